@@ -1,0 +1,43 @@
+# A fresh machine needs Python 3.11 or newer and make; everything else goes into .venv.
+#
+# torch comes from constraints.txt, in the default build of the platform. Without a GPU on Linux, take the smaller one:
+#     PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make demo
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
+OUT    ?= runs/demo
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.base ## Pre-train a tiny ELECTRA on this machine in a few minutes and show what it learned
+	$(BIN)/electra demo --out $(OUT)
+
+test: $(VENV)/.dev ## Run every test, the slow ones too
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.dev ## Lint, formatting and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+clean: ## Remove .venv, caches and builds; runs/ and data/ stay
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Stamps: each is made again when the dependencies change.
+$(VENV)/.base: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.12")'
+	@echo "Installing into $(VENV); torch is large, the first time takes a few minutes."
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.base
+	$(PIP) -e '.[dev]'
+	@touch $@

@@ -1,0 +1,162 @@
+"""Train with the hyperparameters, rows and batch of a run of Google's own code, and write the same curve.
+
+    python -m benchmarks.google_curve REFERENCE --seed 1 --out curve.csv [--steps 1000] [--precision fp32]
+
+REFERENCE is a folder with `train_examples.npz`, `heldout_examples.npz` (input_ids, length, second_start) and `curve_tiny.csv`.
+The schedule always spans 1,000 steps; `--steps` stops earlier. Resumable it is not: a seed takes some minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from electra_trainer.batch import Batch, Masked
+from electra_trainer.config import RTD, BatchShape, Config, Generator, Masking, Model, Optimizer, Schedule
+from electra_trainer.data.masking import MaskTokens
+from electra_trainer.data.order import batch_rows
+from electra_trainer.objectives import Objective, build
+from electra_trainer.randomness import Rng
+from electra_trainer.train.device import autocast
+from electra_trainer.train.measures import measure
+from electra_trainer.train.optim import build_optimizer
+from electra_trainer.train.schedule import learning_rate
+
+PAD, UNK, CLS, SEP, MASK = 0, 100, 101, 102, 103
+COLUMNS = ("step", "loss", "generator_loss", "discriminator_loss", "generator_accuracy", "fake_rate", "discriminator_auc")
+
+
+def config(seed: int) -> Config:
+    """The run that made the reference curve (dropout 0.1, positions drawn with replacement)."""
+    return Config(
+        preset="google_curve",
+        seed=seed,
+        model=Model(
+            vocab_size=30522, embedding_size=64, hidden_size=128, num_hidden_layers=4, num_attention_heads=2,
+            intermediate_size=512,
+        ),
+        generator=Generator(width=0.25),
+        objective=RTD(weight=50.0),
+        masking=Masking(fraction=0.15, mask_share=0.85, draw="with-replacement"),
+        optimizer=Optimizer(learning_rate=1e-3),
+        schedule=Schedule(steps=1000, warmup_steps=100),
+        batch=BatchShape(size=32, sequence_length=128),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows in the released code's layout: one example each, padded."""
+
+    ids_NT: NDArray[np.integer]
+    length_N: NDArray[np.integer]
+    second_N: NDArray[np.integer]
+
+    @classmethod
+    def read(cls, path: Path) -> Rows:
+        """Read one of the two .npz files."""
+        with np.load(path) as file:
+            return cls(file["input_ids"], file["length"], file["second_start"])
+
+    def batch(self, picked: NDArray[np.int64]) -> Batch:
+        """Some rows as a batch."""
+        ids_BT = torch.from_numpy(self.ids_NT[picked].astype(np.int64))
+        columns_T = torch.arange(ids_BT.shape[1])
+        length_B1 = torch.from_numpy(self.length_N[picked].astype(np.int64))[:, None]
+        second_B1 = torch.from_numpy(self.second_N[picked].astype(np.int64))[:, None]
+        real_BT = columns_T < length_B1
+        return Batch(
+            ids_BT=ids_BT,
+            segment_BT=((columns_T >= second_B1) & (second_B1 > 0) & real_BT).long(),
+            position_BT=columns_T.expand_as(ids_BT),
+            piece_BT=real_BT.long(),
+        )
+
+
+def masker(settings: Config) -> MaskTokens:
+    """The released code's masking for BERT's vocabulary."""
+    return MaskTokens(masking=settings.masking, vocab_size=30522, mask_id=MASK, never=(PAD, CLS, SEP, MASK))
+
+
+def step(objective: Objective, masked: Masked, rng: Rng, precision: str) -> dict[str, float]:
+    """Forward and backward; returns the metrics of the step."""
+    counts = {name: float(value) for name, value in objective.counts(masked).items()}
+    rng.seed_dropout()
+    with autocast(precision, torch.device("cpu")):
+        losses = objective(masked, rng, look=True)
+    losses.total(counts).backward()  # type: ignore[no-untyped-call]
+    return measure([losses], counts)
+
+
+@torch.no_grad()
+def held_out(objective: Objective, rows: Rows, mask: MaskTokens, precision: str) -> dict[str, float]:
+    """Metrics over all held-out rows, dropout off."""
+    objective.eval()
+    seen, totals = [], {"masked": 0.0, "real": 0.0}
+    for number, first in enumerate(range(0, len(rows.ids_NT), 64)):
+        rng = Rng(0, 0, number)
+        masked = mask(rows.batch(np.arange(first, min(first + 64, len(rows.ids_NT)))), rng)
+        with autocast(precision, torch.device("cpu")):
+            seen.append(objective(masked, rng, look=True))
+        for name, value in objective.counts(masked).items():
+            totals[name] += float(value)
+    objective.train()
+    return measure(seen, totals)
+
+
+def run(reference: Path, *, seed: int, steps: int, precision: str) -> list[dict[str, float]]:
+    """The first `steps` steps; the last row, step -1, is the held-out evaluation where the run was complete."""
+    settings = config(seed)
+    rows, mask = Rows.read(reference / "train_examples.npz"), masker(settings)
+    objective = build(settings)
+    optimizer = build_optimizer(objective, settings.optimizer)
+    curve, start = [], time.monotonic()
+    for number in range(steps):
+        rng = Rng(seed, number, 0)
+        picked = batch_rows(number, rows=len(rows.ids_NT), size=settings.batch.size, seed=seed)
+        metrics = step(objective, mask(rows.batch(picked), rng), rng, precision)
+        torch.nn.utils.clip_grad_norm_(objective.parameters(), settings.optimizer.clip_norm)
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(number, peak=settings.optimizer.learning_rate, schedule=settings.schedule)
+        optimizer.step()
+        optimizer.zero_grad()
+        curve.append({"step": number + 1, **metrics})
+        if (number + 1) % 100 == 0:
+            print(f"step {number + 1}  {time.monotonic() - start:.0f} s  " + show(metrics), flush=True)
+    if steps == settings.schedule.steps:
+        final = held_out(objective, Rows.read(reference / "heldout_examples.npz"), mask, precision)
+        print("held-out  " + show(final), flush=True)
+        curve.append({"step": -1, **final})
+    return curve
+
+
+def show(metrics: dict[str, float]) -> str:
+    """The columns that are compared, on one line."""
+    return "  ".join(f"{name} {metrics[name]:.4f}" for name in COLUMNS[2:])
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("reference", type=Path)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
+    arguments = parser.parse_args()
+    curve = run(arguments.reference, seed=arguments.seed, steps=arguments.steps, precision=arguments.precision)
+    with arguments.out.open("w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows({name: round(value, 6) for name, value in row.items()} for row in curve)
+
+
+if __name__ == "__main__":
+    main()

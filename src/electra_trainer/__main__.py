@@ -1,0 +1,7 @@
+"""`python -m electra_trainer` is the command `electra`."""
+
+import sys
+
+from electra_trainer.cli import main
+
+sys.exit(main())

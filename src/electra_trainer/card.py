@@ -1,0 +1,72 @@
+"""The README.md of an exported network: what it is, how to load it, how it was trained."""
+
+from __future__ import annotations
+
+from electra_trainer import __version__
+from electra_trainer.config import RTD, Config
+from electra_trainer.objectives import Exported
+
+_USES = {
+    "discriminator": (
+        "feature-extraction",
+        "the discriminator: the encoder to fine-tune. It says of each token whether it was replaced",
+        """from transformers import AutoModel, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("PATH")
+model = AutoModel.from_pretrained("PATH")  # the pre-training head is left out, which transformers reports: that is right
+hidden = model(**tokenizer("some text", return_tensors="pt")).last_hidden_state""",
+    ),
+    "generator": (
+        "fill-mask",
+        "the generator: a small masked language model. Fine-tune the discriminator, not this",
+        """from transformers import pipeline
+
+pipeline("fill-mask", model="PATH")("some [MASK] here")""",
+    ),
+    "encoder": (
+        "fill-mask",
+        "a masked language model, trained as the baseline of ELECTRA",
+        """from transformers import AutoModel, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("PATH")
+model = AutoModel.from_pretrained("PATH")""",
+    ),
+}
+
+
+def model_card(exported: Exported, *, config: Config, metrics: dict[str, float]) -> str:
+    """Markdown with the Hub's header. `metrics` are held-out and may be empty."""
+    pipeline, what, code = _USES[exported.name]
+    model, length = exported.model, config.batch.sequence_length
+    objective = "replaced token detection" if isinstance(config.objective, RTD) else "masked language modelling"
+    rows = [
+        ("layers x width", f"{model.num_hidden_layers} x {model.hidden_size}, {model.num_attention_heads} heads"),
+        ("embeddings, vocabulary", f"{model.embedding_size}, {model.vocab_size:,} words"),
+        ("objective", objective),
+        ("trained on", f"{config.schedule.steps * config.tokens_per_step:,} tokens in rows of {length}"),
+        ("preset, seed", f"{config.preset}, {config.seed}"),
+        *((name.replace("_", " ") + ", held out", f"{value:.4g}") for name, value in metrics.items()),
+    ]
+    table = "\n".join(f"| {name} | {value} |" for name, value in rows)
+    return f"""---
+library_name: transformers
+pipeline_tag: {pipeline}
+tags: [electra, {objective.replace(" ", "-")}]
+---
+
+# ELECTRA, {exported.name}
+
+This is {what}.
+
+```python
+{code}
+```
+
+| | |
+|---|---|
+{table}
+
+Positions from {length} on were never trained: keep inputs to {length} tokens, or train on longer rows.
+
+Made with electra-trainer {__version__}.
+"""

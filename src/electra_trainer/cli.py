@@ -1,0 +1,86 @@
+"""The command `electra`: one verb a file in `verbs/`. torch is imported inside a verb's `run`, never to print help."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+from electra_trainer import __version__
+from electra_trainer.errors import ConfigError, ElectraError, did_you_mean, storage_error
+
+VERBS = {
+    "demo": "pre-train a tiny ELECTRA on this machine in a few minutes and show what it learned",
+    "tokenizer": "train a WordPiece vocabulary on your text",
+    "prepare": "turn text into rows of token ids",
+    "pretrain": "pre-train an encoder on prepared rows; the same command again goes on",
+    "evaluate": "held-out metrics of a run",
+    "report": "one page with pictures of one or several runs",
+    "score": "say of each token of a sentence whether it looks replaced",
+    "fill": "fill the [MASK]s of a sentence",
+    "export": "write folders that transformers loads",
+    "show": "a preset: configuration, parameters, FLOPs",
+    "doctor": "what this machine has, and what is missing",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a verb; returns the exit code (errors.py lists them)."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        if not words or words[0] in ("-h", "--help", "help"):
+            print(_overview())
+            return 0
+        if words[0] in ("-V", "--version"):
+            print(f"electra-trainer {__version__}")
+            return 0
+        return _run(words[0], words[1:])
+    except ElectraError as error:
+        print(f"electra: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("electra: interrupted.", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader went away; nothing to say
+        return 0
+    except OSError as error:
+        known = storage_error(error, error.filename or "a file")
+        print(f"electra: {known}", file=sys.stderr)
+        return known.exit_code
+    except Exception:
+        traceback.print_exc()
+        print("electra: this is a bug in electra-trainer; please report the lines above.", file=sys.stderr)
+        return ElectraError.exit_code
+
+
+def _run(verb: str, words: list[str]) -> int:
+    if verb not in VERBS:
+        raise ConfigError(f"unknown verb {verb!r}.{did_you_mean(verb, VERBS)} Type: electra --help")
+    module = importlib.import_module(f"electra_trainer.verbs.{verb}")
+    try:
+        arguments = module.parse(words) if hasattr(module, "parse") else parse(module.Arguments, words, verb=verb)
+    except SystemExit as stop:  # tyro has printed help (0) or what is wrong with the flags (2)
+        return 0 if stop.code in (0, None) else ConfigError.exit_code
+    module.run(arguments)
+    return 0
+
+
+def parse(arguments: Any, words: Sequence[str], *, verb: str, default: Any = None) -> Any:
+    """Read flags into the dataclass `arguments`."""
+    import tyro
+
+    markers = (tyro.conf.AvoidSubcommands, tyro.conf.FlagCreatePairsOff)
+    return tyro.cli(arguments, args=list(words), prog=f"electra {verb}", default=default, config=markers)
+
+
+def _overview() -> str:
+    verbs = "\n".join(f"  {name:<10} {what}" for name, what in VERBS.items())
+    return (
+        "electra: give it text, it gives you a pre-trained text encoder.\n\n"
+        f"usage: electra VERB [OPTIONS]\n\n{verbs}\n\n"
+        "electra VERB --help says more. Begin with: electra demo"
+    )

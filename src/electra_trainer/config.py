@@ -1,0 +1,307 @@
+"""Every knob of a run, as frozen dataclasses. No torch here.
+
+A `Config` and a seed decide a run: batches, masks, samples, dropout and learning rate at step s follow from them. Each field
+says its unit and where it comes from; each class checks its own values when it is made. `§`, `Table` and `Appendix` refer to
+the paper (Clark et al., 2020), "released" to google-research/electra.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Literal
+
+from electra_trainer.errors import ConfigError
+
+
+def _require(condition: bool, field_name: str, value: object, expected: str) -> None:
+    if not condition:
+        raise ConfigError(f"{field_name} = {value!r}: expected {expected}.")
+
+
+def _probability(field_name: str, value: float) -> None:
+    _require(0.0 <= value <= 1.0, field_name, value, "a share between 0 and 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """Shape of the encoder that is kept: the discriminator, or BERT's own encoder (Table 5). Names as in transformers."""
+
+    vocab_size: int = 30522
+    """Words in the vocabulary; `pretrain` takes it from the prepared data."""
+    embedding_size: int = 128
+    """Width of the embeddings, shared by both networks (§3.2)."""
+    hidden_size: int = 256
+    """Width of the encoder."""
+    num_hidden_layers: int = 12
+    """Transformer layers."""
+    num_attention_heads: int = 4
+    """Attention heads; `hidden_size` must be a multiple."""
+    intermediate_size: int = 1024
+    """Inner width of the feed-forward network."""
+    max_position_embeddings: int = 512
+    """Longest row, in tokens."""
+    type_vocab_size: int = 2
+    """Segments (A and B)."""
+    hidden_dropout_prob: float = 0.1
+    """Dropout after embeddings, attention and feed-forward."""
+    attention_probs_dropout_prob: float = 0.1
+    """Dropout on attention weights."""
+    layer_norm_eps: float = 1e-12
+    """Added to the variance in LayerNorm (released)."""
+    initializer: Literal["truncated-normal", "fan-in"] = "truncated-normal"
+    """`truncated-normal`: standard deviation `initializer_range`, cut at two of them (released). `fan-in`: 1/sqrt(inputs), for narrow models."""
+    initializer_range: float = 0.02
+    """Standard deviation of the truncated normal."""
+
+    def __post_init__(self) -> None:
+        for name in (
+            "vocab_size", "embedding_size", "hidden_size", "num_hidden_layers", "num_attention_heads",
+            "intermediate_size", "max_position_embeddings", "type_vocab_size",
+        ):  # fmt: skip
+            _require(getattr(self, name) >= 1, f"model.{name}", getattr(self, name), "at least 1")
+        _require(
+            self.hidden_size % self.num_attention_heads == 0, "model.hidden_size", self.hidden_size,
+            f"a multiple of model.num_attention_heads = {self.num_attention_heads}",
+        )  # fmt: skip
+        _require(self.type_vocab_size >= 2, "model.type_vocab_size", self.type_vocab_size, "at least 2 (segments A and B)")
+        _probability("model.hidden_dropout_prob", self.hidden_dropout_prob)
+        _probability("model.attention_probs_dropout_prob", self.attention_probs_dropout_prob)
+        _require(self.layer_norm_eps > 0, "model.layer_norm_eps", self.layer_norm_eps, "a number above 0")
+        _require(self.initializer_range > 0, "model.initializer_range", self.initializer_range, "a number above 0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Generator:
+    """A small masked language model beside the discriminator (§3.2, "Smaller Generators")."""
+
+    width: float = 0.25
+    """Multiplier of hidden size, feed-forward size and heads (Table 5)."""
+    depth: float = 1.0
+    """Multiplier of the number of layers; the paper keeps it at 1."""
+
+    def __post_init__(self) -> None:
+        _require(0 < self.width <= 4, "generator.width", self.width, "a multiplier above 0 and at most 4")
+        _require(0 < self.depth <= 4, "generator.depth", self.depth, "a multiplier above 0 and at most 4")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RTD:
+    """Replaced token detection, ELECTRA's objective (§2): generator_weight * MLM + weight * RTD."""
+
+    weight: float = 50.0
+    """Weight of the discriminator's mean loss (λ, Appendix A)."""
+    generator_weight: float = 1.0
+    """Weight of the generator's mean loss."""
+
+    def __post_init__(self) -> None:
+        _require(self.weight > 0, "objective.weight", self.weight, "a number above 0")
+        _require(self.generator_weight >= 0, "objective.generator_weight", self.generator_weight, "a number of at least 0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MLM:
+    """Masked language modelling, BERT's objective: the baseline of every table. `generator` and `sharing` are not used."""
+
+
+Objective = RTD | MLM
+
+
+@dataclass(frozen=True, kw_only=True)
+class Masking:
+    """Which positions are predicted, and what is put there. Specials and padding are never chosen."""
+
+    fraction: float = 0.15
+    """Share of a row's real tokens (specials counted) that is chosen: exactly k = round(fraction * n)."""
+    mask_share: float = 0.85
+    """Share of the chosen that becomes [MASK] (released: 0.85; the paper: 1.0; BERT: 0.8)."""
+    random_share: float = 0.0
+    """Share of the chosen that becomes a random word (BERT: 0.1). The rest stays as it is."""
+    draw: Literal["distinct", "with-replacement"] = "distinct"
+    """`distinct`: k different positions. `with-replacement`: as released, where about 7 % of the choices repeat one."""
+
+    def __post_init__(self) -> None:
+        _require(0 < self.fraction < 1, "masking.fraction", self.fraction, "a share above 0 and below 1")
+        _probability("masking.mask_share", self.mask_share)
+        _probability("masking.random_share", self.random_share)
+        _require(
+            self.mask_share + self.random_share <= 1 + 1e-9, "masking.mask_share + masking.random_share",
+            self.mask_share + self.random_share, "at most 1",
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Optimizer:
+    """How weights move (Appendix A, Table 5)."""
+
+    name: Literal["adam", "adamw", "lamb"] = "adam"
+    """`adam`: released, no bias correction, decoupled decay. `adamw`: PyTorch's, with bias correction. `lamb`: the paper's table."""
+    learning_rate: float = 5e-4
+    """Peak learning rate."""
+    beta1: float = 0.9
+    """Decay of the mean of gradients."""
+    beta2: float = 0.999
+    """Decay of the mean of squared gradients."""
+    epsilon: float = 1e-6
+    """Added outside the square root."""
+    weight_decay: float = 0.01
+    """Decay per unit of learning rate; biases and LayerNorm are excluded."""
+    clip_norm: float = 1.0
+    """Largest global norm of the gradient (released); 0 turns clipping off."""
+
+    def __post_init__(self) -> None:
+        _require(self.learning_rate > 0, "optimizer.learning_rate", self.learning_rate, "a number above 0")
+        _require(0 <= self.beta1 < 1, "optimizer.beta1", self.beta1, "a number from 0 to below 1")
+        _require(0 <= self.beta2 < 1, "optimizer.beta2", self.beta2, "a number from 0 to below 1")
+        _require(self.epsilon > 0, "optimizer.epsilon", self.epsilon, "a number above 0")
+        _require(self.weight_decay >= 0, "optimizer.weight_decay", self.weight_decay, "a number of at least 0")
+        _require(self.clip_norm >= 0, "optimizer.clip_norm", self.clip_norm, "a number of at least 0 (0 = off)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """How long, and the learning rate over it."""
+
+    steps: int = 1_000_000
+    """Optimizer steps of the whole run."""
+    warmup_steps: int = 10_000
+    """Steps of linear warm-up."""
+    shape: Literal["released", "linear"] = "released"
+    """`released`: decay from step 0 times warm-up, so the peak is never quite reached. `linear`: up to the peak, then down to 0."""
+
+    def __post_init__(self) -> None:
+        _require(self.steps >= 1, "schedule.steps", self.steps, "at least 1")
+        _require(self.warmup_steps >= 0, "schedule.warmup_steps", self.warmup_steps, "at least 0")
+        _require(
+            self.warmup_steps <= self.steps, "schedule.warmup_steps", self.warmup_steps,
+            f"at most schedule.steps = {self.steps}",
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchShape:
+    """How many tokens a step reads, and in what portions."""
+
+    size: int = 128
+    """Rows a step."""
+    sequence_length: int = 128
+    """Tokens a row; `pretrain` takes it from the prepared data."""
+    lanes: int = 1
+    """Equal portions of the batch, computed one after another: more lanes need less memory. Masks, samples and dropout are keyed by lane."""
+
+    def __post_init__(self) -> None:
+        _require(self.size >= 1, "batch.size", self.size, "at least 1")
+        _require(self.sequence_length >= 8, "batch.sequence_length", self.sequence_length, "at least 8")
+        _require(self.lanes >= 1, "batch.lanes", self.lanes, "at least 1")
+        _require(self.size % self.lanes == 0, "batch.lanes", self.lanes, f"a divisor of batch.size = {self.size}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """Held-out evaluation during the run, always on the same rows with the same masks."""
+
+    every: int = 10_000
+    """Steps between evaluations."""
+    rows: int = 2048
+    """Held-out rows that are read; 0 turns evaluation off."""
+
+    def __post_init__(self) -> None:
+        _require(self.every >= 1, "evaluation.every", self.every, "at least 1")
+        _require(self.rows >= 0, "evaluation.rows", self.rows, "at least 0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """How often the run is saved."""
+
+    every: int = 1000
+    """Steps between checkpoints."""
+    keep: int = 2
+    """Newest checkpoints that stay on disk."""
+
+    def __post_init__(self) -> None:
+        _require(self.every >= 1, "checkpoint.every", self.every, "at least 1")
+        _require(self.keep >= 1, "checkpoint.keep", self.keep, "at least 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """A complete run."""
+
+    preset: str = "small"
+    """Name of the preset that this began from."""
+    seed: int = 1
+    """Seed of weights, order, masks, samples and dropout."""
+    model: Model = field(default_factory=Model)
+    generator: Generator = field(default_factory=Generator)
+    sharing: Literal["embeddings"] = "embeddings"
+    """What generator and discriminator share: word, position and type embeddings and their LayerNorm (§3.2)."""
+    objective: Objective = field(default_factory=RTD)
+    masking: Masking = field(default_factory=Masking)
+    optimizer: Optimizer = field(default_factory=Optimizer)
+    schedule: Schedule = field(default_factory=Schedule)
+    batch: BatchShape = field(default_factory=BatchShape)
+    evaluation: Evaluation = field(default_factory=Evaluation)
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    """Arithmetic of the forward and backward pass; weights stay fp32. `auto`: bf16 where the hardware gains by it."""
+    log_every: int = 50
+    """Steps between rows of metrics.jsonl."""
+
+    def __post_init__(self) -> None:
+        _require(0 <= self.seed < 2**63, "seed", self.seed, "an integer from 0 to below 2**63")
+        _require(self.log_every >= 1, "log_every", self.log_every, "at least 1")
+        _require(
+            self.batch.sequence_length <= self.model.max_position_embeddings, "batch.sequence_length",
+            self.batch.sequence_length, f"at most model.max_position_embeddings = {self.model.max_position_embeddings}",
+        )  # fmt: skip
+        if isinstance(self.objective, RTD):
+            generator_shape(self)  # raises if the multiplier gives no possible shape
+
+    @property
+    def lane_size(self) -> int:
+        """Rows in one lane."""
+        return self.batch.size // self.batch.lanes
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Positions a step reads, padding included."""
+        return self.batch.size * self.batch.sequence_length
+
+
+def generator_shape(config: Config) -> Model:
+    """Shape of the generator: width multiplies hidden size, feed-forward size and heads; depth the layers (Table 5)."""
+    model, width = config.model, config.generator.width
+    head_size = model.hidden_size // model.num_attention_heads
+    hidden = round(model.hidden_size * width)
+    heads = max(1, hidden // head_size)
+    if hidden < 1 or hidden % heads:
+        raise ConfigError(
+            f"generator.width = {width}: gives a hidden size of {hidden}, which {heads} heads of {head_size} do not divide. "
+            f"Choose a multiplier that gives a multiple of {head_size}, for example {head_size / model.hidden_size:g}."
+        )
+    return dataclasses.replace(
+        model,
+        hidden_size=hidden,
+        num_attention_heads=heads,
+        intermediate_size=round(model.intermediate_size * width),
+        num_hidden_layers=max(1, round(model.num_hidden_layers * config.generator.depth)),
+    )
+
+
+def with_steps(config: Config, steps: int) -> Config:
+    """The same run over another number of steps.
+
+    Warm-up keeps its length but never exceeds a tenth of the run; there are at least 20 evaluations and checkpoints.
+    """
+    _require(steps >= 1, "steps", steps, "at least 1")
+    twentieth = max(10, steps // 20)
+    return dataclasses.replace(
+        config,
+        schedule=dataclasses.replace(
+            config.schedule, steps=steps, warmup_steps=min(config.schedule.warmup_steps, max(1, steps // 10))
+        ),
+        evaluation=dataclasses.replace(config.evaluation, every=min(config.evaluation.every, twentieth)),
+        checkpoint=dataclasses.replace(config.checkpoint, every=min(config.checkpoint.every, twentieth)),
+        log_every=min(config.log_every, max(1, steps // 200)),
+    )

@@ -1,0 +1,139 @@
+"""Config <-> dictionaries and files. Strict: an unknown key or a wrong type is an error that says what was meant.
+
+A tagged union is written as its fields plus `"kind"`, the class's name in lower case: `{"kind": "rtd", "weight": 50.0}`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import tomllib
+import types
+from pathlib import Path
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from electra_trainer.config import Config
+from electra_trainer.errors import ConfigError, did_you_mean, storage_error
+
+T = TypeVar("T")
+
+
+def kind_of(cls: type) -> str:
+    """Tag of a class in a union."""
+    return cls.__name__.lower()
+
+
+def to_dict(value: Any) -> Any:
+    """A dataclass as plain dictionaries; members of unions carry their `kind`."""
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return value
+    hints = get_type_hints(type(value))
+    fields: dict[str, Any] = {}
+    for field in dataclasses.fields(value):
+        inner = getattr(value, field.name)
+        plain = to_dict(inner)
+        if _union_members(hints[field.name]):
+            plain = {"kind": kind_of(type(inner)), **plain}
+        fields[field.name] = plain
+    return fields
+
+
+def from_dict(cls: type[T], data: Any, *, where: str) -> T:
+    """Build `cls` from plain dictionaries; fields that are missing keep their defaults.
+
+    Args:
+        where: what the data is called in an error, for example a file's name.
+
+    Raises:
+        ConfigError: unknown key, wrong type, or a value that the class refuses.
+    """
+    if not isinstance(data, dict):
+        raise ConfigError(f"{where}: expected a table of fields, found {data!r}.")
+    hints = get_type_hints(cls)
+    known = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
+    values: dict[str, Any] = {}
+    for name, value in data.items():
+        if name not in known:
+            raise ConfigError(f"{where}: unknown field {name!r}.{did_you_mean(name, known)} Known: {', '.join(known)}.")
+        values[name] = _convert(hints[name], value, where=f"{where}: {name}")
+    try:
+        return cls(**values)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
+
+
+def _union_members(hint: Any) -> list[type]:
+    if get_origin(hint) in (Union, types.UnionType):
+        return [member for member in get_args(hint) if dataclasses.is_dataclass(member)]
+    return []
+
+
+def _convert(hint: Any, value: Any, *, where: str) -> Any:
+    if members := _union_members(hint):
+        if not isinstance(value, dict) or "kind" not in value:
+            raise ConfigError(f'{where}: expected a table with "kind", one of {[kind_of(m) for m in members]}.')
+        by_kind = {kind_of(member): member for member in members}
+        kind = str(value["kind"])
+        if kind not in by_kind:
+            raise ConfigError(f"{where}: unknown kind {kind!r}.{did_you_mean(kind, by_kind)} Known: {', '.join(by_kind)}.")
+        return from_dict(by_kind[kind], {k: v for k, v in value.items() if k != "kind"}, where=where)
+    if dataclasses.is_dataclass(hint):
+        return from_dict(hint, value, where=where)  # type: ignore[arg-type]
+    if get_origin(hint) is Literal:
+        if value not in get_args(hint):
+            raise ConfigError(
+                f"{where} = {value!r}: expected one of {', '.join(map(repr, get_args(hint)))}."
+                f"{did_you_mean(str(value), map(str, get_args(hint)))}"
+            )
+        return value
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
+        raise ConfigError(f"{where} = {value!r}: expected {hint.__name__}, found {type(value).__name__}.")
+    return value
+
+
+def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """`over` laid upon `base`, table by table; a table of another kind replaces the whole table."""
+    merged = dict(base)
+    for name, value in over.items():
+        old = merged.get(name)
+        same = isinstance(old, dict) and isinstance(value, dict) and old.get("kind") == value.get("kind", old.get("kind"))
+        merged[name] = merge(old, value) if same else value  # type: ignore[arg-type]
+    return merged
+
+
+def read_table(path: Path) -> dict[str, Any]:
+    """Read a `.json` or `.toml` file of settings."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise storage_error(error, path) from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8 at byte {error.start}. Save it as UTF-8.") from None
+    try:
+        table = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+    except (json.JSONDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        kind = "TOML" if path.suffix == ".toml" else "JSON"
+        raise ConfigError(f"{path}: not valid {kind}: {error}.") from None
+    if not isinstance(table, dict):
+        raise ConfigError(f"{path}: expected a table of fields, as in the config.json of a run.")
+    return table
+
+
+def overlay(config: Config, path: Path) -> Config:
+    """`config` with the settings of a file laid upon it; the file may hold only some of them."""
+    return from_dict(Config, merge(to_dict(config), read_table(path)), where=str(path))
+
+
+def differences(first: Config, second: Config) -> list[str]:
+    """Dotted names of the fields in which two configs differ, with both values."""
+
+    def flatten(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+        flat: dict[str, Any] = {}
+        for name, value in table.items():
+            flat |= flatten(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+        return flat
+
+    one, two = flatten(to_dict(first)), flatten(to_dict(second))
+    return [f"{name}: {one.get(name)!r} -> {two.get(name)!r}" for name in one | two if one.get(name) != two.get(name)]

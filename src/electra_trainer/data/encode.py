@@ -1,0 +1,78 @@
+"""Lines -> ids, in this process or in workers, one packet of documents at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from electra_trainer.data.tokenizer import as_plain_text, from_json, specials_of
+from electra_trainer.data.workers import Workers, serve
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """The lines of a packet, one after another."""
+
+    ids: NDArray[np.uint32]
+    line_lengths: NDArray[np.uint32]  # tokens of each line; 0 for a line without any (control characters only)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Encoded:
+        """Undo `encoder`."""
+        lines = int.from_bytes(data[:8], "little")
+        return cls(np.frombuffer(data, "<u4", offset=8 + 4 * lines), np.frombuffer(data, "<u4", count=lines, offset=8))
+
+
+Encode = Callable[[Iterator[bytes]], Iterator[bytes]]
+
+
+def encoder(tokenizer: Tokenizer) -> Callable[[bytes], bytes]:
+    """A function from lines, UTF-8 with "\\n" between them, to their ids, as bytes that `Encoded.from_bytes` reads.
+
+    A text can never give [PAD], [CLS], [SEP] or [MASK]: should the tokenizer split so that it does, it is [UNK].
+    """
+    plain = as_plain_text(tokenizer)
+    encode = getattr(plain, "encode_batch_fast", plain.encode_batch)
+    specials = specials_of(plain)
+    forbidden = np.array([specials.pad, specials.cls, specials.sep, specials.mask], dtype=np.uint32)
+
+    def answer(request: bytes) -> bytes:
+        found = [encoding.ids for encoding in encode(request.decode().split("\n"), add_special_tokens=False)]
+        lengths = np.fromiter(map(len, found), dtype="<u4", count=len(found))
+        ids = np.fromiter(chain.from_iterable(found), dtype="<u4", count=int(lengths.sum()))
+        wrong = np.isin(ids, forbidden)
+        if wrong.any():
+            ids[wrong] = specials.unk
+        return len(found).to_bytes(8, "little") + lengths.tobytes() + ids.tobytes()
+
+    return answer
+
+
+def _serve() -> None:
+    serve(lambda setup: encoder(from_json(setup, where="tokenizer")))
+
+
+@contextmanager
+def _here(tokenizer: Tokenizer) -> Iterator[Encode]:
+    answer = encoder(tokenizer)
+    yield lambda requests: map(answer, requests)
+
+
+@contextmanager
+def _elsewhere(tokenizer: Tokenizer, workers: int) -> Iterator[Encode]:
+    with Workers(f"{__name__}:_serve", setup=tokenizer.to_str().encode(), count=workers) as pool:
+        yield pool.map
+
+
+def encoding(tokenizer: Tokenizer, *, workers: int) -> AbstractContextManager[Encode]:
+    """Encode packets in order, in so many worker processes; with one worker, in this process."""
+    return _here(tokenizer) if workers <= 1 else _elsewhere(tokenizer, workers)

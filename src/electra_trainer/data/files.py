@@ -1,0 +1,207 @@
+"""Paths -> regular files -> lines of bytes, in bounded memory."""
+
+from __future__ import annotations
+
+import bz2
+import glob
+import gzip
+import lzma
+import os
+import stat
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from electra_trainer.errors import DataError, MissingInputError, storage_error
+
+_CHUNK = 1 << 20
+_COMPRESSED = (".gz", ".bz2", ".xz")
+_TEXT = (".txt", ".jsonl")
+_BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True)
+class TextFile:
+    """A regular file that is to be read, and its size on disk in bytes."""
+
+    path: Path
+    size: int
+
+    @property
+    def compression(self) -> str:
+        """`.gz`, `.bz2`, `.xz` or nothing, from the name."""
+        suffix = self.path.suffix.lower()
+        return suffix if suffix in _COMPRESSED else ""
+
+    @property
+    def is_json(self) -> bool:
+        """Whether the name says JSON lines."""
+        name = self.path.with_suffix("") if self.compression else self.path
+        return name.suffix.lower() == ".jsonl"
+
+
+@dataclass(frozen=True)
+class ByteLine:
+    """A line, or a part of a line that is longer than the limit."""
+
+    data: bytes  # without line end or byte order mark
+    number: int  # counted from 1
+    offset: int  # of its first byte in the (decompressed) file
+    length: int  # bytes it takes in the file
+    ends: bool  # it is the whole line, or the last part of one
+    continued: bool  # it is not the first part
+
+
+def find_files(paths: Sequence[str | Path]) -> tuple[list[TextFile], int, int]:
+    """Resolve files, folders and glob patterns, in the order given and sorted within each.
+
+    Returns:
+        The files; how many others in folders were left out because of their names; how many were named again.
+
+    Raises:
+        MissingInputError: nothing there, or a pattern that matches nothing.
+        DataError: no path at all, a folder without text, something that is not a regular file.
+    """
+    if isinstance(paths, str | Path):
+        paths = [paths]
+    found: dict[tuple[int, int], TextFile] = {}
+    skipped = repeated = 0
+    for name in paths:
+        named, left_out = _expand(str(name))
+        skipped += left_out
+        for path in named:
+            try:
+                status = path.stat()
+            except OSError as error:
+                raise storage_error(error, path) from None
+            if not stat.S_ISREG(status.st_mode):
+                raise DataError(f"{path}: is not a regular file (a pipe, socket or device). Write its content to a file first.")
+            identity = (status.st_dev, status.st_ino)
+            repeated += identity in found
+            found.setdefault(identity, TextFile(path, status.st_size))
+    return list(found.values()), skipped, repeated
+
+
+def _expand(name: str) -> tuple[list[Path], int]:
+    path = Path(name)
+    try:
+        is_folder, exists = path.is_dir(), path.exists()
+    except (OSError, ValueError):
+        is_folder = exists = False
+    if is_folder:
+        return _in_folder(path)
+    if exists or os.path.lexists(path):
+        return [path], 0
+    if any(character in name for character in "*?["):
+        matches = sorted(glob.glob(name, recursive=True))  # noqa: PTH207 - absolute patterns too
+        kept = [Path(match) for match in matches if not Path(match).is_dir()]
+        if not kept:
+            raise MissingInputError(f"{name}: the pattern matches no file. Check it, and quote it so that the shell leaves it alone.")
+        return kept, 0
+    raise MissingInputError(f"{name}: no such file or folder. Check the path; `docstrings` names the embedded corpus.")
+
+
+def _in_folder(folder: Path) -> tuple[list[Path], int]:
+    kept: list[Path] = []
+    skipped = 0
+
+    def refuse(error: OSError) -> None:
+        raise storage_error(error, error.filename or folder)
+
+    for root, folders, names in os.walk(folder, onerror=refuse):
+        folders.sort()
+        for name in sorted(names):
+            stem = Path(name.lower())
+            kind = stem.with_suffix("").suffix if stem.suffix in _COMPRESSED else stem.suffix
+            if kind in _TEXT and not name.startswith("."):
+                kept.append(Path(root, name))
+            else:
+                skipped += 1
+    if not kept:
+        raise DataError(
+            f"{folder}: holds no text, expected .txt or .jsonl files (or those with .gz, .bz2, .xz). Name files of other "
+            "names one by one, or with a pattern."
+        )
+    return kept, skipped
+
+
+def _open(file: TextFile, raw: IO[bytes]) -> IO[bytes]:
+    if file.compression == ".gz":
+        return gzip.open(raw, "rb")  # type: ignore[return-value]
+    if file.compression == ".bz2":
+        return bz2.open(raw, "rb")
+    if file.compression == ".xz":
+        return lzma.open(raw, "rb")
+    return raw
+
+
+def _chunks(file: TextFile, on_progress: Callable[[int], None]) -> Iterator[bytes]:
+    try:
+        with file.path.open("rb") as raw, _open(file, raw) as stream:
+            while chunk := stream.read(_CHUNK):
+                on_progress(raw.tell() if not raw.closed else file.size)
+                yield chunk
+    except (EOFError, zlib.error, lzma.LZMAError) as error:
+        raise _damaged(file, error) from None
+    except OSError as error:
+        if error.errno is None:  # what gzip and bz2 raise about content
+            raise _damaged(file, error) from None
+        raise storage_error(error, file.path) from None
+
+
+def _damaged(file: TextFile, error: Exception) -> DataError:
+    return DataError(f"{file.path}: is damaged or not a {file.compression} file ({error}). Fetch or compress it again.")
+
+
+def read_lines(file: TextFile, *, limit: int, on_progress: Callable[[int], None]) -> Iterator[ByteLine]:
+    """Lines of a file, split at "\\n" only, without "\\r" at the end and without the byte order mark.
+
+    A line of more than `limit` bytes comes in several parts, cut at a space or at least between characters.
+
+    Raises:
+        DataError: a damaged compressed file. StorageError: a file that cannot be read.
+    """
+    number, offset, continued = 1, 0, False
+    rest = b""
+    for chunk in _chunks(file, on_progress):
+        *lines, rest = (rest + chunk).split(b"\n") if rest else chunk.split(b"\n")
+        for line in lines:
+            for part, ends in _parts(line, limit):
+                length = len(part) + ends
+                yield ByteLine(_trim(part, offset, ends), number, offset, length, ends, continued)
+                offset += length
+                continued = not ends
+            number += 1
+        while len(rest) > limit:
+            cut = _cut(rest, limit)
+            yield ByteLine(_trim(rest[:cut], offset, False), number, offset, cut, False, continued)
+            rest, offset, continued = rest[cut:], offset + cut, True
+    if rest or continued:
+        yield ByteLine(_trim(rest, offset, True), number, offset, len(rest), True, continued)
+
+
+def _parts(line: bytes, limit: int) -> Iterator[tuple[bytes, bool]]:
+    while len(line) > limit:
+        cut = _cut(line, limit)
+        yield line[:cut], False
+        line = line[cut:]
+    yield line, True
+
+
+def _cut(line: bytes, limit: int) -> int:
+    """Where to cut a line of more than `limit` bytes: after its last space before it, else before a character."""
+    space = line.rfind(b" ", limit // 2, limit)
+    if space >= 0:
+        return space + 1
+    for back in range(4):
+        if line[limit - back] & 0xC0 != 0x80:
+            return limit - back
+    return limit
+
+
+def _trim(data: bytes, offset: int, ends: bool) -> bytes:
+    if offset == 0 and data.startswith(_BOM):
+        data = data[len(_BOM) :]
+    return data[:-1] if ends and data.endswith(b"\r") else data

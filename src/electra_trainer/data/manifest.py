@@ -1,0 +1,125 @@
+"""What a folder of prepared rows says about itself: `manifest.json`, checked field by field when it is read."""
+
+from __future__ import annotations
+
+import json
+import types
+import typing
+from dataclasses import asdict, dataclass, fields
+from typing import Any, TypeVar
+
+from electra_trainer.data.tokenizer import Specials
+from electra_trainer.errors import DataError
+
+VERSION = 1
+DTYPES = {"<u2": 2, "<u4": 4}
+"""Kinds of ids on disk, with their bytes."""
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitInfo:
+    """One file of rows."""
+
+    rows: int
+    tokens: int
+    """Positions that are not padding."""
+    text_tokens: int
+    """Positions that are neither padding nor [CLS] nor [SEP]."""
+    documents: int
+    bytes: int
+    """Size of the file."""
+    padding: float
+    """Share of the positions that are padding."""
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """A prepared folder."""
+
+    version: int
+    sequence_length: int
+    vocab_size: int
+    dtype: str
+    specials: Specials
+    tokenizer_sha256: str
+    train: SplitInfo
+    valid: SplitInfo
+    corpus: dict[str, Any]
+    """Counts of the corpus report."""
+    settings: dict[str, Any]
+    """Settings that decide the rows, and the names of the inputs."""
+
+    def to_json(self) -> str:
+        """Text of the file; the same values give the same text."""
+        return json.dumps(asdict(self), indent=2, sort_keys=True) + "\n"
+
+    @staticmethod
+    def from_json(data: bytes, *, where: str) -> Manifest:
+        """Read and check.
+
+        Raises:
+            DataError: not JSON, another version, a field that is missing, unknown, of another type or out of range.
+        """
+        try:
+            value = json.loads(data)
+        except (ValueError, RecursionError):
+            raise DataError(f"{where}: is not JSON. It was damaged; run the same prepare command again with --overwrite.") from None
+        version = value.get("version") if isinstance(value, dict) else None
+        if version != VERSION or isinstance(version, bool):
+            raise DataError(
+                f"{where}: version is {version!r}, this program reads {VERSION}. Run the same prepare command again with --overwrite."
+            )
+        manifest = _read(Manifest, value, where=where, prefix="")
+        _check(manifest, where=where)
+        return manifest
+
+
+def _read(kind: type[_T], value: object, *, where: str, prefix: str) -> _T:
+    if not isinstance(value, dict):
+        raise DataError(f"{where}: {prefix or 'the file'} should be an object. {_REMEDY}")
+    hints = typing.get_type_hints(kind)
+    names = [item.name for item in fields(kind)]  # type: ignore[arg-type]
+    for name in names:
+        if name not in value:
+            raise DataError(f"{where}: field {prefix}{name} is missing. {_REMEDY}")
+    for name in value:
+        if name not in names:
+            raise DataError(f"{where}: field {prefix}{name} is unknown. {_REMEDY}")
+    return kind(**{name: _field(hints[name], value[name], where=where, name=prefix + name) for name in names})
+
+
+def _field(kind: Any, value: object, *, where: str, name: str) -> object:
+    if kind in (SplitInfo, Specials):
+        return _read(kind, value, where=where, prefix=f"{name}.")
+    wanted = dict if isinstance(kind, types.GenericAlias) else kind
+    if wanted is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if not isinstance(value, wanted) or isinstance(value, bool):
+        raise DataError(f"{where}: field {name} is {str(value)[:40]!r}, expected {wanted.__name__}. {_REMEDY}")
+    return value
+
+
+_REMEDY = "It was damaged or changed by hand; run the same prepare command again with --overwrite."
+
+
+def _check(manifest: Manifest, *, where: str) -> None:
+    def require(condition: bool, what: str) -> None:
+        if not condition:
+            raise DataError(f"{where}: {what}. {_REMEDY}")
+
+    require(8 <= manifest.sequence_length <= 1 << 16, f"sequence_length {manifest.sequence_length} is out of range")
+    require(manifest.dtype in DTYPES, f"dtype {manifest.dtype!r} is none of {', '.join(DTYPES)}")
+    size = DTYPES[manifest.dtype]
+    require(5 <= manifest.vocab_size <= 1 << (8 * size), f"vocab_size {manifest.vocab_size} does not fit dtype {manifest.dtype}")
+    ids = list(asdict(manifest.specials).values())
+    require(len(set(ids)) == len(ids) and all(0 <= number < manifest.vocab_size for number in ids), "the specials cannot be")
+    for name in ("train", "valid"):
+        split: SplitInfo = getattr(manifest, name)
+        positions = split.rows * manifest.sequence_length
+        require(split.rows >= 1, f"{name} has no rows")
+        require(split.bytes == positions * size, f"{name}.bytes does not fit its rows")
+        require(0 < split.text_tokens < split.tokens <= positions, f"{name}.tokens does not fit its rows")
+        require(split.documents >= 1, f"{name} has no documents")
+        require(0 <= split.padding < 1, f"{name}.padding is no share")

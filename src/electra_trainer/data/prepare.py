@@ -1,0 +1,313 @@
+"""Text files -> a folder of packed rows. Reading and packing here, tokenizing in workers; the same bytes whatever their number."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from electra_trainer.data.corpus import Boundary, CorpusReport, Document, OnBadText, documents
+from electra_trainer.data.encode import Encoded, encoding
+from electra_trainer.data.manifest import VERSION, Manifest, SplitInfo
+from electra_trainer.data.pack import Ids, Packer
+from electra_trainer.data.store import SPLITS, Split, SplitWriter, claim_folder, publish
+from electra_trainer.data.tokenizer import save_tokenizer, specials_of, tokenizer_sha256, vocab_size_of
+from electra_trainer.data.vocabulary import train_tokenizer
+from electra_trainer.data.workers import cores
+from electra_trainer.errors import ConfigError, DataError, storage_error
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+_PACKET_CHARS = 1 << 18
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrepareSettings:
+    """How text becomes rows. All but `workers` decide the bytes."""
+
+    valid_fraction: float = 0.005
+    """Share of the documents that is held out, at least one."""
+    boundary: Boundary = "blank"
+    """What ends a document in a .txt file: a blank line, every line, or the end of the file."""
+    text_field: str = "text"
+    """Field of a .jsonl object that holds the text."""
+    on_bad_text: OnBadText = "error"
+    """What to do with bytes that are not UTF-8, NUL characters and unusable JSON: stop, leave the line out, or repair it."""
+    max_document_chars: int = 2_000_000
+    """Longer documents become several, in characters."""
+    seed: int = 1
+    """Seed of the held-out split and of the random lengths and segments of rows."""
+    workers: int | None = None
+    """Processes that tokenize; one a core unless given."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.valid_fraction <= 0.5:
+            raise ConfigError(f"valid_fraction = {self.valid_fraction!r}: expected a share above 0 and at most 0.5.")
+        if not 0 <= self.seed < 2**63:
+            raise ConfigError(f"seed = {self.seed!r}: expected an integer from 0 to below 2**63.")
+        if self.workers is not None and not 1 <= self.workers <= 512:
+            raise ConfigError(f"workers = {self.workers!r}: expected 1 to 512.")
+
+    def deciding(self) -> dict[str, Any]:
+        """The settings that decide the bytes."""
+        kept = asdict(self)
+        del kept["workers"]
+        return kept
+
+    def read(self, paths: Sequence[str | Path], report: CorpusReport) -> Iterator[Document]:
+        """The documents, read as these settings say."""
+        return documents(
+            paths,
+            report=report,
+            boundary=self.boundary,
+            text_field=self.text_field,
+            on_bad_text=self.on_bad_text,
+            max_document_chars=self.max_document_chars,
+        )
+
+
+@dataclass
+class Progress:
+    """How far a preparation is."""
+
+    report: CorpusReport
+    documents: int = 0
+    tokens: int = 0
+    """Text tokens that were packed."""
+
+    @property
+    def fraction(self) -> float | None:
+        """Share of the input's bytes on disk that was read; None when unknown."""
+        return self.report.disk_bytes / self.report.disk_total if self.report.disk_total else None
+
+
+def prepare(
+    paths: Sequence[str | Path],
+    *,
+    tokenizer: Tokenizer,
+    sequence_length: int,
+    out: str | Path,
+    settings: PrepareSettings | None = None,
+    overwrite: bool = False,
+    progress: Callable[[Progress], None] | None = None,
+) -> Manifest:
+    """Read text, tokenize, hold documents out, pack rows, write a store.
+
+    Args:
+        paths: files, folders, patterns, or `docstrings`.
+        tokenizer: with the five special tokens.
+        sequence_length: tokens a row, 8 to 65,535.
+        out: a new or empty folder, one that a stopped preparation left, or with `overwrite` a finished one.
+        settings: how to read and split.
+        overwrite: replace a finished store.
+        progress: called about every 100 kB of text.
+
+    Raises:
+        ConfigError, DataError, MissingInputError, StorageError: as `documents`, `claim_folder` and `specials_of` say; DataError
+        also when fewer than two different documents with text are found.
+    """
+    settings = settings or PrepareSettings()
+    if not 8 <= sequence_length < 1 << 16:
+        raise ConfigError(f"sequence_length = {sequence_length}: expected 8 to 65,535 tokens.")
+    out = Path(out)
+    specials, vocab_size = specials_of(tokenizer), vocab_size_of(tokenizer)
+    report = CorpusReport()
+    found = settings.read(paths, report)
+    first = next(found, None)  # bad paths are told before anything is written
+    if first is None:
+        raise DataError(f"{', '.join(map(str, paths))}: no text found. Give files with text.")
+    claim_folder(out, overwrite=overwrite)
+    target = _Rows(out, sequence_length=sequence_length, tokenizer=tokenizer, seed=settings.seed)
+    state = Progress(report)
+    try:
+        save_tokenizer(tokenizer, out / "tokenizer", max_length=sequence_length)
+        encoded = _encode(itertools.chain([first], found), tokenizer, settings)
+        for split, document in _split(encoded, settings.valid_fraction):
+            target.add(split, document)
+            state.documents += 1
+            state.tokens += len(document.ids)
+            if progress is not None and state.documents % 64 == 0:
+                progress(state)
+        infos = target.close()
+    except OSError as error:
+        raise storage_error(error, error.filename or out) from None
+    finally:
+        target.abandon()
+    if progress is not None:
+        progress(state)
+    manifest = Manifest(
+        version=VERSION,
+        sequence_length=sequence_length,
+        vocab_size=vocab_size,
+        dtype=target.dtype,
+        specials=specials,
+        tokenizer_sha256=tokenizer_sha256(tokenizer),
+        train=infos["train"],
+        valid=infos["valid"],
+        corpus=report.counts(),
+        settings={**settings.deciding(), "inputs": [Path(path).name for path in paths]},
+    )
+    publish(out, manifest)
+    return manifest
+
+
+@dataclass(frozen=True)
+class _Ids:
+    """A tokenized document."""
+
+    share: float  # in [0, 1), a hash of its text: the same text is always held out or never
+    index: int
+    ids: Ids
+    line_lengths: Ids
+
+
+def _encode(found: Iterator[Document], tokenizer: Tokenizer, settings: PrepareSettings) -> Iterator[_Ids]:
+    """Tokenize documents, in order; those without any token are left out."""
+    waiting: deque[list[tuple[int, float, int]]] = deque()  # of each packet: index, share and lines of its documents
+    salt = settings.seed.to_bytes(8, "little")
+
+    def packets() -> Iterator[bytes]:
+        packet: list[str] = []
+        about: list[tuple[int, float, int]] = []
+        size = 0
+        for index, document in enumerate(found):
+            text = "\n".join(document)
+            digest = hashlib.blake2b(text.encode(), digest_size=7, key=salt).digest()
+            about.append((index, int.from_bytes(digest, "little") / 2**56, len(document)))
+            packet.append(text)
+            size += len(text)
+            if size >= _PACKET_CHARS:
+                waiting.append(about)
+                yield "\n".join(packet).encode()
+                packet, about, size = [], [], 0
+        if packet:
+            waiting.append(about)
+            yield "\n".join(packet).encode()
+
+    with encoding(tokenizer, workers=settings.workers or cores()) as encode:
+        for answer in encode(packets()):
+            packet = Encoded.from_bytes(answer)
+            ends = np.concatenate([[0], np.cumsum(packet.line_lengths, dtype=np.int64)])
+            line = 0
+            for index, share, lines in waiting.popleft():
+                lengths = packet.line_lengths[line : line + lines]
+                ids = packet.ids[ends[line] : ends[line + lines]]
+                line += lines
+                if len(ids):
+                    yield _Ids(share, index, ids, lengths[lengths > 0])
+
+
+def _split(found: Iterator[_Ids], fraction: float) -> Iterator[tuple[Split, _Ids]]:
+    """Say of each document whether it is held out.
+
+    When the shares of all are above `fraction`, the document with the least is held out: it waits until the end is known.
+    """
+    least: list[_Ids] = []  # and its copies
+    is_settled = False
+    for document in found:
+        if document.share < fraction:
+            is_settled = True
+            yield "valid", document
+        elif is_settled or (least and document.share > least[0].share):
+            yield "train", document
+        elif least and document.share == least[0].share:
+            least.append(_Ids(document.share, document.index, least[0].ids, least[0].line_lengths))
+        else:
+            yield from (("train", waiting) for waiting in least)
+            least = [document]
+        if is_settled and least:
+            yield from (("train", waiting) for waiting in least)
+            least = []
+    yield from (("valid", waiting) for waiting in least)
+
+
+class _Rows:
+    """The two files of rows, each with its packer."""
+
+    def __init__(self, folder: Path, *, sequence_length: int, tokenizer: Tokenizer, seed: int) -> None:
+        vocab_size = vocab_size_of(tokenizer)
+        self.dtype = "<u2" if vocab_size <= 1 << 16 else "<u4"
+        self._folder = folder
+        self._packers: dict[Split, Packer] = {}
+        self._writers: dict[Split, SplitWriter] = {}
+        for split in SPLITS:
+            self._packers[split] = Packer(
+                sequence_length=sequence_length, specials=specials_of(tokenizer), seed=seed, dtype=self.dtype
+            )
+            self._writers[split] = SplitWriter(
+                folder / f"{split}.bin", sequence_length=sequence_length, dtype=self.dtype, vocab_size=vocab_size
+            )
+
+    def add(self, split: Split, document: _Ids) -> None:
+        packer = self._packers[split]
+        packer.add(document.index, document.ids, document.line_lengths)
+        self._writers[split].write(packer.take())
+
+    def close(self) -> dict[Split, SplitInfo]:
+        infos: dict[Split, SplitInfo] = {}
+        for split in SPLITS:
+            packer, writer = self._packers[split], self._writers[split]
+            if not packer.documents:
+                raise DataError(
+                    f"{self._folder}: nothing is left to {'train on' if split == 'train' else 'hold out'}, the text holds fewer "
+                    "than two different documents. Give more text, or let every line be a document (--documents line)."
+                )
+            writer.write(packer.finish())
+            infos[split] = writer.close(
+                documents=packer.documents, text_tokens=packer.text_tokens, padding=packer.padding
+            )
+        return infos
+
+    def abandon(self) -> None:
+        for writer in self._writers.values():
+            writer.abandon()
+
+
+@dataclass
+class CorpusLines:
+    """The lines of a corpus, to be iterated as often as needed: each time the files are read again."""
+
+    paths: Sequence[str | Path]
+    settings: PrepareSettings
+    max_characters: int
+    report: CorpusReport = field(default_factory=CorpusReport)
+
+    def __iter__(self) -> Iterator[str]:
+        self.report = CorpusReport()
+        for document in self.settings.read(self.paths, self.report):
+            yield from document
+            if self.report.characters >= self.max_characters:
+                return
+
+
+def train_tokenizer_from(
+    paths: Sequence[str | Path],
+    *,
+    vocab_size: int,
+    cased: bool = False,
+    keep_accents: bool | None = None,
+    settings: PrepareSettings | None = None,
+    max_characters: int = 2_000_000_000,
+) -> tuple[Tokenizer, CorpusReport]:
+    """Train a vocabulary on files, read twice in constant memory; returns it with what was read.
+
+    Args:
+        paths: files, folders, patterns, or `docstrings`.
+        vocab_size: exactly so many tokens.
+        cased, keep_accents: as for `train_tokenizer`.
+        settings: how files are read.
+        max_characters: later text is not looked at.
+
+    Raises:
+        ConfigError, DataError, MissingInputError, StorageError: as `documents` and `train_tokenizer` say.
+    """
+    lines = CorpusLines(paths, settings or PrepareSettings(), max_characters)
+    tokenizer = train_tokenizer(lines, vocab_size=vocab_size, cased=cased, keep_accents=keep_accents)
+    return tokenizer, lines.report

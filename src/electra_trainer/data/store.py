@@ -1,0 +1,223 @@
+"""Rows on disk: a folder that is complete when its manifest is there.
+
+    DATA/manifest.json     written last; sizes, hashes, settings
+    DATA/train.bin         [rows, sequence_length] ids, little-endian uint16 (uint32 above 65,536 words), no header
+    DATA/valid.bin         the same, of held-out documents
+    DATA/tokenizer/        tokenizer.json, tokenizer_config.json, vocab.txt
+    DATA/preparing.json    only while `prepare` is at work, or after it was stopped
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from electra_trainer.data.manifest import Manifest, SplitInfo
+from electra_trainer.data.tokenizer import Specials, load_tokenizer, specials_of, tokenizer_sha256, vocab_size_of
+from electra_trainer.errors import ConfigError, DataError, MissingInputError, storage_error
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+Split = Literal["train", "valid"]
+SPLITS: tuple[Split, Split] = ("train", "valid")
+MANIFEST = "manifest.json"
+MARKER = "preparing.json"
+_CHUNK = 1 << 22
+
+
+class Store:
+    """A complete folder of prepared rows."""
+
+    def __init__(self, folder: Path, manifest: Manifest, tokenizer: Tokenizer) -> None:
+        self.folder = folder
+        self.manifest = manifest
+        self._tokenizer = tokenizer
+
+    @classmethod
+    def open(cls, folder: str | Path, *, verify: bool = False) -> Store:
+        """Open and check: the manifest, the sizes of the files, the tokenizer's hash; with `verify` every byte and id too.
+
+        Raises:
+            MissingInputError: no such folder, or not one of ours. DataError: not finished, damaged or mixed up.
+            StorageError: cannot be read.
+        """
+        folder = Path(folder)
+        manifest = read_manifest(folder)
+        for split in SPLITS:
+            _check_file(folder / f"{split}.bin", getattr(manifest, split), manifest, verify=verify)
+        tokenizer = load_tokenizer(folder / "tokenizer" / "tokenizer.json")
+        found = tokenizer_sha256(tokenizer)
+        if found != manifest.tokenizer_sha256:
+            raise DataError(
+                f"{folder / 'tokenizer'}: is not the tokenizer that made these rows (hash {found[:12]}, expected "
+                f"{manifest.tokenizer_sha256[:12]}). Put the right one back, or prepare again with --overwrite."
+            )
+        if specials_of(tokenizer) != manifest.specials or vocab_size_of(tokenizer) != manifest.vocab_size:
+            raise DataError(f"{folder / MANIFEST}: its specials or vocab_size are not the tokenizer's. Prepare again with --overwrite.")
+        return cls(folder, manifest, tokenizer)
+
+    def rows(self, split: Split) -> NDArray[np.integer[Any]]:
+        """Ids of a split, [rows, sequence_length], uint16 or uint32: a read-only map of the file, not in memory."""
+        info: SplitInfo = getattr(self.manifest, split)
+        path = self.folder / f"{split}.bin"
+        try:
+            return np.memmap(path, dtype=self.manifest.dtype, mode="r", shape=(info.rows, self.sequence_length))
+        except OSError as error:
+            raise storage_error(error, path) from None
+
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer that made the rows."""
+        return self._tokenizer
+
+    @property
+    def specials(self) -> Specials:
+        """Ids of the special tokens."""
+        return self.manifest.specials
+
+    @property
+    def vocab_size(self) -> int:
+        """Words in the vocabulary; all ids are below."""
+        return self.manifest.vocab_size
+
+    @property
+    def sequence_length(self) -> int:
+        """Tokens a row."""
+        return self.manifest.sequence_length
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of a complete folder; errors as for `Store.open`."""
+    path = folder / MANIFEST
+    try:
+        return Manifest.from_json(path.read_bytes(), where=str(path))
+    except FileNotFoundError:
+        if (folder / MARKER).exists():
+            raise DataError(f"{folder}: preparation did not finish. Run the same prepare command again.") from None
+        what = "is not a folder of prepared rows" if folder.exists() else "no such folder"
+        raise MissingInputError(f"{folder}: {what}. Make one with `electra prepare FILES --tokenizer TOK --out {folder}`.") from None
+    except OSError as error:
+        raise storage_error(error, path) from None
+
+
+def _check_file(path: Path, info: SplitInfo, manifest: Manifest, *, verify: bool) -> None:
+    try:
+        size = path.stat().st_size
+        if size != info.bytes:
+            raise DataError(f"{path}: has {size:,} bytes, expected {info.bytes:,}. It is damaged; prepare again with --overwrite.")
+        if not verify:
+            return
+        digest = hashlib.sha256()
+        with path.open("rb") as stream:
+            while chunk := stream.read(_CHUNK):
+                digest.update(chunk)
+                largest = int(np.frombuffer(chunk, dtype=manifest.dtype).max())
+                if largest >= manifest.vocab_size:
+                    raise DataError(f"{path}: holds id {largest}, the vocabulary ends at {manifest.vocab_size - 1}. Prepare again.")
+    except OSError as error:
+        raise storage_error(error, path) from None
+    if digest.hexdigest() != info.sha256:
+        raise DataError(f"{path}: its content has changed (SHA-256). It is damaged; prepare again with --overwrite.")
+
+
+class SplitWriter:
+    """Writes one file of rows, and knows its hash from memory."""
+
+    def __init__(self, path: Path, *, sequence_length: int, dtype: str, vocab_size: int) -> None:
+        self._path = path
+        self._length, self._dtype, self._vocab_size = sequence_length, dtype, vocab_size
+        self._digest = hashlib.sha256()
+        self._rows = 0
+        self._stream: IO[bytes] = path.open("wb")
+
+    def write(self, rows: NDArray[np.generic]) -> None:
+        """Append rows, [any, sequence_length]; DataError when an id is outside of the vocabulary."""
+        if not len(rows):
+            return
+        largest = int(rows.max())  # type: ignore[attr-defined]
+        if largest >= self._vocab_size:
+            raise DataError(f"{self._path}: id {largest} is outside of the vocabulary of {self._vocab_size}.")
+        data = np.ascontiguousarray(rows, dtype=self._dtype).tobytes()
+        self._stream.write(data)
+        self._digest.update(data)
+        self._rows += len(rows)
+
+    def close(self, *, documents: int = 0, text_tokens: int = 0, padding: int = 0) -> SplitInfo:
+        """Force the file onto the disk; returns what the manifest says of it. `padding` in positions."""
+        self._stream.flush()
+        os.fsync(self._stream.fileno())
+        self._stream.close()
+        positions = self._rows * self._length
+        return SplitInfo(
+            rows=self._rows,
+            tokens=positions - padding,
+            text_tokens=text_tokens,
+            documents=documents,
+            bytes=positions * np.dtype(self._dtype).itemsize,
+            padding=padding / max(positions, 1),
+            sha256=self._digest.hexdigest(),
+        )
+
+    def abandon(self) -> None:
+        """Close without a word."""
+        self._stream.close()
+
+
+def claim_folder(folder: Path, *, overwrite: bool) -> None:
+    """Make or empty the folder for a new preparation, and leave the marker in it.
+
+    Nothing but a store's own files is ever removed.
+
+    Raises:
+        ConfigError: a folder that holds something else, or a finished store without `overwrite`. StorageError.
+    """
+    try:
+        if folder.exists() and not folder.is_dir():
+            raise ConfigError(f"{folder}: is a file, expected a folder. Choose another --out.")
+        folder.mkdir(parents=True, exist_ok=True)
+        inside = {path.name for path in folder.iterdir()}
+        if MANIFEST in inside and MARKER not in inside:
+            read_manifest(folder)  # not ours: leave it alone
+            if not overwrite:
+                raise ConfigError(f"{folder}: holds prepared rows already. Choose another --out, or add --overwrite to replace them.")
+        elif inside and MARKER not in inside:
+            raise ConfigError(f"{folder}: is not empty and holds no prepared rows. Choose another --out.")
+        _durable(folder / MARKER, b"{}\n")
+        (folder / MANIFEST).unlink(missing_ok=True)
+    except OSError as error:
+        raise storage_error(error, error.filename or folder) from None
+
+
+def publish(folder: Path, manifest: Manifest) -> None:
+    """Write the manifest, last and whole, and take the marker away; StorageError."""
+    path = folder / MANIFEST
+    try:
+        _durable(path, manifest.to_json().encode())
+        (folder / MARKER).unlink(missing_ok=True)
+        _sync_folder(folder)
+    except OSError as error:
+        raise storage_error(error, error.filename or path) from None
+
+
+def _durable(path: Path, data: bytes) -> None:
+    """Write a file so that after a power cut it is there whole or not at all."""
+    temporary = path.with_name(path.name + ".tmp")
+    with temporary.open("wb") as stream:
+        stream.write(data)
+        stream.flush()
+        os.fsync(stream.fileno())
+    temporary.replace(path)
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,274 @@
+"""WordPiece: load a vocabulary, save it so that transformers gives the same ids, and know it again by a hash."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from electra_trainer.errors import DataError, MissingInputError, did_you_mean, storage_error
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+MAX_WORD_CHARS = 200  # released; a longer word becomes [UNK]
+_MAX_FILE_BYTES = 1 << 28
+
+
+@dataclass(frozen=True, kw_only=True)
+class Specials:
+    """Ids of the special tokens."""
+
+    pad: int
+    unk: int
+    cls: int
+    sep: int
+    mask: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statistics:
+    """How well a vocabulary fits some text."""
+
+    words: int  # separated by spaces
+    tokens: int
+    unknown: int  # tokens that are [UNK]
+
+    @property
+    def fertility(self) -> float:
+        """Tokens a word."""
+        return self.tokens / max(self.words, 1)
+
+    @property
+    def unknown_rate(self) -> float:
+        """Share of the tokens that are [UNK]."""
+        return self.unknown / max(self.tokens, 1)
+
+
+def word_piece(vocab: dict[str, int], *, cased: bool, keep_accents: bool | None) -> Tokenizer:
+    """A BERT tokenizer with this vocabulary (token -> id), without a post-processor.
+
+    Args:
+        vocab: must hold the five special tokens.
+        cased: keep capitals.
+        keep_accents: keep accents; None keeps them exactly when `cased`, as BERT does.
+    """
+    from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+    model = models.WordPiece(vocab, unk_token="[UNK]", max_input_chars_per_word=MAX_WORD_CHARS)
+    tokenizer = Tokenizer(model)
+    tokenizer.normalizer = normalizers.BertNormalizer(
+        clean_text=True,
+        handle_chinese_chars=True,
+        strip_accents=not (cased if keep_accents is None else keep_accents),
+        lowercase=not cased,
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece(prefix="##")
+    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIAL_TOKENS])
+    return tokenizer
+
+
+def load_tokenizer(path: str | Path, *, cased: bool | None = None, keep_accents: bool | None = None) -> Tokenizer:
+    """Load a `tokenizer.json`, a `vocab.txt` (BERT's: line number = id), or a folder that holds one (the first is preferred).
+
+    Args:
+        path: file or folder.
+        cased: for a `vocab.txt`: keep capitals. None asks the `tokenizer_config.json` beside it, and lower-cases without one.
+        keep_accents: for a `vocab.txt`: keep accents; None keeps them exactly when cased.
+
+    Raises:
+        MissingInputError: nothing there. DataError: not a tokenizer, a line that is wrong, a special token that is missing.
+        StorageError: cannot be read.
+    """
+    path = Path(path)
+    if path.is_dir():
+        for name in ("tokenizer.json", "vocab.txt"):
+            if (path / name).exists():
+                return load_tokenizer(path / name, cased=cased, keep_accents=keep_accents)
+        raise MissingInputError(f"{path}: holds neither tokenizer.json nor vocab.txt. Make one with `electra tokenizer FILES --out {path}`.")
+    data = _read(path)
+    if path.suffix == ".json":
+        tokenizer = from_json(data, where=str(path))
+    else:
+        vocab = read_vocab(data, where=str(path))
+        if cased is None:
+            cased = not _lower_case(path.parent / "tokenizer_config.json")
+        tokenizer = _guarded(lambda: word_piece(vocab, cased=bool(cased), keep_accents=keep_accents), where=str(path))
+    specials_of(tokenizer, where=str(path))
+    return tokenizer
+
+
+def from_json(data: bytes, *, where: str) -> Tokenizer:
+    """A tokenizer from the bytes of a `tokenizer.json`, without its truncation and padding; DataError names `where`."""
+    from tokenizers import Tokenizer
+
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{where}: is not UTF-8 (byte {error.start:,}). Expected a tokenizer.json of the tokenizers library.") from None
+    tokenizer = _guarded(lambda: Tokenizer.from_str(text), where=where)
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def read_vocab(data: bytes, *, where: str) -> dict[str, int]:
+    r"""The bytes of a `vocab.txt` as token -> id. Lines end with "\n" only, so that no character can shift the ids.
+
+    Raises:
+        DataError: a blank line, a token that stands twice, bytes that are not UTF-8, with the line.
+    """
+    lines = data.removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    if lines[-1].strip() == b"":
+        lines.pop()
+    if not lines:
+        raise DataError(f"{where}: is empty, expected one token a line.")
+    vocab: dict[str, int] = {}
+    for number, line in enumerate(lines, start=1):
+        try:
+            token = line.removesuffix(b"\r").decode("utf-8")
+        except UnicodeDecodeError:
+            raise DataError(f"{where}:{number}: is not UTF-8. Expected one token a line.") from None
+        if not token.strip(" \t"):
+            raise DataError(f"{where}:{number}: is blank; ids are line numbers, so every line needs a token. Repair the file.")
+        if token in vocab:
+            raise DataError(f"{where}:{number}: token {token!r} stands on line {vocab[token] + 1} already. Remove or rename one.")
+        vocab[token] = number - 1
+    missing = [token for token in SPECIAL_TOKENS if token not in vocab]
+    if missing:
+        near = did_you_mean(missing[0], [token for token in vocab if token.startswith(("[", "<"))])
+        raise DataError(f"{where}: has no {', '.join(missing)}. Expected {' '.join(SPECIAL_TOKENS)} among its lines.{near}")
+    return vocab
+
+
+def specials_of(tokenizer: Tokenizer, *, where: str = "tokenizer") -> Specials:
+    """Ids of the special tokens; any ids will do. DataError names the tokens that are missing."""
+    ids = {token: tokenizer.token_to_id(token) for token in SPECIAL_TOKENS}
+    missing = [token for token, found in ids.items() if found is None]
+    if missing:
+        raise DataError(f"{where}: has no {', '.join(missing)}. Expected the special tokens {' '.join(SPECIAL_TOKENS)}.")
+    return Specials(**{token.strip("[]").lower(): found for token, found in ids.items()})
+
+
+def vocab_size_of(tokenizer: Tokenizer) -> int:
+    """One more than the largest id, which is what an embedding table needs."""
+    return 1 + max(tokenizer.get_vocab(with_added_tokens=True).values())
+
+
+def as_plain_text(tokenizer: Tokenizer) -> Tokenizer:
+    """A copy that takes "[MASK]" and the like in a text for ordinary characters, never for special tokens."""
+    from tokenizers import Tokenizer
+
+    copy = Tokenizer.from_str(tokenizer.to_str())
+    copy.encode_special_tokens = True
+    return copy
+
+
+def save_tokenizer(tokenizer: Tokenizer, folder: Path, *, max_length: int) -> None:
+    """Write `tokenizer.json`, `tokenizer_config.json` and, for WordPiece, `vocab.txt` into `folder`.
+
+    `AutoTokenizer` of transformers 4.57 and 5 loads the very same ids, and puts [CLS] A [SEP] B [SEP] around them.
+
+    Args:
+        max_length: longest row in tokens that a model made with it takes.
+
+    Raises:
+        StorageError: the disk is full, read-only or failing.
+    """
+    from tokenizers import processors
+
+    specials = specials_of(tokenizer)
+    copy = as_plain_text(tokenizer)
+    copy.encode_special_tokens = False
+    copy.post_processor = processors.TemplateProcessing(
+        single="[CLS]:0 $A:0 [SEP]:0",
+        pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", specials.cls), ("[SEP]", specials.sep)],
+    )
+    files = {"tokenizer.json": copy.to_str(pretty=True), "tokenizer_config.json": json.dumps(_config(max_length), indent=2) + "\n"}
+    vocab = sorted(tokenizer.get_vocab(with_added_tokens=False).items(), key=lambda item: item[1])
+    is_word_piece = json.loads(copy.to_str())["model"]["type"] == "WordPiece"
+    if is_word_piece and [number for _, number in vocab] == list(range(len(vocab))):
+        files["vocab.txt"] = "".join(token + "\n" for token, _ in vocab)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            (folder / name).write_bytes(text.encode("utf-8"))
+    except OSError as error:
+        raise storage_error(error, error.filename or folder) from None
+
+
+def _config(max_length: int) -> dict[str, object]:
+    names = {f"{name}_token": f"[{name.upper()}]" for name in ("unk", "pad", "cls", "sep", "mask")}
+    return {
+        "tokenizer_class": "PreTrainedTokenizerFast",  # the one name that both 4.x and 5.x take
+        "model_max_length": max_length,
+        **names,
+        "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
+        "clean_up_tokenization_spaces": True,
+    }
+
+
+def tokenizer_sha256(tokenizer: Tokenizer) -> str:
+    """Hash of all that decides ids: vocabulary, model, normaliser, splitting, added tokens. Padding and templates do not count."""
+    parts: dict[str, Any] = json.loads(tokenizer.to_str())
+    kept = {name: parts.get(name) for name in ("model", "normalizer", "pre_tokenizer", "added_tokens")}
+    return hashlib.sha256(json.dumps(kept, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def statistics(tokenizer: Tokenizer, texts: Iterable[str]) -> Statistics:
+    """Count words, tokens and unknown tokens of some lines."""
+    plain = as_plain_text(tokenizer)
+    unknown_id = specials_of(tokenizer).unk
+    counts = {"words": 0, "tokens": 0, "unknown": 0}
+    batch: list[str] = []
+
+    def count() -> None:
+        for line, encoding in zip(batch, plain.encode_batch(batch, add_special_tokens=False), strict=True):
+            counts["words"] += len(line.split())
+            counts["tokens"] += len(encoding.ids)
+            counts["unknown"] += encoding.ids.count(unknown_id)
+        batch.clear()
+
+    for text in texts:
+        batch.append(text)
+        if len(batch) >= 1000:
+            count()
+    count()
+    return Statistics(**counts)
+
+
+
+
+def _guarded(make: Any, *, where: str) -> Any:
+    """Call into Rust; its errors, and its panics, which are no `Exception`s, become a DataError."""
+    try:
+        return make()
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit | MemoryError | DataError):
+            raise
+        message = " ".join(str(error).split())[:200]
+        raise DataError(f"{where}: is not a tokenizer that can be used ({message}). Expected a tokenizer.json or a vocab.txt.") from None
+
+
+def _read(path: Path) -> bytes:
+    try:
+        if path.exists() and not path.is_file():
+            raise DataError(f"{path}: is not a regular file. Expected a tokenizer.json or a vocab.txt.")
+        if path.stat().st_size > _MAX_FILE_BYTES:
+            raise DataError(f"{path}: is over {_MAX_FILE_BYTES >> 20} MiB. Expected a tokenizer.json or a vocab.txt.")
+        return path.read_bytes()
+    except OSError as error:
+        raise storage_error(error, path) from None
+
+
+def _lower_case(path: Path) -> bool:
+    try:
+        return bool(json.loads(path.read_bytes()).get("do_lower_case", True))
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return True

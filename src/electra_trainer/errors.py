@@ -1,0 +1,93 @@
+"""The errors a person can meet, each with the exit code that a shell or a scheduler sees.
+
+    ElectraError           70  our bug, or something nobody foresaw
+    ├── ConfigError        78  a flag, field or combination that cannot be
+    ├── DataError          65  text, vocabulary or rows that cannot be used
+    ├── MissingInputError  66  a file or folder that is not there
+    ├── StorageError       74  the disk is full, read-only or failing
+    ├── CheckpointError    65  a checkpoint or model folder that does not verify
+    ├── Diverged           76  the loss left the numbers
+    └── Interrupted        75  stopped by a signal; everything is saved
+
+A message says what was wrong, where, what was expected and what to type.
+"""
+
+from __future__ import annotations
+
+import difflib
+import errno
+from collections.abc import Iterable
+from pathlib import Path
+
+
+class ElectraError(Exception):
+    """Base of every error that this package raises on purpose."""
+
+    exit_code = 70
+
+
+class ConfigError(ElectraError):
+    """A setting, or a combination of settings, that cannot be."""
+
+    exit_code = 78
+
+
+class DataError(ElectraError):
+    """Input text, a vocabulary or prepared rows that cannot be used."""
+
+    exit_code = 65
+
+
+class MissingInputError(ElectraError):
+    """A file or folder that was named and is not there."""
+
+    exit_code = 66
+
+
+class StorageError(ElectraError):
+    """The disk is full, read-only or failing."""
+
+    exit_code = 74
+
+
+class CheckpointError(ElectraError):
+    """A checkpoint or an exported folder that does not verify."""
+
+    exit_code = 65
+
+
+class Diverged(ElectraError):
+    """The loss or the gradient is no longer a number."""
+
+    exit_code = 76
+
+
+class Interrupted(ElectraError):
+    """Stopped by a signal after saving."""
+
+    exit_code = 75
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`" Did you mean 'x'?"` for the nearest known word, or an empty string."""
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f" Did you mean {near[0]!r}?" if near else ""
+
+
+def storage_error(error: OSError, path: Path | str) -> ElectraError:
+    """Turn an `OSError` met while reading or writing `path` into a sentence with a remedy."""
+    if isinstance(error, FileNotFoundError):
+        return MissingInputError(f"{path}: no such file or folder. Check the path.")
+    if isinstance(error, IsADirectoryError):
+        return DataError(f"{path}: is a folder, a file was expected.")
+    remedies = {
+        errno.ENOSPC: "the disk is full. Free some space or choose another --out, then run the same command again",
+        errno.EDQUOT: "the disk quota is used up. Free some space or choose another --out, then run the same command again",
+        errno.EROFS: "the file system is read-only. Choose another --out",
+        errno.EACCES: "permission denied. Choose another path or change its permissions",
+        errno.EPERM: "permission denied. Choose another path or change its permissions",
+        errno.ENOTDIR: "a file stands where a folder was expected. Choose another --out",
+        errno.EEXIST: "a file stands where a folder was expected. Choose another --out",
+    }
+    what = remedies.get(error.errno or 0, f"{error.strerror or error}. Check the disk, then run the same command again")
+    return StorageError(f"{path}: {what}.")

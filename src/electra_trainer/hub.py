@@ -1,0 +1,188 @@
+"""Handing on: folders that `transformers` loads as they are, and reading them back.
+
+    DIR/discriminator   ElectraForPreTraining: the encoder to fine-tune
+    DIR/generator       ElectraForMaskedLM
+    DIR/encoder         ElectraForMaskedLM: what an MLM run gives instead of the two
+
+Each holds config.json, model.safetensors, the tokenizer's files and a model card. Parameter names are transformers' own, so
+writing is a copy; the vocabulary's output weight is tied to the word embeddings and stored once, as there.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import uuid
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError
+from torch import Tensor, nn
+
+from electra_trainer.card import model_card
+from electra_trainer.config import Config, Model
+from electra_trainer.config_io import read_table
+from electra_trainer.errors import CheckpointError, ConfigError, MissingInputError, storage_error
+from electra_trainer.model.networks import Discriminator, TokenPredictor
+from electra_trainer.objectives import Exported
+from electra_trainer.train.checkpoint import write_durably
+
+_SHAPE_KEYS = (
+    "vocab_size", "embedding_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
+    "max_position_embeddings", "type_vocab_size", "hidden_dropout_prob", "attention_probs_dropout_prob", "layer_norm_eps",
+    "initializer_range",
+)  # fmt: skip
+NETWORKS: dict[str, type[Discriminator] | type[TokenPredictor]] = {
+    "ElectraForPreTraining": Discriminator,
+    "ElectraForMaskedLM": TokenPredictor,
+}
+
+
+def transformers_config(exported: Exported, *, pad_id: int) -> dict[str, Any]:
+    """The config.json of a network, in transformers' terms."""
+    shape = {name: getattr(exported.model, name) for name in _SHAPE_KEYS}
+    return {
+        "architectures": [exported.architecture],
+        "model_type": "electra",
+        **shape,
+        "hidden_act": "gelu",
+        "pad_token_id": pad_id,
+        "tie_word_embeddings": True,
+        "dtype": "float32",
+    }
+
+
+def export(
+    networks: list[Exported], *, config: Config, tokenizer: Path, pad_id: int, out: Path, metrics: dict[str, float]
+) -> list[Path]:
+    """Write one folder a network under `out`.
+
+    Args:
+        networks: what the objective exports.
+        config: the run, for the model card.
+        tokenizer: folder with the tokenizer's files, which are copied.
+        pad_id: id of [PAD].
+        out: a new or empty folder.
+        metrics: held-out metrics for the model card; may be empty.
+
+    Raises:
+        ConfigError: `out` holds something already.
+        StorageError: the disk is full or read-only; nothing is left behind.
+        CheckpointError: what was written does not read back bit for bit.
+    """
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ConfigError(f"--out {out}: is not an empty folder. Choose another one.")
+    temporary = out.with_name(f".{out.name}.{uuid.uuid4().hex[:8]}")
+    try:
+        for exported in networks:
+            folder = temporary / exported.name
+            folder.mkdir(parents=True)
+            shutil.copytree(tokenizer, folder, dirs_exist_ok=True)
+            written = json.dumps(transformers_config(exported, pad_id=pad_id), indent=2) + "\n"
+            write_durably(folder / "config.json", written.encode())
+            weights = {name: tensor.detach().cpu().contiguous() for name, tensor in exported.network.state_dict().items()}
+            write_durably(folder / "model.safetensors", safetensors.torch.save(weights, metadata={"format": "pt"}))
+            write_durably(folder / "README.md", model_card(exported, config=config, metrics=metrics).encode())
+            _check_read_back(folder, weights)
+        if out.exists():
+            out.rmdir()
+        temporary.rename(out)
+    except OSError as error:
+        raise storage_error(error, out) from None
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return [out / exported.name for exported in networks]
+
+
+def _check_read_back(folder: Path, weights: dict[str, Tensor]) -> None:
+    network, _ = read_network(folder)
+    for name, tensor in network.state_dict().items():
+        if not torch.equal(tensor, weights[name]):
+            raise CheckpointError(f"{folder}: {name} does not read back as it was written. Check the disk.")
+
+
+def read_network(folder: Path) -> tuple[nn.Module, Model]:
+    """Read an exported folder, or any local transformers ELECTRA folder with safetensors weights.
+
+    Returns:
+        A Discriminator or a TokenPredictor in evaluation mode, and its shape.
+
+    Raises:
+        MissingInputError: a file is not there.
+        CheckpointError: the files are not an ELECTRA that this program knows, or tensors are missing, odd or misshapen.
+    """
+    table = read_table(folder / "config.json")
+    architecture = next(iter(table.get("architectures") or []), None)
+    if table.get("model_type") != "electra" or architecture not in NETWORKS:
+        raise CheckpointError(
+            f"{folder / 'config.json'}: describes {table.get('model_type')!r} {architecture!r}, expected an 'electra' of "
+            f"{' or '.join(NETWORKS)}."
+        )
+    if table.get("hidden_act", "gelu") != "gelu":
+        raise CheckpointError(f"{folder / 'config.json'}: hidden_act {table['hidden_act']!r}, expected 'gelu' (exact).")
+    try:
+        model = Model(**{name: table[name] for name in _SHAPE_KEYS if name in table})
+        with torch.device("meta"):
+            network = NETWORKS[architecture](model)
+    except (TypeError, ConfigError) as error:
+        raise CheckpointError(f"{folder / 'config.json'}: {error}") from None
+    network.to_empty(device="cpu")
+    _fill(network, _read_tensors(folder / "model.safetensors"), where=folder / "model.safetensors")
+    return network.eval(), model
+
+
+def _read_tensors(path: Path) -> dict[str, Tensor]:
+    if not path.is_file():
+        raise MissingInputError(f"{path}: no such file. Expected an exported folder with safetensors weights.")
+    try:
+        return safetensors.torch.load(path.read_bytes())
+    except OSError as error:
+        raise storage_error(error, path) from None
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise CheckpointError(f"{path}: not a readable safetensors file: {error}.") from None
+
+
+def _fill(network: nn.Module, tensors: dict[str, Tensor], *, where: Path) -> None:
+    ignored = {"generator_lm_head.weight", "electra.embeddings.position_ids"}  # tied; a buffer of old versions
+    mine = network.state_dict()
+    odd = sorted((mine.keys() ^ tensors.keys()) - ignored)
+    if odd:
+        raise CheckpointError(f"{where}: tensors do not match its config.json, for example {', '.join(odd[:3])}.")
+    for name, tensor in mine.items():
+        if tensor.shape != tensors[name].shape:
+            raise CheckpointError(
+                f"{where}: {name} has shape {tuple(tensors[name].shape)}, its config.json says {tuple(tensor.shape)}."
+            )
+    network.load_state_dict({name: tensors[name].float() for name in mine}, strict=True)
+
+
+def check_with_transformers(folder: Path, *, ids: list[list[int]]) -> float:
+    """Load an exported folder with `transformers` and compare logits; the largest absolute difference.
+
+    Args:
+        folder: one network's folder.
+        ids: some rows of token ids of equal length.
+
+    Raises:
+        ConfigError: transformers is not installed.
+    """
+    try:
+        import transformers
+    except ImportError:
+        raise ConfigError('transformers is not installed. Type: pip install "electra-trainer[hub]"') from None
+    from electra_trainer.score import encode_rows
+
+    transformers.utils.logging.disable_progress_bar()
+    network, _ = read_network(folder)
+    theirs = getattr(transformers, read_table(folder / "config.json")["architectures"][0]).from_pretrained(folder).eval()
+    batch = encode_rows(ids)
+    with torch.no_grad():
+        expected = theirs(input_ids=batch.ids_BT, token_type_ids=batch.segment_BT).logits
+        if isinstance(network, Discriminator):
+            found = network(batch.ids_BT, batch)
+        else:
+            slots = torch.arange(batch.ids_BT.numel())
+            found = network(batch.ids_BT, batch, slots).view(expected.shape)
+    return float((found - expected).abs().max())

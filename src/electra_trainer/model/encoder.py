@@ -1,0 +1,156 @@
+"""The transformer, as BERT's and ELECTRA's: post-LayerNorm, erf-GELU, learned positions (Appendix A).
+
+Parameter names are those of transformers' ELECTRA, so that export is a copy. The file is pure: precision, compilation and
+distribution are applied from outside.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from electra_trainer.batch import Batch
+from electra_trainer.config import Model
+from electra_trainer.model.attention import attend
+
+
+class Embeddings(nn.Module):
+    """Word + position + segment, LayerNorm, dropout: [B, T] ids -> [B, T, E]. Shared by both networks (§3.2)."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.word_embeddings = nn.Embedding(model.vocab_size, model.embedding_size)
+        self.position_embeddings = nn.Embedding(model.max_position_embeddings, model.embedding_size)
+        self.token_type_embeddings = nn.Embedding(model.type_vocab_size, model.embedding_size)
+        self.LayerNorm = nn.LayerNorm(model.embedding_size, eps=model.layer_norm_eps)
+        self.dropout = nn.Dropout(model.hidden_dropout_prob)
+
+    def forward(self, ids_BT: Tensor, batch: Batch) -> Tensor:
+        sum_BTE = (
+            self.word_embeddings(ids_BT)
+            + self.position_embeddings(batch.position_BT)
+            + self.token_type_embeddings(batch.segment_BT)
+        )
+        embedded: Tensor = self.dropout(self.LayerNorm(sum_BTE))
+        return embedded
+
+
+class SelfAttention(nn.Module):
+    """Multi-head attention over the tokens of a piece: [B, T, D] -> [B, T, D]."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.heads = model.num_attention_heads
+        self.dropout = model.attention_probs_dropout_prob
+        self.query = nn.Linear(model.hidden_size, model.hidden_size)
+        self.key = nn.Linear(model.hidden_size, model.hidden_size)
+        self.value = nn.Linear(model.hidden_size, model.hidden_size)
+
+    def forward(self, hidden_BTD: Tensor, bias_B1TT: Tensor) -> Tensor:
+        rows, tokens, width = hidden_BTD.shape
+        weight = torch.cat([self.query.weight, self.key.weight, self.value.weight])  # one product instead of three
+        bias = torch.cat([self.query.bias, self.key.bias, self.value.bias])
+        packed = F.linear(hidden_BTD, weight, bias).view(rows, tokens, 3, self.heads, width // self.heads)
+        query, key, value = packed.permute(2, 0, 3, 1, 4)  # each [B, H, T, D/H]
+        dropout = self.dropout if self.training else 0.0
+        mixed = attend(query, key, value, bias_B1TT=bias_B1TT, dropout=dropout)
+        return mixed.transpose(1, 2).reshape(rows, tokens, width)
+
+
+class AddAndNorm(nn.Module):
+    """Projection, dropout, residual, LayerNorm: what follows attention and the feed-forward network."""
+
+    def __init__(self, model: Model, inputs: int) -> None:
+        super().__init__()
+        self.dense = nn.Linear(inputs, model.hidden_size)
+        self.LayerNorm = nn.LayerNorm(model.hidden_size, eps=model.layer_norm_eps)
+        self.dropout = nn.Dropout(model.hidden_dropout_prob)
+
+    def forward(self, inner: Tensor, residual_BTD: Tensor) -> Tensor:
+        normed: Tensor = self.LayerNorm(self.dropout(self.dense(inner)) + residual_BTD)
+        return normed
+
+
+class Attention(nn.Module):
+    """Self-attention with its residual; `self` and `output` are transformers' names."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.self = SelfAttention(model)
+        self.output = AddAndNorm(model, model.hidden_size)
+
+    def forward(self, hidden_BTD: Tensor, bias_B1TT: Tensor) -> Tensor:
+        attended: Tensor = self.output(self.self(hidden_BTD, bias_B1TT), hidden_BTD)
+        return attended
+
+
+class Intermediate(nn.Module):
+    """First half of the feed-forward network: [.., D] -> [.., intermediate], exact GELU."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.dense = nn.Linear(model.hidden_size, model.intermediate_size)
+
+    def forward(self, hidden_BTD: Tensor) -> Tensor:
+        return F.gelu(self.dense(hidden_BTD))
+
+
+class Layer(nn.Module):
+    """One transformer layer: [B, T, D] -> [B, T, D]."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.attention = Attention(model)
+        self.intermediate = Intermediate(model)
+        self.output = AddAndNorm(model, model.intermediate_size)
+
+    def forward(self, hidden_BTD: Tensor, bias_B1TT: Tensor) -> Tensor:
+        attended_BTD = self.attention(hidden_BTD, bias_B1TT)
+        out: Tensor = self.output(self.intermediate(attended_BTD), attended_BTD)
+        return out
+
+
+class Layers(nn.Module):
+    """The stack of layers."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.layer = nn.ModuleList(Layer(model) for _ in range(model.num_hidden_layers))
+
+    def forward(self, hidden_BTD: Tensor, bias_B1TT: Tensor) -> Tensor:
+        for layer in self.layer:
+            hidden_BTD = layer(hidden_BTD, bias_B1TT)
+        return hidden_BTD
+
+
+class Encoder(nn.Module):
+    """Token ids [B, T] -> hidden states [B, T, D].
+
+    Args:
+        model: the shape.
+        embeddings: an Embeddings to share; a new one if None.
+    """
+
+    def __init__(self, model: Model, *, embeddings: Embeddings | None = None) -> None:
+        super().__init__()
+        self.embeddings = embeddings if embeddings is not None else Embeddings(model)
+        self.embeddings_project: nn.Linear | None = None
+        if model.embedding_size != model.hidden_size:
+            self.embeddings_project = nn.Linear(model.embedding_size, model.hidden_size)
+        self.encoder = Layers(model)
+
+    def forward(self, ids_BT: Tensor, batch: Batch) -> Tensor:
+        """Encode `ids_BT`, laid out (segments, positions, pieces) as `batch` says."""
+        hidden = self.embeddings(ids_BT, batch)
+        if self.embeddings_project is not None:
+            hidden = self.embeddings_project(hidden)
+        encoded: Tensor = self.encoder(hidden, attention_bias(batch.piece_BT, hidden.dtype))
+        return encoded
+
+
+def attention_bias(piece_BT: Tensor, dtype: torch.dtype) -> Tensor:
+    """Added to attention scores, [B, 1, T, T]: 0 between tokens of one piece (or both padding), -inf elsewhere."""
+    same_BTT = piece_BT[:, :, None] == piece_BT[:, None, :]
+    zeros = torch.zeros(same_BTT.shape, dtype=dtype, device=piece_BT.device)
+    return zeros.masked_fill(~same_BTT, float("-inf"))[:, None]

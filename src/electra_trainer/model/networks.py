@@ -1,0 +1,74 @@
+"""The two networks: encoder plus head, under transformers' parameter names.
+
+    Discriminator  =  transformers' ElectraForPreTraining
+    TokenPredictor =  transformers' ElectraForMaskedLM: ELECTRA's generator, and the whole of BERT
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from electra_trainer.batch import Batch
+from electra_trainer.config import Config, Model, generator_shape
+from electra_trainer.model.encoder import Embeddings, Encoder
+from electra_trainer.model.heads import ReplacedHead, TokenHead, VocabularyBias
+from electra_trainer.model.initialize import initialize
+
+
+class Discriminator(nn.Module):
+    """Says of each token whether it was replaced (§2)."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.electra = Encoder(model)
+        self.discriminator_predictions = ReplacedHead(model)
+
+    def forward(self, ids_BT: Tensor, batch: Batch) -> Tensor:
+        """Logit of "replaced" for each token, fp32 [B, T]; the head is computed in fp32, where its gradient survives."""
+        hidden_BTD = self.electra(ids_BT, batch)
+        with torch.autocast(hidden_BTD.device.type, enabled=False):
+            logits: Tensor = self.discriminator_predictions(hidden_BTD.float())
+        return logits
+
+
+class TokenPredictor(nn.Module):
+    """Predicts words at chosen positions (§2).
+
+    Args:
+        model: the shape.
+        embeddings: the discriminator's, to share them (§3.2); new ones if None.
+    """
+
+    def __init__(self, model: Model, *, embeddings: Embeddings | None = None) -> None:
+        super().__init__()
+        self.electra = Encoder(model, embeddings=embeddings)
+        self.generator_predictions = TokenHead(model)
+        self.generator_lm_head = VocabularyBias(model)
+
+    def forward(self, ids_BT: Tensor, batch: Batch, slots_K: Tensor) -> Tensor:
+        """Logits over the vocabulary at the flat positions `slots_K`, fp32 [K, V].
+
+        Positions are gathered first: nothing as wide as the vocabulary is computed anywhere else.
+        """
+        hidden_KD = self.electra(ids_BT, batch).flatten(0, 1)[slots_K]
+        words_VE = self.electra.embeddings.word_embeddings.weight
+        logits: Tensor = self.generator_lm_head(self.generator_predictions(hidden_KD), words_VE)
+        return logits.float()
+
+
+def build_discriminator(config: Config, generator: torch.Generator) -> Discriminator:
+    """A freshly initialised discriminator."""
+    return initialize(Discriminator(config.model), config.model, generator)
+
+
+def build_generator(config: Config, discriminator: Discriminator, generator: torch.Generator) -> TokenPredictor:
+    """A freshly initialised ELECTRA generator whose embeddings are the discriminator's very parameters (§3.2)."""
+    shared = discriminator.electra.embeddings
+    network = TokenPredictor(generator_shape(config), embeddings=shared)
+    return initialize(network, config.model, generator, leave=shared)
+
+
+def build_masked_lm(config: Config, generator: torch.Generator) -> TokenPredictor:
+    """A freshly initialised BERT: a token predictor of the full shape."""
+    return initialize(TokenPredictor(config.model), config.model, generator)

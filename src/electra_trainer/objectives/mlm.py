@@ -1,0 +1,50 @@
+"""Masked language modelling: BERT, the baseline (§3, Table 1).
+
+What:      predict the words at masked positions with the full-size encoder.
+Equation:  L_MLM = -Σ log p(x_t | x_masked) over the chosen positions
+Inputs:    Masked [B, T] with K chosen positions.
+Outputs:   generator_loss, a sum over the K chosen positions (named as in RTD, so that runs compare).
+Siblings:  rtd.py adds a discriminator behind a smaller one of these.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from electra_trainer.batch import Losses, Masked, Term
+from electra_trainer.config import Config
+from electra_trainer.model.networks import build_masked_lm
+from electra_trainer.objectives.losses import entropy, token_loss
+from electra_trainer.objectives.protocol import Exported, Objective, weight_generator
+from electra_trainer.randomness import Rng
+
+
+class MaskedLanguageModelling(Objective):
+    """One token predictor of the full shape."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        self.encoder = build_masked_lm(config, weight_generator(config, "discriminator"))
+
+    def counts(self, masked: Masked) -> dict[str, Tensor]:
+        """`masked`: chosen positions."""
+        return {"masked": masked.slots_K.new_tensor(len(masked.slots_K))}
+
+    def forward(self, masked: Masked, rng: Rng, *, look: bool = False) -> Losses:
+        """Sum of the loss over a lane."""
+        logits_KV = self.encoder(masked.input_BT, masked.batch, masked.slots_K)
+        terms = {"generator_loss": Term(sum=token_loss(logits_KV, masked.labels_K), count="masked", weight=1.0)}
+        if not look:
+            return Losses(terms=terms)
+        seen = {
+            "generator_correct_K": logits_KV.detach().argmax(-1) == masked.labels_K,
+            "generator_entropy_K": entropy(logits_KV),
+        }
+        return Losses(terms=terms, seen=seen)
+
+    def exported(self) -> list[Exported]:
+        """The encoder with its token head."""
+        return [
+            Exported(name="encoder", network=self.encoder, model=self.config.model, architecture="ElectraForMaskedLM")
+        ]

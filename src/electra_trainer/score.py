@@ -1,0 +1,197 @@
+"""Using a trained run: which tokens look replaced, and what would fill a gap."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer
+
+from electra_trainer.batch import Batch
+from electra_trainer.config import Config
+from electra_trainer.data.tokenizer import Specials, load_tokenizer, specials_of
+from electra_trainer.errors import ConfigError, DataError, MissingInputError
+from electra_trainer.hub import export, read_network
+from electra_trainer.model.networks import Discriminator, TokenPredictor
+from electra_trainer.objectives import Exported, build
+from electra_trainer.train.checkpoint import newest
+from electra_trainer.train.loop import restore
+from electra_trainer.train.record import RunFolder, read_jsonl
+
+__all__ = ["Candidate", "Pretrained", "Scored", "encode_rows", "export_run", "load"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scored:
+    """The tokens of a text and how likely each was replaced."""
+
+    tokens: list[str]
+    replaced_probability: list[float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """A word for a gap."""
+
+    token: str
+    probability: float
+
+
+def encode_rows(ids: Sequence[Sequence[int]]) -> Batch:
+    """Rows of equal length, each one piece of one segment, as a batch."""
+    ids_BT = torch.tensor(ids, dtype=torch.int64)
+    positions_BT = torch.arange(ids_BT.shape[1]).expand_as(ids_BT)
+    return Batch(
+        ids_BT=ids_BT,
+        segment_BT=torch.zeros_like(ids_BT),
+        position_BT=positions_BT,
+        piece_BT=torch.ones_like(ids_BT),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pretrained:
+    """A trained run or an exported folder, ready to use (on the CPU, in fp32)."""
+
+    tokenizer: Tokenizer
+    specials: Specials
+    length: int
+    """Longest row that was trained, in tokens."""
+    discriminator: Discriminator | None
+    generator: TokenPredictor | None
+    networks: tuple[Exported, ...] = ()
+    """What a run exports; empty for an exported folder."""
+    config: Config | None = None
+    step: int | None = None
+
+    @torch.no_grad()
+    def score(self, text: str) -> Scored:
+        """The discriminator's probability that each token was replaced; longer texts are read in windows.
+
+        Raises:
+            ConfigError: there is no discriminator here.
+            DataError: the text has no tokens.
+        """
+        if self.discriminator is None:
+            raise ConfigError("score: there is no discriminator here (a masked language model, or a generator's folder).")
+        ids = self._ids(text, specials=False)
+        probabilities: list[float] = []
+        for first in range(0, len(ids), self.length - 2):
+            row = [self.specials.cls, *ids[first : first + self.length - 2], self.specials.sep]
+            batch = encode_rows([row])
+            probabilities += self.discriminator(batch.ids_BT, batch)[0, 1:-1].sigmoid().tolist()
+        return Scored(tokens=[self.tokenizer.id_to_token(i) for i in ids], replaced_probability=probabilities)
+
+    @torch.no_grad()
+    def fill(self, text: str, *, top: int = 5) -> list[list[Candidate]]:
+        """The `top` most probable words for each [MASK], by the generator.
+
+        Raises:
+            ConfigError: there is no generator here.
+            DataError: no [MASK] in the text, or the text is longer than a trained row.
+        """
+        if self.generator is None:
+            raise ConfigError("fill: there is no generator here. Give the run, or the folder of the generator.")
+        ids = [self.specials.cls, *self._ids(text, specials=True), self.specials.sep]
+        gaps = [index for index, token in enumerate(ids) if token == self.specials.mask]
+        if not gaps:
+            raise DataError('fill: the text has no [MASK], for example "the [MASK] cooked the meal".')
+        if len(ids) > self.length:
+            raise DataError(f"fill: the text has {len(ids)} tokens, the rows of training had {self.length}. Shorten it.")
+        batch = encode_rows([ids])
+        best = self.generator(batch.ids_BT, batch, torch.tensor(gaps)).softmax(-1).topk(min(top, self.tokenizer.get_vocab_size()))
+        return [
+            [Candidate(token=self.tokenizer.id_to_token(i), probability=p) for i, p in zip(words, values, strict=True)]
+            for words, values in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        ]
+
+    def _ids(self, text: str, *, specials: bool) -> list[int]:
+        """Ids of a text; with `specials` a written [MASK] is the special token, otherwise plain text."""
+        self.tokenizer.encode_special_tokens = not specials
+        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
+        if not ids:
+            raise DataError("the text is empty: give at least one word.")
+        return ids
+
+
+def load(path: str | Path) -> Pretrained:
+    """Load a run folder, an export (`DIR`) or one exported network (`DIR/discriminator`).
+
+    Raises:
+        MissingInputError: nothing is there.
+        CheckpointError: what is there does not verify.
+    """
+    folder = Path(path)
+    if (folder / "checkpoints").is_dir():
+        return _load_run(RunFolder(folder))
+    names = [name for name in ("discriminator", "generator", "encoder") if (folder / name / "config.json").is_file()]
+    parts = [folder / name for name in names] or ([folder] if (folder / "config.json").is_file() else [])
+    if not parts:
+        raise MissingInputError(f"{folder}: neither a run nor an exported model. Check the path.")
+    networks = [read_network(part)[0] for part in parts]
+    tokenizer = load_tokenizer(parts[0])
+    return Pretrained(
+        tokenizer=tokenizer,
+        specials=specials_of(tokenizer),
+        length=_trained_length(parts[0], networks[0]),
+        discriminator=next((n for n in networks if isinstance(n, Discriminator)), None),
+        generator=next((n for n in networks if isinstance(n, TokenPredictor)), None),
+    )
+
+
+def _trained_length(folder: Path, network: torch.nn.Module) -> int:
+    from electra_trainer.config_io import read_table
+
+    assert isinstance(network, Discriminator | TokenPredictor)
+    positions = network.electra.embeddings.position_embeddings.num_embeddings
+    path = folder / "tokenizer_config.json"
+    written = read_table(path).get("model_max_length") if path.is_file() else None
+    return min(positions, written) if isinstance(written, int) and written > 2 else positions
+
+
+def _load_run(folder: RunFolder) -> Pretrained:
+    config, run_id = folder.config(), str(folder.environment()["run_id"])
+    saved = newest(folder.checkpoints, run_id=run_id)
+    objective = build(config)
+    restore(objective, saved)
+    exported = tuple(objective.eval().exported())
+    by_name = {item.name: item.network for item in exported}
+    tokenizer = load_tokenizer(folder.tokenizer)
+    discriminator, generator = by_name.get("discriminator"), by_name.get("generator", by_name.get("encoder"))
+    assert discriminator is None or isinstance(discriminator, Discriminator)
+    assert generator is None or isinstance(generator, TokenPredictor)
+    return Pretrained(
+        tokenizer=tokenizer,
+        specials=specials_of(tokenizer),
+        length=config.batch.sequence_length,
+        discriminator=discriminator,
+        generator=generator,
+        networks=exported,
+        config=config,
+        step=saved.step,
+    )
+
+
+def export_run(run: str | Path, out: str | Path) -> list[Path]:
+    """Export a run's networks to folders that transformers loads; returns the folders.
+
+    Raises:
+        ConfigError: `run` is no run folder, or `out` is not empty.
+    """
+    pretrained = load(run)
+    if pretrained.config is None:
+        raise ConfigError(f"{run}: is an exported model already. Give a run folder.")
+    rows = read_jsonl(Path(run) / "metrics.jsonl") if (Path(run) / "metrics.jsonl").exists() else []
+    held_out = [row for row in rows if row.get("split") == "valid"]
+    named = ("generator_loss", "generator_accuracy", "discriminator_loss", "discriminator_constant_loss", "discriminator_auc")
+    metrics = {name: held_out[-1][name] for name in named if held_out and name in held_out[-1]}
+    return export(
+        list(pretrained.networks),
+        config=pretrained.config,
+        tokenizer=RunFolder(Path(run)).tokenizer,
+        pad_id=pretrained.specials.pad,
+        out=Path(out),
+        metrics=metrics,
+    )

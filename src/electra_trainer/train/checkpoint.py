@@ -1,0 +1,202 @@
+"""A checkpoint is a folder that appears whole or not at all.
+
+Saving: write into a hidden folder beside it, each file's SHA-256 taken from memory, flush and fsync; the manifest last; rename;
+fsync the parent; only then remove old ones. Loading: newest first, everything verified; one that does not verify is set aside
+under another name, loudly, and the one before is taken. Tensors are safetensors, the rest JSON; nothing is unpickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+from torch import Tensor
+
+from electra_trainer.errors import CheckpointError, MissingInputError, StorageError, storage_error
+
+FORMAT = 1
+_NAME = re.compile(r"step-(\d{8,})")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Saved:
+    """What a checkpoint holds."""
+
+    step: int
+    weights: dict[str, Tensor]
+    optimizer: dict[str, Tensor]
+    state: dict[str, Any]
+    """Plain numbers: seconds, tokens, skipped steps."""
+
+
+def save(folder: Path, saved: Saved, *, run_id: str, keep: int) -> Path:
+    """Save a checkpoint under `folder`, then remove all but the `keep` newest of this run.
+
+    Raises:
+        StorageError: the disk is full, read-only or failing; earlier checkpoints are untouched.
+    """
+    final = folder / f"step-{saved.step:08d}"
+    temporary = folder / f".tmp-{saved.step}-{uuid.uuid4().hex[:8]}"
+    contents = {
+        "weights.safetensors": safetensors.torch.save(_contiguous(saved.weights)),
+        "optimizer.safetensors": safetensors.torch.save(_contiguous(saved.optimizer)),
+        "state.json": json.dumps(saved.state, indent=1).encode(),
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        temporary.mkdir()
+        for name, content in contents.items():
+            write_durably(temporary / name, content)
+        write_durably(temporary / "manifest.json", _manifest(contents, step=saved.step, run_id=run_id))
+        _sync_folder(temporary)
+        if final.exists():  # the same step again, after a resume from an older checkpoint
+            shutil.rmtree(final)
+        temporary.rename(final)
+        _sync_folder(folder)
+    except OSError as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise storage_error(error, final) from None
+    for _, old in numbered(folder)[:-keep]:
+        shutil.rmtree(old, ignore_errors=True)
+    return final
+
+
+def load_newest(folder: Path, *, run_id: str, warn: Callable[[str], None]) -> Saved | None:
+    """The newest checkpoint that verifies, or None if none was ever saved.
+
+    Raises:
+        CheckpointError: checkpoints are there and none verifies; starting afresh would lose them silently.
+    """
+    for leftover in folder.glob(".tmp-*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+    found = numbered(folder)
+    for _, path in reversed(found):
+        try:
+            return read(path, run_id=run_id)
+        except CheckpointError as error:
+            aside = path.with_name(f".bad-{path.name}-{uuid.uuid4().hex[:6]}")
+            path.rename(aside)
+            warn(f"{error} Set aside as {aside.name}; trying the checkpoint before it.")
+    if found:
+        raise CheckpointError(
+            f"{folder}: none of its {len(found)} checkpoints verifies (set aside as .bad-*). "
+            "Restore one from a backup, or start again in another --out."
+        )
+    return None
+
+
+def read(path: Path, *, run_id: str | None = None) -> Saved:
+    """Read one checkpoint, every byte verified against its manifest."""
+    try:
+        manifest = _read_manifest(path)
+        if run_id is not None and manifest["run_id"] != run_id:
+            raise CheckpointError(f"{path}: belongs to another run ({manifest['run_id']}, expected {run_id}).")
+        contents = {name: _read_verified(path / name, entry) for name, entry in manifest["files"].items()}
+        return Saved(
+            step=int(manifest["step"]),
+            weights=safetensors.torch.load(contents["weights.safetensors"]),
+            optimizer=safetensors.torch.load(contents["optimizer.safetensors"]),
+            state=json.loads(contents["state.json"]),
+        )
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read: {error.strerror}.") from None
+    except (KeyError, TypeError, ValueError, AttributeError, safetensors.SafetensorError) as error:
+        raise CheckpointError(f"{path}: is not a checkpoint of this program: {error!r}.") from None
+
+
+def newest(folder: Path, *, run_id: str) -> Saved:
+    """The newest checkpoint, for reading only: nothing is set aside.
+
+    Raises:
+        MissingInputError: there is none.
+        CheckpointError: it does not verify.
+    """
+    found = numbered(folder)
+    if not found:
+        raise MissingInputError(f"{folder}: no checkpoint is here yet. Wait for the run, or start it again.")
+    return read(found[-1][1], run_id=run_id)
+
+
+def numbered(folder: Path) -> list[tuple[int, Path]]:
+    """Committed checkpoints, oldest first, by number."""
+    matches = [(match, path) for path in folder.glob("step-*") if (match := _NAME.fullmatch(path.name))]
+    return sorted((int(match[1]), path) for match, path in matches)
+
+
+def require_space(folder: Path, bytes_needed: int) -> None:
+    """Raise StorageError unless the disk has room for twice `bytes_needed`."""
+    free = shutil.disk_usage(folder).free
+    if free < 2 * bytes_needed:
+        raise StorageError(
+            f"{folder}: {free / 1e6:,.0f} MB free, a run of this size needs {2 * bytes_needed / 1e6:,.0f} MB for its "
+            "checkpoints. Free some space or choose another --out."
+        )
+
+
+def write_durably(path: Path, content: bytes) -> None:
+    """Write a file and wait until the disk has it."""
+    with path.open("xb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def replace_durably(path: Path, content: bytes) -> None:
+    """Write a file in place of another: at any moment the old or the new one is there, whole."""
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
+    try:
+        write_durably(temporary, content)
+        temporary.replace(path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise storage_error(error, path) from None
+
+
+def _contiguous(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _seal(body: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+def _manifest(contents: dict[str, bytes], *, step: int, run_id: str) -> bytes:
+    files = {name: {"bytes": len(c), "sha256": hashlib.sha256(c).hexdigest()} for name, c in contents.items()}
+    body = {"format": FORMAT, "run_id": run_id, "step": step, "files": files}
+    return json.dumps({**body, "sha256": _seal(body)}, indent=1).encode()
+
+
+def _read_manifest(path: Path) -> dict[str, Any]:
+    manifest: dict[str, Any] = json.loads((path / "manifest.json").read_bytes())
+    seal = manifest.pop("sha256")
+    if _seal(manifest) != seal:
+        raise CheckpointError(f"{path}: its manifest was changed after it was written.")
+    if manifest["format"] != FORMAT:
+        raise CheckpointError(f"{path}: format {manifest['format']}, this version reads {FORMAT}.")
+    return manifest
+
+
+def _read_verified(path: Path, entry: dict[str, Any]) -> bytes:
+    content = path.read_bytes()
+    if len(content) != entry["bytes"] or hashlib.sha256(content).hexdigest() != entry["sha256"]:
+        raise CheckpointError(f"{path}: its bytes are not those that were saved ({len(content)} of {entry['bytes']}).")
+    return content

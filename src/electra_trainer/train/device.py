@@ -1,0 +1,50 @@
+"""Which device, and in which precision it computes fastest."""
+
+from __future__ import annotations
+
+import os
+from contextlib import AbstractContextManager
+
+import torch
+
+from electra_trainer.errors import ConfigError
+
+
+def choose_device(name: str) -> torch.device:
+    """`auto` (a GPU if there is one), `cpu`, `cuda`, `cuda:1`, …"""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ConfigError(f"--device {name!r}: expected auto, cpu, cuda or cuda:N.") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(f"--device {name}: PyTorch {torch.__version__} finds no GPU here. Use --device cpu.")
+    return device
+
+
+def choose_precision(name: str, device: torch.device) -> str:
+    """`fp32` or `bf16`; `auto` takes bf16 where the hardware multiplies it faster than fp32."""
+    if name != "auto":
+        return name
+    if device.type == "cuda":
+        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
+    return "bf16" if cpu_has_amx() else "fp32"
+
+
+def cpu_has_amx() -> bool:
+    """True where the CPU has matrix units for bf16 (Intel AMX)."""
+    probe = getattr(torch.cpu, "_is_amx_tile_supported", None)
+    return bool(probe()) if probe is not None else False
+
+
+def autocast(precision: str, device: torch.device) -> AbstractContextManager[object]:
+    """Arithmetic of the forward pass; weights stay fp32."""
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16")
+
+
+def use_threads() -> int:
+    """Use the cores that this process may run on; OMP_NUM_THREADS decides where it is set."""
+    if "OMP_NUM_THREADS" not in os.environ and hasattr(os, "sched_getaffinity"):
+        torch.set_num_threads(len(os.sched_getaffinity(0)))
+    return torch.get_num_threads()

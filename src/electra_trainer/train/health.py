@@ -1,0 +1,53 @@
+"""Is the run healthy? One line in words, and alarms (`what to watch` in docs/training.md).
+
+The discriminator's loss and accuracy mean nothing alone: 90 % of the tokens are originals. So its loss is always put beside
+that of the constant guess, and its ranking (AUC) beside chance.
+"""
+
+from __future__ import annotations
+
+import math
+
+
+def health_line(metrics: dict[str, float], *, vocab_size: int) -> str:
+    """A sentence about held-out metrics."""
+    parts = []
+    if "discriminator_loss" in metrics:
+        loss, constant, auc = (
+            metrics["discriminator_loss"], metrics["discriminator_constant_loss"], metrics["discriminator_auc"],
+        )  # fmt: skip
+        verdict = "learning" if loss < 0.99 * constant and auc > 0.55 else "not better than guessing yet"
+        parts.append(f"discriminator {loss:.3f} vs {constant:.3f} for the constant guess, AUC {auc:.2f}: {verdict}")
+    share = metrics["generator_entropy"] / math.log(vocab_size)
+    parts.append(
+        f"generator {metrics['generator_loss']:.2f} nats, right {100 * metrics['generator_accuracy']:.0f} % of the time, "
+        f"entropy {100 * share:.0f} % of the most"
+    )
+    return "; ".join(parts)
+
+
+def alarms(metrics: dict[str, float], *, vocab_size: int, step: int, steps: int) -> list[str]:
+    """What looks wrong at `step` of `steps`; an empty list in the first quarter, and before step 500.
+
+    Thresholds follow the failures that users of ELECTRA met: a dead generator, one that is too strong, a discriminator that
+    says "original" of everything.
+    """
+    if step < max(500, steps / 4):
+        return []
+    found = []
+    if metrics["generator_entropy"] > 0.9 * math.log(vocab_size):
+        found.append("the generator is still almost uniform: raise the learning rate or train longer")
+    if "discriminator_auc" in metrics:
+        if metrics["discriminator_auc"] < 0.55:
+            found.append(
+                "the discriminator does not rank replaced tokens above originals (AUC < 0.55): lower the learning rate, "
+                "narrow the generator, or for a narrow model use --model.initializer fan-in"
+            )
+        if metrics["fake_rate"] < 0.04:
+            found.append(
+                f"only {100 * metrics['fake_rate']:.1f} % of the tokens are replaced, because the generator is right so often: "
+                "use a smaller --generator.width or a higher --masking.fraction"
+            )
+        if metrics["discriminator_loss"] > 1.5 * metrics["discriminator_constant_loss"]:
+            found.append("the discriminator is far worse than a constant guess: it diverged; lower the learning rate")
+    return found

@@ -1,0 +1,267 @@
+"""Pre-training, top to bottom.
+
+`pretrain` prepares and restores; `_train` is the loop: step, record, evaluate, save. What a step computes is in step.py.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from electra_trainer.config import Config
+from electra_trainer.config_io import differences
+from electra_trainer.data.store import Store
+from electra_trainer.errors import CheckpointError, ConfigError, DataError, Diverged, Interrupted, storage_error
+from electra_trainer.model.cost import parameters, step_flops
+from electra_trainer.objectives import Objective, build
+from electra_trainer.train.checkpoint import Saved, load_newest, require_space, save
+from electra_trainer.train.device import choose_device, choose_precision, use_threads
+from electra_trainer.train.examples import look_at_rows
+from electra_trainer.train.health import alarms, health_line
+from electra_trainer.train.optim import build_optimizer, load_optimizer_tensors, optimizer_tensors
+from electra_trainer.train.plan import Length, fit_to_data, measure_time, steps_for
+from electra_trainer.train.progress import Display
+from electra_trainer.train.record import RunFolder
+from electra_trainer.train.signals import StopRequest
+from electra_trainer.train.step import Feed, StepResult, evaluate, train_step
+
+_BAD_STEPS_IN_A_ROW = 10
+_MAY_DIFFER = ("checkpoint.", "preset:")
+"""Fields that a resumed run may change."""
+
+
+@dataclass(kw_only=True)
+class _Run:
+    """What the loop carries: the networks, and three numbers."""
+
+    config: Config
+    folder: RunFolder
+    run_id: str
+    feed: Feed
+    store: Store
+    objective: Objective
+    optimizer: torch.optim.Optimizer
+    display: Display
+    step: int = 0
+    seconds: float = 0.0
+    bad_steps: int = 0
+    started: float = field(default_factory=time.monotonic)
+
+    def elapsed(self) -> float:
+        """Seconds of training, earlier sessions included."""
+        return self.seconds + time.monotonic() - self.started
+
+
+def pretrain(
+    config: Config,
+    data: Path,
+    *,
+    out: Path,
+    length: Length | None = None,
+    device: str = "auto",
+    quiet: bool = False,
+) -> Path:
+    """Pre-train on prepared data, or go on where the run in `out` stopped.
+
+    Args:
+        config: the run; vocabulary and row length are taken from the data.
+        data: a folder that `prepare` made.
+        out: the run folder.
+        length: steps, time or FLOPs; None keeps the config's steps. Ignored on resume, where it is settled already.
+        device: auto, cpu, cuda, cuda:N.
+
+    Returns:
+        `out`.
+
+    Raises:
+        ConfigError, DataError, StorageError, CheckpointError: see errors.py.
+        Interrupted: SIGINT or SIGTERM; the run is saved, the same call goes on.
+        Diverged: the gradient was no number for several steps; the last good state is saved.
+    """
+    threads = use_threads()
+    store = Store.open(data)
+    where = choose_device(device)
+    folder = RunFolder(out)
+    folder.open_for_writing()
+    with StopRequest() as stop:
+        config = _settle(fit_to_data(config, store), folder, store, length=length or Length(), device=where)
+        run = _prepare(config, folder, store, device=where, quiet=quiet)
+        run.display.say(
+            f"{config.preset}: {parameters(config).joint:,} parameters, {config.schedule.steps:,} steps, {where.type} "
+            f"{run.feed.precision}, {threads} threads -> {folder.path}"
+        )
+        with run.display:
+            _train(run, lambda: stop.name)
+    return out
+
+
+def _settle(config: Config, folder: RunFolder, store: Store, *, length: Length, device: torch.device) -> Config:
+    """The complete config: that of the run on disk if there is one, else with the number of steps worked out."""
+    identity = {
+        "tokenizer_sha256": store.manifest.tokenizer_sha256,
+        "train_sha256": store.manifest.train.sha256,
+        "valid_sha256": store.manifest.valid.sha256,
+    }
+    if folder.exists:
+        began = folder.config()
+        if folder.environment()["data"] != identity:
+            raise DataError(
+                f"{folder.path} was trained on other data than {store.folder}. Give the folder that it began with, or "
+                "another --out."
+            )
+        asked = steps_for(length, config, None) if length.budget is None else config
+        changed = differences(began, asked)
+        if length.budget is not None:  # its steps were measured when the run began
+            changed = [c for c in changed if not c.startswith(("schedule.", "evaluation.every", "log_every"))]
+        changed = [c for c in changed if not c.startswith(_MAY_DIFFER)]
+        if changed:
+            raise ConfigError(
+                f"{folder.path} began with other settings ({'; '.join(changed)}). Repeat the command that it began with "
+                "to go on, or choose another --out."
+            )
+        return began
+    timing = None
+    if length.budget is not None:
+        timing = measure_time(config, store, device=device, precision=choose_precision(config.precision, device))
+    config = steps_for(length, config, timing)
+    try:
+        shutil.copytree(store.folder / "tokenizer", folder.tokenizer, dirs_exist_ok=True)
+    except OSError as error:
+        raise storage_error(error, folder.tokenizer) from None
+    folder.begin(config, identity)
+    return config
+
+
+def _prepare(config: Config, folder: RunFolder, store: Store, *, device: torch.device, quiet: bool) -> _Run:
+    """Build the networks and put back the newest checkpoint; save one at step 0 to find a bad disk early."""
+    objective = build(config).to(device)
+    run = _Run(
+        config=config,
+        folder=folder,
+        run_id=str(folder.environment()["run_id"]),
+        feed=Feed.of(config, store, device=device, precision=choose_precision(config.precision, device)),
+        store=store,
+        objective=objective,
+        optimizer=build_optimizer(objective, config.optimizer),
+        display=Display(total=config.schedule.steps, quiet=quiet),
+    )
+    saved = load_newest(folder.checkpoints, run_id=run.run_id, warn=lambda line: _say(run, line))
+    if saved is None:
+        require_space(folder.path, 12 * parameters(config).joint)
+        _save(run)
+    else:
+        restore(objective, saved)
+        load_optimizer_tensors(objective, run.optimizer, saved.optimizer)
+        run.step, run.seconds = saved.step, float(saved.state["seconds"])
+        folder.forget_after(run.step)
+        _say(run, f"resuming at step {run.step:,} of {config.schedule.steps:,}")
+    return run
+
+
+def _train(run: _Run, stop: Callable[[], str | None]) -> None:
+    config, total = run.config, run.config.schedule.steps
+    run.started = time.monotonic()
+    mark, since = run.step, run.started
+    run.objective.train()
+    while run.step < total:
+        logged = (run.step + 1) % config.log_every == 0 or run.step + 1 == total
+        result = train_step(run.objective, run.optimizer, run.feed, step=run.step, look=logged)
+        run.step += 1
+        _check_finite(run, result)
+        if logged and result.finite:
+            now = time.monotonic()
+            speed = (run.step - mark) * config.tokens_per_step / (now - since)
+            _record_step(run, result, speed)
+            run.display.step(run.step, result.metrics, tokens_per_second=speed, last=run.step == total)
+        if config.evaluation.rows and (run.step % config.evaluation.every == 0 or run.step == total):
+            _evaluate(run)
+        name = stop()
+        if name or run.step % config.checkpoint.every == 0 or run.step == total:
+            _save(run)
+        if name and run.step < total:
+            raise Interrupted(f"{name}: saved at step {run.step:,} of {total:,}. The same command goes on from there.")
+        if logged:
+            mark, since = run.step, time.monotonic()
+
+
+def _check_finite(run: _Run, result: StepResult) -> None:
+    """Count steps without a finite gradient; they moved nothing. Too many in a row end the run."""
+    run.bad_steps = 0 if result.finite else run.bad_steps + 1
+    if not result.finite:
+        _say(run, f"step {run.step}: the gradient is not a finite number; the step was skipped", style="yellow")
+    if run.bad_steps >= _BAD_STEPS_IN_A_ROW:
+        _save(run)
+        raise Diverged(
+            f"the gradient was not a finite number for {run.bad_steps} steps, up to step {run.step}; the weights from before "
+            "are saved. Start again in another --out with a lower --optimizer.learning-rate or --precision fp32."
+        )
+
+
+def _record_step(run: _Run, result: StepResult, speed: float) -> None:
+    row = {**_place(run), **result.metrics}
+    row |= {"learning_rate": result.learning_rate, "gradient_norm": result.gradient_norm, "tokens_per_second": speed}
+    run.folder.append("metrics.jsonl", row)
+
+
+def _evaluate(run: _Run) -> None:
+    metrics = evaluate(run.objective, run.feed, limit=run.config.evaluation.rows)
+    run.folder.append("metrics.jsonl", {**_place(run), "split": "valid", **metrics})
+    rows = look_at_rows(run.objective, run.feed, run.store.tokenizer())
+    if rows:
+        run.folder.append("examples.jsonl", {"step": run.step, "rows": rows})
+    vocab_size = run.config.model.vocab_size
+    _say(run, f"step {run.step}  held-out: {health_line(metrics, vocab_size=vocab_size)}")
+    for alarm in alarms(metrics, vocab_size=vocab_size, step=run.step, steps=run.config.schedule.steps):
+        _say(run, f"  ALARM: {alarm}", style="bold red")
+
+
+def _place(run: _Run) -> dict[str, float]:
+    """Where a row of metrics.jsonl stands in the run."""
+    cost = step_flops(run.config)
+    return {
+        "step": run.step,
+        "tokens": run.step * run.config.tokens_per_step,
+        "flops": run.step * cost.paper,
+        "flops_real": run.step * cost.real,
+        "seconds": round(run.elapsed(), 3),
+    }
+
+
+def _save(run: _Run) -> None:
+    saved = Saved(
+        step=run.step,
+        weights=dict(run.objective.named_parameters()),  # a shared parameter is named, and stored, once
+        optimizer=optimizer_tensors(run.objective, run.optimizer),
+        state={"seconds": run.elapsed()},
+    )
+    save(run.folder.checkpoints, saved, run_id=run.run_id, keep=run.config.checkpoint.keep)
+
+
+def restore(objective: Objective, saved: Saved) -> None:
+    """Put a checkpoint's weights into an objective of the same config.
+
+    Raises:
+        CheckpointError: names or shapes differ.
+    """
+    mine = dict(objective.named_parameters())
+    if mine.keys() != saved.weights.keys():
+        odd = sorted(mine.keys() ^ saved.weights.keys())[:3]
+        raise CheckpointError(f"the checkpoint's tensors are not those of this config, for example {', '.join(odd)}.")
+    with torch.no_grad():
+        for name, parameter in mine.items():
+            if parameter.shape != saved.weights[name].shape:
+                raise CheckpointError(
+                    f"tensor {name} has shape {tuple(saved.weights[name].shape)} in the checkpoint, "
+                    f"{tuple(parameter.shape)} in this config."
+                )
+            parameter.copy_(saved.weights[name])
+
+
+def _say(run: _Run, line: str, style: str | None = None) -> None:
+    run.display.say(line, style=style)
+    run.folder.log(line.strip())

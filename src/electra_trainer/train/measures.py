@@ -1,0 +1,51 @@
+"""What is reported of a step or of an evaluation: means, rates, AUC. Sums in, numbers out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from sklearn.metrics import roc_auc_score
+
+from electra_trainer.batch import Losses
+
+
+def binary_entropy(rate: float) -> float:
+    """Loss, in nats a token, of always guessing the share of replaced tokens: what a blind discriminator reaches."""
+    if rate <= 0 or rate >= 1:
+        return 0.0
+    return -(rate * math.log(rate) + (1 - rate) * math.log(1 - rate))
+
+
+def measure(lanes: Sequence[Losses], counts: dict[str, float]) -> dict[str, float]:
+    """Metrics over some lanes together.
+
+    Args:
+        lanes: losses computed with `look=True`.
+        counts: the objective's counts, added up over the lanes.
+
+    Returns:
+        The means of all terms; `loss`, their weighted sum; `generator_accuracy`, `generator_entropy` (nats); and, where there
+        is a discriminator, `fake_rate`, `discriminator_auc` (0.5 where only one class is there) and
+        `discriminator_constant_loss`.
+    """
+    first = lanes[0]
+    sums = {name: sum(float(lane.terms[name].sum.detach()) for lane in lanes) for name in first.terms}
+    means = {name: sums[name] / max(counts[term.count], 1.0) for name, term in first.terms.items()}
+    metrics = {"loss": sum(first.terms[name].weight * mean for name, mean in means.items()), **means}
+    if "generator_correct_K" in first.seen:
+        metrics["generator_accuracy"] = _joined(lanes, "generator_correct_K").float().mean().item()
+        metrics["generator_entropy"] = _joined(lanes, "generator_entropy_K").mean().item()
+    if "replaced_N" in first.seen:
+        replaced, logits = _joined(lanes, "replaced_N"), _joined(lanes, "replaced_logit_N")
+        rate = replaced.float().mean().item()
+        metrics["fake_rate"] = rate
+        both = 0.0 < rate < 1.0 and bool(torch.isfinite(logits).all())
+        metrics["discriminator_auc"] = float(roc_auc_score(replaced.cpu(), logits.cpu())) if both else 0.5
+        metrics["discriminator_constant_loss"] = binary_entropy(rate)
+    return metrics
+
+
+def _joined(lanes: Sequence[Losses], name: str) -> torch.Tensor:
+    return torch.cat([lane.seen[name] for lane in lanes])

@@ -1,0 +1,109 @@
+"""Optimizers: the released Adam, PyTorch's AdamW, and LAMB (Appendix A, Table 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from electra_trainer.config import Optimizer as Settings
+
+_FULLY_CORRECTED = 1e9
+"""A step count at which 1 - beta**step is exactly 1 in fp32: bias correction without effect."""
+
+
+def parameter_groups(network: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+    """Two groups: weights, which decay, and biases and LayerNorm, which do not. Each parameter is in one of them, once."""
+    decay: list[nn.Parameter] = []
+    rest: list[nn.Parameter] = []
+    for name, parameter in network.named_parameters():  # a shared parameter is named once
+        if parameter.requires_grad:
+            (rest if "LayerNorm" in name or name.endswith("bias") else decay).append(parameter)
+    return [{"params": decay, "weight_decay": weight_decay}, {"params": rest, "weight_decay": 0.0}]
+
+
+def build_optimizer(network: nn.Module, settings: Settings) -> torch.optim.Optimizer:
+    """The optimizer that `settings` names, over all parameters of `network`; the loop sets `lr` before each step."""
+    groups = parameter_groups(network, settings.weight_decay)
+    betas = (settings.beta1, settings.beta2)
+    if settings.name == "lamb":
+        return Lamb(groups, betas=betas, eps=settings.epsilon)
+    optimizer = torch.optim.AdamW(groups, lr=0.0, betas=betas, eps=settings.epsilon, fused=True)
+    if settings.name == "adam":
+        without_bias_correction(optimizer)
+    return optimizer
+
+
+def without_bias_correction(optimizer: torch.optim.AdamW) -> None:
+    """Make a fresh AdamW the released code's Adam: p -= lr * (m / (sqrt(v) + eps) + decay * p).
+
+    AdamW divides m and v by 1 - beta**step. Started at a step where that is 1, it is this very update, in one fused kernel.
+    """
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            optimizer.state[parameter] = {
+                "step": torch.tensor(_FULLY_CORRECTED, device=parameter.device),
+                "exp_avg": torch.zeros_like(parameter),
+                "exp_avg_sq": torch.zeros_like(parameter),
+            }
+
+
+class Lamb(torch.optim.Optimizer):
+    """LAMB (You et al., 2020), which the paper's Table 5 names: Adam's direction, scaled to each tensor's own norm.
+
+    With bias correction, decay inside the direction, and a trust ratio of |p| / |update|, 1 where either is 0.
+    """
+
+    def __init__(self, groups: Iterable[dict[str, Any]], *, betas: tuple[float, float], eps: float) -> None:
+        super().__init__(groups, {"lr": 0.0, "betas": betas, "eps": eps, "weight_decay": 0.0})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """One update of every parameter that has a gradient."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self._update(parameter, group)
+
+    def _update(self, parameter: Tensor, group: dict[str, Any]) -> None:
+        state = self.state[parameter]
+        if not state:
+            state["step"] = torch.tensor(0.0)
+            state["exp_avg"] = torch.zeros_like(parameter)
+            state["exp_avg_sq"] = torch.zeros_like(parameter)
+        beta1, beta2 = group["betas"]
+        assert parameter.grad is not None
+        state["step"] += 1
+        step = float(state["step"])
+        mean = state["exp_avg"].lerp_(parameter.grad, 1 - beta1)
+        square = state["exp_avg_sq"].mul_(beta2).addcmul_(parameter.grad, parameter.grad, value=1 - beta2)
+        update = (mean / (1 - beta1**step)) / ((square / (1 - beta2**step)).sqrt() + group["eps"])
+        update += group["weight_decay"] * parameter
+        length, size = parameter.norm(), update.norm()
+        trust = torch.where((length > 0) & (size > 0), length / size, torch.ones_like(length))
+        parameter -= group["lr"] * trust * update
+
+
+def optimizer_tensors(network: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """The optimizer's state as named tensors: `<parameter>/<slot>`; empty before the first step for AdamW and LAMB."""
+    return {
+        f"{name}/{slot}": value
+        for name, parameter in network.named_parameters()
+        for slot, value in optimizer.state.get(parameter, {}).items()
+    }
+
+
+def load_optimizer_tensors(
+    network: nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]
+) -> None:
+    """Put back what `optimizer_tensors` gave."""
+    names = dict(network.named_parameters())
+    for full, value in tensors.items():
+        name, slot = full.rsplit("/", 1)
+        parameter = names[name]
+        state = optimizer.state[parameter]
+        state[slot] = value.clone() if slot == "step" else value.to(parameter.device, copy=True)
+        if slot == "step" and optimizer.param_groups[0].get("fused"):
+            state[slot] = state[slot].to(parameter.device)

@@ -1,0 +1,151 @@
+"""Before any work: how long the run will be, and what it will cost."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import statistics
+import time
+from dataclasses import dataclass
+
+import torch
+
+from electra_trainer.config import RTD, Config, with_steps
+from electra_trainer.data.store import Store
+from electra_trainer.errors import ConfigError
+from electra_trainer.model.cost import memory_bytes, parameters, step_flops
+from electra_trainer.objectives import build
+from electra_trainer.train.optim import build_optimizer
+from electra_trainer.train.step import Feed, evaluate, train_step
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_SHARE_OF_BUDGET = 0.95
+"""The rest is for saving, start-up and slower moments."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Length:
+    """How long a run is to be: at most one of the three; none keeps the preset's steps."""
+
+    steps: int | None = None
+    budget: str | None = None
+    """Wall-clock time: 90s, 20m, 4h, 2d."""
+    flops: float | None = None
+    """Operations as the paper counts them (Appendix E), so that 1.4e18 is ELECTRA-Small's whole run."""
+
+    def __post_init__(self) -> None:
+        given = [name for name in ("steps", "budget", "flops") if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise ConfigError(f"--{given[0]} and --{given[1]} both say how long the run is: give one.")
+        if self.flops is not None and self.flops <= 0:
+            raise ConfigError(f"--flops {self.flops:g}: expected a number above 0, for example 1e15.")
+        if self.steps is not None and self.steps < 1:
+            raise ConfigError(f"--steps {self.steps}: expected at least 1.")
+        if self.budget is not None:
+            seconds(self.budget)
+
+
+def seconds(budget: str) -> float:
+    """`"20m"` -> 1200.0."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd])", budget.strip())
+    if match is None or float(match[1]) <= 0:
+        raise ConfigError(f"--budget {budget!r}: expected a number and a unit, for example 90s, 20m, 4h or 2d.")
+    return float(match[1]) * _UNITS[match[2]]
+
+
+def fit_to_data(config: Config, store: Store) -> Config:
+    """Take vocabulary size and row length from the prepared data."""
+    if store.sequence_length > config.model.max_position_embeddings:
+        raise ConfigError(
+            f"rows have {store.sequence_length} tokens, the model has {config.model.max_position_embeddings} positions. "
+            f"Prepare with --seq-len {config.model.max_position_embeddings} or set --model.max-position-embeddings."
+        )
+    return dataclasses.replace(
+        config,
+        model=dataclasses.replace(config.model, vocab_size=store.vocab_size),
+        batch=dataclasses.replace(config.batch, sequence_length=store.sequence_length),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timing:
+    """Measured on this machine, in seconds."""
+
+    step: float
+    evaluation: float
+
+    def total(self, config: Config) -> float:
+        """Seconds of the whole run."""
+        evaluations = 1 + config.schedule.steps // config.evaluation.every
+        return config.schedule.steps * self.step + evaluations * self.evaluation
+
+
+def measure_time(config: Config, store: Store, *, device: torch.device, precision: str, limit: float = 6.0) -> Timing:
+    """Time a few steps of a throw-away copy of the run: at least 3, then until `limit` seconds have passed."""
+    feed = Feed.of(config, store, device=device, precision=precision)
+    objective = build(config).to(device)
+    optimizer = build_optimizer(objective, config.optimizer)
+    train_step(objective, optimizer, feed, step=0)  # warms up
+    times: list[float] = []
+    while len(times) < 3 or sum(times) < limit:
+        times.append(_timed(lambda: train_step(objective, optimizer, feed, step=len(times)), device))
+    rows = min(config.evaluation.rows, len(feed.valid))
+    few = min(rows, 2 * config.lane_size)
+    evaluation = _timed(lambda: evaluate(objective, feed, limit=few), device) * rows / few if few else 0.0
+    return Timing(step=statistics.median(times), evaluation=evaluation)
+
+
+def _timed(work: object, device: torch.device) -> float:
+    start = time.perf_counter()
+    work()  # type: ignore[operator]
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - start
+
+
+def steps_for(length: Length, config: Config, timing: Timing | None) -> Config:
+    """`config` with its number of steps set as `length` says; a time budget needs a `timing`."""
+    if length.steps is not None:
+        return with_steps(config, length.steps)
+    if length.flops is not None:
+        return with_steps(config, max(1, int(length.flops / step_flops(config).paper)))
+    if length.budget is not None:
+        assert timing is not None
+        available = seconds(length.budget) * _SHARE_OF_BUDGET
+        guess = with_steps(config, max(1, int(available / timing.step)))
+        return with_steps(config, max(1, int(guess.schedule.steps * available / timing.total(guess))))
+    return config
+
+
+def describe(config: Config, store: Store | None = None, timing: Timing | None = None) -> list[tuple[str, str]]:
+    """What `--dry-run` and `show` print: name and value."""
+    count, cost, steps = parameters(config), step_flops(config), config.schedule.steps
+    tokens = steps * config.tokens_per_step
+    lines = [("objective", "replaced token detection" if isinstance(config.objective, RTD) else "masked language model")]
+    if count.generator:
+        lines += [("parameters, discriminator", f"{count.kept:,}"), ("parameters, generator", f"{count.generator:,}")]
+    lines += [
+        ("parameters, joint", f"{count.joint:,}"),
+        ("steps", f"{steps:,} of {config.batch.size} rows x {config.batch.sequence_length} tokens"),
+        ("tokens", f"{tokens:,}"),
+    ]
+    if store is not None:
+        lines.append(("epochs of the data", f"{steps * config.batch.size / len(store.rows('train')):.2f}"))
+    lines += [
+        ("FLOPs, as the paper counts", f"{steps * cost.paper:.3g}"),
+        ("FLOPs, matrix products", f"{steps * cost.real:.3g}"),
+        ("memory, estimate", f"{memory_bytes(config) / 1e9:.2f} GB"),
+    ]
+    if timing is not None:
+        lines += [
+            ("speed here", f"{config.tokens_per_step / timing.step:,.0f} tokens/s"),
+            ("time here", _duration(timing.total(config))),
+        ]
+    return lines
+
+
+def _duration(value: float) -> str:
+    for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
+        if value >= 2 * size:
+            return f"{value / size:.1f} {unit}"
+    return f"{value:.0f} seconds"

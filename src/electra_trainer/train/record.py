@@ -1,0 +1,173 @@
+"""The run folder: everything that says what a run was, and how it went.
+
+    config.json       the complete resolved config        metrics.jsonl    one object a logged step
+    environment.json  versions, device, git, data         examples.jsonl   some held-out rows as the networks saw them
+    tokenizer/        the tokenizer of the data           log.txt          what was said
+    checkpoints/      see checkpoint.py                   report.html      see report.py
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import platform
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+from typing import IO, Any
+
+from electra_trainer.config import Config
+from electra_trainer.config_io import from_dict, read_table, to_dict
+from electra_trainer.errors import ConfigError, DataError, MissingInputError, storage_error
+from electra_trainer.train.checkpoint import replace_durably
+
+
+class RunFolder:
+    """A run on disk. Only one process at a time may write to it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.checkpoints = path / "checkpoints"
+        self.tokenizer = path / "tokenizer"
+        self._lock: IO[str] | None = None
+
+    @property
+    def exists(self) -> bool:
+        """True once a run has begun here."""
+        return (self.path / "config.json").exists()
+
+    def open_for_writing(self) -> None:
+        """Create the folder and lock it.
+
+        Raises:
+            ConfigError: another process writes to it, or it holds something that is not a run.
+            StorageError: the disk is full or read-only.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            foreign = [p.name for p in self.path.iterdir() if not p.name.startswith(".")]
+            if foreign and not self.exists:
+                raise ConfigError(
+                    f"--out {self.path}: the folder holds {foreign[0]!r} and no run. Choose a new or empty folder."
+                )
+            self._lock = (self.path / ".lock").open("w")
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(f"--out {self.path}: another process is training there. Wait for it or stop it.") from None
+        except OSError as error:
+            raise storage_error(error, self.path) from None
+
+    def begin(self, config: Config, data: dict[str, Any]) -> None:
+        """Write what identifies the run."""
+        environment = {"run_id": uuid.uuid4().hex, "data": data, **environment_facts()}
+        self.write_json("environment.json", environment)
+        self.write_json("config.json", to_dict(config))  # last: its presence says that the run has begun
+
+    def config(self) -> Config:
+        """The resolved config of the run."""
+        if not self.exists:
+            raise MissingInputError(f"{self.path}: no run is here (no config.json). Check the path.")
+        path = self.path / "config.json"
+        return from_dict(Config, read_table(path), where=str(path))
+
+    def environment(self) -> dict[str, Any]:
+        """Run id, data and versions."""
+        return read_table(self.path / "environment.json")
+
+    def write_json(self, name: str, value: Any) -> None:
+        """Write a small file whole."""
+        replace_durably(self.path / name, (json.dumps(value, indent=1) + "\n").encode())
+
+    def append(self, name: str, value: dict[str, Any]) -> None:
+        """Add one line to a .jsonl file."""
+        self._append_text(name, json.dumps(value) + "\n")
+
+    def log(self, line: str) -> None:
+        """Add one line, with the time, to log.txt."""
+        self._append_text("log.txt", f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {line}\n")
+
+    def _append_text(self, name: str, text: str) -> None:
+        try:
+            with (self.path / name).open("a", encoding="utf-8") as file:
+                file.write(text)
+        except OSError as error:
+            raise storage_error(error, self.path / name) from None
+
+    def forget_after(self, step: int) -> None:
+        """Drop rows of metrics.jsonl and examples.jsonl beyond `step`: they will be computed again."""
+        for name in ("metrics.jsonl", "examples.jsonl"):
+            path = self.path / name
+            if path.exists():
+                kept = [line for line in path.read_bytes().splitlines() if _step_of(line) <= step]
+                replace_durably(path, b"".join(line + b"\n" for line in kept))
+
+
+def _step_of(line: bytes) -> float:
+    try:
+        return float(json.loads(line)["step"])
+    except (ValueError, KeyError, TypeError):
+        return float("inf")  # a line cut short by a crash
+
+
+def environment_facts() -> dict[str, Any]:
+    """Versions, device and source revision of this process."""
+    import numpy
+    import tokenizers
+    import torch
+
+    from electra_trainer import __version__
+
+    return {
+        "electra_trainer": __version__,
+        "git": git_revision(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+        "tokenizers": tokenizers.__version__,
+        "platform": platform.platform(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "threads": torch.get_num_threads(),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "command": sys.argv,
+    }
+
+
+def git_revision() -> str | None:
+    """Commit of the source, with `+changes` where files differ from it; None outside a repository."""
+    here = Path(__file__).parent
+    try:
+        commit = subprocess.run(
+            ["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=True, timeout=10
+        ).stdout.strip()
+        dirty = subprocess.run(
+            ["git", "status", "--porcelain", "--", "."], cwd=here, capture_output=True, text=True, check=True, timeout=10
+        ).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return commit + ("+changes" if dirty else "")
+
+
+def read_jsonl(path: Path) -> list[dict[str, Any]]:
+    """All objects of a .jsonl file.
+
+    Raises:
+        DataError: a line is not a JSON object; says which.
+    """
+    rows = []
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise storage_error(error, path) from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: not UTF-8 at byte {error.start}.") from None
+    for number, line in enumerate(lines, 1):
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise DataError(f"{path}:{number}: not JSON: {error}. Delete the line.") from None
+        if not isinstance(row, dict):
+            raise DataError(f"{path}:{number}: expected a JSON object. Delete the line.")
+        rows.append(row)
+    return rows

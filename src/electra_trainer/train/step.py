@@ -1,0 +1,149 @@
+"""One optimizer step, and one held-out evaluation: pure functions of (weights, config, step)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from electra_trainer.batch import Batch, Losses, Masked
+from electra_trainer.config import Config
+from electra_trainer.data.masking import MaskTokens
+from electra_trainer.data.order import batch_rows
+from electra_trainer.data.rows import to_batch
+from electra_trainer.data.store import Store
+from electra_trainer.objectives import Objective
+from electra_trainer.randomness import Rng
+from electra_trainer.train.device import autocast
+from electra_trainer.train.measures import measure
+from electra_trainer.train.schedule import learning_rate
+
+_EVALUATION_SEED = 0
+"""Held-out masks are the same in every run, so that runs compare."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Feed:
+    """Where batches and masks come from, and where they are computed."""
+
+    config: Config
+    rows: NDArray[np.integer]
+    valid: NDArray[np.integer]
+    mask: MaskTokens
+    pad: int
+    cls: int
+    sep: int
+    device: torch.device
+    precision: str
+
+    @classmethod
+    def of(cls, config: Config, store: Store, *, device: torch.device, precision: str) -> Feed:
+        """The feed of a prepared store."""
+        special = store.specials
+        mask = MaskTokens(
+            masking=config.masking,
+            vocab_size=store.vocab_size,
+            mask_id=special.mask,
+            never=(special.pad, special.cls, special.sep, special.mask),
+        )
+        return cls(
+            config=config, rows=store.rows("train"), valid=store.rows("valid"), mask=mask, pad=special.pad,
+            cls=special.cls, sep=special.sep, device=device, precision=precision,
+        )  # fmt: skip
+
+    def batch(self, rows_BT: NDArray[np.integer]) -> Batch:
+        """Rows of ids as a batch on the device."""
+        return to_batch(rows_BT, pad=self.pad, cls=self.cls, sep=self.sep).to(self.device)
+
+    def lanes(self, step: int) -> list[tuple[Masked, Rng]]:
+        """The lanes of a training step, masked."""
+        config = self.config
+        picked = batch_rows(step, rows=len(self.rows), size=config.batch.size, seed=config.seed)
+        found = []
+        for lane in range(config.batch.lanes):
+            rng = Rng(config.seed, step, lane)
+            rows = self.rows[picked[lane * config.lane_size : (lane + 1) * config.lane_size]]
+            found.append((self.mask(self.batch(rows), rng), rng))
+        return found
+
+    def held_out(self, limit: int) -> Iterator[tuple[Masked, Rng]]:
+        """The first `limit` held-out rows in lanes, with masks that never change."""
+        for lane, first in enumerate(range(0, min(limit, len(self.valid)), self.config.lane_size)):
+            rng = Rng(_EVALUATION_SEED, 0, lane)
+            rows = self.valid[first : min(first + self.config.lane_size, limit)]
+            yield self.mask(self.batch(rows), rng), rng
+
+
+def add_counts(parts: list[dict[str, Tensor]]) -> dict[str, float]:
+    """Counts over several lanes; they are known before any forward pass."""
+    return {name: float(sum(float(part[name]) for part in parts)) for name in parts[0]}
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepResult:
+    """What a step did."""
+
+    finite: bool
+    """False: loss or gradient was not a number; weights and moments are untouched."""
+    gradient_norm: float
+    learning_rate: float
+    metrics: dict[str, float]
+    """Empty unless asked for."""
+
+
+def train_step(
+    objective: Objective, optimizer: torch.optim.Optimizer, feed: Feed, *, step: int, look: bool = False
+) -> StepResult:
+    """Forward, backward and update for step `step`, counted from 0.
+
+    The gradient is that of the whole batch whatever the number of lanes: each sum is divided by the count of all lanes.
+    """
+    config = feed.config
+    lanes = feed.lanes(step)
+    counts = add_counts([objective.counts(masked) for masked, _ in lanes])
+    seen: list[Losses] = []
+    for masked, rng in lanes:
+        rng.seed_dropout()
+        with autocast(feed.precision, feed.device):
+            losses: Losses = objective(masked, rng, look=look)
+        losses.total(counts).backward()  # type: ignore[no-untyped-call]
+        if look:
+            seen.append(losses)
+    limit = config.optimizer.clip_norm or float("inf")
+    norm = float(torch.nn.utils.clip_grad_norm_(objective.parameters(), limit))
+    rate = learning_rate(step, peak=config.optimizer.learning_rate, schedule=config.schedule)
+    finite = bool(np.isfinite(norm))
+    if finite:
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        optimizer.step()
+    optimizer.zero_grad()
+    metrics = measure(seen, counts) if look and finite else {}
+    return StepResult(finite=finite, gradient_norm=norm, learning_rate=rate, metrics=metrics)
+
+
+@torch.no_grad()
+def evaluate(objective: Objective, feed: Feed, *, limit: int | None = None) -> dict[str, float]:
+    """Held-out metrics over the first `limit` rows (all of them by default), dropout off, fixed masks."""
+    was_training = objective.training
+    objective.eval()
+    try:
+        seen, parts = [], []
+        for masked, rng in feed.held_out(len(feed.valid) if limit is None else limit):
+            parts.append(objective.counts(masked))
+            with autocast(feed.precision, feed.device):
+                seen.append(_only_measured(objective(masked, rng, look=True)))
+        return measure(seen, add_counts(parts))
+    finally:
+        objective.train(was_training)
+
+
+def _only_measured(losses: Losses) -> Losses:
+    kept = {name: tensor for name, tensor in losses.seen.items() if not name.endswith("_BT")}
+    return Losses(terms=losses.terms, seen=kept)
+
+

@@ -1,0 +1,96 @@
+"""`electra prepare FILES… --tokenizer TOK --seq-len 128 --out DATA`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from electra_trainer.verbs.corpus_flags import CorpusFlags, settings
+
+if TYPE_CHECKING:
+    from electra_trainer.data.prepare import Progress
+
+_SECONDS_BETWEEN_LINES = 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """Turn text into rows of token ids: tokenized on every core, packed without dropping text, documents held out."""
+
+    files: tyro.conf.Positional[tuple[str, ...]]
+    """.txt or .jsonl, plain or .gz .bz2 .xz; folders; patterns; or the word docstrings for the embedded corpus."""
+    tokenizer: Path
+    """Folder that `electra tokenizer` made, a tokenizer.json, or a vocab.txt as BERT's."""
+    out: Path
+    """A new or empty folder."""
+    seq_len: int = 128
+    """Tokens a row."""
+    valid_fraction: float = 0.005
+    """Share of the documents that is held out."""
+    cased: bool = False
+    """For a vocab.txt: it is cased."""
+    keep_accents: bool = False
+    """For a vocab.txt: it has accents."""
+    seed: int = 1
+    """Seed of the held-out split and of row lengths."""
+    workers: int | None = None
+    """Processes that tokenize; default: one a core. The rows are the same whatever their number."""
+    overwrite: bool = False
+    """Replace rows that are there already."""
+    corpus: Annotated[CorpusFlags, tyro.conf.arg(name="")] = field(default_factory=CorpusFlags)
+
+
+def run(arguments: Arguments) -> None:
+    """Prepare, and say what was made."""
+    from electra_trainer.data.prepare import prepare
+    from electra_trainer.data.tokenizer import load_tokenizer
+    from electra_trainer.errors import ConfigError
+
+    if not arguments.files:
+        raise ConfigError("prepare: give at least one file, folder or pattern.")
+    reading = settings(
+        arguments.corpus, valid_fraction=arguments.valid_fraction, seed=arguments.seed, workers=arguments.workers
+    )
+    tokenizer = load_tokenizer(
+        arguments.tokenizer, cased=arguments.cased or None, keep_accents=arguments.keep_accents or None
+    )
+    start = time.monotonic()
+    watch = _Watch()
+    manifest = prepare(
+        arguments.files,
+        tokenizer=tokenizer,
+        sequence_length=arguments.seq_len,
+        out=arguments.out,
+        settings=reading,
+        overwrite=arguments.overwrite,
+        progress=watch,
+    )
+    if watch.last is not None:
+        for line in watch.last.report.summary():
+            print(line)
+    for name, split in (("train", manifest.train), ("valid", manifest.valid)):
+        print(
+            f"{name}: {split.rows:,} rows of {manifest.sequence_length}, {split.documents:,} documents, "
+            f"{split.text_tokens:,} tokens of text, {100 * split.padding:.2f} % padding"
+        )
+    print(f"{arguments.out}: ready in {time.monotonic() - start:.0f} s")
+
+
+class _Watch:
+    """A line every few seconds."""
+
+    def __init__(self) -> None:
+        self.last: Progress | None = None
+        self._said = time.monotonic()
+
+    def __call__(self, progress: Progress) -> None:
+        self.last = progress
+        if time.monotonic() - self._said >= _SECONDS_BETWEEN_LINES:
+            self._said = time.monotonic()
+            share = f"{100 * progress.fraction:.0f} %, " if progress.fraction is not None else ""
+            print(f"{share}{progress.documents:,} documents, {progress.tokens:,} tokens", file=sys.stderr)

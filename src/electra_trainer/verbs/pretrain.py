@@ -1,0 +1,112 @@
+"""`electra pretrain DATA --preset small --out RUN`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from electra_trainer import cli
+from electra_trainer.config import MLM, RTD, Config
+from electra_trainer.config_io import kind_of, overlay
+from electra_trainer.presets import preset
+
+_OBJECTIVES = {kind_of(member): member for member in (RTD, MLM)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """Pre-train an encoder. The same command again goes on where it stopped; Ctrl-C and SIGTERM save first.
+
+    Settings come from the preset, then from --config, then from the flags. How long: at most one of --steps, --budget, --flops.
+    """
+
+    data: tyro.conf.Positional[Path]
+    """Folder that `electra prepare` made."""
+    out: Path
+    """Run folder: a new one, or one to go on with."""
+    config: Path | None = None
+    """JSON or TOML file with settings, for example the config.json of another run; it may hold only some."""
+    objective: Literal["rtd", "mlm"] | None = None
+    """rtd: ELECTRA; mlm: BERT. Default: the preset's."""
+    steps: int | None = None
+    """Optimizer steps."""
+    budget: str | None = None
+    """Wall-clock time, for example 90s, 20m, 4h, 2d: the steps that fit are measured on this machine."""
+    flops: float | None = None
+    """Operations as the paper counts them, for example 1.4e18 for all of ELECTRA-Small."""
+    dry_run: bool = False
+    """Print parameters, FLOPs, memory, tokens, and hours on this device; train nothing."""
+    device: str = "auto"
+    """auto, cpu, cuda or cuda:N."""
+    quiet: bool = False
+    """Print errors only."""
+    settings: Annotated[Config, tyro.conf.arg(name="")] = field(default_factory=Config)
+
+
+def parse(words: Sequence[str]) -> Arguments:
+    """Flags -> Arguments. The preset and the file decide the defaults of all other flags, so they are read first."""
+    config = preset(_value(words, "--preset") or "small")
+    file = _value(words, "--config")
+    if file is not None:
+        config = overlay(config, Path(file))
+    kind = _value(words, "--objective")
+    if kind in _OBJECTIVES and not isinstance(config.objective, _OBJECTIVES[kind]):
+        config = replace(config, objective=_OBJECTIVES[kind]())
+    default = Arguments(data=tyro.MISSING, out=tyro.MISSING, settings=config)
+    arguments: Arguments = cli.parse(Arguments, words, verb="pretrain", default=default)
+    return arguments
+
+
+def _value(words: Sequence[str], flag: str) -> str | None:
+    """The value of a flag, before the flags are parsed."""
+    for index, word in enumerate(words):
+        if word == flag and index + 1 < len(words):
+            return words[index + 1]
+        if word.startswith(flag + "="):
+            return word.split("=", 1)[1]
+    return None
+
+
+def run(arguments: Arguments) -> None:
+    """Train, then write the report."""
+    from electra_trainer.report import write_report
+    from electra_trainer.train.loop import pretrain
+    from electra_trainer.train.plan import Length
+
+    length = Length(steps=arguments.steps, budget=arguments.budget, flops=arguments.flops)
+    if arguments.dry_run:
+        _dry_run(arguments, length)
+        return
+    pretrain(
+        arguments.settings,
+        arguments.data,
+        out=arguments.out,
+        length=length,
+        device=arguments.device,
+        quiet=arguments.quiet,
+    )
+    page = write_report([arguments.out])
+    if not arguments.quiet:
+        print(f"electra: done. Look at {page}", file=sys.stderr)
+
+
+def _dry_run(arguments: Arguments, length: object) -> None:
+    from electra_trainer.data.store import Store
+    from electra_trainer.train.device import choose_device, choose_precision, use_threads
+    from electra_trainer.train.plan import Length, describe, fit_to_data, measure_time, steps_for
+
+    assert isinstance(length, Length)
+    use_threads()
+    store, device = Store.open(arguments.data), choose_device(arguments.device)
+    config = fit_to_data(arguments.settings, store)
+    precision = choose_precision(config.precision, device)
+    timing = measure_time(config, store, device=device, precision=precision)
+    config = steps_for(length, config, timing)
+    print(f"{config.preset} on {device}, {precision}; nothing was trained")
+    for name, value in describe(config, store, timing):
+        print(f"  {name:<28} {value}")

@@ -1,0 +1,98 @@
+"""The rooms: imports point down only, files stay small, nothing on a load path can run code."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parents[1] / "src" / "electra_trainer"
+FILES = sorted(SOURCE.rglob("*.py"))
+LEVELS = {
+    0: ("errors", "config", "config_io", "presets", "batch", "randomness"),
+    1: ("data", "model"),
+    2: ("objectives",),
+    3: ("train",),
+    4: ("hub", "card", "score", "terminal", "evaluation", "report", "report_figures", "report_page"),
+    5: ("api", "cli", "verbs", "__main__", "__init__"),
+}
+TORCH_FREE = ("errors", "config", "config_io", "presets", "model.cost", "cli", "verbs.show", "data.corpus", "data.docstrings")
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(SOURCE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts)
+
+
+def level(module: str) -> int:
+    room = module.split(".")[0]
+    return next(number for number, rooms in LEVELS.items() if room in rooms)
+
+
+def imports(path: Path) -> list[str]:
+    """Modules of ours that a file imports, wherever in the file; type-only imports too."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("electra_trainer."):
+            found.append(node.module.removeprefix("electra_trainer."))
+        elif isinstance(node, ast.Import):
+            found += [a.name.removeprefix("electra_trainer.") for a in node.names if a.name.startswith("electra_trainer.")]
+    return found
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_name)
+def test_imports_point_down(path: Path) -> None:
+    mine = module_name(path)
+    up = [target for target in imports(path) if level(target) > level(mine)]
+    assert not up, f"{mine} (L{level(mine)}) imports {up}"
+
+
+def test_data_and_model_do_not_know_each_other() -> None:
+    for path in FILES:
+        room = module_name(path).split(".")[0]
+        other = {"data": "model", "model": "data"}.get(room)
+        assert not [target for target in imports(path) if other and target.split(".")[0] == other], path
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_name)
+def test_files_and_functions_are_small(path: Path) -> None:
+    text = path.read_text()
+    assert text.count("\n") <= 400
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef):
+            assert node.end_lineno is not None
+            assert node.end_lineno - node.lineno <= 60, f"{path.name}:{node.lineno} {node.name}"
+
+
+@pytest.mark.parametrize("module", TORCH_FREE)
+def test_light_modules_do_not_import_torch(module: str) -> None:
+    """Not at the top of the file; what they import from us is light as well."""
+    seen, queue = set(), [module]
+    while queue:
+        name = queue.pop()
+        seen.add(name)
+        path = SOURCE / (name.replace(".", "/") + ".py")
+        tree = ast.parse(path.read_text())
+        for node in tree.body:
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
+            assert not [n for n in names if n.split(".")[0] in ("torch", "matplotlib", "sklearn", "transformers")], path
+            ours = [n.removeprefix("electra_trainer.") for n in names if n.startswith("electra_trainer.")]
+            queue += [n for n in ours if n not in seen]
+
+
+FORBIDDEN = {"eval", "exec", "compile", "__import__"}
+FORBIDDEN_ATTRIBUTES = {("torch", "load"), ("torch", "save"), ("yaml", "load"), ("tarfile", "open"), ("os", "system")}
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_name)
+def test_nothing_on_a_load_path_runs_code(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names = [a.name for a in node.names] + ([node.module or ""] if isinstance(node, ast.ImportFrom) else [])
+            assert not {"pickle", "marshal", "shelve", "dill", "cloudpickle"} & set(names), path
+        if isinstance(node, ast.Call):
+            called = node.func
+            if isinstance(called, ast.Name):
+                assert called.id not in FORBIDDEN, f"{path}:{node.lineno}"
+            if isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name):
+                assert (called.value.id, called.attr) not in FORBIDDEN_ATTRIBUTES, f"{path}:{node.lineno}"

@@ -1,0 +1,261 @@
+"""The report: synthetic run folders in, a page and pictures out."""
+
+from __future__ import annotations
+
+import json
+import math
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from electra_trainer.errors import DataError, MissingInputError, StorageError
+from electra_trainer.report import read_run, write_report
+from electra_trainer.report_figures import smooth
+from electra_trainer.report_page import health, sentence
+
+HOSTILE = "<script>alert('x')</script>"
+TEXT = ["[CLS]", *"the chef cooked the meal and the guests wash ##ed the dishes in the kitchen .".split(), "[SEP]"]
+
+
+def metric(step: int, *, noise: float, mlm: bool = False, speed: float = 1.0) -> dict[str, Any]:
+    """A plausible row of metrics.jsonl."""
+    done = 1 - math.exp(-speed * step / 900)
+    rate = 0.135 - 0.04 * done + 0.003 * noise
+    guess = -rate * math.log(rate) - (1 - rate) * math.log(1 - rate)
+    row = {
+        "step": step, "tokens": step * 4096, "flops": step * 2.3e10, "seconds": step * 0.08,
+        "loss": 20.0, "generator_loss": 8.3 - 4.2 * done + 0.12 * noise, "generator_accuracy": 0.3 * done + 0.01 * noise,
+        "generator_entropy": 8.2 - 3.9 * done + 0.1 * noise, "learning_rate": 1.5e-3 * min(step / 300, (3000 - step) / 2700),
+        "gradient_norm": 1.5 + 6 * math.exp(-step / 100) * abs(noise), "tokens_per_second": 51000 + 900 * noise,
+    }  # fmt: skip
+    if not mlm:
+        row |= {
+            "discriminator_loss": guess * (1.02 - 0.16 * done * speed) + 0.006 * noise,
+            "fake_rate": rate, "discriminator_auc": 0.5 + 0.29 * done * speed + 0.012 * noise,
+        }  # fmt: skip
+    return row
+
+
+def example(rng: np.random.Generator, *, mlm: bool = False) -> dict[str, Any]:
+    """A row of examples.jsonl."""
+    masked = [token not in ("[CLS]", "[SEP]") and bool(rng.random() < 0.2) for token in TEXT]
+    replaced = [chosen and bool(rng.random() < 0.7) and not mlm for chosen in masked]
+    words = ["river", "##ing", "of", "player", "had"]
+    read = [str(rng.choice(words)) if fake else token for fake, token in zip(replaced, TEXT, strict=True)]
+    row = {"original": TEXT, "input": read, "masked": masked}
+    if mlm:
+        return row
+    chance = [float(rng.beta(3, 2) if fake else rng.beta(1, 9)) for fake in replaced]
+    return row | {"replaced": replaced, "probability": chance}
+
+
+def make_run(folder: Path, *, seed: int = 0, mlm: bool = False, speed: float = 1.0, steps: int = 3000) -> Path:
+    rng = np.random.default_rng(seed)
+    folder.mkdir(parents=True)
+    rows = [metric(step, noise=float(rng.normal()), mlm=mlm, speed=speed) for step in range(25, steps + 1, 25)]
+    for step in range(250, steps + 1, 250):
+        row = metric(step, noise=0.1 * float(rng.normal()), mlm=mlm, speed=speed) | {"split": "valid"}
+        del row["learning_rate"], row["gradient_norm"]
+        if not mlm:
+            rate = row["fake_rate"]
+            row["discriminator_constant_loss"] = -rate * math.log(rate) - (1 - rate) * math.log(1 - rate)
+        rows.append(row)
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    shape = {"vocab_size": 4096, "hidden_size": 128}
+    objective = {"type": "MLM"} if mlm else {"type": "RTD", "weight": 50.0}
+    config = {"preset": "tiny", "seed": seed, "model": shape, "objective": objective, "betas": [0.9, 0.999]}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "environment.json").write_text(json.dumps({"torch": "2.13.0", "python": "3.11.7", "cpu": {"cores": 2}}))
+    examples = [{"step": step, "rows": [example(rng, mlm=mlm) for _ in range(6)]} for step in (250, steps)]
+    (folder / "examples.jsonl").write_text("".join(json.dumps(line) + "\n" for line in examples))
+    return folder
+
+
+class Tags(HTMLParser):
+    """Collects tags and addresses, and checks that tags close in order."""
+
+    VOID = ("meta", "img", "br")
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[str] = []
+        self.sources: list[str] = []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append(tag)
+        self.sources += [value or "" for name, value in attrs if name in ("src", "href")]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_a_run_gives_a_self_contained_page_and_pictures(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    page = write_report([run])
+    assert page == run / "report.html"
+    text = page.read_text(encoding="utf-8")
+    tags = Tags(text)
+    assert "script" not in tags.seen and "link" not in tags.seen
+    assert all(source.startswith("data:image/png;base64,") for source in tags.sources)
+    pictures = sorted((run / "figures").iterdir())
+    assert [path.name for path in pictures] == [
+        "discrimination.png", "generator.png", "losses.png", "optimizer.png",
+    ]  # fmt: skip
+    assert len(tags.sources) == len(pictures)
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in pictures)
+    for words in (
+        "learning.",
+        "12.3M",
+        "Sentences at step 3,000",
+        "objective.weight",
+        "2.13.0",
+        "replaced tokens detected",
+    ):
+        assert words in text
+    assert 'class="notes"' not in text
+    assert not list(run.rglob(".*")), "temporary files were left"
+
+
+def test_two_runs_are_compared(tmp_path: Path) -> None:
+    runs = [make_run(tmp_path / "fast"), make_run(tmp_path / "_slow $x_$", seed=1, speed=0.5, mlm=True)]
+    page = write_report(runs, out=tmp_path / "both")
+    assert page == tmp_path / "both" / "report.html"
+    text = page.read_text(encoding="utf-8")
+    Tags(text)
+    assert "_slow $x_$: Masked language model" in text and "fast: Discriminator" in text
+    assert "<tr class=differs><td>objective.type</td><td>RTD</td><td>MLM</td></tr>" in text
+    assert (page.parent / "figures" / "losses.png").exists()
+
+
+def test_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    runs = [make_run(tmp_path / "a" / "run", steps=100), make_run(tmp_path / "b" / "run", steps=100)]
+    text = write_report(runs, out=tmp_path / "page.html").read_text(encoding="utf-8")
+    assert str(runs[0]) in text and str(runs[1]) in text
+
+
+def test_a_masked_language_model_has_no_discriminator(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "mlm", mlm=True)
+    text = write_report([run]).read_text(encoding="utf-8")
+    assert not (run / "figures" / "discrimination.png").exists()
+    assert "false alarm" not in text and "discriminator AUC" not in text
+    assert "against 8.32 for a uniform guess: learning." in text
+
+
+def test_hostile_text_stays_text(tmp_path: Path) -> None:
+    run = make_run(tmp_path / f"<b>&{HOSTILE[:8]}")
+    row = {
+        "original": [HOSTILE, '" onmouseover="x', "&lt;"], "input": [f"##{HOSTILE}", "</p><img src=x>", "&lt;"],
+        "masked": [True, True, False], "replaced": [True, True, False], "probability": [0.9, 0.1, 0.8],
+    }  # fmt: skip
+    (run / "examples.jsonl").write_text(json.dumps({"step": 9, "rows": [row]}) + "\n")
+    (run / "config.json").write_text(json.dumps({HOSTILE: HOSTILE}))
+    (run / "environment.json").write_text(json.dumps({"x": [HOSTILE]}))
+    text = write_report([run]).read_text(encoding="utf-8")
+    tags = Tags(text)
+    assert "script" not in tags.seen and tags.seen.count("img") == 4
+    assert "&lt;script&gt;" in text and "&amp;lt;" in text
+
+
+def test_the_later_line_of_a_step_wins_and_half_a_line_is_noted(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", steps=500)
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps({"step": 50, "generator_loss": 1.25, "gradient_norm": None}) + "\n")
+        file.write('{"step": 75, "generator_l')
+    read = read_run(run)
+    assert [row["step"] for row in read.train] == list(range(25, 501, 25))
+    assert read.train[1]["generator_loss"] == 1.25 and math.isnan(read.train[1]["gradient_norm"])
+    assert len(read.notes) == 1 and "metrics.jsonl:24: not a usable line" in read.notes[0]
+    assert "metrics.jsonl:24" in write_report([run]).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("content", "where"),
+    [("", "metrics.jsonl: is empty"), ("\n\n{}\n", "metrics.jsonl:3"), ("\0\xff[1]\n" * 3, "metrics.jsonl:1")],
+)
+def test_unusable_metrics_are_an_error_that_names_the_line(tmp_path: Path, content: str, where: str) -> None:
+    (tmp_path / "metrics.jsonl").write_text(content, encoding="latin-1")
+    with pytest.raises(DataError, match=where):
+        write_report([tmp_path])
+
+
+def test_missing_things_are_named(tmp_path: Path) -> None:
+    with pytest.raises(MissingInputError, match="electra report RUN"):
+        write_report([])
+    with pytest.raises(MissingInputError, match="nowhere"):
+        write_report([tmp_path / "nowhere"])
+    with pytest.raises(MissingInputError, match=r"metrics\.jsonl"):
+        write_report([tmp_path])
+
+
+def test_a_bare_metrics_file_is_enough(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "generator_loss": NaN, "learning_rate": 1e999, "loss": 3}\n')
+    (tmp_path / "config.json").write_text("[1")
+    (tmp_path / "examples.jsonl").write_text(
+        '{"step": 1, "rows": [{"original": ["a"], "input": [], "masked": [true]}]}\n'
+    )
+    text = write_report([tmp_path]).read_text(encoding="utf-8")
+    Tags(text)
+    assert text.count("<li>") == 3  # settings, environment, examples
+
+
+def test_a_place_that_cannot_be_written_is_a_storage_error(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", steps=100)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="file"):
+        write_report([run], out=tmp_path / "file" / "page.html")
+
+
+def test_a_sentence_joins_pieces_and_marks_what_happened() -> None:
+    row = {
+        "original": ["[CLS]", "the", "wash", "##ed", "dish", "sink", "[SEP]", "[PAD]"],
+        "input": ["[CLS]", "the", "wash", "##ing", "dish", "moon", "[SEP]", "[PAD]"],
+        "masked": [False, True, False, True, False, True, False, False],
+        "replaced": [False, False, False, True, False, True, False, False],
+        "probability": [0.0, 0.1, 0.2, 0.8, 0.7, 0.3, 0.0, 0.0],
+    }
+    assert sentence(row) == (
+        '<span class="special" title="replaced: 0%">[CLS]</span> '
+        '<span class="masked" title="replaced: 10%">the</span> '
+        '<span title="replaced: 20%">wash</span>'
+        '<del>ed</del><ins class="hit" title="replaced: 80%">✓ing</ins> '
+        '<span class="alarm" title="replaced: 70%">!dish</span> '
+        '<del>sink</del><ins class="miss" title="replaced: 30%">✗moon</ins> '
+        '<span class="special" title="replaced: 0%">[SEP]</span>'
+    )
+
+
+@pytest.mark.parametrize(
+    ("loss", "auc", "entropy", "kind", "words"),
+    [
+        (0.21, 0.78, 4.0, "good", "0.210 against 0.250 for the constant guess, AUC 0.780: learning"),
+        (0.245, 0.55, 4.0, "", "beginning"),
+        (0.25, 0.50, 4.0, "bad", "not better"),
+        (0.10, 0.90, 8.0, "bad", "uniform"),
+    ],
+)
+def test_health_in_words(tmp_path: Path, loss: float, auc: float, entropy: float, kind: str, words: str) -> None:
+    row = {
+        "step": 1, "split": "valid", "discriminator_loss": loss, "discriminator_constant_loss": 0.25,
+        "discriminator_auc": auc, "generator_entropy": entropy,
+    }  # fmt: skip
+    (tmp_path / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+    (tmp_path / "config.json").write_text('{"model": {"vocab_size": 4096}}')
+    found, text = health(read_run(tmp_path))
+    assert found == kind and words in text
+
+
+def test_smoothing_is_a_moving_mean() -> None:
+    values = np.random.default_rng(0).normal(size=400)
+    smoothed = smooth(values)
+    for index in (0, 3, 10, 200, 395, 399):
+        left = min(10, index)
+        assert smoothed[index] == pytest.approx(values[index - left : index + left + 1].mean())
+    assert len(smooth(values[:0])) == 0 and smooth(values[:1]) == values[:1]
