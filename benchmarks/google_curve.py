@@ -30,7 +30,15 @@ from electra_trainer.train.optim import build_optimizer
 from electra_trainer.train.schedule import learning_rate
 
 PAD, UNK, CLS, SEP, MASK = 0, 100, 101, 102, 103
-COLUMNS = ("step", "loss", "generator_loss", "discriminator_loss", "generator_accuracy", "fake_rate", "discriminator_auc")
+COLUMNS = (
+    "step",
+    "loss",
+    "generator_loss",
+    "discriminator_loss",
+    "generator_accuracy",
+    "fake_rate",
+    "discriminator_auc",
+)
 
 
 def config(seed: int) -> Config:

@@ -15,7 +15,17 @@ LEVELS = {
     4: ("hub", "card", "score", "terminal", "evaluation", "report", "report_figures", "report_page"),
     5: ("api", "cli", "verbs", "__main__", "__init__"),
 }
-TORCH_FREE = ("errors", "config", "config_io", "presets", "model.cost", "cli", "verbs.show", "data.corpus", "data.docstrings")
+TORCH_FREE = (
+    "errors",
+    "config",
+    "config_io",
+    "presets",
+    "model.cost",
+    "cli",
+    "verbs.show",
+    "data.corpus",
+    "data.docstrings",
+)
 
 
 def module_name(path: Path) -> str:
@@ -35,7 +45,9 @@ def imports(path: Path) -> list[str]:
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("electra_trainer."):
             found.append(node.module.removeprefix("electra_trainer."))
         elif isinstance(node, ast.Import):
-            found += [a.name.removeprefix("electra_trainer.") for a in node.names if a.name.startswith("electra_trainer.")]
+            found += [
+                a.name.removeprefix("electra_trainer.") for a in node.names if a.name.startswith("electra_trainer.")
+            ]
     return found
 
 

@@ -53,6 +53,9 @@ class Model:
     """`truncated-normal`: standard deviation `initializer_range`, cut at two of them (released). `fan-in`: 1/sqrt(inputs), for narrow models."""
     initializer_range: float = 0.02
     """Standard deviation of the truncated normal."""
+    position_initializer: Literal["random", "sinusoidal"] = "random"
+    """First values of the learned positions: `random` as all weights (released), or `sinusoidal` waves of the same size, from which
+    attention learns distances sooner."""
 
     def __post_init__(self) -> None:
         for name in (
@@ -64,7 +67,9 @@ class Model:
             self.hidden_size % self.num_attention_heads == 0, "model.hidden_size", self.hidden_size,
             f"a multiple of model.num_attention_heads = {self.num_attention_heads}",
         )  # fmt: skip
-        _require(self.type_vocab_size >= 2, "model.type_vocab_size", self.type_vocab_size, "at least 2 (segments A and B)")
+        _require(
+            self.type_vocab_size >= 2, "model.type_vocab_size", self.type_vocab_size, "at least 2 (segments A and B)"
+        )
         _probability("model.hidden_dropout_prob", self.hidden_dropout_prob)
         _probability("model.attention_probs_dropout_prob", self.attention_probs_dropout_prob)
         _require(self.layer_norm_eps > 0, "model.layer_norm_eps", self.layer_norm_eps, "a number above 0")
@@ -96,7 +101,9 @@ class RTD:
 
     def __post_init__(self) -> None:
         _require(self.weight > 0, "objective.weight", self.weight, "a number above 0")
-        _require(self.generator_weight >= 0, "objective.generator_weight", self.generator_weight, "a number of at least 0")
+        _require(
+            self.generator_weight >= 0, "objective.generator_weight", self.generator_weight, "a number of at least 0"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -64,7 +64,7 @@ def from_dict(cls: type[T], data: Any, *, where: str) -> T:
 
 def _union_members(hint: Any) -> list[type]:
     if get_origin(hint) in (Union, types.UnionType):
-        return [member for member in get_args(hint) if dataclasses.is_dataclass(member)]
+        return [member for member in get_args(hint) if isinstance(member, type) and dataclasses.is_dataclass(member)]
     return []
 
 
@@ -75,7 +75,9 @@ def _convert(hint: Any, value: Any, *, where: str) -> Any:
         by_kind = {kind_of(member): member for member in members}
         kind = str(value["kind"])
         if kind not in by_kind:
-            raise ConfigError(f"{where}: unknown kind {kind!r}.{did_you_mean(kind, by_kind)} Known: {', '.join(by_kind)}.")
+            raise ConfigError(
+                f"{where}: unknown kind {kind!r}.{did_you_mean(kind, by_kind)} Known: {', '.join(by_kind)}."
+            )
         return from_dict(by_kind[kind], {k: v for k, v in value.items() if k != "kind"}, where=where)
     if dataclasses.is_dataclass(hint):
         return from_dict(hint, value, where=where)  # type: ignore[arg-type]
@@ -98,7 +100,9 @@ def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     merged = dict(base)
     for name, value in over.items():
         old = merged.get(name)
-        same = isinstance(old, dict) and isinstance(value, dict) and old.get("kind") == value.get("kind", old.get("kind"))
+        same = (
+            isinstance(old, dict) and isinstance(value, dict) and old.get("kind") == value.get("kind", old.get("kind"))
+        )
         merged[name] = merge(old, value) if same else value  # type: ignore[arg-type]
     return merged
 

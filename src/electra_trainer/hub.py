@@ -82,7 +82,9 @@ def export(
             shutil.copytree(tokenizer, folder, dirs_exist_ok=True)
             written = json.dumps(transformers_config(exported, pad_id=pad_id), indent=2) + "\n"
             write_durably(folder / "config.json", written.encode())
-            weights = {name: tensor.detach().cpu().contiguous() for name, tensor in exported.network.state_dict().items()}
+            weights = {
+                name: tensor.detach().cpu().contiguous() for name, tensor in exported.network.state_dict().items()
+            }
             write_durably(folder / "model.safetensors", safetensors.torch.save(weights, metadata={"format": "pt"}))
             write_durably(folder / "README.md", model_card(exported, config=config, metrics=metrics).encode())
             _check_read_back(folder, weights)
@@ -174,9 +176,11 @@ def check_with_transformers(folder: Path, *, ids: list[list[int]]) -> float:
         raise ConfigError('transformers is not installed. Type: pip install "electra-trainer[hub]"') from None
     from electra_trainer.score import encode_rows
 
-    transformers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     network, _ = read_network(folder)
-    theirs = getattr(transformers, read_table(folder / "config.json")["architectures"][0]).from_pretrained(folder).eval()
+    theirs = (
+        getattr(transformers, read_table(folder / "config.json")["architectures"][0]).from_pretrained(folder).eval()
+    )
     batch = encode_rows(ids)
     with torch.no_grad():
         expected = theirs(input_ids=batch.ids_BT, token_type_ids=batch.segment_BT).logits

@@ -75,14 +75,16 @@ class Pretrained:
             DataError: the text has no tokens.
         """
         if self.discriminator is None:
-            raise ConfigError("score: there is no discriminator here (a masked language model, or a generator's folder).")
+            raise ConfigError(
+                "score: there is no discriminator here (a masked language model, or a generator's folder)."
+            )
         ids = self._ids(text, specials=False)
         probabilities: list[float] = []
         for first in range(0, len(ids), self.length - 2):
             row = [self.specials.cls, *ids[first : first + self.length - 2], self.specials.sep]
             batch = encode_rows([row])
             probabilities += self.discriminator(batch.ids_BT, batch)[0, 1:-1].sigmoid().tolist()
-        return Scored(tokens=[self.tokenizer.id_to_token(i) for i in ids], replaced_probability=probabilities)
+        return Scored(tokens=[self._token(i) for i in ids], replaced_probability=probabilities)
 
     @torch.no_grad()
     def fill(self, text: str, *, top: int = 5) -> list[list[Candidate]]:
@@ -99,13 +101,22 @@ class Pretrained:
         if not gaps:
             raise DataError('fill: the text has no [MASK], for example "the [MASK] cooked the meal".')
         if len(ids) > self.length:
-            raise DataError(f"fill: the text has {len(ids)} tokens, the rows of training had {self.length}. Shorten it.")
+            raise DataError(
+                f"fill: the text has {len(ids)} tokens, the rows of training had {self.length}. Shorten it."
+            )
         batch = encode_rows([ids])
-        best = self.generator(batch.ids_BT, batch, torch.tensor(gaps)).softmax(-1).topk(min(top, self.tokenizer.get_vocab_size()))
+        best = (
+            self.generator(batch.ids_BT, batch, torch.tensor(gaps))
+            .softmax(-1)
+            .topk(min(top, self.tokenizer.get_vocab_size()))
+        )
         return [
-            [Candidate(token=self.tokenizer.id_to_token(i), probability=p) for i, p in zip(words, values, strict=True)]
+            [Candidate(token=self._token(i), probability=p) for i, p in zip(words, values, strict=True)]
             for words, values in zip(best.indices.tolist(), best.values.tolist(), strict=True)
         ]
+
+    def _token(self, token_id: int) -> str:
+        return self.tokenizer.id_to_token(token_id) or f"[{token_id}]"
 
     def _ids(self, text: str, *, specials: bool) -> list[int]:
         """Ids of a text; with `specials` a written [MASK] is the special token, otherwise plain text."""
@@ -185,7 +196,13 @@ def export_run(run: str | Path, out: str | Path) -> list[Path]:
         raise ConfigError(f"{run}: is an exported model already. Give a run folder.")
     rows = read_jsonl(Path(run) / "metrics.jsonl") if (Path(run) / "metrics.jsonl").exists() else []
     held_out = [row for row in rows if row.get("split") == "valid"]
-    named = ("generator_loss", "generator_accuracy", "discriminator_loss", "discriminator_constant_loss", "discriminator_auc")
+    named = (
+        "generator_loss",
+        "generator_accuracy",
+        "discriminator_loss",
+        "discriminator_constant_loss",
+        "discriminator_auc",
+    )
     metrics = {name: held_out[-1][name] for name in named if held_out and name in held_out[-1]}
     return export(
         list(pretrained.networks),

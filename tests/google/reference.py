@@ -80,7 +80,8 @@ def masked(forward: Arrays, rows: slice = slice(None)) -> Masked:
 
 def used(forward: Arrays) -> NDArray[np.bool_]:
     """Which of the [rows, 19] slots count."""
-    return forward["masked_lm_weights"] > 0
+    found: NDArray[np.bool_] = forward["masked_lm_weights"].astype(bool)
+    return found
 
 
 def samples(forward: Arrays, rows: slice = slice(None)) -> torch.Tensor:

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from tests.google import reference
+from tests.google.reference import Arrays
 from torch import Tensor
 
 from electra_trainer.batch import Corrupted, Losses, Masked
@@ -15,8 +17,6 @@ from electra_trainer.model.encoder import Encoder, attention_bias
 from electra_trainer.objectives.corrupt import corrupt
 from electra_trainer.objectives.rtd import ReplacedTokenDetection
 from electra_trainer.randomness import Rng
-from tests.google import reference
-from tests.google.reference import Arrays
 
 LOGITS = 1e-4  # absolute
 LOSSES = 1e-5  # relative
@@ -131,15 +131,15 @@ def test_layers(
     assert worst(layers[-1][2][real_T], forward[f"{tower}_last_layer_ex2"][real_T.numpy()]) <= LOGITS
 
 
-def test_attention_weights(
-    forward: Arrays, objective: ReplacedTokenDetection, corrupted: Corrupted
-) -> None:
+def test_attention_weights(forward: Arrays, objective: ReplacedTokenDetection, corrupted: Corrupted) -> None:
     encoder, batch = objective.discriminator.electra, corrupted.batch
     layer = encoder.encoder.layer[0].attention.self
     with torch.no_grad():
         assert encoder.embeddings_project is not None
         hidden = encoder.embeddings_project(encoder.embeddings(corrupted.input_BT, batch))[0]
-        query, key = (part(hidden).view(len(hidden), layer.heads, -1).transpose(0, 1) for part in (layer.query, layer.key))
+        query, key = (
+            part(hidden).view(len(hidden), layer.heads, -1).transpose(0, 1) for part in (layer.query, layer.key)
+        )
         scores = query @ key.transpose(1, 2) / query.shape[-1] ** 0.5
         weights = (scores + attention_bias(batch.piece_BT, hidden.dtype)[0]).softmax(-1)
     assert worst(weights, forward["disc_attn_layer0_ex0"]) <= LOGITS

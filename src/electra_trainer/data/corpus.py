@@ -2,20 +2,22 @@
 
 A document is a tuple of lines; a line is one paragraph or sentence, between two of which a row may change segment. `.txt`
 files hold lines, with a boundary of your choice between documents; `.jsonl` files hold one document a line, whose text may
-hold several lines. Lines end with "\\n" and nothing else: U+2028, U+0085 and the like are ordinary characters.
+hold several lines. Lines end with LF and nothing else: U+2028, U+0085 and the like are ordinary characters.
 """
 
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from electra_trainer.data.corpus_report import CorpusReport
 from electra_trainer.data.files import ByteLine, TextFile, find_files, read_lines
 from electra_trainer.errors import ConfigError, DataError, did_you_mean
+
+__all__ = ["DOCSTRINGS", "Boundary", "CorpusReport", "Document", "OnBadText", "documents"]
 
 Boundary = Literal["blank", "line", "file"]
 OnBadText = Literal["error", "skip", "replace"]
@@ -26,64 +28,6 @@ DOCSTRINGS = "docstrings"
 
 _JSON_LINE_BYTES = 1 << 24  # a JSON line must be held whole; longer ones are bad text
 _TEXT_LINE_BYTES = 1 << 20  # a text line is cut at a space near here
-
-
-@dataclass
-class CorpusReport:
-    """What was read, counted while it is read. `bad_text` has one entry a kind of problem."""
-
-    files: int = 0
-    documents: int = 0
-    lines: int = 0
-    bytes: int = 0
-    """Bytes of text after decompression."""
-    characters: int = 0
-    empty_documents: int = 0
-    """Records or files without any text; they are not documents."""
-    split_documents: int = 0
-    """Documents that were longer than the limit and became several."""
-    split_lines: int = 0
-    """Lines that were longer than the limit and became several."""
-    skipped_files: int = 0
-    """Files in folders whose names say that they hold no text."""
-    repeated_files: int = 0
-    """Files that were named more than once; each is read once."""
-    bad_text: Counter[str] = field(default_factory=Counter)
-    """Problem -> lines (or records) that had it."""
-    examples: dict[str, str] = field(default_factory=dict)
-    """Problem -> where it was met first."""
-    disk_bytes: int = 0
-    """Bytes on disk that were read so far."""
-    disk_total: int = 0
-    """Bytes on disk of all files; 0 when unknown."""
-
-    def counts(self) -> dict[str, int | dict[str, int]]:
-        """What the manifest keeps."""
-        names = ("files", "documents", "lines", "bytes", "characters", "empty_documents", "split_documents")
-        names += ("split_lines", "skipped_files", "repeated_files")
-        kept: dict[str, int | dict[str, int]] = {name: getattr(self, name) for name in names}
-        kept["bad_text"] = dict(sorted(self.bad_text.items()))
-        return kept
-
-    def summary(self) -> list[str]:
-        """Sentences for a person; the first is always there, each other one only when there is something to say."""
-        said = [
-            f"{self.documents:,} documents, {self.lines:,} lines, {self.characters:,} characters, "
-            f"{self.bytes / 1e6:,.1f} MB of text in {self.files:,} file{'s' * (self.files != 1)}"
-        ]
-        notes = [
-            (self.empty_documents, "empty documents left out"),
-            (self.split_documents, "giant documents split"),
-            (self.split_lines, "giant lines split"),
-            (self.skipped_files, "files in folders skipped (not .txt or .jsonl)"),
-            (self.repeated_files, "files named twice, read once"),
-        ]
-        said += [f"{count:,} {what}" for count, what in notes if count]
-        said += [
-            f"{count:,} lines with bad text: {kind} (first: {self.examples[kind]})"
-            for kind, count in sorted(self.bad_text.items())
-        ]
-        return said
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +45,9 @@ class Reading:
             ("on_bad_text", self.on_bad_text, ("error", "skip", "replace")),
         ):
             if value not in known:
-                raise ConfigError(f"{name} = {value!r}: expected one of {', '.join(known)}.{did_you_mean(str(value), known)}")
+                raise ConfigError(
+                    f"{name} = {value!r}: expected one of {', '.join(known)}.{did_you_mean(str(value), known)}"
+                )
         if self.max_document_chars < 1000:
             raise ConfigError(f"max_document_chars = {self.max_document_chars}: expected at least 1000.")
 
@@ -237,7 +183,11 @@ def _decode(data: bytes, line: ByteLine, file: TextFile, reading: Reading, repor
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
-        hint = " (UTF-16 perhaps: convert it with iconv)" if line.number == 1 and data[:2] in (b"\xff\xfe", b"\xfe\xff") else ""
+        hint = (
+            " (UTF-16 perhaps: convert it with iconv)"
+            if line.number == 1 and data[:2] in (b"\xff\xfe", b"\xfe\xff")
+            else ""
+        )
         hint = hint or (" (compressed, but not named so)" if data[:2] == b"\x1f\x8b" else "")
         if not _bad("bytes that are not UTF-8", line, file, reading, report, at=error.start, detail=hint):
             return None

@@ -13,7 +13,7 @@ import inspect
 import json
 import sysconfig
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -30,9 +30,13 @@ _SKIPPED_FOLDERS = {
     "externals", "_inductor", "include", "share",
 }  # fmt: skip
 _MAX_FILE_BYTES = 1_500_000
-_MIN_QUOTED = 0.15  # share of a file in triple quotes; parsing the others takes 30 % of the time and gives 6 % of the text
+_MIN_QUOTED = (
+    0.15  # share of a file in triple quotes; parsing the others takes 30 % of the time and gives 6 % of the text
+)
 _BATCH_BYTES = 1_000_000
-_MIN_STRING = 200  # characters: a string outside of a docstring that may be documentation (torch and numpy add theirs so)
+_MIN_STRING = (
+    200  # characters: a string outside of a docstring that may be documentation (torch and numpy add theirs so)
+)
 
 
 @cache
@@ -146,5 +150,3 @@ def _docstrings(node: ast.AST) -> Iterator[str]:
         for child in getattr(node, name, []) if body else []:
             if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef | ast.If | ast.Try | ast.With):
                 yield from _docstrings(child)
-
-

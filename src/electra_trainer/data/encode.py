@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -11,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from electra_trainer.data.corpus import Document
 from electra_trainer.data.tokenizer import as_plain_text, from_json, specials_of
 from electra_trainer.data.workers import Workers, serve
 
@@ -32,11 +35,12 @@ class Encoded:
         return cls(np.frombuffer(data, "<u4", offset=8 + 4 * lines), np.frombuffer(data, "<u4", count=lines, offset=8))
 
 
+_PACKET_CHARS = 1 << 18
 Encode = Callable[[Iterator[bytes]], Iterator[bytes]]
 
 
 def encoder(tokenizer: Tokenizer) -> Callable[[bytes], bytes]:
-    """A function from lines, UTF-8 with "\\n" between them, to their ids, as bytes that `Encoded.from_bytes` reads.
+    """A function from lines, in UTF-8 with LF between them, to their ids, as bytes that `Encoded.from_bytes` reads.
 
     A text can never give [PAD], [CLS], [SEP] or [MASK]: should the tokenizer split so that it does, it is [UNK].
     """
@@ -76,3 +80,51 @@ def _elsewhere(tokenizer: Tokenizer, workers: int) -> Iterator[Encode]:
 def encoding(tokenizer: Tokenizer, *, workers: int) -> AbstractContextManager[Encode]:
     """Encode packets in order, in so many worker processes; with one worker, in this process."""
     return _here(tokenizer) if workers <= 1 else _elsewhere(tokenizer, workers)
+
+
+@dataclass(frozen=True)
+class EncodedDocument:
+    """A tokenized document."""
+
+    share: float  # in [0, 1), a hash of its text: the same text is always held out or never
+    index: int
+    ids: Ids
+    line_lengths: Ids
+
+
+def encode_documents(
+    found: Iterator[Document], tokenizer: Tokenizer, *, workers: int, seed: int
+) -> Iterator[EncodedDocument]:
+    """Tokenize documents, in order, in so many processes; those without any token are left out."""
+    waiting: deque[list[tuple[int, float, int]]] = deque()  # of each packet: index, share and lines of its documents
+    salt = seed.to_bytes(8, "little")
+
+    def packets() -> Iterator[bytes]:
+        packet: list[str] = []
+        about: list[tuple[int, float, int]] = []
+        size = 0
+        for index, document in enumerate(found):
+            text = "\n".join(document)
+            digest = hashlib.blake2b(text.encode(), digest_size=7, key=salt).digest()
+            about.append((index, int.from_bytes(digest, "little") / 2**56, len(document)))
+            packet.append(text)
+            size += len(text)
+            if size >= _PACKET_CHARS:
+                waiting.append(about)
+                yield "\n".join(packet).encode()
+                packet, about, size = [], [], 0
+        if packet:
+            waiting.append(about)
+            yield "\n".join(packet).encode()
+
+    with encoding(tokenizer, workers=workers) as encode:
+        for answer in encode(packets()):
+            packet = Encoded.from_bytes(answer)
+            ends = np.concatenate([[0], np.cumsum(packet.line_lengths, dtype=np.int64)])
+            line = 0
+            for index, share, lines in waiting.popleft():
+                lengths = packet.line_lengths[line : line + lines]
+                ids = packet.ids[ends[line] : ends[line + lines]]
+                line += lines
+                if len(ids):
+                    yield EncodedDocument(share, index, ids, lengths[lengths > 0])

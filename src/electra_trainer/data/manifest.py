@@ -65,7 +65,9 @@ class Manifest:
         try:
             value = json.loads(data)
         except (ValueError, RecursionError):
-            raise DataError(f"{where}: is not JSON. It was damaged; run the same prepare command again with --overwrite.") from None
+            raise DataError(
+                f"{where}: is not JSON. It was damaged; run the same prepare command again with --overwrite."
+            ) from None
         version = value.get("version") if isinstance(value, dict) else None
         if version != VERSION or isinstance(version, bool):
             raise DataError(
@@ -112,9 +114,14 @@ def _check(manifest: Manifest, *, where: str) -> None:
     require(8 <= manifest.sequence_length <= 1 << 16, f"sequence_length {manifest.sequence_length} is out of range")
     require(manifest.dtype in DTYPES, f"dtype {manifest.dtype!r} is none of {', '.join(DTYPES)}")
     size = DTYPES[manifest.dtype]
-    require(5 <= manifest.vocab_size <= 1 << (8 * size), f"vocab_size {manifest.vocab_size} does not fit dtype {manifest.dtype}")
+    require(
+        5 <= manifest.vocab_size <= 1 << (8 * size),
+        f"vocab_size {manifest.vocab_size} does not fit dtype {manifest.dtype}",
+    )
     ids = list(asdict(manifest.specials).values())
-    require(len(set(ids)) == len(ids) and all(0 <= number < manifest.vocab_size for number in ids), "the specials cannot be")
+    require(
+        len(set(ids)) == len(ids) and all(0 <= number < manifest.vocab_size for number in ids), "the specials cannot be"
+    )
     for name in ("train", "valid"):
         split: SplitInfo = getattr(manifest, name)
         positions = split.rows * manifest.sequence_length

@@ -67,7 +67,9 @@ class MaskTokens:
         many_B = candidates_BT.sum(1)
         draws_BK = torch.rand((rows, most), generator=generator, device=candidates_BT.device)
         nth_BK = (draws_BK * many_B[:, None]).long().clamp(max=columns - 1)
-        by_candidate_BT = candidates_BT.long().argsort(dim=1, descending=True, stable=True)  # candidates first, in order
+        by_candidate_BT = candidates_BT.long().argsort(
+            dim=1, descending=True, stable=True
+        )  # candidates first, in order
         column_BK = by_candidate_BT.gather(1, nth_BK).sort(1).values
         used_BK = (torch.arange(most, device=column_BK.device) < wanted_B[:, None]) & (many_B[:, None] > 0)
         flat_BK = column_BK + torch.arange(rows, device=column_BK.device)[:, None] * columns

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from electra_trainer.data.corpus import Boundary, CorpusReport, Document, OnBadText, documents
-from electra_trainer.data.encode import Encoded, encoding
+from electra_trainer.data.encode import EncodedDocument, encode_documents
+from electra_trainer.data.held_out import split_documents
 from electra_trainer.data.manifest import VERSION, Manifest, SplitInfo
-from electra_trainer.data.pack import Ids, Packer
+from electra_trainer.data.pack import Packer
 from electra_trainer.data.store import SPLITS, Split, SplitWriter, claim_folder, publish
 from electra_trainer.data.tokenizer import save_tokenizer, specials_of, tokenizer_sha256, vocab_size_of
 from electra_trainer.data.vocabulary import train_tokenizer
@@ -24,8 +22,6 @@ from electra_trainer.errors import ConfigError, DataError, storage_error
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
-
-_PACKET_CHARS = 1 << 18
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +103,7 @@ def prepare(
         out: a new or empty folder, one that a stopped preparation left, or with `overwrite` a finished one.
         settings: how to read and split.
         overwrite: replace a finished store.
-        progress: called about every 100 kB of text.
+        progress: called after each document; be quick.
 
     Raises:
         ConfigError, DataError, MissingInputError, StorageError: as `documents`, `claim_folder` and `specials_of` say; DataError
@@ -123,25 +119,32 @@ def prepare(
     first = next(found, None)  # bad paths are told before anything is written
     if first is None:
         raise DataError(f"{', '.join(map(str, paths))}: no text found. Give files with text.")
-    claim_folder(out, overwrite=overwrite)
-    target = _Rows(out, sequence_length=sequence_length, tokenizer=tokenizer, seed=settings.seed)
+    identity = {
+        "sequence_length": sequence_length,
+        "tokenizer_sha256": tokenizer_sha256(tokenizer),
+        "settings": {**settings.deciding(), "inputs": [Path(path).name for path in paths]},
+    }
+    claim_folder(
+        out,
+        overwrite=overwrite,
+        is_same=lambda old: all(getattr(old, name) == value for name, value in identity.items()),
+    )
     state = Progress(report)
     try:
         save_tokenizer(tokenizer, out / "tokenizer", max_length=sequence_length)
-        encoded = _encode(itertools.chain([first], found), tokenizer, settings)
-        for split, document in _split(encoded, settings.valid_fraction):
-            target.add(split, document)
-            state.documents += 1
-            state.tokens += len(document.ids)
-            if progress is not None and state.documents % 64 == 0:
-                progress(state)
-        infos = target.close()
+        encoded = encode_documents(
+            itertools.chain([first], found), tokenizer, workers=settings.workers or cores(), seed=settings.seed
+        )
+        with closing(_Rows(out, sequence_length, tokenizer, settings.seed)) as target, closing(encoded):
+            for split, document in split_documents(encoded, settings.valid_fraction):
+                target.add(split, document)
+                state.documents += 1
+                state.tokens += len(document.ids)
+                if progress is not None:
+                    progress(state)
+            infos = target.finish()
     except OSError as error:
         raise storage_error(error, error.filename or out) from None
-    finally:
-        target.abandon()
-    if progress is not None:
-        progress(state)
     manifest = Manifest(
         version=VERSION,
         sequence_length=sequence_length,
@@ -152,86 +155,16 @@ def prepare(
         train=infos["train"],
         valid=infos["valid"],
         corpus=report.counts(),
-        settings={**settings.deciding(), "inputs": [Path(path).name for path in paths]},
+        settings=identity["settings"],
     )
     publish(out, manifest)
     return manifest
 
 
-@dataclass(frozen=True)
-class _Ids:
-    """A tokenized document."""
-
-    share: float  # in [0, 1), a hash of its text: the same text is always held out or never
-    index: int
-    ids: Ids
-    line_lengths: Ids
-
-
-def _encode(found: Iterator[Document], tokenizer: Tokenizer, settings: PrepareSettings) -> Iterator[_Ids]:
-    """Tokenize documents, in order; those without any token are left out."""
-    waiting: deque[list[tuple[int, float, int]]] = deque()  # of each packet: index, share and lines of its documents
-    salt = settings.seed.to_bytes(8, "little")
-
-    def packets() -> Iterator[bytes]:
-        packet: list[str] = []
-        about: list[tuple[int, float, int]] = []
-        size = 0
-        for index, document in enumerate(found):
-            text = "\n".join(document)
-            digest = hashlib.blake2b(text.encode(), digest_size=7, key=salt).digest()
-            about.append((index, int.from_bytes(digest, "little") / 2**56, len(document)))
-            packet.append(text)
-            size += len(text)
-            if size >= _PACKET_CHARS:
-                waiting.append(about)
-                yield "\n".join(packet).encode()
-                packet, about, size = [], [], 0
-        if packet:
-            waiting.append(about)
-            yield "\n".join(packet).encode()
-
-    with encoding(tokenizer, workers=settings.workers or cores()) as encode:
-        for answer in encode(packets()):
-            packet = Encoded.from_bytes(answer)
-            ends = np.concatenate([[0], np.cumsum(packet.line_lengths, dtype=np.int64)])
-            line = 0
-            for index, share, lines in waiting.popleft():
-                lengths = packet.line_lengths[line : line + lines]
-                ids = packet.ids[ends[line] : ends[line + lines]]
-                line += lines
-                if len(ids):
-                    yield _Ids(share, index, ids, lengths[lengths > 0])
-
-
-def _split(found: Iterator[_Ids], fraction: float) -> Iterator[tuple[Split, _Ids]]:
-    """Say of each document whether it is held out.
-
-    When the shares of all are above `fraction`, the document with the least is held out: it waits until the end is known.
-    """
-    least: list[_Ids] = []  # and its copies
-    is_settled = False
-    for document in found:
-        if document.share < fraction:
-            is_settled = True
-            yield "valid", document
-        elif is_settled or (least and document.share > least[0].share):
-            yield "train", document
-        elif least and document.share == least[0].share:
-            least.append(_Ids(document.share, document.index, least[0].ids, least[0].line_lengths))
-        else:
-            yield from (("train", waiting) for waiting in least)
-            least = [document]
-        if is_settled and least:
-            yield from (("train", waiting) for waiting in least)
-            least = []
-    yield from (("valid", waiting) for waiting in least)
-
-
 class _Rows:
     """The two files of rows, each with its packer."""
 
-    def __init__(self, folder: Path, *, sequence_length: int, tokenizer: Tokenizer, seed: int) -> None:
+    def __init__(self, folder: Path, sequence_length: int, tokenizer: Tokenizer, seed: int) -> None:
         vocab_size = vocab_size_of(tokenizer)
         self.dtype = "<u2" if vocab_size <= 1 << 16 else "<u4"
         self._folder = folder
@@ -245,12 +178,12 @@ class _Rows:
                 folder / f"{split}.bin", sequence_length=sequence_length, dtype=self.dtype, vocab_size=vocab_size
             )
 
-    def add(self, split: Split, document: _Ids) -> None:
+    def add(self, split: Split, document: EncodedDocument) -> None:
         packer = self._packers[split]
         packer.add(document.index, document.ids, document.line_lengths)
         self._writers[split].write(packer.take())
 
-    def close(self) -> dict[Split, SplitInfo]:
+    def finish(self) -> dict[Split, SplitInfo]:
         infos: dict[Split, SplitInfo] = {}
         for split in SPLITS:
             packer, writer = self._packers[split], self._writers[split]
@@ -265,7 +198,7 @@ class _Rows:
             )
         return infos
 
-    def abandon(self) -> None:
+    def close(self) -> None:
         for writer in self._writers.values():
             writer.abandon()
 

@@ -6,15 +6,27 @@ import re
 from collections.abc import Iterator
 
 _HEADING = re.compile(r"^([=\-~^*+#\"'`.:_])\1{2,}\s*$")
-_SIGNATURE = re.compile(r"^\*{0,2}\w[\w.,*/ `\"'|-]*\s:\s?.*$|^:?\w+( \w+)?:$|^:(param|type|rtype|returns|raises)\b[^:]*:\s*\S*$")
+_SIGNATURE = re.compile(
+    r"^\*{0,2}\w[\w.,*/ `\"'|-]*\s:\s?.*$|^:?\w+( \w+)?:$|^:(param|type|rtype|returns|raises)\b[^:]*:\s*\S*$"
+)
 _DIRECTIVE = re.compile(r"^\.\.\s+([\w:-]+?)::\s*(.*)$")
-_TALKING = {"note", "warning", "seealso", "tip", "important", "deprecated", "versionadded", "versionchanged", "admonition"}
+_TALKING = {
+    "note",
+    "warning",
+    "seealso",
+    "tip",
+    "important",
+    "deprecated",
+    "versionadded",
+    "versionchanged",
+    "admonition",
+}
 _ROLE = re.compile(r":(?:[\w+-]+:)*[\w+-]+:`~?\.?([^`<]*?)\s*(?:<[^>]*>)?`")
 _LINK = re.compile(r"`([^`<>]+?)\s*<[^>]*>`_{1,2}")
 _TICKS = re.compile(r"`{1,2}([^`]+)`{1,2}_{0,2}")
 _STARS = re.compile(r"(?<!\w)\*{1,2}([^*\s][^*]*)\*{1,2}(?!\w)")
 _FIELD = re.compile(r"^:(?:param|type|rtype|returns?|raises|arg|keyword)\b[^:]*:\s*")
-_BULLET = re.compile(r"^(?:[-*+•]|\(?[0-9a-z]{1,2}[.)]|\[\d+\]_?|\.\. \[\w+\])\s+")
+_BULLET = re.compile(r"^(?:[-*+•]|\(?[0-9a-z]{1,2}[.)]|\[\d+\]_?|\.\. \[\w+\]|\w+ \([^()]*\):)\s+")
 _WORD = re.compile(r"^[(\"'\[]*[A-Za-z][a-z]*(?:[-'’][a-z]+)*[)\"'\].,;:!?]*$")
 _COMMON = frozenset(
     "a an and are as at be but by can for from has have if in into is it its may more no not of on only or should so than that the "
@@ -60,7 +72,7 @@ def _plain(text: str) -> str:
 def _blocks(lines: list[str]) -> Iterator[list[str]]:
     """Groups of lines that belong together, by blank lines, indentation, list items and markup."""
     block: list[str] = []
-    indent = 0
+    start, is_item = 0, False  # indentation of the block's first line, and whether that is a list item
     hidden: int | None = None  # indentation of a directive whose content is left out
     in_doctest = False
     for number, raw in enumerate(lines):
@@ -70,25 +82,23 @@ def _blocks(lines: list[str]) -> Iterator[list[str]]:
             hidden = None
         in_doctest = bool(line) and (in_doctest or line.startswith((">>>", "In [")))
         directive = _DIRECTIVE.match(line)
-        following = lines[number + 1].strip() if number + 1 < len(lines) else ""
-        breaks = (
-            not line or in_doctest or hidden is not None or directive is not None or _HEADING.match(line) is not None
-            or _HEADING.match(following) is not None or _SIGNATURE.match(line) is not None
-        )  # fmt: skip
-        if breaks or _BULLET.match(line) or (block and depth != indent):
-            if block:
-                yield block
+        is_text = bool(line) and not in_doctest and hidden is None and directive is None
+        is_text = is_text and not _is_markup(line, lines[number + 1].strip() if number + 1 < len(lines) else "")
+        item = _BULLET.sub("", line)
+        goes_on = is_text and item == line and (depth > start if is_item else depth == start)
+        if block and not goes_on:
+            yield block
             block = []
-        if directive is not None:
-            talking = directive[1] in _TALKING
-            if not talking and hidden is None:
-                hidden = depth
-        elif not breaks:
-            block = [*block, _BULLET.sub("", line)] if block else [_BULLET.sub("", line)]
-            indent = depth if len(block) == 1 and not _BULLET.match(line) else indent if len(block) > 1 else depth + 2
-            if line.endswith("::"):
-                hidden = depth
-                yield block
-                block = []
+        if is_text:
+            if not block:
+                start, is_item = depth, item != line
+            block.append(item)
+        if (directive is not None and directive[1] not in _TALKING) or (is_text and line.endswith("::")):
+            hidden = depth if hidden is None else hidden
     if block:
         yield block
+
+
+def _is_markup(line: str, following: str) -> bool:
+    """A heading, its underline, or the name and type of a parameter."""
+    return bool(_HEADING.match(line) or _HEADING.match(following) or _SIGNATURE.match(line))

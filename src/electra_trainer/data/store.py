@@ -1,16 +1,17 @@
 """Rows on disk: a folder that is complete when its manifest is there.
 
-    DATA/manifest.json     written last; sizes, hashes, settings
-    DATA/train.bin         [rows, sequence_length] ids, little-endian uint16 (uint32 above 65,536 words), no header
-    DATA/valid.bin         the same, of held-out documents
-    DATA/tokenizer/        tokenizer.json, tokenizer_config.json, vocab.txt
-    DATA/preparing.json    only while `prepare` is at work, or after it was stopped
+DATA/manifest.json     written last; sizes, hashes, settings
+DATA/train.bin         [rows, sequence_length] ids, little-endian uint16 (uint32 above 65,536 words), no header
+DATA/valid.bin         the same, of held-out documents
+DATA/tokenizer/        tokenizer.json, tokenizer_config.json, vocab.txt
+DATA/preparing.json    only while `prepare` is at work, or after it was stopped
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal
 
@@ -28,6 +29,7 @@ Split = Literal["train", "valid"]
 SPLITS: tuple[Split, Split] = ("train", "valid")
 MANIFEST = "manifest.json"
 MARKER = "preparing.json"
+_OURS = {MANIFEST, "train.bin", "valid.bin", "tokenizer"}
 _CHUNK = 1 << 22
 
 
@@ -59,7 +61,9 @@ class Store:
                 f"{manifest.tokenizer_sha256[:12]}). Put the right one back, or prepare again with --overwrite."
             )
         if specials_of(tokenizer) != manifest.specials or vocab_size_of(tokenizer) != manifest.vocab_size:
-            raise DataError(f"{folder / MANIFEST}: its specials or vocab_size are not the tokenizer's. Prepare again with --overwrite.")
+            raise DataError(
+                f"{folder / MANIFEST}: its specials or vocab_size are not the tokenizer's. Prepare again with --overwrite."
+            )
         return cls(folder, manifest, tokenizer)
 
     def rows(self, split: Split) -> NDArray[np.integer[Any]]:
@@ -100,7 +104,9 @@ def read_manifest(folder: Path) -> Manifest:
         if (folder / MARKER).exists():
             raise DataError(f"{folder}: preparation did not finish. Run the same prepare command again.") from None
         what = "is not a folder of prepared rows" if folder.exists() else "no such folder"
-        raise MissingInputError(f"{folder}: {what}. Make one with `electra prepare FILES --tokenizer TOK --out {folder}`.") from None
+        raise MissingInputError(
+            f"{folder}: {what}. Make one with `electra prepare FILES --tokenizer TOK --out {folder}`."
+        ) from None
     except OSError as error:
         raise storage_error(error, path) from None
 
@@ -109,7 +115,9 @@ def _check_file(path: Path, info: SplitInfo, manifest: Manifest, *, verify: bool
     try:
         size = path.stat().st_size
         if size != info.bytes:
-            raise DataError(f"{path}: has {size:,} bytes, expected {info.bytes:,}. It is damaged; prepare again with --overwrite.")
+            raise DataError(
+                f"{path}: has {size:,} bytes, expected {info.bytes:,}. It is damaged; prepare again with --overwrite."
+            )
         if not verify:
             return
         digest = hashlib.sha256()
@@ -118,7 +126,9 @@ def _check_file(path: Path, info: SplitInfo, manifest: Manifest, *, verify: bool
                 digest.update(chunk)
                 largest = int(np.frombuffer(chunk, dtype=manifest.dtype).max())
                 if largest >= manifest.vocab_size:
-                    raise DataError(f"{path}: holds id {largest}, the vocabulary ends at {manifest.vocab_size - 1}. Prepare again.")
+                    raise DataError(
+                        f"{path}: holds id {largest}, the vocabulary ends at {manifest.vocab_size - 1}. Prepare again."
+                    )
     except OSError as error:
         raise storage_error(error, path) from None
     if digest.hexdigest() != info.sha256:
@@ -139,7 +149,7 @@ class SplitWriter:
         """Append rows, [any, sequence_length]; DataError when an id is outside of the vocabulary."""
         if not len(rows):
             return
-        largest = int(rows.max())  # type: ignore[attr-defined]
+        largest = int(rows.max())
         if largest >= self._vocab_size:
             raise DataError(f"{self._path}: id {largest} is outside of the vocabulary of {self._vocab_size}.")
         data = np.ascontiguousarray(rows, dtype=self._dtype).tobytes()
@@ -168,10 +178,15 @@ class SplitWriter:
         self._stream.close()
 
 
-def claim_folder(folder: Path, *, overwrite: bool) -> None:
+def claim_folder(folder: Path, *, overwrite: bool, is_same: Callable[[Manifest], bool] = lambda _: False) -> None:
     """Make or empty the folder for a new preparation, and leave the marker in it.
 
     Nothing but a store's own files is ever removed.
+
+    Args:
+        folder: new, empty, left by a preparation that was stopped, or with `overwrite` a finished store.
+        overwrite: replace a finished store.
+        is_same: whether a manifest is what the new preparation would make; for the words of the error.
 
     Raises:
         ConfigError: a folder that holds something else, or a finished store without `overwrite`. StorageError.
@@ -180,13 +195,17 @@ def claim_folder(folder: Path, *, overwrite: bool) -> None:
         if folder.exists() and not folder.is_dir():
             raise ConfigError(f"{folder}: is a file, expected a folder. Choose another --out.")
         folder.mkdir(parents=True, exist_ok=True)
-        inside = {path.name for path in folder.iterdir()}
-        if MANIFEST in inside and MARKER not in inside:
-            read_manifest(folder)  # not ours: leave it alone
+        inside = {path.name for path in folder.iterdir()} - {MARKER + ".tmp"}
+        if inside and MARKER not in inside:
+            if MANIFEST not in inside or inside - _OURS:
+                raise ConfigError(
+                    f"{folder}: is not empty and holds other things than prepared rows. Choose another --out."
+                )
             if not overwrite:
-                raise ConfigError(f"{folder}: holds prepared rows already. Choose another --out, or add --overwrite to replace them.")
-        elif inside and MARKER not in inside:
-            raise ConfigError(f"{folder}: is not empty and holds no prepared rows. Choose another --out.")
+                what = "these very rows, finished" if is_same(read_manifest(folder)) else "prepared rows already"
+                raise ConfigError(
+                    f"{folder}: holds {what}. Use them, choose another --out, or add --overwrite to make them again."
+                )
         _durable(folder / MARKER, b"{}\n")
         (folder / MANIFEST).unlink(missing_ok=True)
     except OSError as error:

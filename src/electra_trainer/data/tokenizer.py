@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from electra_trainer.errors import DataError, MissingInputError, did_you_mean, storage_error
+from electra_trainer.errors import ConfigError, DataError, MissingInputError, did_you_mean, storage_error
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -83,16 +83,22 @@ def load_tokenizer(path: str | Path, *, cased: bool | None = None, keep_accents:
 
     Raises:
         MissingInputError: nothing there. DataError: not a tokenizer, a line that is wrong, a special token that is missing.
-        StorageError: cannot be read.
+        StorageError: cannot be read. ConfigError: `cased` or `keep_accents` for a `tokenizer.json`.
     """
     path = Path(path)
     if path.is_dir():
         for name in ("tokenizer.json", "vocab.txt"):
             if (path / name).exists():
                 return load_tokenizer(path / name, cased=cased, keep_accents=keep_accents)
-        raise MissingInputError(f"{path}: holds neither tokenizer.json nor vocab.txt. Make one with `electra tokenizer FILES --out {path}`.")
+        raise MissingInputError(
+            f"{path}: holds neither tokenizer.json nor vocab.txt. Make one with `electra tokenizer FILES --out {path}`."
+        )
     data = _read(path)
     if path.suffix == ".json":
+        if cased is not None or keep_accents is not None:
+            raise ConfigError(
+                f"{path}: says itself what it does with capitals and accents. Leave --cased and --keep-accents away."
+            )
         tokenizer = from_json(data, where=str(path))
     else:
         vocab = read_vocab(data, where=str(path))
@@ -110,8 +116,10 @@ def from_json(data: bytes, *, where: str) -> Tokenizer:
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise DataError(f"{where}: is not UTF-8 (byte {error.start:,}). Expected a tokenizer.json of the tokenizers library.") from None
-    tokenizer = _guarded(lambda: Tokenizer.from_str(text), where=where)
+        raise DataError(
+            f"{where}: is not UTF-8 (byte {error.start:,}). Expected a tokenizer.json of the tokenizers library."
+        ) from None
+    tokenizer: Tokenizer = _guarded(lambda: Tokenizer.from_str(text), where=where)
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
@@ -135,14 +143,20 @@ def read_vocab(data: bytes, *, where: str) -> dict[str, int]:
         except UnicodeDecodeError:
             raise DataError(f"{where}:{number}: is not UTF-8. Expected one token a line.") from None
         if not token.strip(" \t"):
-            raise DataError(f"{where}:{number}: is blank; ids are line numbers, so every line needs a token. Repair the file.")
+            raise DataError(
+                f"{where}:{number}: is blank; ids are line numbers, so every line needs a token. Repair the file."
+            )
         if token in vocab:
-            raise DataError(f"{where}:{number}: token {token!r} stands on line {vocab[token] + 1} already. Remove or rename one.")
+            raise DataError(
+                f"{where}:{number}: token {token!r} stands on line {vocab[token] + 1} already. Remove or rename one."
+            )
         vocab[token] = number - 1
     missing = [token for token in SPECIAL_TOKENS if token not in vocab]
     if missing:
         near = did_you_mean(missing[0], [token for token in vocab if token.startswith(("[", "<"))])
-        raise DataError(f"{where}: has no {', '.join(missing)}. Expected {' '.join(SPECIAL_TOKENS)} among its lines.{near}")
+        raise DataError(
+            f"{where}: has no {', '.join(missing)}. Expected {' '.join(SPECIAL_TOKENS)} among its lines.{near}"
+        )
     return vocab
 
 
@@ -151,7 +165,9 @@ def specials_of(tokenizer: Tokenizer, *, where: str = "tokenizer") -> Specials:
     ids = {token: tokenizer.token_to_id(token) for token in SPECIAL_TOKENS}
     missing = [token for token, found in ids.items() if found is None]
     if missing:
-        raise DataError(f"{where}: has no {', '.join(missing)}. Expected the special tokens {' '.join(SPECIAL_TOKENS)}.")
+        raise DataError(
+            f"{where}: has no {', '.join(missing)}. Expected the special tokens {' '.join(SPECIAL_TOKENS)}."
+        )
     return Specials(**{token.strip("[]").lower(): found for token, found in ids.items()})
 
 
@@ -190,7 +206,10 @@ def save_tokenizer(tokenizer: Tokenizer, folder: Path, *, max_length: int) -> No
         pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
         special_tokens=[("[CLS]", specials.cls), ("[SEP]", specials.sep)],
     )
-    files = {"tokenizer.json": copy.to_str(pretty=True), "tokenizer_config.json": json.dumps(_config(max_length), indent=2) + "\n"}
+    files = {
+        "tokenizer.json": copy.to_str(pretty=True),
+        "tokenizer_config.json": json.dumps(_config(max_length), indent=2) + "\n",
+    }
     vocab = sorted(tokenizer.get_vocab(with_added_tokens=False).items(), key=lambda item: item[1])
     is_word_piece = json.loads(copy.to_str())["model"]["type"] == "WordPiece"
     if is_word_piece and [number for _, number in vocab] == list(range(len(vocab))):
@@ -199,6 +218,8 @@ def save_tokenizer(tokenizer: Tokenizer, folder: Path, *, max_length: int) -> No
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in files.items():
             (folder / name).write_bytes(text.encode("utf-8"))
+        if "vocab.txt" not in files:
+            (folder / "vocab.txt").unlink(missing_ok=True)  # of a tokenizer that was here before
     except OSError as error:
         raise storage_error(error, error.filename or folder) from None
 
@@ -243,8 +264,6 @@ def statistics(tokenizer: Tokenizer, texts: Iterable[str]) -> Statistics:
     return Statistics(**counts)
 
 
-
-
 def _guarded(make: Any, *, where: str) -> Any:
     """Call into Rust; its errors, and its panics, which are no `Exception`s, become a DataError."""
     try:
@@ -253,7 +272,9 @@ def _guarded(make: Any, *, where: str) -> Any:
         if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit | MemoryError | DataError):
             raise
         message = " ".join(str(error).split())[:200]
-        raise DataError(f"{where}: is not a tokenizer that can be used ({message}). Expected a tokenizer.json or a vocab.txt.") from None
+        raise DataError(
+            f"{where}: is not a tokenizer that can be used ({message}). Expected a tokenizer.json or a vocab.txt."
+        ) from None
 
 
 def _read(path: Path) -> bytes:

@@ -42,12 +42,16 @@ def train_tokenizer(
         ConfigError: a vocabulary that is too small. DataError: text that does not hold so many pieces.
     """
     if vocab_size < MIN_VOCAB_SIZE:
-        raise ConfigError(f"vocab_size = {vocab_size}: expected at least {MIN_VOCAB_SIZE}, for special tokens, characters and some words.")
+        raise ConfigError(
+            f"vocab_size = {vocab_size}: expected at least {MIN_VOCAB_SIZE}, for special tokens, characters and some words."
+        )
     if iter(texts) is texts:
         texts = list(texts)
     from tokenizers import trainers
 
-    plain = word_piece({token: number for number, token in enumerate(SPECIAL_TOKENS)}, cased=cased, keep_accents=keep_accents)
+    plain = word_piece(
+        {token: number for number, token in enumerate(SPECIAL_TOKENS)}, cased=cased, keep_accents=keep_accents
+    )
     plain.encode_special_tokens = True
     alphabet = _alphabet(texts, plain, limit=min(_MAX_ALPHABET, max(80, vocab_size // 16)))
     if not alphabet:

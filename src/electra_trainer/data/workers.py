@@ -21,7 +21,9 @@ from typing import IO
 
 from electra_trainer.errors import DataError, ElectraError
 
-_HEADER = struct.Struct("<cQ")  # "+" an answer or request, "-" a DataError, "!" another failure; then the length in bytes
+_HEADER = struct.Struct(
+    "<cQ"
+)  # "+" an answer or request, "-" a DataError, "!" another failure; then the length in bytes
 
 
 def cores() -> int:
@@ -60,14 +62,16 @@ def serve(prepare: Callable[[bytes], Callable[[bytes], bytes]]) -> None:
         try:
             if answer is None:
                 answer = prepare(message[1])
-            else:
-                _write(answers, b"+", answer(message[1]))
+                continue
+            kind, payload = b"+", answer(message[1])
         except DataError as error:
-            _write(answers, b"-", str(error).encode("utf-8", "replace"))
-        except BrokenPipeError:
-            return
+            kind, payload = b"-", str(error).encode("utf-8", "replace")
         except Exception as error:
-            _write(answers, b"!", f"{type(error).__name__}: {error}".encode("utf-8", "replace"))
+            kind, payload = b"!", f"{type(error).__name__}: {error}".encode("utf-8", "replace")
+        try:
+            _write(answers, kind, payload)
+        except BrokenPipeError:  # the parent is gone
+            os._exit(0)
 
 
 class Workers:
@@ -87,7 +91,8 @@ class Workers:
         command = [sys.executable, "-c", f"from {module} import {function}; {function}()"]
         self._local = threading.local()
         self._children = [
-            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) for _ in range(count)
+            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+            for _ in range(count)
         ]
         self._free = deque(self._children)
         self._pool = ThreadPoolExecutor(count, thread_name_prefix="worker")
@@ -131,9 +136,11 @@ class Workers:
             yield waiting.popleft().result()
 
     def _ask(self, request: bytes) -> bytes:
-        child = getattr(self._local, "child", None)
-        if child is None:
-            child = self._local.child = self._free.popleft()  # one thread, one child
+        if not hasattr(self._local, "child"):
+            self._local.child = self._free.popleft()  # one thread, one child
+        child: subprocess.Popen[bytes] = self._local.child
+        assert child.stdin is not None
+        assert child.stdout is not None
         try:
             _write(child.stdin, b"+", request)
             message = _read(child.stdout)

@@ -24,8 +24,6 @@ def _two_products(query: Tensor, key: Tensor, value: Tensor, *, bias_B1TT: Tenso
     rows, heads, tokens, size = query.shape
     flat = (rows * heads, tokens, size)
     bias = bias_B1TT.to(query.dtype).expand(rows, heads, tokens, tokens).reshape(rows * heads, tokens, tokens)
-    scores = torch.baddbmm(
-        bias, query.reshape(flat), key.reshape(flat).transpose(1, 2), alpha=1 / math.sqrt(size)
-    )
+    scores = torch.baddbmm(bias, query.reshape(flat), key.reshape(flat).transpose(1, 2), alpha=1 / math.sqrt(size))
     weights = F.dropout(scores.float().softmax(-1), dropout, training=dropout > 0)
     return torch.bmm(weights.to(value.dtype), value.reshape(flat)).view(rows, heads, tokens, size)

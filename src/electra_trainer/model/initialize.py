@@ -2,7 +2,8 @@
 
 Truncated normal (0.02, cut at two standard deviations) everywhere, but Glorot-uniform for `embeddings_project` and for the
 discriminator's last layer; biases 0, LayerNorm 1 and 0. With `initializer = "fan-in"` the standard deviation is
-1/sqrt(inputs) instead of 0.02: a narrow model does not leave the unigram plateau otherwise (records/).
+1/sqrt(inputs) instead of 0.02, and with `position_initializer = "sinusoidal"` positions begin as waves: a narrow model leaves the
+unigram plateau sooner (records/).
 """
 
 from __future__ import annotations
@@ -11,14 +12,16 @@ import math
 from typing import TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from electra_trainer.config import Model
 
 Network = TypeVar("Network", bound=nn.Module)
 
 
-def initialize(network: Network, model: Model, generator: torch.Generator, *, leave: nn.Module | None = None) -> Network:
+def initialize(
+    network: Network, model: Model, generator: torch.Generator, *, leave: nn.Module | None = None
+) -> Network:
     """Draw all weights of `network` in place, in the order of its parameters' names; `leave` is a submodule to skip."""
     skip = {id(parameter) for parameter in leave.parameters()} if leave is not None else set()
     for name, parameter in sorted(network.named_parameters()):
@@ -31,12 +34,19 @@ def initialize(network: Network, model: Model, generator: torch.Generator, *, le
                 parameter.fill_(1.0)
             elif "embeddings_project" in name or "dense_prediction" in name:
                 nn.init.xavier_uniform_(parameter, generator=generator)
+            elif "position_embeddings" in name and model.position_initializer == "sinusoidal":
+                parameter.copy_(waves(*parameter.shape) * math.sqrt(2) * parameter.shape[-1] ** -0.5)
             else:
                 # nn.Linear weights are [outputs, inputs]; embedding tables [words, width]: the last axis either way
-                std = model.initializer_range if model.initializer == "truncated-normal" else parameter.shape[-1] ** -0.5
+                std = (
+                    model.initializer_range if model.initializer == "truncated-normal" else parameter.shape[-1] ** -0.5
+                )
                 nn.init.trunc_normal_(parameter, std=std, a=-2 * std, b=2 * std, generator=generator)
     return network
 
 
-TRUNCATED_STD = math.sqrt(1 - 4 * math.exp(-2) / math.sqrt(2 * math.pi) / math.erf(math.sqrt(2)))
-"""What cutting at two standard deviations leaves of one: 0.8796."""
+def waves(positions: int, width: int) -> Tensor:
+    """Sines and cosines of falling frequency, [positions, width], as in the first transformer (Vaswani et al., 2017)."""
+    frequency_W = 10_000.0 ** (-torch.arange(0, width, 2) / width)
+    angle_PW = torch.arange(positions)[:, None] * frequency_W
+    return torch.stack([angle_PW.sin(), angle_PW.cos()], dim=-1).flatten(1)[:, :width]

@@ -1,7 +1,7 @@
 """The two networks: encoder plus head, under transformers' parameter names.
 
-    Discriminator  =  transformers' ElectraForPreTraining
-    TokenPredictor =  transformers' ElectraForMaskedLM: ELECTRA's generator, and the whole of BERT
+Discriminator  =  transformers' ElectraForPreTraining
+TokenPredictor =  transformers' ElectraForMaskedLM: ELECTRA's generator, and the whole of BERT
 """
 
 from __future__ import annotations

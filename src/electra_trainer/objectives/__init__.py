@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from electra_trainer.config import MLM, RTD, Config
 from electra_trainer.objectives.mlm import MaskedLanguageModelling
 from electra_trainer.objectives.protocol import Exported, Objective
@@ -18,5 +17,3 @@ def build(config: Config) -> Objective:
             return ReplacedTokenDetection(config, settings)
         case MLM():
             return MaskedLanguageModelling(config)
-
-

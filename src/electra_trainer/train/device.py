@@ -11,7 +11,7 @@ from electra_trainer.errors import ConfigError
 
 
 def choose_device(name: str) -> torch.device:
-    """`auto` (a GPU if there is one), `cpu`, `cuda`, `cuda:1`, …"""
+    """The device called `auto` (a GPU if there is one), `cpu`, `cuda` or `cuda:1`."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

@@ -35,16 +35,21 @@ def measure(lanes: Sequence[Losses], counts: dict[str, float]) -> dict[str, floa
     means = {name: sums[name] / max(counts[term.count], 1.0) for name, term in first.terms.items()}
     metrics = {"loss": sum(first.terms[name].weight * mean for name, mean in means.items()), **means}
     if "generator_correct_K" in first.seen:
-        metrics["generator_accuracy"] = _joined(lanes, "generator_correct_K").float().mean().item()
-        metrics["generator_entropy"] = _joined(lanes, "generator_entropy_K").mean().item()
+        metrics["generator_accuracy"] = _mean(_joined(lanes, "generator_correct_K"))
+        metrics["generator_entropy"] = _mean(_joined(lanes, "generator_entropy_K"))
     if "replaced_N" in first.seen:
         replaced, logits = _joined(lanes, "replaced_N"), _joined(lanes, "replaced_logit_N")
-        rate = replaced.float().mean().item()
+        rate = _mean(replaced)
         metrics["fake_rate"] = rate
         both = 0.0 < rate < 1.0 and bool(torch.isfinite(logits).all())
         metrics["discriminator_auc"] = float(roc_auc_score(replaced.cpu(), logits.cpu())) if both else 0.5
         metrics["discriminator_constant_loss"] = binary_entropy(rate)
     return metrics
+
+
+def _mean(values: torch.Tensor) -> float:
+    """0 where there are none, as for the losses: rows may hold nothing that can be masked."""
+    return values.float().mean().item() if len(values) else 0.0
 
 
 def _joined(lanes: Sequence[Losses], name: str) -> torch.Tensor:

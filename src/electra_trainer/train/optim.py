@@ -95,9 +95,7 @@ def optimizer_tensors(network: nn.Module, optimizer: torch.optim.Optimizer) -> d
     }
 
 
-def load_optimizer_tensors(
-    network: nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]
-) -> None:
+def load_optimizer_tensors(network: nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
     """Put back what `optimizer_tensors` gave."""
     names = dict(network.named_parameters())
     for full, value in tensors.items():

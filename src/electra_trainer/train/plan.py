@@ -121,7 +121,9 @@ def describe(config: Config, store: Store | None = None, timing: Timing | None =
     """What `--dry-run` and `show` print: name and value."""
     count, cost, steps = parameters(config), step_flops(config), config.schedule.steps
     tokens = steps * config.tokens_per_step
-    lines = [("objective", "replaced token detection" if isinstance(config.objective, RTD) else "masked language model")]
+    lines = [
+        ("objective", "replaced token detection" if isinstance(config.objective, RTD) else "masked language model")
+    ]
     if count.generator:
         lines += [("parameters, discriminator", f"{count.kept:,}"), ("parameters, generator", f"{count.generator:,}")]
     lines += [

@@ -1,9 +1,9 @@
 """The run folder: everything that says what a run was, and how it went.
 
-    config.json       the complete resolved config        metrics.jsonl    one object a logged step
-    environment.json  versions, device, git, data         examples.jsonl   some held-out rows as the networks saw them
-    tokenizer/        the tokenizer of the data           log.txt          what was said
-    checkpoints/      see checkpoint.py                   report.html      see report.py
+config.json       the complete resolved config        metrics.jsonl    one object a logged step
+environment.json  versions, device, git, data         examples.jsonl   some held-out rows as the networks saw them
+tokenizer/        the tokenizer of the data           log.txt          what was said
+checkpoints/      see checkpoint.py                   report.html      see report.py
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class RunFolder:
     @property
     def exists(self) -> bool:
         """True once a run has begun here."""
-        return (self.path / "config.json").exists()
+        return all((self.path / name).exists() for name in ("config.json", "environment.json"))
 
     def open_for_writing(self) -> None:
         """Create the folder and lock it.
@@ -55,7 +55,9 @@ class RunFolder:
             self._lock = (self.path / ".lock").open("w")
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ConfigError(f"--out {self.path}: another process is training there. Wait for it or stop it.") from None
+            raise ConfigError(
+                f"--out {self.path}: another process is training there. Wait for it or stop it."
+            ) from None
         except OSError as error:
             raise storage_error(error, self.path) from None
 
@@ -142,7 +144,12 @@ def git_revision() -> str | None:
             ["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=True, timeout=10
         ).stdout.strip()
         dirty = subprocess.run(
-            ["git", "status", "--porcelain", "--", "."], cwd=here, capture_output=True, text=True, check=True, timeout=10
+            ["git", "status", "--porcelain", "--", "."],
+            cwd=here,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=10,
         ).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return None

@@ -145,5 +145,3 @@ def evaluate(objective: Objective, feed: Feed, *, limit: int | None = None) -> d
 def _only_measured(losses: Losses) -> Losses:
     kept = {name: tensor for name, tensor in losses.seen.items() if not name.endswith("_BT")}
     return Losses(terms=losses.terms, seen=kept)
-
-

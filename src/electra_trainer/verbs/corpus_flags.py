@@ -27,7 +27,10 @@ def settings(flags: CorpusFlags, **more: object) -> PrepareSettings:
     from electra_trainer.data.prepare import PrepareSettings
 
     return PrepareSettings(
-        boundary=flags.documents, text_field=flags.text_field, on_bad_text=flags.on_bad_text, **more  # type: ignore[arg-type]
+        boundary=flags.documents,
+        text_field=flags.text_field,
+        on_bad_text=flags.on_bad_text,
+        **more,  # type: ignore[arg-type]
     )
 
 

@@ -31,6 +31,8 @@ def run(arguments: Arguments) -> None:
         if find_spec("transformers") is not None:
             difference = check_with_transformers(folder, ids=[list(range(5, 21))] * 2)
             if difference > 1e-4:
-                raise CheckpointError(f"{folder}: logits differ from transformers' by {difference:.1e}; please report this.")
+                raise CheckpointError(
+                    f"{folder}: logits differ from transformers' by {difference:.1e}; please report this."
+                )
             line += f"; transformers gives the same logits (largest difference {difference:.0e})"
         print(line)

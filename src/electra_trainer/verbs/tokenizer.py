@@ -59,5 +59,7 @@ def run(arguments: Arguments) -> None:
     print_corpus(report)
     sample = itertools.islice(CorpusLines(arguments.files, reading, 10_000_000), _LINES_MEASURED)
     measured = statistics(tokenizer, sample)
-    print(f"{tokenizer.get_vocab_size():,} tokens; {measured.fertility:.2f} tokens a word, {100 * measured.unknown_rate:.3f} % unknown")
+    print(
+        f"{tokenizer.get_vocab_size():,} tokens; {measured.fertility:.2f} tokens a word, {100 * measured.unknown_rate:.3f} % unknown"
+    )
     print(f"{arguments.out}: tokenizer.json, tokenizer_config.json, vocab.txt")

@@ -1,0 +1,194 @@
+"""Masking against Python loops; its shares against what they should be.
+
+Statistics allow 4.5 standard deviations: a correct program would fail for one seed in 150,000, and the seeds are fixed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import chisquare
+from tests.small import CLS, MASK, PAD, SEP, UNK, WORDS, batch, config, masker, rows
+
+from electra_trainer.batch import Masked
+from electra_trainer.config import Config, Masking
+from electra_trainer.data.masking import MaskTokens
+from electra_trainer.randomness import Rng
+
+SIGMAS = 4.5
+
+
+def with_masking(**fields: object) -> MaskTokens:
+    settings: Config = dataclasses.replace(config(), masking=Masking(**fields))  # type: ignore[arg-type]
+    return masker(settings)
+
+
+def slots_by_row(masked: Masked) -> list[list[int]]:
+    """Chosen columns of each row, in the order of the slots."""
+    columns = masked.batch.ids_BT.shape[1]
+    found: list[list[int]] = [[] for _ in masked.batch.ids_BT]
+    for slot in masked.slots_K.tolist():
+        found[slot // columns].append(slot % columns)
+    return found
+
+
+def wanted(real: int, fraction: float, length: int) -> int:
+    """k of the released code, in its own fp32 and with its own rounding."""
+    most = max(1, int((fraction + 0.005) * length))
+    return int(max(1, min(most, np.round(np.float32(real) * np.float32(fraction)))))
+
+
+@pytest.mark.parametrize("draw", ["distinct", "with-replacement"])
+@pytest.mark.parametrize("fraction", [0.15, 0.25, 0.5])
+def test_exactly_k_positions_and_only_candidates(draw: str, fraction: float) -> None:
+    made = rows(60, seed=3)
+    made[5, 2] = MASK  # a literal [MASK] in the text
+    made[6, 2] = UNK  # an unknown word may be chosen
+    masked = with_masking(fraction=fraction, draw=draw)(batch(made), Rng(1, 2, 3))
+    for row, chosen in zip(made, slots_by_row(masked), strict=True):
+        real = int((row != PAD).sum())
+        candidates = [column for column, token in enumerate(row) if token not in (PAD, CLS, SEP, MASK)]
+        k = wanted(real, fraction, len(row))
+        assert len(chosen) == (min(k, len(candidates)) if draw == "distinct" else k)
+        assert set(chosen) <= set(candidates)
+        assert chosen == sorted(chosen)
+        if draw == "distinct":
+            assert len(set(chosen)) == len(chosen)
+
+
+@pytest.mark.parametrize("fraction", [0.1, 0.15, 0.2, 0.25, 0.3])
+def test_k_for_every_length(fraction: float) -> None:
+    """Specials count in n; rounding is to even, in fp32, as released."""
+    length = 200
+    made = np.full((length - 2, length), PAD)
+    for row in range(length - 2):
+        made[row, : row + 3] = 9
+        made[row, 0], made[row, row + 2] = CLS, SEP
+    masked = with_masking(fraction=fraction)(batch(made), Rng(0, 0, 0))
+    for row, chosen in enumerate(slots_by_row(masked)):
+        assert len(chosen) == min(wanted(row + 3, fraction, length), row + 1), row + 3
+
+
+def test_unknown_words_are_chosen_and_specials_never() -> None:
+    made = rows(40, full=True)
+    made[:, 5], made[:, 6] = UNK, MASK
+    mask, data = with_masking(fraction=0.5), batch(made)
+    counts = np.zeros(made.shape[1], dtype=int)
+    for step in range(20):
+        for chosen in slots_by_row(mask(data, Rng(1, step, 0))):
+            counts[chosen] += 1
+    assert counts[0] == counts[6] == counts[-1] == 0
+    assert counts[5] > 0
+
+
+@pytest.mark.parametrize("draw", ["distinct", "with-replacement"])
+def test_rows_without_a_candidate(draw: str) -> None:
+    made = np.full((3, 10), PAD)
+    made[0, :2] = CLS, SEP
+    made[1, :3] = CLS, 9, SEP
+    masked = with_masking(fraction=0.15, draw=draw)(batch(made), Rng(1, 1, 1))
+    assert slots_by_row(masked) == [[], [1], []]
+
+
+@pytest.mark.parametrize("draw", ["distinct", "with-replacement"])
+def test_every_candidate_is_equally_likely(draw: str) -> None:
+    made = np.array([[CLS, *range(10, 22), SEP]])
+    mask, data = with_masking(fraction=0.25, draw=draw), batch(made)
+    counts = np.zeros(14, dtype=int)
+    for step in range(3000):
+        np.add.at(counts, mask(data, Rng(1, step, 0)).slots_K.numpy(), 1)
+    assert counts[0] == counts[-1] == 0
+    # Draws without replacement within a row are a little more even than chi-square assumes: the bound is safe for both
+    assert chisquare(counts[1:-1]).pvalue > 1e-4
+
+
+def shares(masking: Masking, *, steps: int = 60) -> tuple[dict[str, float], int]:
+    """Of the chosen positions: share hidden, changed to another word, unchanged; and their number."""
+    mask = masker(dataclasses.replace(config(), masking=masking))
+    counts = {"hidden": 0, "changed": 0, "same": 0}
+    for step in range(steps):
+        masked = mask(batch(rows(64, seed=step, full=True)), Rng(1, step, 0))
+        before, after = masked.labels_K, masked.input_BT.flatten()[masked.slots_K]
+        for old, new in zip(before.tolist(), after.tolist(), strict=True):
+            counts["hidden" if new == MASK else "same" if new == old else "changed"] += 1
+    total = sum(counts.values())
+    return {name: count / total for name, count in counts.items()}, total
+
+
+@pytest.mark.parametrize(
+    ("masking", "hidden", "random"),
+    [
+        (Masking(), 0.85, 0.0),
+        (Masking(mask_share=1.0), 1.0, 0.0),
+        (Masking(mask_share=0.8, random_share=0.1), 0.8, 0.1),
+    ],
+    ids=["released-85-15", "paper-all", "bert-80-10-10"],
+)
+def test_what_stands_at_the_chosen(masking: Masking, hidden: float, random: float) -> None:
+    """A random word is any of the vocabulary: once in V the same one, once in V [MASK] itself."""
+    expected = {
+        "hidden": hidden + random / WORDS,
+        "changed": random * (1 - 2 / WORDS),
+        "same": 1 - hidden - random + random / WORDS,
+    }
+    found, total = shares(masking)
+    assert total > 10_000
+    for name, share in expected.items():
+        bound = SIGMAS * math.sqrt(share * (1 - share) / total)
+        assert abs(found[name] - share) <= bound + 1e-12, (name, found[name], share)
+
+
+def test_nothing_else_is_touched() -> None:
+    for draw in ("distinct", "with-replacement"):
+        masked = with_masking(mask_share=0.8, random_share=0.1, draw=draw)(batch(rows(64)), Rng(1, 1, 1))
+        flat = masked.batch.ids_BT.flatten().clone()
+        after = masked.input_BT.flatten()
+        untouched = torch.ones_like(flat, dtype=torch.bool)
+        untouched[masked.slots_K] = False
+        assert torch.equal(flat[untouched], after[untouched])
+        assert (flat != MASK).all()  # the batch itself is not written to
+
+
+def test_with_replacement_repeats_seven_percent() -> None:
+    """A row of 128 tokens, 126 candidates, 19 draws: 126 * (1 - (1 - 1/126)**19) distinct ones, 6.8 % fewer than 19."""
+    length, k = 128, 19
+    made = np.full((200, length), 9)
+    made[:, 0], made[:, -1] = CLS, SEP
+    mask, data = with_masking(draw="with-replacement"), batch(made)
+    repeats = []
+    for step in range(10):
+        for chosen in slots_by_row(mask(data, Rng(1, step, 0))):
+            assert len(chosen) == k
+            repeats.append(1 - len(set(chosen)) / k)
+    expected = 1 - (length - 2) * (1 - (1 - 1 / (length - 2)) ** k) / k
+    assert expected == pytest.approx(0.0683, abs=1e-4)
+    assert abs(np.mean(repeats) - expected) <= SIGMAS * np.std(repeats) / math.sqrt(len(repeats))
+
+
+@pytest.mark.parametrize("draw", ["distinct", "with-replacement"])
+def test_masks_are_a_function_of_seed_step_and_lane(draw: str) -> None:
+    mask, data = with_masking(draw=draw), batch(rows(30))
+
+    def chosen(seed: int, step: int, lane: int) -> tuple[list[int], list[int]]:
+        masked = mask(data, Rng(seed, step, lane))
+        return masked.slots_K.tolist(), masked.input_BT.flatten().tolist()
+
+    once = chosen(1, 2, 3)
+    torch.manual_seed(0)
+    torch.rand(100)  # the library's own generator has no part in it
+    assert chosen(1, 2, 3) == once
+    others = [chosen(2, 2, 3), chosen(1, 3, 3), chosen(1, 2, 4), chosen(1, 3, 2)]
+    assert all(other != once for other in others)
+    assert len({tuple(other[0]) for other in others}) == 4
+
+
+def test_masks_change_from_epoch_to_epoch() -> None:
+    """Dynamic: the same rows at another step are masked elsewhere."""
+    mask, data = with_masking(), batch(rows(30, full=True))
+    first, second = (set(mask(data, Rng(1, step, 0)).slots_K.tolist()) for step in (0, 1))
+    overlap = len(first & second) / len(first)
+    assert overlap < 0.4  # 0.17 expected

@@ -1,0 +1,65 @@
+"""Pieces, segments and positions, against a loop that reads a row word by word."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.small import CLS, PAD, SEP, batch, rows
+
+
+def read_row(ids: list[int]) -> list[tuple[int, int, int]]:
+    """(piece, segment, position) of each token."""
+    found, piece, segment, position = [], 0, 0, 0
+    for token in ids:
+        if token == PAD:
+            found.append((0, 0, 0))
+            continue
+        if token == CLS:
+            piece, segment, position = piece + 1, 0, 0
+        found.append((piece, segment, position))
+        position += 1
+        if token == SEP:
+            segment = 1
+    return found
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_random_rows(seed: int) -> None:
+    made = rows(50, seed=seed)
+    found = batch(made)
+    for row in range(len(made)):
+        expected = read_row(made[row].tolist())
+        got = zip(
+            found.piece_BT[row].tolist(), found.segment_BT[row].tolist(), found.position_BT[row].tolist(), strict=True
+        )
+        assert list(got) == expected
+    assert found.ids_BT.tolist() == made.tolist()
+    assert found.real_BT.tolist() == (made != PAD).tolist()
+
+
+def test_the_random_rows_hold_every_case() -> None:
+    """One piece and several, one segment and two, padding and none."""
+    found = batch(rows(50))
+    pieces = found.piece_BT.max(1).values.tolist()
+    assert {1, 2, 3} <= set(pieces)
+    assert found.segment_BT.sum(1).eq(0).any() and found.segment_BT.sum(1).gt(0).any()
+    assert found.real_BT.all(1).any() and (~found.real_BT).any()
+
+
+def test_two_pieces_written_out() -> None:
+    found = batch(np.array([[CLS, 7, SEP, 8, SEP, CLS, 9, SEP, PAD, PAD]]))
+    assert found.piece_BT.tolist() == [[1, 1, 1, 1, 1, 2, 2, 2, 0, 0]]
+    assert found.segment_BT.tolist() == [[0, 0, 0, 1, 1, 0, 0, 0, 0, 0]]
+    assert found.position_BT.tolist() == [[0, 1, 2, 3, 4, 0, 1, 2, 0, 0]]
+
+
+@pytest.mark.parametrize("kind", [np.uint16, np.uint32, np.int64])
+def test_any_integer_type_from_disk(kind: type[np.integer]) -> None:
+    made = rows(4)
+    assert batch(made.astype(kind)).ids_BT.tolist() == made.tolist()
+
+
+def test_a_row_of_padding_is_nothing() -> None:
+    found = batch(np.full((1, 6), PAD))
+    assert not found.real_BT.any()
+    assert not found.position_BT.any() and not found.segment_BT.any()

@@ -1,0 +1,134 @@
+"""Sampling and putting in: the right words, at the right places, with the right labels."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from scipy.stats import chisquare
+from tests.small import MASK, WORDS, batch, config, masker, rows
+
+from electra_trainer.batch import Masked
+from electra_trainer.config import Masking
+from electra_trainer.objectives.corrupt import corrupt, sample
+from electra_trainer.randomness import Rng
+
+
+def generator(seed: int = 1) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def masked_rows(draw: str = "distinct", *, seed: int = 1) -> Masked:
+    masking = Masking(fraction=0.3, draw=draw)  # type: ignore[arg-type]
+    return masker(dataclasses.replace(config(), masking=masking))(batch(rows(20, seed=seed)), Rng(seed, 0, 0))
+
+
+@pytest.mark.parametrize("scale", [0.0, 1.0, 3.0])
+def test_frequencies_follow_softmax(scale: float) -> None:
+    """Chi-square of 40,000 draws over 20 words at 1e-4: a correct program fails for one seed in 10,000."""
+    logits = scale * torch.randn(20, generator=generator())
+    counts = torch.bincount(sample(logits.expand(40_000, 20), generator(2)), minlength=20)
+    expected = 40_000 * logits.double().softmax(-1)
+    likely = expected > 5
+    assert chisquare(counts[likely], expected[likely] * counts[likely].sum() / expected[likely].sum()).pvalue > 1e-4
+
+
+def test_frequencies_over_a_whole_vocabulary() -> None:
+    """30,522 words: in groups of falling probability, none is favoured by its place in the sum."""
+    logits = 2 * torch.randn(30_522, generator=generator())
+    drawn = torch.cat([sample(logits.expand(250, -1), generator(seed)) for seed in range(40)])
+    expected = 10_000 * logits.double().softmax(-1)
+    for groups in (torch.arange(30_522) * 40 // 30_522, logits.argsort().argsort() * 40 // 30_522):
+        want = torch.zeros(40, dtype=torch.float64).index_add_(0, groups, expected)
+        got = torch.bincount(groups[drawn], minlength=40)
+        likely = want > 5
+        assert chisquare(got[likely], want[likely] * got[likely].sum() / want[likely].sum()).pvalue > 1e-4
+
+
+def test_each_slot_draws_from_its_own_distribution() -> None:
+    """One sure word a slot, all different."""
+    words = torch.randperm(WORDS, generator=generator())[:30]
+    logits = torch.full((30, WORDS), -1e4)
+    logits[torch.arange(30), words] = 0.0
+    assert sample(logits, generator()).tolist() == words.tolist()
+
+
+@pytest.mark.parametrize("draw", [0.0, 1 - 2**-24], ids=["least", "greatest"])
+def test_words_of_probability_zero_are_never_drawn(draw: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even by the least and the greatest number that `torch.rand` gives, at either end of the vocabulary."""
+    monkeypatch.setattr(torch, "rand", lambda size, **_: torch.full(size, draw))
+    for seed in range(50):
+        logits = torch.randn(8, 1000, generator=generator(seed))
+        logits[:, :100] = logits[:, 500:600] = logits[:, -100:] = float("-inf")
+        drawn = sample(logits, generator())
+        assert logits[torch.arange(8), drawn].isfinite().all()
+
+
+def test_draws_are_decided_by_the_generator_and_differ_between_slots() -> None:
+    logits = torch.zeros(64, WORDS)
+    first = sample(logits, generator(1)).tolist()
+    assert sample(logits, generator(1)).tolist() == first
+    assert sample(logits, generator(2)).tolist() != first
+    assert len(set(first)) > 20
+
+
+def test_sampling_has_no_gradient_and_takes_bf16() -> None:
+    logits = torch.randn(5, WORDS, dtype=torch.bfloat16, requires_grad=True)
+    drawn = sample(logits, generator())
+    assert not drawn.requires_grad and drawn.dtype == torch.int64
+
+
+@pytest.mark.parametrize("draw", ["distinct", "with-replacement"])
+def test_replaces_the_chosen_and_nothing_else(draw: str) -> None:
+    """Word by word; a position that was drawn more than once gets the floored average of its samples."""
+    masked = masked_rows(draw)
+    sampled = torch.randint(WORDS, (len(masked.slots_K),), generator=generator())
+    found = corrupt(masked, sampled)
+    original = masked.batch.ids_BT.flatten().tolist()
+    samples_of: dict[int, list[int]] = {}
+    for slot, word in zip(masked.slots_K.tolist(), sampled.tolist(), strict=True):
+        samples_of.setdefault(slot, []).append(word)
+    assert (max(map(len, samples_of.values())) > 1) == (draw == "with-replacement")
+    for place, (old, new) in enumerate(zip(original, found.input_BT.flatten().tolist(), strict=True)):
+        words = samples_of.get(place, [old])
+        assert new == sum(words) // len(words)
+        assert bool(found.replaced_BT.flatten()[place]) == (new != old)
+    assert found.sampled_K.tolist() == sampled.tolist()
+
+
+def test_a_lucky_sample_is_an_original() -> None:
+    masked = masked_rows()
+    found = corrupt(masked, masked.labels_K)
+    assert not found.replaced_BT.any()
+    assert torch.equal(found.input_BT, masked.batch.ids_BT)
+
+
+def test_unmasked_choices_are_replaced_too() -> None:
+    """The 15 % that the generator saw as they are get samples like the others (released code)."""
+    masked = masked_rows()
+    seen = masked.input_BT.flatten()[masked.slots_K] != MASK
+    assert seen.any() and not seen.all()
+    other = (masked.labels_K + 1) % WORDS
+    found = corrupt(masked, other)
+    assert found.replaced_BT.flatten()[masked.slots_K].all()
+    assert int(found.replaced_BT.sum()) == len(masked.slots_K)
+
+
+def test_mask_never_reaches_the_discriminator_unless_sampled() -> None:
+    masked = masked_rows()
+    assert (masked.input_BT == MASK).any()
+    words = torch.full_like(masked.labels_K, 50)
+    assert not (corrupt(masked, words).input_BT == MASK).any()
+    words[3] = MASK
+    found = corrupt(masked, words)
+    assert (found.input_BT == MASK).flatten().nonzero().tolist() == [[int(masked.slots_K[3])]]
+    assert found.replaced_BT.flatten()[masked.slots_K[3]]
+
+
+def test_nothing_chosen() -> None:
+    data = batch(rows(2))
+    masked = Masked(batch=data, input_BT=data.ids_BT, slots_K=torch.empty(0, dtype=torch.int64))
+    drawn = sample(torch.empty(0, WORDS), generator())
+    found = corrupt(masked, drawn)
+    assert torch.equal(found.input_BT, data.ids_BT) and not found.replaced_BT.any()

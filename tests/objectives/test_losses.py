@@ -1,0 +1,94 @@
+"""The losses as sums, word by word in Python's float64, and their division."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from electra_trainer.batch import Losses, Term
+from electra_trainer.objectives.losses import entropy, replaced_loss, token_loss
+
+
+def softmax(logits: list[float]) -> list[float]:
+    top = max(logits)
+    powers = [math.exp(logit - top) for logit in logits]
+    return [power / sum(powers) for power in powers]
+
+
+def test_token_loss() -> None:
+    torch.manual_seed(1)
+    logits, labels = 3 * torch.randn(7, 11), torch.randint(11, (7,))
+    expected = sum(-math.log(softmax(row)[label]) for row, label in zip(logits.tolist(), labels.tolist(), strict=True))
+    assert float(token_loss(logits, labels)) == pytest.approx(expected, rel=1e-6)
+
+
+def test_replaced_loss() -> None:
+    """Only the counted tokens; the padding may hold anything."""
+    torch.manual_seed(2)
+    logits, replaced, counted = 3 * torch.randn(3, 9), torch.rand(3, 9) < 0.3, torch.rand(3, 9) < 0.7
+    expected = 0.0
+    for row in range(3):
+        for column in range(9):
+            if counted[row, column]:
+                p = 1 / (1 + math.exp(-float(logits[row, column])))
+                expected -= math.log(p if replaced[row, column] else 1 - p)
+    assert float(replaced_loss(logits, replaced, counted)) == pytest.approx(expected, rel=1e-6)
+    other = torch.where(counted, logits, 50.0)
+    assert float(replaced_loss(other, replaced, counted)) == pytest.approx(expected, rel=1e-6)
+
+
+def test_entropy() -> None:
+    torch.manual_seed(3)
+    logits = 3 * torch.randn(5, 11)
+    expected = [-sum(p * math.log(p) for p in softmax(row)) for row in logits.tolist()]
+    assert entropy(logits).tolist() == pytest.approx(expected, rel=1e-5)
+    assert entropy(torch.zeros(1, 11)).item() == pytest.approx(math.log(11))
+
+
+def test_extreme_logits_stay_finite() -> None:
+    logits = torch.tensor([[1e4, -1e4]], requires_grad=True)
+    loss = token_loss(logits, torch.tensor([1])) + replaced_loss(
+        logits, torch.tensor([[False, True]]), torch.tensor([[True, True]])
+    )
+    loss.backward()
+    assert loss.isfinite() and logits.grad is not None and logits.grad.isfinite().all()
+
+
+def test_no_slots_is_zero_with_a_gradient_of_zero() -> None:
+    logits = torch.empty(0, 11, requires_grad=True)
+    loss = token_loss(logits, torch.empty(0, dtype=torch.int64))
+    assert float(loss.detach()) == 0.0
+    loss.backward()
+    tokens = torch.randn(2, 3, requires_grad=True)
+    nothing = replaced_loss(tokens, torch.ones(2, 3, dtype=torch.bool), torch.zeros(2, 3, dtype=torch.bool))
+    assert float(nothing.detach()) == 0.0
+    nothing.backward()
+    assert tokens.grad is not None and not tokens.grad.any()
+
+
+def test_losses_are_computed_in_fp32() -> None:
+    """A sum over 4,000 tokens in bf16 would be off by percents."""
+    logits = torch.zeros(4000, 11, dtype=torch.bfloat16)
+    assert float(token_loss(logits, torch.zeros(4000, dtype=torch.int64))) == pytest.approx(
+        4000 * math.log(11), rel=1e-4
+    )
+    tokens = torch.zeros(40, 100, dtype=torch.bfloat16)
+    yes = torch.ones(40, 100, dtype=torch.bool)
+    assert float(replaced_loss(tokens, yes, yes)) == pytest.approx(4000 * math.log(2), rel=1e-4)
+
+
+def test_total_weighs_means() -> None:
+    losses = Losses(
+        terms={
+            "a": Term(sum=torch.tensor(6.0), count="masked", weight=1.0),
+            "b": Term(sum=torch.tensor(5.0), count="real", weight=50.0),
+        }
+    )
+    assert float(losses.total({"masked": 3.0, "real": 100.0})) == pytest.approx(6 / 3 + 50 * 5 / 100)
+
+
+def test_total_of_a_step_without_slots_is_a_number() -> None:
+    nothing = Losses(terms={"a": Term(sum=torch.tensor(0.0), count="masked", weight=1.0)})
+    assert float(nothing.total({"masked": 0.0})) == 0.0

@@ -1,0 +1,179 @@
+"""Replaced token detection as a whole: counts, division, what each network sees, and that all of it learns."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from tests.small import MASK, PAD, batch, config, feed, masker, part, rows
+from torch import Tensor
+
+from electra_trainer.batch import Batch, Losses, Masked
+from electra_trainer.config import RTD, Config
+from electra_trainer.objectives import build
+from electra_trainer.objectives.rtd import ReplacedTokenDetection
+from electra_trainer.randomness import Rng
+from electra_trainer.train.optim import build_optimizer, parameter_groups
+from electra_trainer.train.step import add_counts, train_step
+
+SPLITS = {"one": [12], "two": [6, 6], "uneven": [1, 3, 8], "each": [1] * 12}
+
+
+def objective(settings: Config | None = None) -> ReplacedTokenDetection:
+    made = build(settings or config())
+    assert isinstance(made, ReplacedTokenDetection)
+    return made
+
+
+def masked_rows(count: int = 12) -> Masked:
+    return masker(config())(batch(rows(count)), Rng(1, 0, 0))
+
+
+def lanes_of(masked: Masked, sizes: list[int]) -> list[Masked]:
+    ends = [sum(sizes[: number + 1]) for number in range(len(sizes))]
+    return [part(masked, slice(end - size, end)) for end, size in zip(ends, sizes, strict=True)]
+
+
+def best(logits_KV: Tensor, generator: torch.Generator) -> Tensor:
+    """In place of sampling, which is keyed by lane: the most likely word, whatever the lane."""
+    return logits_KV.detach().argmax(-1)
+
+
+def test_build_makes_what_the_config_names() -> None:
+    made = objective(dataclasses.replace(config(), objective=RTD(weight=7.0, generator_weight=0.5)))
+    losses: Losses = made(masked_rows(), Rng(1, 0, 0))
+    assert {name: (term.count, term.weight) for name, term in losses.terms.items()} == {
+        "generator_loss": ("masked", 0.5),
+        "discriminator_loss": ("real", 7.0),
+    }
+    assert losses.seen == {}
+
+
+def test_counts_are_slots_and_real_tokens() -> None:
+    """[CLS] and [SEP] count, padding does not; known without a forward pass."""
+    masked = masked_rows()
+    counts = objective().counts(masked)
+    assert {name: int(count) for name, count in counts.items()} == {
+        "masked": len(masked.slots_K.tolist()),
+        "real": sum(token != PAD for row in masked.batch.ids_BT.tolist() for token in row),
+    }
+
+
+def test_what_the_discriminator_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Originals with samples put in: no [MASK], and the layout of the originals."""
+    made, masked = objective().eval(), masked_rows()
+    read: list[tuple[Tensor, Batch]] = []
+    made.discriminator.register_forward_pre_hook(lambda _module, inputs: read.append(inputs))
+    monkeypatch.setattr("electra_trainer.objectives.rtd.sample", lambda logits, _: torch.full((len(logits),), 50))
+    losses: Losses = made(masked, Rng(1, 0, 0), look=True)
+    ((ids_BT, layout),) = read
+    assert (masked.input_BT == MASK).any() and not (ids_BT == MASK).any()
+    assert (ids_BT.flatten()[masked.slots_K] == 50).all()
+    assert layout is masked.batch
+    assert torch.equal(losses.seen["replaced_BT"], ids_BT != masked.batch.ids_BT)
+
+
+def test_what_is_seen_is_detached_and_complete() -> None:
+    made, masked = objective(), masked_rows()
+    seen = made(masked, Rng(1, 0, 0), look=True).seen
+    assert not any(tensor.requires_grad for tensor in seen.values())
+    assert len(seen["generator_correct_K"]) == len(seen["generator_entropy_K"]) == len(masked.slots_K)
+    assert len(seen["replaced_N"]) == len(seen["replaced_logit_N"]) == int(masked.batch.real_BT.sum())
+    assert seen["replaced_N"].tolist() == seen["replaced_BT"][masked.batch.real_BT].tolist()
+
+
+def test_looking_changes_nothing() -> None:
+    made, masked = objective().eval(), masked_rows()
+    one, two = made(masked, Rng(1, 0, 0)), made(masked, Rng(1, 0, 0), look=True)
+    for name, term in one.terms.items():
+        assert torch.equal(term.sum, two.terms[name].sum)
+
+
+def gradient(made: ReplacedTokenDetection, lanes: list[Masked]) -> Tensor:
+    made.zero_grad()
+    counts = add_counts([made.counts(masked) for masked in lanes])
+    for masked in lanes:
+        losses: Losses = made(masked, Rng(1, 0, 0))
+        losses.total(counts).backward()
+    return torch.cat([p.grad.flatten() for p in made.parameters() if p.grad is not None])
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_gradient_does_not_depend_on_the_split(split: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Global counts: lanes with few slots weigh little, lanes with many much."""
+    monkeypatch.setattr("electra_trainer.objectives.rtd.sample", best)
+    made, masked = objective().eval(), masked_rows()
+    whole, lanes = gradient(made, [masked]), lanes_of(masked, SPLITS[split])
+    if split == "uneven":
+        assert len({len(lane.slots_K) for lane in lanes}) == 3
+    assert whole.norm() > 0.1
+    assert (gradient(made, lanes) - whole).norm() <= 1e-5 * whole.norm()
+
+
+def test_gradient_is_that_of_the_means(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Computed the plain way: mean cross-entropy + 50 * mean binary cross-entropy of one batch."""
+    monkeypatch.setattr("electra_trainer.objectives.rtd.sample", best)
+    made, masked = objective().eval(), masked_rows()
+    ours = gradient(made, [masked])
+    made.zero_grad()
+    logits_KV = made.generator(masked.input_BT, masked.batch, masked.slots_K)
+    corrupted = masked.batch.ids_BT.clone()
+    for slot, word in zip(masked.slots_K.tolist(), logits_KV.argmax(-1).tolist(), strict=True):
+        corrupted[slot // corrupted.shape[1], slot % corrupted.shape[1]] = word
+    real = masked.batch.ids_BT != PAD
+    targets = (corrupted != masked.batch.ids_BT).float()[real]
+    found = made.discriminator(corrupted, masked.batch)[real]
+    loss = torch.nn.functional.cross_entropy(logits_KV, masked.labels_K)
+    loss = loss + 50 * torch.nn.functional.binary_cross_entropy_with_logits(found, targets)
+    loss.backward()
+    plain = torch.cat([p.grad.flatten() for p in made.parameters() if p.grad is not None])
+    assert (ours - plain).norm() <= 1e-5 * plain.norm()
+
+
+def test_rows_without_slots_give_numbers() -> None:
+    """A lane of padding alone, and one of [CLS] [SEP]."""
+    made = objective()
+    data = batch(torch.tensor([[2, 3, 0, 0], [0, 0, 0, 0]]).numpy())
+    masked = masker(config())(data, Rng(1, 0, 0))
+    assert len(masked.slots_K) == 0
+    counts = add_counts([made.counts(masked)])
+    total = made(masked, Rng(1, 0, 0)).total(counts)
+    total.backward()
+    assert total.isfinite()
+    assert all(p.grad.isfinite().all() for p in made.parameters() if p.grad is not None)
+
+
+def test_every_parameter_is_in_one_group() -> None:
+    made = objective()
+    groups = parameter_groups(made, 0.01)
+    grouped = [id(parameter) for group in groups for parameter in group["params"]]
+    assert len(grouped) == len(set(grouped))
+    assert set(grouped) == {id(parameter) for parameter in made.parameters() if parameter.requires_grad}
+    names = {id(parameter): name for name, parameter in made.named_parameters()}
+    for group in groups:
+        for parameter in group["params"]:
+            name = names[id(parameter)]
+            spared = name.split(".")[-1] == "bias" or "LayerNorm" in name
+            assert group["weight_decay"] == (0.0 if spared else 0.01), name
+
+
+@pytest.mark.parametrize("name", ["adam", "adamw", "lamb"])
+def test_every_parameter_moves_within_two_steps(name: str) -> None:
+    settings = config()
+    settings = dataclasses.replace(settings, optimizer=dataclasses.replace(settings.optimizer, name=name))  # type: ignore[arg-type]
+    made = objective(settings)
+    optimizer, given = build_optimizer(made, settings.optimizer), feed(settings)
+    before = {n: p.detach().clone() for n, p in made.named_parameters()}
+    for step in range(2):
+        assert train_step(made, optimizer, given, step=step).finite
+    still = [n for n, p in made.named_parameters() if torch.equal(p, before[n])]
+    assert still == []
+
+
+def test_exported_networks() -> None:
+    made = objective()
+    found = {exported.name: exported for exported in made.exported()}
+    assert list(found) == ["discriminator", "generator"]  # the one for downstream use first
+    assert found["discriminator"].network is made.discriminator
+    assert found["generator"].model.hidden_size == config().model.hidden_size // 2

@@ -1,0 +1,45 @@
+"""Small real inputs for tests: the language reference that every Python carries, as text and as prepared rows."""
+
+from pathlib import Path
+from pydoc_data.topics import topics
+
+from electra_trainer.config import BatchShape, Checkpoint, Config, Evaluation, Generator, Model, Optimizer, Schedule
+from electra_trainer.data.prepare import PrepareSettings, prepare, train_tokenizer_from
+
+VOCAB_SIZE = 400
+LENGTH = 32
+
+
+def write_text(path: Path, *, documents: int | None = None) -> Path:
+    """English prose, a blank line between documents."""
+    texts = [topics[name] for name in sorted(topics)][:documents]
+    path.write_text("\n\n".join(" ".join(text.split()) for text in texts), encoding="utf-8")
+    return path
+
+
+def write_store(folder: Path, *, vocab_size: int = VOCAB_SIZE, length: int = LENGTH) -> Path:
+    """A prepared folder of that text."""
+    text = write_text(folder.with_suffix(".txt"), documents=30)
+    tokenizer, _ = train_tokenizer_from([text], vocab_size=vocab_size)
+    settings = PrepareSettings(valid_fraction=0.1, workers=1)
+    prepare([text], tokenizer=tokenizer, sequence_length=length, out=folder, settings=settings)
+    return folder
+
+
+def small_config(*, steps: int = 12, lanes: int = 2) -> Config:
+    """A run of a second or two; dropout is on, so that resuming has something to get wrong."""
+    return Config(
+        preset="test",
+        model=Model(
+            vocab_size=VOCAB_SIZE, embedding_size=16, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
+            intermediate_size=64,
+        ),
+        generator=Generator(width=0.5),
+        optimizer=Optimizer(learning_rate=1e-3),
+        schedule=Schedule(steps=steps, warmup_steps=3),
+        batch=BatchShape(size=8, sequence_length=LENGTH, lanes=lanes),
+        evaluation=Evaluation(every=6, rows=16),
+        checkpoint=Checkpoint(every=4, keep=2),
+        precision="fp32",
+        log_every=1,
+    )  # fmt: skip

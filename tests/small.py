@@ -1,0 +1,90 @@
+"""A run small enough for a test: a configuration, rows of random words, batches, masks and a feed."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from electra_trainer.batch import Batch, Masked
+from electra_trainer.config import BatchShape, Config, Generator, Masking, Model, Optimizer, Schedule
+from electra_trainer.data.masking import MaskTokens
+from electra_trainer.data.rows import to_batch
+from electra_trainer.train.step import Feed
+
+PAD, UNK, CLS, SEP, MASK = range(5)
+WORDS = 97
+
+
+def config() -> Config:
+    """Twelve rows of 24 tokens through two narrow layers; every part of the method is there."""
+    return Config(
+        preset="test",
+        seed=7,
+        model=Model(
+            vocab_size=WORDS, embedding_size=16, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
+            intermediate_size=48, max_position_embeddings=32,
+        ),
+        generator=Generator(width=0.5),
+        masking=Masking(fraction=0.25),
+        optimizer=Optimizer(learning_rate=1e-2),
+        schedule=Schedule(steps=20, warmup_steps=2),
+        batch=BatchShape(size=12, sequence_length=24),
+    )  # fmt: skip
+
+
+def rows(count: int, *, length: int = 24, seed: int = 0, full: bool = False) -> NDArray[np.int64]:
+    """Packed rows: one to three pieces `[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]` each, then padding unless `full`."""
+    random = np.random.default_rng(seed)
+    made = np.full((count, length), PAD)
+    for row in made:
+        if full:
+            row[:] = random.integers(MASK + 1, WORDS, length)
+            row[0], row[-1] = CLS, SEP
+            continue
+        at = 0
+        for _ in range(random.integers(1, 4)):
+            size = int(random.integers(4, 12))
+            if at + size > length:
+                break
+            row[at : at + size] = random.integers(MASK + 1, WORDS, size)
+            row[at], row[at + size - 1] = CLS, SEP
+            if size > 6 and random.random() < 0.5:
+                row[at + size // 2] = SEP
+            at += size
+    return made
+
+
+def batch(rows_BT: NDArray[np.int64]) -> Batch:
+    return to_batch(rows_BT, pad=PAD, cls=CLS, sep=SEP)
+
+
+def masker(settings: Config) -> MaskTokens:
+    return MaskTokens(
+        masking=settings.masking, vocab_size=settings.model.vocab_size, mask_id=MASK, never=(PAD, CLS, SEP, MASK)
+    )
+
+
+def part(masked: Masked, picked: slice) -> Masked:
+    """Some rows of a masked batch, with the very same masks."""
+    whole = masked.batch
+    columns = whole.ids_BT.shape[1]
+    first, last, _ = picked.indices(len(whole.ids_BT))
+    mine = (masked.slots_K >= first * columns) & (masked.slots_K < last * columns)
+    return Masked(
+        batch=Batch(
+            ids_BT=whole.ids_BT[picked],
+            segment_BT=whole.segment_BT[picked],
+            position_BT=whole.position_BT[picked],
+            piece_BT=whole.piece_BT[picked],
+        ),
+        input_BT=masked.input_BT[picked],
+        slots_K=masked.slots_K[mine] - first * columns,
+    )
+
+
+def feed(settings: Config, *, train: int = 40, valid: int = 10) -> Feed:
+    return Feed(
+        config=settings, rows=rows(train, seed=1), valid=rows(valid, seed=2), mask=masker(settings),
+        pad=PAD, cls=CLS, sep=SEP, device=torch.device("cpu"), precision="fp32",
+    )  # fmt: skip

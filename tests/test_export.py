@@ -1,0 +1,152 @@
+"""What is handed on loads in transformers as it is: the same logits, the same ids; and reads back bit for bit."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from tests.prepared import small_config, write_store
+
+from electra_trainer import hub, load
+from electra_trainer.data.corpus import CorpusReport, documents
+from electra_trainer.data.prepare import PrepareSettings, prepare, train_tokenizer_from
+from electra_trainer.data.tokenizer import load_tokenizer
+from electra_trainer.errors import CheckpointError, ConfigError, MissingInputError
+from electra_trainer.score import export_run
+from electra_trainer.train.loop import pretrain
+
+LINES = 10_000
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("export")
+    return pretrain(small_config(steps=4), write_store(folder / "data"), out=folder / "run", device="cpu", quiet=True)
+
+
+@pytest.fixture(scope="module")
+def exported(run: Path) -> Path:
+    export_run(run, run.parent / "exported")
+    return run.parent / "exported"
+
+
+@pytest.mark.parametrize("name", ["discriminator", "generator"])
+def test_same_logits_in_transformers(exported: Path, name: str) -> None:
+    ids = [[2, *range(5, 30), 3], [2, *range(40, 65), 3]]
+    assert hub.check_with_transformers(exported / name, ids=ids) <= 1e-5
+
+
+@pytest.mark.parametrize("name", ["discriminator", "generator"])
+def test_reads_back_bit_for_bit(run: Path, exported: Path, name: str) -> None:
+    mine = next(item.network for item in load(run).networks if item.name == name)
+    network, model = hub.read_network(exported / name)
+    theirs = network.state_dict()
+    assert mine.state_dict().keys() == theirs.keys()
+    for key, tensor in mine.state_dict().items():
+        assert torch.equal(tensor, theirs[key]), key
+    item = next(item for item in load(run).networks if item.name == name)
+    assert model.hidden_size == item.model.hidden_size
+
+
+def test_transformers_writes_what_we_read(exported: Path, tmp_path: Path) -> None:
+    """A folder that transformers saved itself, so also one from the Hub, loads into ours with the same logits."""
+    from transformers import ElectraForMaskedLM, ElectraForPreTraining
+
+    for name, kind in (("discriminator", ElectraForPreTraining), ("generator", ElectraForMaskedLM)):
+        kind.from_pretrained(exported / name).save_pretrained(tmp_path / name)
+        network, _ = hub.read_network(tmp_path / name)
+        before, _ = hub.read_network(exported / name)
+        for key, tensor in before.state_dict().items():
+            assert torch.equal(tensor, network.state_dict()[key]), key
+
+
+def test_auto_model_and_files(exported: Path) -> None:
+    from transformers import AutoModel, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(exported / "discriminator")
+    encoded = tokenizer("a class", "with methods", return_tensors="pt")
+    assert set(encoded) == {"input_ids", "token_type_ids", "attention_mask"}
+    assert encoded["token_type_ids"].max() == 1
+    hidden = AutoModel.from_pretrained(exported / "discriminator")(**encoded).last_hidden_state
+    assert hidden.shape[-1] == 32
+    files = {path.name for path in (exported / "generator").iterdir()}
+    assert files == {
+        "README.md", "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt",
+    }  # fmt: skip
+    card = (exported / "discriminator" / "README.md").read_text()
+    assert card.startswith("---\nlibrary_name: transformers") and "Positions from 32 on were never trained" in card
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cased", [False, True])
+def test_same_ids_through_auto_tokenizer(tmp_path: Path, cased: bool) -> None:
+    """10,000 lines of the embedded corpus, and some that are hard."""
+    from transformers import AutoTokenizer
+
+    lines = [line for document in documents(["docstrings"], report=CorpusReport()) for line in document][:LINES]
+    assert len(lines) == LINES
+    hard = [
+        "Çağ möchte İstanbul straße",
+        "日本語 text",
+        "a\u00a0b\u200bc\ufeff",
+        "don't  stop",
+        "x" * 300,
+        "naïve e\u0301",
+        "[UNK]",
+    ]
+    text = tmp_path / "lines.txt"
+    text.write_text("\n\n".join([*lines, *hard[:-1]]), encoding="utf-8")
+    tokenizer, _ = train_tokenizer_from([text], vocab_size=2000, cased=cased)
+    prepare([text], tokenizer=tokenizer, sequence_length=32, out=tmp_path / "data", settings=PrepareSettings(workers=1))
+    theirs = AutoTokenizer.from_pretrained(tmp_path / "data" / "tokenizer")
+    mine = load_tokenizer(tmp_path / "data" / "tokenizer")
+    differ = [
+        line
+        for line in [*lines, *hard]
+        if mine.encode(line).ids != theirs(line)["input_ids"]
+        or mine.encode(line).type_ids != theirs(line)["token_type_ids"]
+    ]
+    assert not differ
+
+
+def test_refusals(run: Path, exported: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="not an empty folder"):
+        export_run(run, exported)
+    with pytest.raises(MissingInputError, match="neither a run nor an exported model"):
+        load(tmp_path)
+    with pytest.raises(ConfigError, match="is an exported model already"):
+        export_run(exported, tmp_path / "again")
+    with pytest.raises(ConfigError, match="no generator here"):
+        load(exported / "discriminator").fill("a [MASK]")
+    with pytest.raises(ConfigError, match="no discriminator here"):
+        load(exported / "generator").score("a class")
+
+
+DAMAGE = {
+    "not safetensors": ("model.safetensors", b"\x80\x04K\x01.", CheckpointError, "safetensors"),
+    "huge header": ("model.safetensors", b"\xff" * 8 + b"{}", CheckpointError, "safetensors"),
+    "another model": ("config.json", b'{"model_type": "bert", "architectures": ["BertModel"]}', CheckpointError, "expected an 'electra'"),
+    "broken json": ("config.json", b"{", ConfigError, "not valid JSON"),
+    "wrong type": ("config.json", b'{"model_type": "electra", "architectures": ["ElectraForPreTraining"], "hidden_size": "x"}', CheckpointError, "config.json"),
+    "other shape": ("config.json", None, CheckpointError, "shape"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_damaged_folders_are_refused(exported: Path, tmp_path: Path, kind: str) -> None:
+    name, content, error, words = DAMAGE[kind]
+    for path in (exported / "discriminator").iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    if content is None:
+        table = json.loads((tmp_path / name).read_text())
+        content = json.dumps({**table, "vocab_size": table["vocab_size"] + 1}).encode()
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(error, match=words):
+        hub.read_network(tmp_path)
+
+
+def test_training_does_not_import_transformers() -> None:
+    code = "import sys, electra_trainer.train.loop, electra_trainer.hub; sys.exit('transformers' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

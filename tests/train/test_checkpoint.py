@@ -1,0 +1,290 @@
+"""A checkpoint is whole or it is not there; a damaged one is refused, set aside, and the one before is taken."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import pickle
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from electra_trainer.errors import CheckpointError, MissingInputError, StorageError
+from electra_trainer.train import checkpoint
+from electra_trainer.train.checkpoint import Saved, load_newest, newest, numbered, read, replace_durably, save
+
+RUN = "run-1"
+FILES = ("weights.safetensors", "optimizer.safetensors", "state.json", "manifest.json")
+
+
+def made(step: int) -> Saved:
+    random = torch.Generator().manual_seed(step)
+    weight = torch.randn(4, 3, generator=random)
+    return Saved(
+        step=step,
+        weights={"a.weight": weight, "b.bias": torch.tensor(float(step))},
+        optimizer={"a.weight/exp_avg": weight.T, "a.weight/step": torch.tensor(3.0)},  # a view, not contiguous
+        state={"seconds": step + 0.25},
+    )
+
+
+def save_steps(folder: Path, *steps: int, keep: int = 10) -> list[Path]:
+    return [save(folder, made(step), run_id=RUN, keep=keep) for step in steps]
+
+
+def load(folder: Path, warnings: list[str] | None = None, run_id: str = RUN) -> Saved | None:
+    return load_newest(folder, run_id=run_id, warn=(warnings if warnings is not None else []).append)
+
+
+def assert_same(found: Saved | None, expected: Saved) -> None:
+    assert found is not None
+    assert found.step == expected.step and found.state == expected.state
+    for mine, theirs in ((found.weights, expected.weights), (found.optimizer, expected.optimizer)):
+        assert mine.keys() == theirs.keys()
+        assert all(torch.equal(mine[name], theirs[name]) for name in mine)
+
+
+def test_comes_back_bit_for_bit(tmp_path: Path) -> None:
+    (path,) = save_steps(tmp_path / "checkpoints", 12)
+    assert path.name == "step-00000012"
+    assert sorted(file.name for file in path.iterdir()) == sorted(FILES)
+    assert_same(load(tmp_path / "checkpoints"), made(12))
+    assert_same(newest(tmp_path / "checkpoints", run_id=RUN), made(12))
+    assert_same(read(path), made(12))
+
+
+def test_nothing_saved_yet(tmp_path: Path) -> None:
+    assert load(tmp_path / "not there") is None
+    with pytest.raises(MissingInputError):
+        newest(tmp_path / "not there", run_id=RUN)
+
+
+def test_keeps_the_newest_by_number(tmp_path: Path) -> None:
+    save_steps(tmp_path, 1, 2, 3, keep=2)
+    assert [step for step, _ in numbered(tmp_path)] == [2, 3]
+    save_steps(tmp_path, 999_999_999, 123_456_789, keep=3)
+    assert [step for step, _ in numbered(tmp_path)] == [3, 123_456_789, 999_999_999]
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0x10
+    path.write_bytes(bytes(content))
+
+
+def lengthen(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + b" x")
+
+
+DAMAGE: dict[str, Callable[[Path], None]] = {
+    "truncated": truncate, "empty": empty, "bit-flipped": flip, "lengthened": lengthen, "missing": Path.unlink,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damage_is_found_and_the_one_before_taken(file: str, damage: str, tmp_path: Path) -> None:
+    old, new = save_steps(tmp_path, 1, 2)
+    DAMAGE[damage](new / file)
+    with pytest.raises(CheckpointError):
+        newest(tmp_path, run_id=RUN)
+    assert new.is_dir()  # looking sets nothing aside
+    warnings: list[str] = []
+    assert_same(load(tmp_path, warnings), made(1))
+    assert old.is_dir() and not new.exists()
+    (aside,) = [path for path in tmp_path.iterdir() if path != old]
+    assert aside.name.startswith(".bad-step-00000002")
+    assert len(warnings) == 1 and new.name in warnings[0] and aside.name in warnings[0]
+    save_steps(tmp_path, 2)  # and the run goes on over the same step
+    assert_same(load(tmp_path), made(2))
+
+
+def test_every_byte_is_watched(tmp_path: Path) -> None:
+    """One bit flipped at each place of each file."""
+    (path,) = save_steps(tmp_path, 1)
+    for file in FILES:
+        whole = (path / file).read_bytes()
+        for place in range(0, len(whole), max(1, len(whole) // 40)):
+            changed = bytearray(whole)
+            changed[place] ^= 1
+            (path / file).write_bytes(bytes(changed))
+            with pytest.raises(CheckpointError):
+                read(path, run_id=RUN)
+        (path / file).write_bytes(whole)
+    assert_same(read(path, run_id=RUN), made(1))
+
+
+def test_never_silently_from_the_beginning(tmp_path: Path) -> None:
+    """All damaged: an error, and again an error when the same command is repeated."""
+    for path in save_steps(tmp_path, 1, 2):
+        flip(path / "weights.safetensors")
+    for _ in range(2):
+        with pytest.raises(CheckpointError):
+            load(tmp_path)
+    assert len([path for path in tmp_path.iterdir() if path.name.startswith(".bad-")]) == 2
+
+
+def test_another_runs_checkpoint_is_refused(tmp_path: Path) -> None:
+    save_steps(tmp_path, 1)
+    with pytest.raises(CheckpointError, match="run-1"):
+        newest(tmp_path, run_id="run-2")
+    with pytest.raises(CheckpointError):
+        load(tmp_path, run_id="run-2")
+
+
+def reseal(path: Path, **changes: object) -> None:
+    """Rewrite a manifest with other contents and a seal that fits."""
+    body = json.loads((path / "manifest.json").read_text())
+    body.pop("sha256")
+    body |= changes
+    (path / "manifest.json").write_text(json.dumps({**body, "sha256": checkpoint._seal(body)}))
+
+
+@pytest.mark.parametrize(
+    "changes", [{"format": 2}, {"files": {}}, {"files": []}, {"step": "x"}, {"files": {"state.json": 3}}]
+)
+def test_a_strange_manifest_is_refused(changes: dict[str, object], tmp_path: Path) -> None:
+    (path,) = save_steps(tmp_path, 1)
+    reseal(path, **changes)
+    with pytest.raises(CheckpointError):
+        read(path)
+
+
+class Bomb:
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.mkdir, ("exploded",)
+
+
+def test_a_pickle_is_not_unpickled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even one with a manifest that fits."""
+    monkeypatch.chdir(tmp_path)
+    (path,) = save_steps(tmp_path / "checkpoints", 1)
+    (path / "weights.safetensors").write_bytes(pickle.dumps(Bomb()))
+    contents = {name: (path / name).read_bytes() for name in FILES[:3]}
+    (path / "manifest.json").write_bytes(checkpoint._manifest(contents, step=1, run_id=RUN))
+    with pytest.raises(CheckpointError):
+        read(path, run_id=RUN)
+    assert not (tmp_path / "exploded").exists()
+
+
+def fail_after(monkeypatch: pytest.MonkeyPatch, writes: int, code: int) -> None:
+    """Let some files through, then fail like a full or read-only disk, half a file written."""
+    real, count = checkpoint.write_durably, iter(range(100))
+
+    def write(path: Path, content: bytes) -> None:
+        if next(count) < writes:
+            real(path, content)
+            return
+        path.write_bytes(content[: len(content) // 2])
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(checkpoint, "write_durably", write)
+
+
+@pytest.mark.parametrize("writes", range(4))
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EIO])
+def test_a_failing_disk(writes: int, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At any file: a storage error that names the place, nothing left behind, earlier checkpoints intact."""
+    (old,) = save_steps(tmp_path, 1, keep=1)
+    fail_after(monkeypatch, writes, code)
+    with pytest.raises(StorageError, match="step-00000002"):
+        save_steps(tmp_path, 2, keep=1)
+    monkeypatch.undo()
+    assert list(tmp_path.iterdir()) == [old]
+    assert_same(load(tmp_path), made(1))
+
+
+def test_killed_while_saving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that dies anywhere before the rename leaves only a hidden folder, which the next load clears away."""
+    (old,) = save_steps(tmp_path, 1)
+
+    def die(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    for victim in ("_manifest", "_sync_folder"):
+        with monkeypatch.context() as patch:
+            patch.setattr(checkpoint, victim, die)
+            with pytest.raises(KeyboardInterrupt):
+                save_steps(tmp_path, 2)
+        assert [step for step, _ in numbered(tmp_path)] == [1]
+    assert len(list(tmp_path.iterdir())) == 3  # two leftovers
+    assert_same(load(tmp_path), made(1))
+    assert list(tmp_path.iterdir()) == [old]
+
+
+def test_the_manifest_is_written_last_and_everything_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+    real_write, real_sync = checkpoint.write_durably, checkpoint._sync_folder
+
+    def write(path: Path, content: bytes) -> None:
+        order.append(path.name)
+        real_write(path, content)
+
+    def sync(folder: Path) -> None:
+        order.append(f"sync {'temporary' if folder.name.startswith('.tmp') else 'parent'}")
+        real_sync(folder)
+
+    monkeypatch.setattr(checkpoint, "write_durably", write)
+    monkeypatch.setattr(checkpoint, "_sync_folder", sync)
+    synced: list[int] = []
+    real_fsync = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        synced.append(descriptor)
+        real_fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    save_steps(tmp_path, 1)
+    assert order == [*FILES, "sync temporary", "sync parent"]
+    assert len(synced) == len(FILES) + 2
+
+
+def test_old_ones_go_only_after_the_new_one_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_steps(tmp_path, 1, keep=1)
+    seen: list[list[int]] = []
+    real = shutil.rmtree
+
+    def remove(path: Path, **options: bool) -> None:
+        seen.append([step for step, _ in numbered(tmp_path)])
+        real(path, **options)
+
+    monkeypatch.setattr(shutil, "rmtree", remove)
+    save_steps(tmp_path, 2, keep=1)
+    assert seen == [[1, 2]]
+
+
+def test_other_folders_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "step-best").mkdir(parents=True)
+    (tmp_path / "notes.txt").write_text("mine")
+    save_steps(tmp_path, 1, 2, 3, keep=1)
+    assert (tmp_path / "step-best").is_dir() and (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_replacing_a_file_leaves_the_old_one_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "config.json"
+    replace_durably(path, b"old")
+    fail_after(monkeypatch, 0, errno.ENOSPC)
+    with pytest.raises(StorageError, match="full"):
+        replace_durably(path, b"a new and longer one")
+    assert path.read_bytes() == b"old" and list(tmp_path.iterdir()) == [path]
+    monkeypatch.undo()
+    replace_durably(path, b"new")
+    assert path.read_bytes() == b"new" and list(tmp_path.iterdir()) == [path]
+
+
+def test_too_little_space_is_said_before_work_begins(tmp_path: Path) -> None:
+    checkpoint.require_space(tmp_path, 1)
+    with pytest.raises(StorageError, match="free"):
+        checkpoint.require_space(tmp_path, 1 << 60)

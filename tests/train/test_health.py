@@ -1,0 +1,61 @@
+"""The health line says what the numbers say; each alarm sounds for its own failure and for no other."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from electra_trainer.train.health import alarms, health_line
+
+VOCAB = 1000
+GOOD = {
+    "discriminator_loss": 0.21, "discriminator_constant_loss": 0.25, "discriminator_auc": 0.81, "fake_rate": 0.07,
+    "generator_loss": 3.1, "generator_accuracy": 0.42, "generator_entropy": 0.5 * math.log(VOCAB),
+}  # fmt: skip
+FAILURES = {
+    "uniform": {"generator_entropy": 0.95 * math.log(VOCAB)},
+    "AUC": {"discriminator_auc": 0.51},
+    "right so often": {"fake_rate": 0.02},
+    "diverged": {"discriminator_loss": 0.5},
+}
+
+
+def test_a_healthy_line() -> None:
+    line = health_line(GOOD, vocab_size=VOCAB)
+    assert "discriminator 0.210 vs 0.250 for the constant guess, AUC 0.81: learning" in line
+    assert "generator 3.10 nats, right 42 % of the time, entropy 50 % of the most" in line
+
+
+@pytest.mark.parametrize("change", [{"discriminator_loss": 0.25}, {"discriminator_auc": 0.54}])
+def test_a_guessing_discriminator_is_called_so(change: dict[str, float]) -> None:
+    assert "not better than guessing yet" in health_line(GOOD | change, vocab_size=VOCAB)
+
+
+def test_a_masked_lm_has_no_discriminator() -> None:
+    mlm = {name: value for name, value in GOOD.items() if name.startswith("generator")}
+    assert "discriminator" not in health_line(mlm, vocab_size=VOCAB)
+    assert alarms(mlm, vocab_size=VOCAB, step=900, steps=1000) == []
+
+
+def test_no_alarm_for_a_healthy_run() -> None:
+    assert alarms(GOOD, vocab_size=VOCAB, step=900, steps=1000) == []
+
+
+@pytest.mark.parametrize("word", FAILURES)
+def test_each_failure_has_its_alarm(word: str) -> None:
+    (line,) = alarms(GOOD | FAILURES[word], vocab_size=VOCAB, step=900, steps=1000)
+    assert word in line
+
+
+def test_several_failures_give_several_alarms() -> None:
+    everything = GOOD | {name: value for change in FAILURES.values() for name, value in change.items()}
+    assert len(alarms(everything, vocab_size=VOCAB, step=900, steps=1000)) == 4
+
+
+@pytest.mark.parametrize(
+    ("step", "steps", "silent"), [(499, 1000, True), (500, 1000, False), (999, 4000, True), (1000, 4000, False)]
+)
+def test_alarms_wait_until_a_run_had_its_chance(step: int, steps: int, silent: bool) -> None:
+    bad = GOOD | FAILURES["AUC"]
+    assert (alarms(bad, vocab_size=VOCAB, step=step, steps=steps) == []) == silent

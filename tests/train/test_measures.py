@@ -1,0 +1,104 @@
+"""Reported numbers against loops over tokens."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from electra_trainer.batch import Losses, Term
+from electra_trainer.train.measures import binary_entropy, measure
+
+
+def lane(seed: int, *, slots: int, real: int) -> Losses:
+    """One lane of an RTD-like objective with random contents."""
+    random = torch.Generator().manual_seed(seed)
+    return Losses(
+        terms={
+            "generator_loss": Term(sum=5 * slots * torch.rand((), generator=random), count="masked", weight=1.0),
+            "discriminator_loss": Term(sum=real * torch.rand((), generator=random), count="real", weight=50.0),
+        },
+        seen={
+            "generator_correct_K": torch.rand(slots, generator=random) < 0.4,
+            "generator_entropy_K": 3 * torch.rand(slots, generator=random),
+            "replaced_N": torch.rand(real, generator=random) < 0.2,
+            "replaced_logit_N": torch.randn(real, generator=random).round(decimals=1),  # with ties
+        },
+    )
+
+
+LANES = [lane(1, slots=4, real=30), lane(2, slots=9, real=50)]
+COUNTS = {"masked": 13.0, "real": 80.0}
+
+
+def auc(replaced: list[bool], logits: list[float]) -> float:
+    """Share of pairs in which the replaced token has the higher logit; a tie is half."""
+    wins, pairs = 0.0, 0
+    for fake, high in zip(replaced, logits, strict=True):
+        for other, low in zip(replaced, logits, strict=True):
+            if fake and not other:
+                pairs += 1
+                wins += 1.0 if high > low else 0.5 if high == low else 0.0
+    return wins / pairs
+
+
+def joined(name: str) -> list[float]:
+    return [value for one in LANES for value in one.seen[name].tolist()]
+
+
+def test_means_over_lanes_of_different_sizes() -> None:
+    found = measure(LANES, COUNTS)
+    generator = sum(float(one.terms["generator_loss"].sum) for one in LANES) / 13
+    discriminator = sum(float(one.terms["discriminator_loss"].sum) for one in LANES) / 80
+    assert found["generator_loss"] == pytest.approx(generator)
+    assert found["discriminator_loss"] == pytest.approx(discriminator)
+    assert found["loss"] == pytest.approx(generator + 50 * discriminator)
+    assert found["generator_accuracy"] == pytest.approx(sum(joined("generator_correct_K")) / 13)
+    assert found["generator_entropy"] == pytest.approx(sum(joined("generator_entropy_K")) / 13)
+
+
+def test_rates_and_auc() -> None:
+    found = measure(LANES, COUNTS)
+    replaced = [bool(value) for value in joined("replaced_N")]
+    rate = sum(replaced) / 80
+    assert found["fake_rate"] == pytest.approx(rate)
+    assert found["discriminator_auc"] == pytest.approx(auc(replaced, joined("replaced_logit_N")))
+    constant = -sum(math.log(rate if fake else 1 - rate) for fake in replaced) / 80
+    assert found["discriminator_constant_loss"] == pytest.approx(constant)
+
+
+@pytest.mark.parametrize("everything", [True, False])
+def test_auc_of_one_class_is_chance(everything: bool) -> None:
+    one = lane(3, slots=2, real=10)
+    one.seen["replaced_N"][:] = everything
+    found = measure([one], {"masked": 2.0, "real": 10.0})
+    assert found["discriminator_auc"] == 0.5
+    assert found["discriminator_constant_loss"] == 0.0
+
+
+def test_logits_that_are_no_numbers_do_not_stop_the_report() -> None:
+    one = lane(4, slots=2, real=10)
+    one.seen["replaced_logit_N"][3] = float("nan")
+    assert measure([one], {"masked": 2.0, "real": 10.0})["discriminator_auc"] == 0.5
+
+
+def test_a_masked_lm_has_no_discriminator() -> None:
+    one = lane(5, slots=4, real=10)
+    seen = {name: tensor for name, tensor in one.seen.items() if name.startswith("generator")}
+    found = measure([Losses(terms={"generator_loss": one.terms["generator_loss"]}, seen=seen)], {"masked": 4.0})
+    assert set(found) == {"loss", "generator_loss", "generator_accuracy", "generator_entropy"}
+
+
+def test_binary_entropy() -> None:
+    assert binary_entropy(0.5) == pytest.approx(math.log(2))
+    assert binary_entropy(0.0) == binary_entropy(1.0) == 0.0
+    assert binary_entropy(0.105) == pytest.approx(0.336, abs=5e-4)
+    assert binary_entropy(0.2) == pytest.approx(binary_entropy(0.8))
+
+
+def test_an_evaluation_without_slots_has_numbers() -> None:
+    """Rows without a candidate: every value is finite."""
+    nothing = lane(6, slots=0, real=10)
+    found = measure([nothing], {"masked": 0.0, "real": 10.0})
+    assert all(math.isfinite(value) for value in found.values()), found

@@ -1,0 +1,170 @@
+"""A run that was stopped, however it was, ends where the uninterrupted run ends: same weights, same moments, same curve."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.prepared import small_config, write_store
+
+from electra_trainer.config_io import to_dict
+from electra_trainer.errors import CheckpointError, ConfigError, DataError, Interrupted
+from electra_trainer.train import loop
+from electra_trainer.train.checkpoint import numbered, read
+from electra_trainer.train.loop import pretrain
+from electra_trainer.train.plan import Length
+
+TIMED = ("seconds", "tokens_per_second")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_store(tmp_path_factory.mktemp("resume") / "data")
+
+
+@pytest.fixture(scope="module")
+def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return pretrain(small_config(), data, out=tmp_path_factory.mktemp("resume") / "whole", device="cpu", quiet=True)
+
+
+def curve(run: Path) -> list[dict[str, Any]]:
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [{name: value for name, value in row.items() if name not in TIMED} for row in rows]
+
+
+def assert_same_end(one: Path, two: Path) -> None:
+    first, second = (read(numbered(run / "checkpoints")[-1][1]) for run in (one, two))
+    assert first.step == second.step
+    for mine, theirs in ((first.weights, second.weights), (first.optimizer, second.optimizer)):
+        assert mine.keys() == theirs.keys()
+        for name in mine:
+            assert torch.equal(mine[name], theirs[name]), name
+    assert curve(one) == curve(two)
+    assert (one / "examples.jsonl").read_text() == (two / "examples.jsonl").read_text()
+
+
+@pytest.mark.parametrize("stop_at", range(1, 12))
+def test_stop_at_every_step(
+    data: Path, whole: Path, tmp_path: Path, stop_at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal in the middle of step `stop_at`: saved, and the same call goes on."""
+    real = loop.train_step
+
+    def interrupted(*arguments: Any, step: int, **more: Any) -> Any:
+        if step + 1 == stop_at:
+            signal.raise_signal(signal.SIGTERM)
+        return real(*arguments, step=step, **more)
+
+    monkeypatch.setattr(loop, "train_step", interrupted)
+    with pytest.raises(Interrupted, match=f"saved at step {stop_at} of 12"):
+        pretrain(small_config(), data, out=tmp_path / "run", device="cpu", quiet=True)
+    monkeypatch.undo()
+    pretrain(small_config(), data, out=tmp_path / "run", device="cpu", quiet=True)
+    assert_same_end(whole, tmp_path / "run")
+
+
+def test_sigkill_between_checkpoints(data: Path, whole: Path, tmp_path: Path) -> None:
+    """Killed hard in another process after a step that no checkpoint holds; its logged rows are computed again, the same."""
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(to_dict(small_config())))
+    script = (
+        "import os, signal, sys; from pathlib import Path; from electra_trainer.train import loop\n"
+        "from electra_trainer.config_io import from_dict, read_table; from electra_trainer.config import Config\n"
+        "real = loop.train_step\n"
+        "def killed(*a, step, **k):\n"
+        "    if step == 7: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    return real(*a, step=step, **k)\n"
+        "loop.train_step = killed\n"
+        "config = from_dict(Config, read_table(Path(sys.argv[1])), where='')\n"
+        "loop.pretrain(config, Path(sys.argv[2]), out=Path(sys.argv[3]), device='cpu', quiet=True)\n"
+    )
+    # as many threads as here: the order of sums in a product depends on it
+    environment = {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}
+    run = tmp_path / "run"
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(config), str(data), str(run)], env=environment, check=False
+    )
+    assert done.returncode == -signal.SIGKILL
+    before = curve(run)
+    assert before[-1]["step"] == 7
+    assert numbered(run / "checkpoints")[-1][0] == 4
+    pretrain(small_config(), data, out=run, device="cpu", quiet=True)
+    assert_same_end(whole, run)
+    assert curve(run)[: len(before)] == before
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signal_to_the_command_saves_and_exits_75(data: Path, tmp_path: Path, number: signal.Signals) -> None:
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(to_dict(small_config())))
+    run = tmp_path / "run"
+    command = [
+        sys.executable,
+        "-m",
+        "electra_trainer",
+        "pretrain",
+        str(data),
+        "--out",
+        str(run),
+        "--config",
+        str(config),
+    ]
+    process = subprocess.Popen([*command, "--steps", "100000", "--device", "cpu"], stderr=subprocess.PIPE, text=True)
+    metrics = run / "metrics.jsonl"
+    deadline = time.monotonic() + 120
+    while not (metrics.exists() and metrics.read_text().count("\n") > 2):
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 75
+    assert f"{number.name}: saved at step" in said and "Traceback" not in said
+
+
+def test_other_settings_or_data_are_refused(data: Path, whole: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"schedule.steps: 12 -> 13"):
+        pretrain(small_config(), data, out=whole, length=Length(steps=13), device="cpu", quiet=True)
+    with pytest.raises(ConfigError, match=r"batch.lanes: 2 -> 1"):
+        pretrain(small_config(lanes=1), data, out=whole, device="cpu", quiet=True)
+    other = write_store(tmp_path / "other", vocab_size=300)
+    with pytest.raises(DataError, match="trained on other data"):
+        pretrain(small_config(), other, out=whole, device="cpu", quiet=True)
+
+
+def test_a_finished_run_stays_as_it_is(data: Path, whole: Path) -> None:
+    before = (whole / "metrics.jsonl").read_bytes()
+    pretrain(small_config(), data, out=whole, device="cpu", quiet=True)
+    assert (whole / "metrics.jsonl").read_bytes() == before
+
+
+def test_damaged_newest_checkpoint_falls_back_loudly(
+    data: Path, whole: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    pretrain(small_config(), data, out=run, device="cpu", quiet=True)
+    weights = numbered(run / "checkpoints")[-1][1] / "weights.safetensors"
+    damaged = bytearray(weights.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    weights.write_bytes(bytes(damaged))
+    pretrain(small_config(), data, out=run, device="cpu")
+    assert "Set aside" in capfd.readouterr().err
+    assert_same_end(whole, run)
+    for _, path in numbered(run / "checkpoints"):
+        (path / "manifest.json").write_text("{}")
+    with pytest.raises(CheckpointError, match="none of its 2 checkpoints verifies"):
+        pretrain(small_config(), data, out=run, device="cpu", quiet=True)
+
+
+def test_two_processes_cannot_write_to_one_run(data: Path, tmp_path: Path) -> None:
+    from electra_trainer.train.record import RunFolder
+
+    first = RunFolder(tmp_path / "run")
+    first.open_for_writing()
+    with pytest.raises(ConfigError, match="another process"):
+        pretrain(small_config(), data, out=tmp_path / "run", device="cpu", quiet=True)

@@ -1,0 +1,54 @@
+"""The learning rate at every step, against the formulas of both shapes."""
+
+from __future__ import annotations
+
+import pytest
+
+from electra_trainer.config import Schedule
+from electra_trainer.train.schedule import learning_rate
+
+PEAK = 2e-4
+
+
+def rates(schedule: Schedule) -> list[float]:
+    return [learning_rate(step, peak=PEAK, schedule=schedule) for step in range(schedule.steps)]
+
+
+def test_released_shape_is_the_product_of_both_ramps() -> None:
+    for step, rate in enumerate(rates(Schedule(steps=1000, warmup_steps=100))):
+        t = step + 1
+        assert rate == pytest.approx(PEAK * (1 - t / 1000) * min(1.0, t / 100), rel=1e-9, abs=1e-20)
+
+
+def test_released_shape_never_reaches_the_peak() -> None:
+    highest = max(rates(Schedule(steps=1000, warmup_steps=100)))
+    assert highest == pytest.approx(0.9 * PEAK)
+
+
+def test_linear_shape_reaches_the_peak_once() -> None:
+    found = rates(Schedule(steps=1000, warmup_steps=100, shape="linear"))
+    for step, rate in enumerate(found):
+        t = step + 1
+        expected = PEAK * t / 100 if t <= 100 else PEAK * (1000 - t) / 900
+        assert rate == pytest.approx(expected, rel=1e-9, abs=1e-20)
+    assert found.count(PEAK) == 1 and max(found) == PEAK
+
+
+@pytest.mark.parametrize("shape", ["released", "linear"])
+@pytest.mark.parametrize(("steps", "warmup"), [(10, 0), (10, 10), (1, 0), (1, 1), (7, 3)])
+def test_every_schedule(shape: str, steps: int, warmup: int) -> None:
+    """Never negative, never above the peak, up to one point and down after it."""
+    schedule = Schedule(steps=steps, warmup_steps=warmup, shape=shape)  # type: ignore[arg-type]
+    found = rates(schedule)
+    assert all(0 <= rate <= PEAK for rate in found)
+    top = found.index(max(found))
+    assert found[: top + 1] == sorted(found[: top + 1])
+    assert found[top:] == sorted(found[top:], reverse=True)
+
+
+def test_the_first_step_moves_and_the_end_is_zero() -> None:
+    for shape in ("released", "linear"):
+        schedule = Schedule(steps=50, warmup_steps=5, shape=shape)  # type: ignore[arg-type]
+        assert learning_rate(0, peak=PEAK, schedule=schedule) > 0
+        assert learning_rate(49, peak=PEAK, schedule=schedule) == 0
+        assert learning_rate(60, peak=PEAK, schedule=schedule) == 0

@@ -1,0 +1,172 @@
+"""One step: the same gradient whatever the lanes, nothing moved by a bad one, everything a function of the step."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import pytest
+import torch
+from tests.small import batch, config, feed, masker, part, rows
+from torch import Tensor
+
+from electra_trainer.batch import Masked
+from electra_trainer.config import MLM, BatchShape, Config
+from electra_trainer.objectives import Objective, build
+from electra_trainer.randomness import Rng
+from electra_trainer.train.optim import build_optimizer, optimizer_tensors
+from electra_trainer.train.step import Feed, add_counts, evaluate, train_step
+
+
+@dataclass(frozen=True, kw_only=True)
+class GivenLanes(Feed):
+    """Masks that are given, not drawn by lane."""
+
+    given: list[Masked]
+
+    def lanes(self, step: int) -> list[tuple[Masked, Rng]]:
+        return [(masked, Rng(0, step, lane)) for lane, masked in enumerate(self.given)]
+
+
+def no_dropout() -> Config:
+    settings = config()
+    model = dataclasses.replace(settings.model, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    return dataclasses.replace(settings, model=model)
+
+
+def given_lanes(settings: Config, sizes: list[int]) -> GivenLanes:
+    whole = masker(settings)(batch(rows(12)), Rng(1, 0, 0))
+    ends = [sum(sizes[: number + 1]) for number in range(len(sizes))]
+    given = [part(whole, slice(end - size, end)) for end, size in zip(ends, sizes, strict=True)]
+    return GivenLanes(**vars(feed(settings)), given=given)
+
+
+def weights(objective: Objective) -> dict[str, Tensor]:
+    return {name: parameter.detach().clone() for name, parameter in objective.named_parameters()}
+
+
+def best(logits_KV: Tensor, generator: torch.Generator) -> Tensor:
+    return logits_KV.detach().argmax(-1)
+
+
+@pytest.mark.parametrize("sizes", [[12], [6, 6], [3, 3, 3, 3], [1, 4, 7]], ids=["1", "2", "4", "uneven"])
+def test_lanes_do_not_change_a_step(sizes: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gradient norm, losses and weights after one step with the same masks; SGD's would hide nothing, so plain SGD it is."""
+    monkeypatch.setattr("electra_trainer.objectives.rtd.sample", best)
+    settings, found = no_dropout(), []
+    for split in ([12], sizes):
+        objective = build(settings)
+        before = weights(objective)
+        sgd = torch.optim.SGD(objective.parameters())
+        result = train_step(objective, sgd, given_lanes(settings, split), step=0, look=True)
+        moved = torch.cat([(p - before[n]).flatten() for n, p in weights(objective).items()])
+        found.append((result, moved))
+    (one, whole), (other, split_up) = found
+    assert whole.norm() > 1e-4
+    assert (split_up - whole).norm() <= 1e-4 * whole.norm()
+    assert other.gradient_norm == pytest.approx(one.gradient_norm, rel=1e-5)
+    for name, value in one.metrics.items():
+        assert other.metrics[name] == pytest.approx(value, rel=1e-5), name
+
+
+def test_gradients_are_clipped_to_the_norm() -> None:
+    settings = config()
+    for clip, bound in ((0.01, 0.01), (0.0, None)):
+        changed = dataclasses.replace(settings, optimizer=dataclasses.replace(settings.optimizer, clip_norm=clip))
+        objective = build(changed)
+        before = weights(objective)
+        sgd = torch.optim.SGD(objective.parameters())
+        result = train_step(objective, sgd, feed(changed), step=0)
+        moved = torch.cat([(p - before[n]).flatten() for n, p in weights(objective).items()])
+        assert result.gradient_norm > 1
+        length = float(moved.norm()) / result.learning_rate
+        assert length == pytest.approx(bound or result.gradient_norm, rel=1e-3)
+
+
+@pytest.mark.parametrize("name", ["adam", "adamw", "lamb"])
+def test_a_bad_step_leaves_everything_untouched(name: str) -> None:
+    settings = config()
+    settings = dataclasses.replace(settings, optimizer=dataclasses.replace(settings.optimizer, name=name))  # type: ignore[arg-type]
+    objective, given = build(settings), feed(settings)
+    optimizer = build_optimizer(objective, settings.optimizer)
+    assert train_step(objective, optimizer, given, step=0).finite
+    before, moments = weights(objective), optimizer_tensors(objective, optimizer)
+    moments = {key: value.clone() for key, value in moments.items()}
+    bias = next(p for n, p in objective.named_parameters() if n.endswith("dense.bias"))
+    for poison in (float("nan"), float("inf")):
+        hook = bias.register_hook(lambda gradient, poison=poison: gradient * poison)
+        result = train_step(objective, optimizer, given, step=1, look=True)
+        hook.remove()
+        assert not result.finite and result.metrics == {}
+        for key, value in weights(objective).items():
+            assert torch.equal(value, before[key]), key
+        for key, value in optimizer_tensors(objective, optimizer).items():
+            assert torch.equal(value, moments[key]), key
+    good = train_step(objective, optimizer, given, step=2)  # and no bad gradient is left behind
+    assert good.finite and all(value.isfinite().all() for value in weights(objective).values())
+
+
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_a_step_is_a_function_of_weights_and_step(lanes: int) -> None:
+    """The same steps twice, with other random numbers drawn in between: the same weights, bit for bit, dropout included."""
+    settings = dataclasses.replace(config(), batch=BatchShape(size=12, sequence_length=24, lanes=lanes))
+    ends = []
+    for noise in (0, 1000):
+        objective = build(settings)
+        optimizer = build_optimizer(objective, settings.optimizer)
+        for step in range(3):
+            torch.rand(noise)
+            train_step(objective, optimizer, feed(settings), step=step, look=noise > 0)
+        ends.append(weights(objective))
+    for name, value in ends[0].items():
+        assert torch.equal(value, ends[1][name]), name
+
+
+def test_lanes_have_their_own_rows_and_masks() -> None:
+    settings = dataclasses.replace(config(), batch=BatchShape(size=12, sequence_length=24, lanes=3))
+    given = feed(settings, train=12)
+    found = given.lanes(0)
+    assert [rng for _, rng in found] == [Rng(settings.seed, 0, lane) for lane in range(3)]
+    read = [tuple(row) for masked, _ in found for row in masked.batch.ids_BT.tolist()]
+    assert sorted(read) == sorted(tuple(row) for row in given.rows.tolist())
+
+
+def test_dropout_changes_from_step_to_step() -> None:
+    objective, masked = build(config()), masker(config())(batch(rows(12)), Rng(1, 0, 0))
+    sums = []
+    for step in (0, 1, 0):
+        rng = Rng(1, step, 0)
+        rng.seed_dropout()
+        sums.append(float(objective(masked, Rng(1, 0, 0)).terms["generator_loss"].sum.detach()))
+    assert sums[0] == sums[2] != sums[1]
+
+
+def test_counts_add_up() -> None:
+    parts = [{"a": torch.tensor(2), "b": torch.tensor(0)}, {"a": torch.tensor(5), "b": torch.tensor(0)}]
+    assert add_counts(parts) == {"a": 7.0, "b": 0.0}
+
+
+@pytest.mark.parametrize("mlm", [False, True])
+def test_evaluation_is_repeatable_and_leaves_no_trace(mlm: bool) -> None:
+    settings = dataclasses.replace(config(), objective=MLM()) if mlm else config()
+    objective, given = build(settings), feed(settings)
+    objective.train()
+    before = weights(objective)
+    torch.manual_seed(1)
+    first = evaluate(objective, given)
+    torch.manual_seed(2)
+    assert evaluate(objective, given) == first
+    assert objective.training
+    assert all(torch.equal(value, before[name]) for name, value in weights(objective).items())
+    assert all(p.grad is None for p in objective.parameters())
+    assert evaluate(objective, dataclasses.replace(given, config=dataclasses.replace(settings, seed=99))) == first
+    assert evaluate(objective, given, limit=3) == evaluate(objective, dataclasses.replace(given, valid=given.valid[:3]))
+    assert evaluate(objective, given, limit=3) != first
+
+
+def test_evaluation_reads_all_rows_whatever_the_last_lane() -> None:
+    given = feed(config(), valid=31)  # lanes of 12, 12 and 7
+    sizes = [len(masked.batch.ids_BT) for masked, _ in given.held_out(31)]
+    assert sizes == [12, 12, 7]
+    assert [len(masked.batch.ids_BT) for masked, _ in given.held_out(13)] == [12, 1]
+    assert [len(masked.batch.ids_BT) for masked, _ in given.held_out(1000)] == [12, 12, 7]
