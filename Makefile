@@ -8,6 +8,9 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 OUT    ?= runs/demo
+# The oldest transformers that exported folders must load in, beside the environment: a test puts it on its path
+OLD          := $(VENV)/transformers-4
+OLD_PACKAGES := transformers==4.57.6 huggingface_hub==0.36.0 tokenizers==0.22.1 requests urllib3 charset-normalizer idna certifi
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check clean
@@ -40,4 +43,5 @@ $(VENV)/.base: pyproject.toml constraints.txt
 
 $(VENV)/.dev: $(VENV)/.base
 	$(PIP) -e '.[dev]'
+	$(BIN)/python -m pip --disable-pip-version-check install --quiet --upgrade --no-deps --target $(OLD) $(OLD_PACKAGES)
 	@touch $@

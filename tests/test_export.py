@@ -1,6 +1,7 @@
 """What is handed on loads in transformers as it is: the same logits, the same ids; and reads back bit for bit."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,8 @@ from electra_trainer.data.corpus import CorpusReport, documents
 from electra_trainer.data.prepare import PrepareSettings, prepare, train_tokenizer_from
 from electra_trainer.data.tokenizer import load_tokenizer
 from electra_trainer.errors import CheckpointError, ConfigError, MissingInputError
-from electra_trainer.score import export_run
+from electra_trainer.model.networks import Discriminator
+from electra_trainer.score import encode_rows, export_run
 from electra_trainer.train.loop import pretrain
 
 LINES = 10_000
@@ -109,6 +111,44 @@ def test_same_ids_through_auto_tokenizer(tmp_path: Path, cased: bool) -> None:
         or mine.encode(line).type_ids != theirs(line)["token_type_ids"]
     ]
     assert not differ
+
+
+OLD = Path(sys.prefix) / "transformers-4"
+ASK_OLD = """
+import json, sys, transformers
+assert transformers.__version__.startswith("4.57"), transformers.__version__
+tokenizer = transformers.AutoTokenizer.from_pretrained(sys.argv[1])
+ids = [tokenizer(line)["input_ids"] for line in json.load(open(sys.argv[2]))]
+model = transformers.ElectraForPreTraining.from_pretrained(sys.argv[3]).eval()
+import torch
+logits = model(torch.tensor([[2, *range(5, 30), 3]])).logits[0].tolist()
+json.dump([ids, logits], open(sys.argv[4], "w"))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not OLD.is_dir(), reason="transformers 4.57 is not installed beside the environment (make test does it)"
+)
+def test_the_same_in_transformers_4(exported: Path, tmp_path: Path) -> None:
+    """4.57, the last of its line: ids of 10,000 lines and logits."""
+    lines = [line for document in documents(["docstrings"], report=CorpusReport()) for line in document][:LINES]
+    (tmp_path / "lines.json").write_text(json.dumps(lines))
+    folder = exported / "discriminator"
+    words = [folder, tmp_path / "lines.json", folder, tmp_path / "answer.json"]
+    done = subprocess.run(
+        [sys.executable, "-c", ASK_OLD, *map(str, words)],
+        env={**os.environ, "PYTHONPATH": str(OLD)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    ids, logits = json.loads((tmp_path / "answer.json").read_text())
+    mine = load_tokenizer(folder)
+    assert [mine.encode(line).ids for line in lines] == ids
+    network, _ = hub.read_network(folder)
+    assert isinstance(network, Discriminator)
+    batch = encode_rows([[2, *range(5, 30), 3]])
+    with torch.no_grad():
+        assert torch.allclose(network(batch.ids_BT, batch)[0], torch.tensor(logits), atol=1e-5, rtol=0)
 
 
 def test_refusals(run: Path, exported: Path, tmp_path: Path) -> None:

@@ -96,14 +96,19 @@ def test_rows_without_a_candidate(draw: str) -> None:
 
 @pytest.mark.parametrize("draw", ["distinct", "with-replacement"])
 def test_every_candidate_is_equally_likely(draw: str) -> None:
-    made = np.array([[CLS, *range(10, 22), SEP]])
+    """In rows of every length, side by side: what a row draws has nothing to do with the longest one beside it."""
+    made = np.full((3, 40), PAD)
+    for row, length in zip(made, (40, 14, 6), strict=True):
+        row[:length] = np.arange(10, 10 + length)
+        row[0], row[length - 1] = CLS, SEP
     mask, data = with_masking(fraction=0.25, draw=draw), batch(made)
-    counts = np.zeros(14, dtype=int)
+    counts = np.zeros(made.shape, dtype=int)
     for step in range(3000):
-        np.add.at(counts, mask(data, Rng(1, step, 0)).slots_K.numpy(), 1)
-    assert counts[0] == counts[-1] == 0
-    # Draws without replacement within a row are a little more even than chi-square assumes: the bound is safe for both
-    assert chisquare(counts[1:-1]).pvalue > 1e-4
+        np.add.at(counts.reshape(-1), mask(data, Rng(1, step, 0)).slots_K.numpy(), 1)
+    for row, length in zip(counts, (40, 14, 6), strict=True):
+        assert row[0] == 0 and not row[length - 1 :].any()
+        # Distinct positions of a row are a little more even than chi-square assumes: the bound is safe for both
+        assert chisquare(row[1 : length - 1]).pvalue > 1e-4
 
 
 def shares(masking: Masking, *, steps: int = 60) -> tuple[dict[str, float], int]:
@@ -153,20 +158,24 @@ def test_nothing_else_is_touched() -> None:
         assert (flat != MASK).all()  # the batch itself is not written to
 
 
+def distinct(candidates: int, draws: int) -> float:
+    """Expected number of different positions among draws with replacement."""
+    return candidates * (1 - (1 - 1 / candidates) ** draws)
+
+
 def test_with_replacement_repeats_seven_percent() -> None:
-    """A row of 128 tokens, 126 candidates, 19 draws: 126 * (1 - (1 - 1/126)**19) distinct ones, 6.8 % fewer than 19."""
-    length, k = 128, 19
-    made = np.full((200, length), 9)
-    made[:, 0], made[:, -1] = CLS, SEP
+    """A full row of 128 tokens has 126 candidates and 19 draws, 6.8 % of which repeat another; short rows beside it have their own rate."""
+    lengths, k = [128, 128, 60, 20], [19, 19, 9, 3]
+    made = np.full((4, 128), PAD)
+    for row, length in zip(made, lengths, strict=True):
+        row[:length] = 9
+        row[0], row[length - 1] = CLS, SEP
+    assert 1 - distinct(126, 19) / 19 == pytest.approx(0.0683, abs=1e-4)
     mask, data = with_masking(draw="with-replacement"), batch(made)
-    repeats = []
-    for step in range(10):
-        for chosen in slots_by_row(mask(data, Rng(1, step, 0))):
-            assert len(chosen) == k
-            repeats.append(1 - len(set(chosen)) / k)
-    expected = 1 - (length - 2) * (1 - (1 - 1 / (length - 2)) ** k) / k
-    assert expected == pytest.approx(0.0683, abs=1e-4)
-    assert abs(np.mean(repeats) - expected) <= SIGMAS * np.std(repeats) / math.sqrt(len(repeats))
+    found = np.array([[len(set(c)) for c in slots_by_row(mask(data, Rng(1, step, 0)))] for step in range(1000)])
+    for row, (length, draws) in enumerate(zip(lengths, k, strict=True)):
+        off = found[:, row].mean() - distinct(length - 2, draws)
+        assert abs(off) <= SIGMAS * found[:, row].std() / math.sqrt(1000), (length, off)
 
 
 @pytest.mark.parametrize("draw", ["distinct", "with-replacement"])

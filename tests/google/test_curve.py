@@ -1,12 +1,15 @@
 """Our curve beside that of Google's own run: same rows, batch and hyperparameters, other random numbers.
 
 The reference is one run, so a mean of ours can only be as near to it as two seeds are to each other. A window is 100 steps.
-Its noise is the seed-to-seed standard deviation of its mean over our three seeds, pooled over the ten windows because three
-numbers alone give a poor estimate, and never less than what the steps' own scatter leaves of a mean of 100. The reference
-minus the mean of three seeds then has a standard deviation of noise * sqrt(1 + 1/3). It may be off by 4 of them: the windows
-of a seed go together, so the pooled estimate is worth about 6 independent ones, and Student's t with 6 degrees of freedom
-exceeds 4 in 0.7 % of windows; ten windows give a false alarm in fewer than 7 % of fair comparisons. A bound that loose is no
-evidence where seeds differ much, so `NEAR` is asked for as well.
+Its noise is the seed-to-seed standard deviation of its mean over our three seeds, pooled over windows because three numbers
+alone give a poor estimate, and never less than what the steps' own scatter leaves of a mean of 100. The reference minus the
+mean of three seeds then has a standard deviation of noise * sqrt(1 + 1/3). It may be off by 4 of them: the windows of a seed
+go together, so the pooled estimate is worth about 6 independent ones, and Student's t with 6 degrees of freedom exceeds 4 in
+0.7 % of windows; nine windows give a false alarm in fewer than 7 % of fair comparisons. A bound that grows with the spread is
+no evidence where seeds differ much, so every window must also be within `NEAR`.
+
+The first window is left to `NEAR` and to the test of the first steps: there the drawn weights decide (at step 1 the
+discriminator's loss is 0.70 with a standard deviation of 0.02 over twelve seeds; the reference began at 0.715).
 """
 
 from __future__ import annotations
@@ -24,7 +27,9 @@ SEEDS = (1, 2, 3)
 COLUMNS = {"generator_loss": "masked_lm_loss", "discriminator_loss": "disc_loss"}  # ours: theirs
 STEPS, WINDOW = 1000, 100
 MULTIPLE = 4.0
-NEAR = {"generator_loss": 0.015, "discriminator_loss": 0.02}  # relative, of every window
+NEAR = 0.01  # relative; a discriminator that learns nothing would end 3.3 % above the reference
+NEAR_AT_FIRST = 0.02  # the same for the first window
+LATER = slice(1, None)
 Curve = NDArray[np.float64]
 BOTH = pytest.mark.parametrize("measure", COLUMNS)
 
@@ -64,17 +69,16 @@ def noise(seeds: Curve) -> Curve:
 
 @BOTH
 def test_reference_lies_among_our_seeds(measure: str, shared: Path) -> None:
-    seeds = ours(measure)
-    off = windows(reference(shared, measure)) - windows(seeds).mean(0)
+    seeds, theirs = ours(measure)[:, WINDOW:], reference(shared, measure)[WINDOW:]
+    off = windows(theirs) - windows(seeds).mean(0)
     allowed = MULTIPLE * noise(seeds) * np.sqrt(1 + 1 / len(SEEDS))
     assert (np.abs(off) <= allowed).all(), (off / allowed).round(2)
 
 
 @BOTH
 def test_every_window_is_near(measure: str, shared: Path) -> None:
-    theirs = windows(reference(shared, measure))
-    mean = windows(ours(measure)).mean(0)
-    assert np.abs(mean / theirs - 1).max() <= NEAR[measure], (mean / theirs - 1).round(4)
+    off = windows(ours(measure)).mean(0) / windows(reference(shared, measure)) - 1
+    assert abs(off[0]) <= NEAR_AT_FIRST and np.abs(off[LATER]).max() <= NEAR, off.round(4)
 
 
 @BOTH
@@ -82,8 +86,7 @@ def test_each_seed_takes_the_same_course(measure: str, shared: Path) -> None:
     """Fast at first, slowly after: over all windows each seed goes with the reference, as one line does with another."""
     theirs = windows(reference(shared, measure))
     for seed in windows(ours(measure)):
-        later = slice(1, None)  # the discriminator's first window holds its dip
-        assert np.corrcoef(seed[later], theirs[later])[0, 1] > 0.95
+        assert np.corrcoef(seed[LATER], theirs[LATER])[0, 1] > 0.95
 
 
 def test_the_comparison_can_fail(shared: Path) -> None:
@@ -93,8 +96,8 @@ def test_the_comparison_can_fail(shared: Path) -> None:
         ("generator_loss", lambda curve: np.repeat(curve, 2, axis=-1)[..., :STEPS]),
     ):
         theirs = windows(reference(shared, measure))
-        mean = windows(changed(reference(shared, measure)[None])).mean(0)
-        assert np.abs(mean / theirs - 1).max() > NEAR[measure]
+        wrong = windows(changed(reference(shared, measure)))
+        assert np.abs(wrong / theirs - 1)[LATER].max() > NEAR
 
 
 @pytest.mark.slow

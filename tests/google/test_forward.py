@@ -149,7 +149,9 @@ def test_losses(
     forward: Arrays, objective: ReplacedTokenDetection, masked: Masked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Through the objective itself: sums, counts, weights and division, with Google's samples in place of ours."""
-    monkeypatch.setattr("electra_trainer.objectives.rtd.sample", lambda logits, generator: reference.samples(forward))
+    monkeypatch.setattr(
+        "electra_trainer.objectives.rtd.corrupt", lambda masked, _: corrupt(masked, reference.samples(forward))
+    )
     with torch.no_grad():
         losses: Losses = objective(masked, Rng(0, 0, 0))
     counts = {name: float(count) for name, count in objective.counts(masked).items()}

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from electra_trainer.batch import Masked
 from electra_trainer.config import Config, Schedule
+from electra_trainer.objectives.corrupt import corrupt
 from electra_trainer.objectives.rtd import ReplacedTokenDetection
 from electra_trainer.randomness import Rng
 from electra_trainer.train.optim import build_optimizer
@@ -70,7 +71,7 @@ def settings() -> Config:
 def begin(shared: Path, monkeypatch: pytest.MonkeyPatch, lanes: list[slice]) -> Run:
     forward = reference.read(shared, "forward.npz")
     given = itertools.cycle([reference.samples(forward, rows) for rows in lanes])
-    monkeypatch.setattr("electra_trainer.objectives.rtd.sample", lambda logits, generator: next(given))
+    monkeypatch.setattr("electra_trainer.objectives.rtd.corrupt", lambda masked, _: corrupt(masked, next(given)))
     objective = reference.trained(shared)
     none = np.empty((0, 128), dtype=np.uint16)
     feed = FixedFeed(

@@ -13,6 +13,8 @@ from torch import Tensor
 
 from electra_trainer import objectives
 from electra_trainer.config import MLM, Config, Model
+from electra_trainer.model.networks import build_discriminator
+from electra_trainer.objectives.protocol import weight_generator
 from electra_trainer.objectives.rtd import ReplacedTokenDetection
 
 GLOROT = ("embeddings_project.weight", "dense_prediction.weight")
@@ -105,15 +107,13 @@ def test_masked_lm_has_the_same_distributions() -> None:
 
 
 def test_shared_embeddings_are_drawn_once() -> None:
-    """Building the generator leaves the discriminator's embeddings as they were drawn."""
+    """Building the generator leaves the discriminator, its embeddings included, as it was drawn alone."""
     made = settings()
-    network = objectives.build(made)
-    assert isinstance(network, ReplacedTokenDetection)
-    wider = objectives.build(dataclasses.replace(made, generator=dataclasses.replace(made.generator, width=1.0)))
-    for (name, one), (_, two) in zip(
-        network.discriminator.named_parameters(), wider.discriminator.named_parameters(), strict=True
-    ):
-        assert torch.equal(one, two), name  # whatever the generator is
+    both = objectives.build(made)
+    assert isinstance(both, ReplacedTokenDetection)
+    alone = build_discriminator(made, weight_generator(made, "discriminator"))
+    for (name, one), (_, two) in zip(both.discriminator.named_parameters(), alone.named_parameters(), strict=True):
+        assert torch.equal(one, two), name
 
 
 def test_networks_do_not_repeat_each_other() -> None:

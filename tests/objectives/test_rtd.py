@@ -6,12 +6,13 @@ import dataclasses
 
 import pytest
 import torch
-from tests.small import MASK, PAD, batch, config, feed, masker, part, rows
+from tests.small import MASK, PAD, WORDS, batch, config, feed, masker, part, rows
 from torch import Tensor
 
-from electra_trainer.batch import Batch, Losses, Masked
+from electra_trainer.batch import Batch, Corrupted, Losses, Masked
 from electra_trainer.config import RTD, Config
 from electra_trainer.objectives import build
+from electra_trainer.objectives.corrupt import corrupt, sample
 from electra_trainer.objectives.rtd import ReplacedTokenDetection
 from electra_trainer.randomness import Rng
 from electra_trainer.train.optim import build_optimizer, parameter_groups
@@ -35,9 +36,9 @@ def lanes_of(masked: Masked, sizes: list[int]) -> list[Masked]:
     return [part(masked, slice(end - size, end)) for end, size in zip(ends, sizes, strict=True)]
 
 
-def best(logits_KV: Tensor, generator: torch.Generator) -> Tensor:
-    """In place of sampling, which is keyed by lane: the most likely word, whatever the lane."""
-    return logits_KV.detach().argmax(-1)
+def by_place(masked: Masked, _: Tensor) -> Corrupted:
+    """In place of sampling, which is keyed by lane: a word that follows from the original and from what stands there."""
+    return corrupt(masked, (7 * masked.labels_K + masked.input_BT.flatten()[masked.slots_K]) % WORDS)
 
 
 def test_build_makes_what_the_config_names() -> None:
@@ -65,13 +66,27 @@ def test_what_the_discriminator_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     made, masked = objective().eval(), masked_rows()
     read: list[tuple[Tensor, Batch]] = []
     made.discriminator.register_forward_pre_hook(lambda _module, inputs: read.append(inputs))
-    monkeypatch.setattr("electra_trainer.objectives.rtd.sample", lambda logits, _: torch.full((len(logits),), 50))
+    monkeypatch.setattr(
+        "electra_trainer.objectives.rtd.corrupt", lambda given, sampled: corrupt(given, torch.full_like(sampled, 50))
+    )
     losses: Losses = made(masked, Rng(1, 0, 0), look=True)
     ((ids_BT, layout),) = read
     assert (masked.input_BT == MASK).any() and not (ids_BT == MASK).any()
     assert (ids_BT.flatten()[masked.slots_K] == 50).all()
     assert layout is masked.batch
     assert torch.equal(losses.seen["replaced_BT"], ids_BT != masked.batch.ids_BT)
+
+
+def test_samples_are_drawn_from_the_generator() -> None:
+    """The words that reach the discriminator are those that the plain way draws from the generator's own logits."""
+    made, masked, rng = objective().eval(), masked_rows(), Rng(1, 0, 0)
+    logits_KV = made.generator(masked.input_BT, masked.batch, masked.slots_K)
+    expected = corrupt(masked, sample(logits_KV, rng.generator("sample", logits_KV.device)))
+    found: Losses = made(masked, rng, look=True)
+    assert torch.equal(found.seen["corrupted_BT"], expected.input_BT)
+    assert torch.equal(found.seen["replaced_BT"], expected.replaced_BT)
+    for other in (Rng(2, 0, 0), Rng(1, 1, 0), Rng(1, 0, 1)):
+        assert not torch.equal(made(masked, other, look=True).seen["corrupted_BT"], expected.input_BT)
 
 
 def test_what_is_seen_is_detached_and_complete() -> None:
@@ -102,7 +117,7 @@ def gradient(made: ReplacedTokenDetection, lanes: list[Masked]) -> Tensor:
 @pytest.mark.parametrize("split", SPLITS)
 def test_gradient_does_not_depend_on_the_split(split: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Global counts: lanes with few slots weigh little, lanes with many much."""
-    monkeypatch.setattr("electra_trainer.objectives.rtd.sample", best)
+    monkeypatch.setattr("electra_trainer.objectives.rtd.corrupt", by_place)
     made, masked = objective().eval(), masked_rows()
     whole, lanes = gradient(made, [masked]), lanes_of(masked, SPLITS[split])
     if split == "uneven":
@@ -113,14 +128,12 @@ def test_gradient_does_not_depend_on_the_split(split: str, monkeypatch: pytest.M
 
 def test_gradient_is_that_of_the_means(monkeypatch: pytest.MonkeyPatch) -> None:
     """Computed the plain way: mean cross-entropy + 50 * mean binary cross-entropy of one batch."""
-    monkeypatch.setattr("electra_trainer.objectives.rtd.sample", best)
+    monkeypatch.setattr("electra_trainer.objectives.rtd.corrupt", by_place)
     made, masked = objective().eval(), masked_rows()
     ours = gradient(made, [masked])
     made.zero_grad()
     logits_KV = made.generator(masked.input_BT, masked.batch, masked.slots_K)
-    corrupted = masked.batch.ids_BT.clone()
-    for slot, word in zip(masked.slots_K.tolist(), logits_KV.argmax(-1).tolist(), strict=True):
-        corrupted[slot // corrupted.shape[1], slot % corrupted.shape[1]] = word
+    corrupted = by_place(masked, masked.slots_K).input_BT
     real = masked.batch.ids_BT != PAD
     targets = (corrupted != masked.batch.ids_BT).float()[real]
     found = made.discriminator(corrupted, masked.batch)[real]

@@ -70,7 +70,8 @@ class MaskTokens:
         by_candidate_BT = candidates_BT.long().argsort(
             dim=1, descending=True, stable=True
         )  # candidates first, in order
-        column_BK = by_candidate_BT.gather(1, nth_BK).sort(1).values
+        column_BK = by_candidate_BT.gather(1, nth_BK)
         used_BK = (torch.arange(most, device=column_BK.device) < wanted_B[:, None]) & (many_B[:, None] > 0)
+        column_BK = column_BK.masked_fill(~used_BK, columns).sort(1).values  # unused draws last, then cut off
         flat_BK = column_BK + torch.arange(rows, device=column_BK.device)[:, None] * columns
         return flat_BK[used_BK]

@@ -28,9 +28,6 @@ class VocabularyBias(nn.Module):
         super().__init__()
         self.bias = nn.Parameter(Tensor(model.vocab_size).zero_())
 
-    def forward(self, projected_NE: Tensor, words_VE: Tensor) -> Tensor:
-        return F.linear(projected_NE, words_VE, self.bias)
-
 
 class ReplacedHead(nn.Module):
     """Hidden states -> the logit of "this token was replaced": dense, GELU, dense. [B, T, D] -> [B, T].

@@ -7,6 +7,7 @@ TokenPredictor =  transformers' ElectraForMaskedLM: ELECTRA's generator, and the
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from electra_trainer.batch import Batch
@@ -46,15 +47,18 @@ class TokenPredictor(nn.Module):
         self.generator_predictions = TokenHead(model)
         self.generator_lm_head = VocabularyBias(model)
 
-    def forward(self, ids_BT: Tensor, batch: Batch, slots_K: Tensor) -> Tensor:
-        """Logits over the vocabulary at the flat positions `slots_K`, fp32 [K, V].
+    def project(self, ids_BT: Tensor, batch: Batch, slots_K: Tensor) -> Tensor:
+        """The flat positions `slots_K` in the space of word embeddings, [K, E]; they are gathered before the head."""
+        projected: Tensor = self.generator_predictions(self.electra(ids_BT, batch).flatten(0, 1)[slots_K])
+        return projected
 
-        Positions are gathered first: nothing as wide as the vocabulary is computed anywhere else.
-        """
-        hidden_KD = self.electra(ids_BT, batch).flatten(0, 1)[slots_K]
-        words_VE = self.electra.embeddings.word_embeddings.weight
-        logits: Tensor = self.generator_lm_head(self.generator_predictions(hidden_KD), words_VE)
-        return logits.float()
+    def output(self) -> tuple[Tensor, Tensor]:
+        """Weight [V, E], tied to the word embeddings, and bias [V] of the softmax."""
+        return self.electra.embeddings.word_embeddings.weight, self.generator_lm_head.bias
+
+    def forward(self, ids_BT: Tensor, batch: Batch, slots_K: Tensor) -> Tensor:
+        """Logits over the vocabulary at `slots_K`, fp32 [K, V]. Training does without them: objectives/token_softmax.py."""
+        return F.linear(self.project(ids_BT, batch, slots_K), *self.output()).float()
 
 
 def build_discriminator(config: Config, generator: torch.Generator) -> Discriminator:

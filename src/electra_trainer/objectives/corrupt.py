@@ -8,13 +8,23 @@ from torch import Tensor
 from electra_trainer.batch import Corrupted, Masked
 
 
+def uniform(count: int, generator: torch.Generator, device: torch.device) -> Tensor:
+    """A number in [0, 1) for each chosen position, fp32 [K]: what its sample is made of."""
+    return torch.rand((count,), generator=generator, device=device)
+
+
 def sample(logits_KV: Tensor, generator: torch.Generator) -> Tensor:
-    """One draw from softmax(logits) for each row, int64 [K]; fp32, by inverting the cumulative distribution."""
-    cumulative_KV = logits_KV.detach().float().softmax(-1).cumsum(-1)
-    draw_K1 = torch.rand((len(logits_KV), 1), generator=generator, device=logits_KV.device)
+    """One draw from softmax(logits) for each row, int64 [K], in fp32. The plain way; token_softmax.py draws the same."""
+    p_KV = logits_KV.detach().float().softmax(-1)
+    return invert(p_KV, uniform(len(logits_KV), generator, logits_KV.device))
+
+
+def invert(p_KV: Tensor, draws_K: Tensor) -> Tensor:
+    """The word at which the cumulative distribution of each row passes its draw, int64 [K]; rows need not add up to 1."""
+    cumulative_KV = p_KV.cumsum(-1)
     # right=True finds the first entry above the draw, so a word of probability 0 is never taken
-    found_K1 = torch.searchsorted(cumulative_KV, draw_K1 * cumulative_KV[:, -1:], right=True)
-    return found_K1[:, 0].clamp(max=logits_KV.shape[1] - 1)
+    found_K1 = torch.searchsorted(cumulative_KV, draws_K[:, None] * cumulative_KV[:, -1:], right=True)
+    return found_K1[:, 0].clamp(max=p_KV.shape[1] - 1)
 
 
 def corrupt(masked: Masked, sampled_K: Tensor) -> Corrupted:

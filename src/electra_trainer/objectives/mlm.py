@@ -14,8 +14,8 @@ from torch import Tensor
 from electra_trainer.batch import Losses, Masked, Term
 from electra_trainer.config import Config
 from electra_trainer.model.networks import build_masked_lm
-from electra_trainer.objectives.losses import entropy, token_loss
 from electra_trainer.objectives.protocol import Exported, Objective, weight_generator
+from electra_trainer.objectives.token_softmax import token_softmax
 from electra_trainer.randomness import Rng
 
 
@@ -33,13 +33,19 @@ class MaskedLanguageModelling(Objective):
 
     def forward(self, masked: Masked, rng: Rng, *, look: bool = False) -> Losses:
         """Sum of the loss over a lane."""
-        logits_KV = self.encoder(masked.input_BT, masked.batch, masked.slots_K)
-        terms = {"generator_loss": Term(sum=token_loss(logits_KV, masked.labels_K), count="masked", weight=1.0)}
+        tokens = token_softmax(
+            self.encoder.project(masked.input_BT, masked.batch, masked.slots_K),
+            *self.encoder.output(),
+            labels_K=masked.labels_K,
+            draws_K=None,
+            look=look,
+        )
+        terms = {"generator_loss": Term(sum=tokens.loss, count="masked", weight=1.0)}
         if not look:
             return Losses(terms=terms)
         seen = {
-            "generator_correct_K": logits_KV.detach().argmax(-1) == masked.labels_K,
-            "generator_entropy_K": entropy(logits_KV),
+            "generator_correct_K": tokens.correct_K,
+            "generator_entropy_K": tokens.entropy_K,
         }
         return Losses(terms=terms, seen=seen)
 

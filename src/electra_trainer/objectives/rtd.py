@@ -16,9 +16,10 @@ from torch import Tensor
 from electra_trainer.batch import Losses, Masked, Term
 from electra_trainer.config import RTD, Config, generator_shape
 from electra_trainer.model.networks import build_discriminator, build_generator
-from electra_trainer.objectives.corrupt import corrupt, sample
-from electra_trainer.objectives.losses import entropy, replaced_loss, token_loss
+from electra_trainer.objectives.corrupt import corrupt, uniform
+from electra_trainer.objectives.losses import replaced_loss
 from electra_trainer.objectives.protocol import Exported, Objective, weight_generator
+from electra_trainer.objectives.token_softmax import token_softmax
 from electra_trainer.randomness import Rng
 
 
@@ -39,13 +40,17 @@ class ReplacedTokenDetection(Objective):
     def forward(self, masked: Masked, rng: Rng, *, look: bool = False) -> Losses:
         """Sums of both losses over a lane."""
         batch = masked.batch
-        logits_KV = self.generator(masked.input_BT, batch, masked.slots_K)
-        corrupted = corrupt(masked, sample(logits_KV, rng.generator("sample", logits_KV.device)))
+        tokens = token_softmax(
+            self.generator.project(masked.input_BT, batch, masked.slots_K),
+            *self.generator.output(),
+            labels_K=masked.labels_K,
+            draws_K=uniform(len(masked.slots_K), rng.generator("sample", batch.ids_BT.device), batch.ids_BT.device),
+            look=look,
+        )
+        corrupted = corrupt(masked, tokens.sampled_K)
         logits_BT = self.discriminator(corrupted.input_BT, batch)
         terms = {
-            "generator_loss": Term(
-                sum=token_loss(logits_KV, masked.labels_K), count="masked", weight=self.settings.generator_weight
-            ),
+            "generator_loss": Term(sum=tokens.loss, count="masked", weight=self.settings.generator_weight),
             "discriminator_loss": Term(
                 sum=replaced_loss(logits_BT, corrupted.replaced_BT, batch.real_BT),
                 count="real",
@@ -55,8 +60,8 @@ class ReplacedTokenDetection(Objective):
         if not look:
             return Losses(terms=terms)
         seen = {
-            "generator_correct_K": logits_KV.detach().argmax(-1) == masked.labels_K,
-            "generator_entropy_K": entropy(logits_KV),
+            "generator_correct_K": tokens.correct_K,
+            "generator_entropy_K": tokens.entropy_K,
             "corrupted_BT": corrupted.input_BT,
             "replaced_BT": corrupted.replaced_BT,
             "replaced_N": corrupted.replaced_BT[batch.real_BT],

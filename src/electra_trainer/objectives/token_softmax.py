@@ -1,0 +1,107 @@
+"""All work as wide as the vocabulary: loss, samples and gradients, a chunk of positions at a time.
+
+The plain way (logits of all positions, cross-entropy, softmax, cumulative sum, and their backward passes) writes some eight
+tensors of [K, V]. Here a chunk's logits are made once, in fp32; while they are at hand the loss, the sample and all three
+gradients are taken from them, and nothing of that width outlives the chunk. Same function, same samples: the test compares.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from electra_trainer.objectives.corrupt import invert
+
+_CHUNK_ELEMENTS = 4_000_000
+"""Logits in a chunk: 16 MB in fp32."""
+
+
+class TokenSoftmax(NamedTuple):
+    """What one look at the logits gives."""
+
+    loss: Tensor  # scalar, fp32: sum over positions of -log p(label), with gradient
+    sampled_K: Tensor  # int64: a draw from p at each position; zeros without draws
+    correct_K: Tensor  # bool: the label is the most probable word; empty unless asked for
+    entropy_K: Tensor  # fp32, nats; empty unless asked for
+
+
+def token_softmax(
+    projected_KE: Tensor,
+    words_VE: Tensor,
+    bias_V: Tensor,
+    *,
+    labels_K: Tensor,
+    draws_K: Tensor | None,
+    look: bool = False,
+) -> TokenSoftmax:
+    """Softmax over the vocabulary at K positions: loss, samples and, with `look`, what the record shows.
+
+    Args:
+        projected_KE: what the token head gave.
+        words_VE: the tied output weight.
+        bias_V: the output bias.
+        labels_K: original ids.
+        draws_K: uniform numbers in [0, 1) that the samples are made of; None: no samples.
+        look: also find the most probable word and the entropy.
+    """
+    lower = torch.is_autocast_enabled(projected_KE.device.type)
+    dtype = torch.get_autocast_dtype(projected_KE.device.type) if lower else torch.float32
+    how = (dtype, torch.is_grad_enabled(), look)
+    found: tuple[Tensor, ...] = _TokenSoftmax.apply(projected_KE, words_VE, bias_V, labels_K, draws_K, how)  # type: ignore[no-untyped-call]
+    return TokenSoftmax(*found)
+
+
+class _TokenSoftmax(torch.autograd.Function):
+    """Gradients are taken in the forward pass; the backward pass scales them."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        projected_KE: Tensor,
+        words_VE: Tensor,
+        bias_V: Tensor,
+        labels_K: Tensor,
+        draws_K: Tensor | None,
+        how: tuple[Any, ...],
+    ) -> tuple[Tensor, ...]:
+        dtype, wants, look = how
+        with torch.autocast(projected_KE.device.type, enabled=False):
+            hidden_KE, words = projected_KE.to(dtype), words_VE.to(dtype)
+            loss = torch.zeros((), device=projected_KE.device)
+            grads = (
+                [torch.zeros_like(tensor, dtype=torch.float32) for tensor in (projected_KE, words_VE, bias_V)]
+                if wants
+                else []
+            )
+            sampled, correct, entropy = torch.zeros_like(labels_K), [], []
+            rows = max(1, _CHUNK_ELEMENTS // len(words_VE))
+            for first in range(0, len(labels_K), rows):
+                part = slice(first, first + rows)
+                logits_kV = (hidden_KE[part] @ words.t()).float().add_(bias_V)
+                label_k1 = labels_K[part, None]
+                log_z_k1 = logits_kV.logsumexp(-1, keepdim=True)
+                loss += (log_z_k1 - logits_kV.gather(1, label_k1)).sum()
+                if look:
+                    correct.append(logits_kV.argmax(-1) == label_k1[:, 0])
+                    entropy.append(log_z_k1[:, 0] - ((logits_kV - log_z_k1).exp() * logits_kV).sum(-1))
+                p_kV = logits_kV.sub_(log_z_k1).exp_()
+                if draws_K is not None:
+                    sampled[part] = invert(p_kV, draws_K[part])
+                if wants:
+                    p_kV.scatter_add_(1, label_k1, torch.full_like(label_k1, -1, dtype=p_kV.dtype))
+                    grads[2] += p_kV.sum(0)
+                    delta_kV = p_kV.to(dtype)
+                    grads[0][part] = delta_kV @ words
+                    grads[1] += delta_kV.t() @ hidden_KE[part]
+        ctx.save_for_backward(*grads)
+        seen = (
+            (torch.cat(correct), torch.cat(entropy)) if correct else (labels_K.new_zeros(0).bool(), loss.new_zeros(0))
+        )
+        ctx.mark_non_differentiable(sampled, *seen)
+        return loss, sampled, *seen
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
+        return *(grad * upstream[0] for grad in ctx.saved_tensors), None, None, None

@@ -1,0 +1,124 @@
+"""The chunked way to the loss, the samples and the gradients against the plain way, which makes all logits at once."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from electra_trainer.objectives import token_softmax as module
+from electra_trainer.objectives.corrupt import sample
+from electra_trainer.objectives.losses import entropy, token_loss
+from electra_trainer.objectives.token_softmax import TokenSoftmax, token_softmax
+
+SLOTS, WORDS, WIDTH = 23, 101, 12
+CHUNKS = pytest.mark.parametrize("rows", [1, 5, 23, 1000], ids=lambda rows: f"{rows}-rows-a-chunk")
+
+
+def inputs(slots: int = SLOTS) -> tuple[list[Tensor], Tensor]:
+    """Hidden states, output weight and bias, all wanting gradients; and labels."""
+    random = torch.Generator().manual_seed(4)
+    shapes = ((slots, WIDTH), (WORDS, WIDTH), (WORDS,))
+    tensors = [torch.randn(shape, generator=random).requires_grad_() for shape in shapes]
+    return tensors, torch.randint(WORDS, (slots,), generator=random)
+
+
+def draws(slots: int = SLOTS) -> Tensor:
+    return torch.rand(slots, generator=torch.Generator().manual_seed(9))
+
+
+def chunked(tensors: list[Tensor], labels: Tensor, *, look: bool = True) -> TokenSoftmax:
+    return token_softmax(*tensors, labels_K=labels, draws_K=draws(len(labels)), look=look)  # type: ignore[misc]
+
+
+def gradients(loss: Tensor, tensors: list[Tensor]) -> list[Tensor]:
+    return list(torch.autograd.grad(loss, tensors))
+
+
+@CHUNKS
+def test_equals_the_plain_way(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_CHUNK_ELEMENTS", rows * WORDS)
+    tensors, labels = inputs()
+    logits = F.linear(*tensors)
+    loss = token_loss(logits, labels)
+    found = chunked(tensors, labels)
+    assert float(found.loss) == pytest.approx(float(loss), rel=1e-6)
+    assert found.sampled_K.tolist() == sample(logits, torch.Generator().manual_seed(9)).tolist()
+    assert found.correct_K.tolist() == (logits.argmax(-1) == labels).tolist()
+    assert torch.allclose(found.entropy_K, entropy(logits), rtol=1e-4, atol=1e-5)
+    for mine, plain in zip(gradients(found.loss, tensors), gradients(loss, tensors), strict=True):
+        assert (mine - plain).norm() <= 1e-5 * plain.norm()
+
+
+def test_the_gradient_is_scaled_by_what_comes_after() -> None:
+    tensors, labels = inputs()
+    once = gradients(chunked(tensors, labels).loss, tensors)
+    scaled = gradients(chunked(tensors, labels).loss * 2.5 / 7, tensors)
+    for one, other in zip(once, scaled, strict=True):
+        assert torch.allclose(other, one * (2.5 / 7), rtol=1e-5, atol=1e-7)
+
+
+def test_gradients_against_finite_differences() -> None:
+    """Along one random direction of each input."""
+    tensors, labels = inputs()
+    for number, gradient in enumerate(gradients(chunked(tensors, labels).loss, tensors)):
+        direction = torch.randn(tensors[number].shape, generator=torch.Generator().manual_seed(number))
+        ends = []
+        for sign in (1, -1):
+            moved = list(tensors)
+            moved[number] = tensors[number] + sign * 1e-2 * direction
+            ends.append(float(token_loss(F.linear(*(t.double() for t in moved)), labels)))
+        assert float((gradient * direction).sum()) == pytest.approx((ends[0] - ends[1]) / 2e-2, rel=1e-2)
+
+
+def test_samples_and_what_is_seen_have_no_gradient() -> None:
+    found = chunked(*inputs())
+    assert found.loss.requires_grad
+    assert not (found.sampled_K.requires_grad or found.correct_K.requires_grad or found.entropy_K.requires_grad)
+
+
+def test_without_gradients_the_values_are_the_same() -> None:
+    tensors, labels = inputs()
+    found = chunked(tensors, labels)
+    with torch.no_grad():
+        quiet = chunked(tensors, labels)
+    assert not quiet.loss.requires_grad
+    assert torch.equal(found.loss, quiet.loss) and torch.equal(found.sampled_K, quiet.sampled_K)
+
+
+def test_looking_changes_nothing() -> None:
+    tensors, labels = inputs()
+    found, blind = chunked(tensors, labels), chunked(tensors, labels, look=False)
+    assert torch.equal(found.loss, blind.loss) and torch.equal(found.sampled_K, blind.sampled_K)
+    assert len(blind.correct_K) == len(blind.entropy_K) == 0
+
+
+@pytest.mark.parametrize("look", [False, True])
+def test_no_slots(look: bool) -> None:
+    tensors, labels = inputs(0)
+    found = chunked(tensors, labels, look=look)
+    assert float(found.loss) == 0.0 and len(found.sampled_K) == len(found.correct_K) == 0
+    assert not any(gradient.any() for gradient in gradients(found.loss, tensors))
+
+
+def test_under_autocast() -> None:
+    """bf16 products, fp32 softmax: within 1 % of fp32, gradients in each tensor's own type."""
+    tensors, labels = inputs()
+    exact = chunked(tensors, labels)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        rough = chunked(tensors, labels)
+    assert rough.loss.dtype == torch.float32
+    assert float(rough.loss) == pytest.approx(float(exact.loss), rel=1e-2)
+    for mine, plain in zip(gradients(rough.loss, tensors), gradients(exact.loss, tensors), strict=True):
+        assert mine.dtype == torch.float32
+        assert (mine - plain).norm() <= 2e-2 * plain.norm()
+
+
+def test_a_hidden_state_in_bf16_gets_a_gradient_in_bf16() -> None:
+    tensors, labels = inputs()
+    half = tensors[0].detach().bfloat16().requires_grad_()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = chunked([half, *tensors[1:]], labels)
+    (gradient,) = torch.autograd.grad(found.loss, [half])
+    assert gradient.dtype == torch.bfloat16 and gradient.any()
