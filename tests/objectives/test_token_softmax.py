@@ -36,14 +36,16 @@ def gradients(loss: Tensor, tensors: list[Tensor]) -> list[Tensor]:
     return list(torch.autograd.grad(loss, tensors))
 
 
+@pytest.mark.parametrize("scale", [0.1, 1.0, 20.0], ids=["flat", "usual", "sharp"])
 @CHUNKS
-def test_equals_the_plain_way(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equals_the_plain_way(rows: int, scale: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_CHUNK_ELEMENTS", rows * WORDS)
     tensors, labels = inputs()
+    tensors[0] = (scale * tensors[0]).detach().requires_grad_()
     logits = F.linear(*tensors)
     loss = token_loss(logits, labels)
     found = chunked(tensors, labels)
-    assert float(found.loss) == pytest.approx(float(loss), rel=1e-6)
+    assert found.loss.item() == pytest.approx(loss.item(), rel=1e-6)
     assert found.sampled_K.tolist() == sample(logits, torch.Generator().manual_seed(9)).tolist()
     assert found.correct_K.tolist() == (logits.argmax(-1) == labels).tolist()
     assert torch.allclose(found.entropy_K, entropy(logits), rtol=1e-4, atol=1e-5)
@@ -68,7 +70,7 @@ def test_gradients_against_finite_differences() -> None:
         for sign in (1, -1):
             moved = list(tensors)
             moved[number] = tensors[number] + sign * 1e-2 * direction
-            ends.append(float(token_loss(F.linear(*(t.double() for t in moved)), labels)))
+            ends.append(token_loss(F.linear(*(t.double() for t in moved)), labels).item())
         assert float((gradient * direction).sum()) == pytest.approx((ends[0] - ends[1]) / 2e-2, rel=1e-2)
 
 
@@ -98,7 +100,7 @@ def test_looking_changes_nothing() -> None:
 def test_no_slots(look: bool) -> None:
     tensors, labels = inputs(0)
     found = chunked(tensors, labels, look=look)
-    assert float(found.loss) == 0.0 and len(found.sampled_K) == len(found.correct_K) == 0
+    assert found.loss.item() == 0.0 and len(found.sampled_K) == len(found.correct_K) == 0
     assert not any(gradient.any() for gradient in gradients(found.loss, tensors))
 
 
@@ -109,7 +111,7 @@ def test_under_autocast() -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         rough = chunked(tensors, labels)
     assert rough.loss.dtype == torch.float32
-    assert float(rough.loss) == pytest.approx(float(exact.loss), rel=1e-2)
+    assert rough.loss.item() == pytest.approx(exact.loss.item(), rel=1e-2)
     for mine, plain in zip(gradients(rough.loss, tensors), gradients(exact.loss, tensors), strict=True):
         assert mine.dtype == torch.float32
         assert (mine - plain).norm() <= 2e-2 * plain.norm()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -88,13 +88,13 @@ class EncodedDocument:
 
     share: float  # in [0, 1), a hash of its text: the same text is always held out or never
     index: int
-    ids: Ids
-    line_lengths: Ids
+    ids: NDArray[np.uint32]
+    line_lengths: NDArray[np.uint32]  # tokens of each line, at least one
 
 
 def encode_documents(
     found: Iterator[Document], tokenizer: Tokenizer, *, workers: int, seed: int
-) -> Iterator[EncodedDocument]:
+) -> Generator[EncodedDocument]:
     """Tokenize documents, in order, in so many processes; those without any token are left out."""
     waiting: deque[list[tuple[int, float, int]]] = deque()  # of each packet: index, share and lines of its documents
     salt = seed.to_bytes(8, "little")

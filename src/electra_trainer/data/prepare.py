@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from electra_trainer.data.corpus import Boundary, CorpusReport, Document, OnBadText, documents
+from electra_trainer.data.corpus import Boundary, CorpusReport, Document, OnBadText
+from electra_trainer.data.corpus import documents as read_documents
 from electra_trainer.data.encode import EncodedDocument, encode_documents
 from electra_trainer.data.held_out import split_documents
 from electra_trainer.data.manifest import VERSION, Manifest, SplitInfo
@@ -59,7 +60,7 @@ class PrepareSettings:
 
     def read(self, paths: Sequence[str | Path], report: CorpusReport) -> Iterator[Document]:
         """The documents, read as these settings say."""
-        return documents(
+        return read_documents(
             paths,
             report=report,
             boundary=self.boundary,
@@ -113,50 +114,35 @@ def prepare(
     if not 8 <= sequence_length < 1 << 16:
         raise ConfigError(f"sequence_length = {sequence_length}: expected 8 to 65,535 tokens.")
     out = Path(out)
-    specials, vocab_size = specials_of(tokenizer), vocab_size_of(tokenizer)
+    specials_of(tokenizer)  # raises when one is missing
     report = CorpusReport()
     found = settings.read(paths, report)
     first = next(found, None)  # bad paths are told before anything is written
     if first is None:
         raise DataError(f"{', '.join(map(str, paths))}: no text found. Give files with text.")
-    identity = {
-        "sequence_length": sequence_length,
-        "tokenizer_sha256": tokenizer_sha256(tokenizer),
-        "settings": {**settings.deciding(), "inputs": [Path(path).name for path in paths]},
-    }
-    claim_folder(
-        out,
-        overwrite=overwrite,
-        is_same=lambda old: all(getattr(old, name) == value for name, value in identity.items()),
-    )
+    kept = {**settings.deciding(), "inputs": [Path(path).name for path in paths]}
+    sha256 = tokenizer_sha256(tokenizer)
+
+    def is_same(old: Manifest) -> bool:
+        return (old.settings, old.tokenizer_sha256, old.sequence_length) == (kept, sha256, sequence_length)
+
+    claim_folder(out, overwrite=overwrite, is_same=is_same)
     state = Progress(report)
+    documents = encode_documents(
+        itertools.chain([first], found), tokenizer, workers=settings.workers or cores(), seed=settings.seed
+    )
     try:
         save_tokenizer(tokenizer, out / "tokenizer", max_length=sequence_length)
-        encoded = encode_documents(
-            itertools.chain([first], found), tokenizer, workers=settings.workers or cores(), seed=settings.seed
-        )
-        with closing(_Rows(out, sequence_length, tokenizer, settings.seed)) as target, closing(encoded):
-            for split, document in split_documents(encoded, settings.valid_fraction):
-                target.add(split, document)
+        with closing(_Rows(out, sequence_length, tokenizer, settings.seed)) as rows, closing(documents):
+            for split, document in split_documents(documents, settings.valid_fraction):
+                rows.add(split, document)
                 state.documents += 1
                 state.tokens += len(document.ids)
                 if progress is not None:
                     progress(state)
-            infos = target.finish()
+            manifest = rows.finish(corpus=report.counts(), settings=kept)
     except OSError as error:
         raise storage_error(error, error.filename or out) from None
-    manifest = Manifest(
-        version=VERSION,
-        sequence_length=sequence_length,
-        vocab_size=vocab_size,
-        dtype=target.dtype,
-        specials=specials,
-        tokenizer_sha256=tokenizer_sha256(tokenizer),
-        train=infos["train"],
-        valid=infos["valid"],
-        corpus=report.counts(),
-        settings=identity["settings"],
-    )
     publish(out, manifest)
     return manifest
 
@@ -165,38 +151,50 @@ class _Rows:
     """The two files of rows, each with its packer."""
 
     def __init__(self, folder: Path, sequence_length: int, tokenizer: Tokenizer, seed: int) -> None:
-        vocab_size = vocab_size_of(tokenizer)
-        self.dtype = "<u2" if vocab_size <= 1 << 16 else "<u4"
-        self._folder = folder
-        self._packers: dict[Split, Packer] = {}
-        self._writers: dict[Split, SplitWriter] = {}
-        for split in SPLITS:
-            self._packers[split] = Packer(
-                sequence_length=sequence_length, specials=specials_of(tokenizer), seed=seed, dtype=self.dtype
+        self._folder, self._length, self._tokenizer = folder, sequence_length, tokenizer
+        self._vocab_size = vocab_size_of(tokenizer)
+        self._dtype = "<u2" if self._vocab_size <= 1 << 16 else "<u4"
+        specials = specials_of(tokenizer)
+        self._packers = {
+            split: Packer(sequence_length=sequence_length, specials=specials, seed=seed, dtype=self._dtype)
+            for split in SPLITS
+        }
+        self._writers = {
+            split: SplitWriter(
+                folder / f"{split}.bin", sequence_length=sequence_length, dtype=self._dtype, vocab_size=self._vocab_size
             )
-            self._writers[split] = SplitWriter(
-                folder / f"{split}.bin", sequence_length=sequence_length, dtype=self.dtype, vocab_size=vocab_size
-            )
+            for split in SPLITS
+        }
 
     def add(self, split: Split, document: EncodedDocument) -> None:
         packer = self._packers[split]
         packer.add(document.index, document.ids, document.line_lengths)
         self._writers[split].write(packer.take())
 
-    def finish(self) -> dict[Split, SplitInfo]:
-        infos: dict[Split, SplitInfo] = {}
-        for split in SPLITS:
-            packer, writer = self._packers[split], self._writers[split]
-            if not packer.documents:
-                raise DataError(
-                    f"{self._folder}: nothing is left to {'train on' if split == 'train' else 'hold out'}, the text holds fewer "
-                    "than two different documents. Give more text, or let every line be a document (--documents line)."
-                )
-            writer.write(packer.finish())
-            infos[split] = writer.close(
-                documents=packer.documents, text_tokens=packer.text_tokens, padding=packer.padding
+    def finish(self, *, corpus: dict[str, Any], settings: dict[str, Any]) -> Manifest:
+        """Write what is left, force it onto the disk; DataError when a split has no documents."""
+        return Manifest(
+            version=VERSION,
+            sequence_length=self._length,
+            vocab_size=self._vocab_size,
+            dtype=self._dtype,
+            specials=specials_of(self._tokenizer),
+            tokenizer_sha256=tokenizer_sha256(self._tokenizer),
+            train=self._finish("train"),
+            valid=self._finish("valid"),
+            corpus=corpus,
+            settings=settings,
+        )
+
+    def _finish(self, split: Split) -> SplitInfo:
+        packer, writer = self._packers[split], self._writers[split]
+        if not packer.documents:
+            raise DataError(
+                f"{self._folder}: nothing is left to {'train on' if split == 'train' else 'hold out'}, the text holds fewer than "
+                "two different documents. Give more text, or let every line be a document (--documents line)."
             )
-        return infos
+        writer.write(packer.finish())
+        return writer.close(documents=packer.documents, text_tokens=packer.text_tokens, padding=packer.padding)
 
     def close(self) -> None:
         for writer in self._writers.values():

@@ -162,13 +162,13 @@ def read_vocab(data: bytes, *, where: str) -> dict[str, int]:
 
 def specials_of(tokenizer: Tokenizer, *, where: str = "tokenizer") -> Specials:
     """Ids of the special tokens; any ids will do. DataError names the tokens that are missing."""
-    ids = {token: tokenizer.token_to_id(token) for token in SPECIAL_TOKENS}
-    missing = [token for token, found in ids.items() if found is None]
+    found = {token: tokenizer.token_to_id(token) for token in SPECIAL_TOKENS}
+    missing = [token for token, number in found.items() if number is None]
     if missing:
         raise DataError(
             f"{where}: has no {', '.join(missing)}. Expected the special tokens {' '.join(SPECIAL_TOKENS)}."
         )
-    return Specials(**{token.strip("[]").lower(): found for token, found in ids.items()})
+    return Specials(**{token.strip("[]").lower(): number for token, number in found.items() if number is not None})
 
 
 def vocab_size_of(tokenizer: Tokenizer) -> int:

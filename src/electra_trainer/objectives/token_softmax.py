@@ -85,7 +85,8 @@ class _TokenSoftmax(torch.autograd.Function):
                 loss += (log_z_k1 - logits_kV.gather(1, label_k1)).sum()
                 if look:
                     correct.append(logits_kV.argmax(-1) == label_k1[:, 0])
-                    entropy.append(log_z_k1[:, 0] - ((logits_kV - log_z_k1).exp() * logits_kV).sum(-1))
+                    log_p_kV = logits_kV - log_z_k1  # not log Z - Σ p·logit, which cancels where logits are large
+                    entropy.append(-(log_p_kV.exp() * log_p_kV).sum(-1))
                 p_kV = logits_kV.sub_(log_z_k1).exp_()
                 if draws_K is not None:
                     sampled[part] = invert(p_kV, draws_K[part])

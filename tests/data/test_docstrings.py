@@ -1,0 +1,80 @@
+"""The embedded corpus: much text, prose, the same every time."""
+
+from __future__ import annotations
+
+import sys
+
+from electra_trainer.data import docstrings
+from electra_trainer.data.corpus import CorpusReport, Document, documents
+from electra_trainer.data.prose import is_prose, paragraphs
+
+
+def test_ten_megabytes_of_prose(embedded: list[Document]) -> None:
+    lines = [line for document in embedded for line in document]
+    assert sum(map(len, lines)) + len(lines) > 10_000_000
+    assert len(set(lines)) == len(lines)
+    assert all("\n" not in line and line == line.strip() and is_prose(line) for line in lines)
+    assert not any(">>>" in line for line in lines[::7])
+
+
+def test_it_is_a_corpus_like_others(embedded: list[Document]) -> None:
+    report = CorpusReport()
+    assert list(documents(["docstrings"], report=report)) == embedded
+    assert report.documents == len(embedded)
+    assert report.files == docstrings.file_count()
+    assert report.bytes > 10_000_000
+
+
+def test_nothing_is_imported(embedded: list[Document]) -> None:
+    assert embedded
+    assert "networkx.algorithms.centrality" not in sys.modules
+
+
+def test_modules_are_read_alike_here_and_in_workers(embedded: list[Document]) -> None:
+    path, _ = next(item for item in docstrings._files() if item[0].name == "textwrap.py")
+    here = docstrings._module_lines(path)
+    assert here
+    there = {line for document in embedded for line in document}
+    assert set(here) <= there
+
+
+DOCSTRING = """Fit the model to the data that is given here,
+which may take a while.
+
+.. versionadded:: 1.2
+
+Parameters
+----------
+X : array-like of shape (n_samples, n_features)
+    The input samples that are used for the :class:`~a.b.Tree` of
+    the model, see `the guide <https://example.org>`_.
+y : None
+    Ignored.
+
+>>> model.fit(the, list, of, all, the, examples)
+the value of it is not for the reader
+
+.. math::
+
+    the sum of x and y is the z of the a
+
+* An item of the list that
+  goes on in the next line of it.
+* And another one that is in the list too.
+
+Args:
+    first (int): The first of the numbers that are
+        added to the other.
+    second (int): The second of the numbers that are added.
+"""
+
+
+def test_paragraphs_by_hand() -> None:
+    assert list(paragraphs(DOCSTRING)) == [
+        "Fit the model to the data that is given here, which may take a while.",
+        "The input samples that are used for the a.b.Tree of the model, see the guide.",
+        "An item of the list that goes on in the next line of it.",
+        "And another one that is in the list too.",
+        "The first of the numbers that are added to the other.",
+        "The second of the numbers that are added.",
+    ]
