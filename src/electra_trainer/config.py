@@ -8,6 +8,7 @@ the paper (Clark et al., 2020), "released" to google-research/electra.
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -15,7 +16,7 @@ from electra_trainer.errors import ConfigError
 
 
 def _require(condition: bool, field_name: str, value: object, expected: str) -> None:
-    if not condition:
+    if not condition or (isinstance(value, float) and not math.isfinite(value)):
         raise ConfigError(f"{field_name} = {value!r}: expected {expected}.")
 
 

@@ -18,8 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from electra_trainer.data.corpus import CorpusReport, Document, documents
-from electra_trainer.data.files import read_lines
-from electra_trainer.data.files import TextFile
+from electra_trainer.data.files import TextFile, read_lines
 from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError, StorageError
 
 OPENERS = {"": lambda data: data, ".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
@@ -87,7 +86,7 @@ def test_bad_text_is_an_error_that_says_where(tmp_path: Path, data: bytes) -> No
 
 def test_the_byte_offset_is_exact(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"a\.txt:3: .*at byte 8\b"):
-        read(write(tmp_path, "é\r\nab\nc\xff".encode("utf-8")[:-2] + b"\xff"))
+        read(write(tmp_path, "é\r\nab\nc\xff".encode()[:-2] + b"\xff"))
 
 
 JSON = {
@@ -140,7 +139,7 @@ def test_paths(tmp_path: Path) -> None:
             read(tmp_path / missing)
     with pytest.raises(MissingInputError):
         read("docstring")
-    with pytest.raises(ConfigError, match="did you mean|Did you mean"):
+    with pytest.raises(ConfigError, match="Did you mean"):
         read(tmp_path, boundary="lines")
 
 
@@ -209,7 +208,9 @@ def test_a_giant_line_takes_little_memory(tmp_path: Path) -> None:
     policy=st.sampled_from(["error", "skip", "replace"]),
     wrap=st.booleans(),
 )
-def test_any_bytes_give_documents_or_a_typed_error(tmp_path: Path, data: bytes, name: str, policy: str, wrap: bool) -> None:
+def test_any_bytes_give_documents_or_a_typed_error(
+    tmp_path: Path, data: bytes, name: str, policy: str, wrap: bool
+) -> None:
     packed = OPENERS[Path(name).suffix](data) if wrap and Path(name).suffix in OPENERS else data
     try:
         found, report = read(write(tmp_path, packed, name), on_bad_text=policy)

@@ -157,7 +157,7 @@ def test_damaged_newest_checkpoint_falls_back_loudly(
     assert_same_end(whole, run)
     for _, path in numbered(run / "checkpoints"):
         (path / "manifest.json").write_text("{}")
-    with pytest.raises(CheckpointError, match="none of its 2 checkpoints verifies"):
+    with pytest.raises(CheckpointError, match="none of its 3 checkpoints verifies"):
         pretrain(small_config(), data, out=run, device="cpu", quiet=True)
 
 

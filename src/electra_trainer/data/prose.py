@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 _HEADING = re.compile(r"^([=\-~^*+#\"'`.:_])\1{2,}\s*$")
 _SIGNATURE = re.compile(
-    r"^\*{0,2}\w[\w.,*/ `\"'|-]*\s:\s?.*$|^:?\w+( \w+)?:$|^:(param|type|rtype|returns|raises)\b[^:]*:\s*\S*$"
+    r"^\*{0,2}\w[\w.,*/ `\"'|-]*\s:(?:\s.*)?$|^:?\w+( \w+)?:$|^:(param|type|rtype|returns|raises)\b[^:]*:\s*\S*$"
 )
 _DIRECTIVE = re.compile(r"^\.\.\s+([\w:-]+?)::\s*(.*)$")
 _TALKING = {

@@ -69,9 +69,9 @@ def train_tokenizer(
     plain.train_from_iterator(texts, trainer)
     found = plain.get_vocab(with_added_tokens=False)
     if len(found) != vocab_size:
+        fewer = f", or --vocab-size {len(found)} or less" if len(found) >= MIN_VOCAB_SIZE else ""
         raise DataError(
-            f"The text gives a vocabulary of {len(found):,} at most, {vocab_size:,} were asked for. Give more text, or "
-            f"--vocab-size {len(found)} or less."
+            f"The text gives a vocabulary of {len(found):,} at most, {vocab_size:,} were asked for. Give more text{fewer}."
         )
     first = [*SPECIAL_TOKENS, *alphabet, *continuing]
     merged = sorted(found.keys() - set(first), key=found.__getitem__)

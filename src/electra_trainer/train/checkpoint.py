@@ -44,8 +44,12 @@ def save(folder: Path, saved: Saved, *, run_id: str, keep: int) -> Path:
 
     Raises:
         StorageError: the disk is full, read-only or failing; earlier checkpoints are untouched.
+        CheckpointError: this step is there already and does not verify.
     """
     final = folder / f"step-{saved.step:08d}"
+    if final.exists():  # a step has one outcome: what is there, if it verifies, is this
+        read(final, run_id=run_id)
+        return final
     temporary = folder / f".tmp-{saved.step}-{uuid.uuid4().hex[:8]}"
     contents = {
         "weights.safetensors": safetensors.torch.save(_contiguous(saved.weights)),
@@ -59,8 +63,6 @@ def save(folder: Path, saved: Saved, *, run_id: str, keep: int) -> Path:
             write_durably(temporary / name, content)
         write_durably(temporary / "manifest.json", _manifest(contents, step=saved.step, run_id=run_id))
         _sync_folder(temporary)
-        if final.exists():  # the same step again, after a resume from an older checkpoint
-            shutil.rmtree(final)
         temporary.rename(final)
         _sync_folder(folder)
     except OSError as error:
@@ -87,9 +89,10 @@ def load_newest(folder: Path, *, run_id: str, warn: Callable[[str], None]) -> Sa
             aside = path.with_name(f".bad-{path.name}-{uuid.uuid4().hex[:6]}")
             path.rename(aside)
             warn(f"{error} Set aside as {aside.name}; trying the checkpoint before it.")
-    if found:
+    bad = len(list(folder.glob(".bad-step-*")))
+    if bad:
         raise CheckpointError(
-            f"{folder}: none of its {len(found)} checkpoints verifies (set aside as .bad-*). "
+            f"{folder}: none of its {bad} checkpoints verifies (set aside as .bad-*). "
             "Restore one from a backup, or start again in another --out."
         )
     return None

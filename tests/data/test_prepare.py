@@ -1,0 +1,303 @@
+"""Text to rows, end to end: the same bytes whatever the workers, and a clear end whatever happens."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.data.samples import sentences
+from tests.data.test_pack import read_rows
+
+from electra_trainer.data import docstrings
+from electra_trainer.data.corpus import CorpusReport, documents
+from electra_trainer.data.encode import EncodedDocument
+from electra_trainer.data.held_out import split_documents
+from electra_trainer.data.prepare import PrepareSettings, Progress, prepare, train_tokenizer_from
+from electra_trainer.data.store import SplitWriter, Store
+from electra_trainer.data.tokenizer import as_plain_text, load_tokenizer, tokenizer_sha256
+from electra_trainer.data.vocabulary import train_tokenizer
+from electra_trainer.errors import ConfigError, DataError, MissingInputError, StorageError
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def text_of(rows: Any) -> list[int]:
+    return [token for piece in read_rows(rows) for part in piece for token in part]
+
+
+def test_rows_hold_the_text(text_file: Path, tokenizer: Any, tmp_path: Path) -> None:
+    """Every document's ids, in order, are in the rows of one split."""
+    seen: list[int] = []
+    manifest = prepare(
+        [text_file], tokenizer=tokenizer, sequence_length=64, out=tmp_path / "out",
+        settings=PrepareSettings(workers=1, valid_fraction=0.1), progress=lambda state: seen.append(state.tokens),
+    )  # fmt: skip
+    store = Store.open(tmp_path / "out", verify=True)
+    texts = {split: np.array(text_of(store.rows(split)), dtype="<u2").tobytes() for split in ("train", "valid")}
+    plain, total, held_out = as_plain_text(tokenizer), 0, 0
+    for document in documents([text_file], report=CorpusReport()):
+        ids = [token for line in document for token in plain.encode(line, add_special_tokens=False).ids]
+        data = np.array(ids, dtype="<u2").tobytes()
+        assert data in texts["train"] or data in texts["valid"]
+        held_out += data in texts["valid"]
+        total += len(ids)
+    assert total == manifest.train.text_tokens + manifest.valid.text_tokens == seen[-1]
+    assert len(b"".join(texts.values())) == 2 * total
+    assert manifest.train.documents + manifest.valid.documents == 300
+    assert 10 <= manifest.valid.documents <= 60
+    assert held_out >= manifest.valid.documents
+    assert manifest.train.padding < 0.01
+
+
+def test_the_same_bytes_whatever_the_workers(tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("electra_trainer.data.encode._PACKET_CHARS", 3000)
+    path = tmp_path / "text.txt"
+    path.write_text("\n\n".join("\n".join(sentences(5, seed=number)) for number in range(400)))
+    found = []
+    for workers in (1, 2, 3):
+        out = tmp_path / str(workers)
+        prepare([path], tokenizer=tokenizer, sequence_length=32, out=out, settings=PrepareSettings(workers=workers))
+        found.append(contents(out))
+    assert found[0] == found[1] == found[2]
+    assert set(found[0]) == {
+        "manifest.json", "train.bin", "valid.bin", "tokenizer/tokenizer.json", "tokenizer/tokenizer_config.json", "tokenizer/vocab.txt",
+    }  # fmt: skip
+    assert str(tmp_path).encode() not in found[0]["manifest.json"]
+
+
+def test_settings_decide_the_bytes(text_file: Path, tokenizer: Any, tmp_path: Path) -> None:
+    def made(name: str, **options: Any) -> bytes:
+        settings = PrepareSettings(workers=1, **options)
+        prepare([text_file], tokenizer=tokenizer, sequence_length=32, out=tmp_path / name, settings=settings)
+        return (tmp_path / name / "train.bin").read_bytes()
+
+    assert made("a") == made("b") != made("c", seed=2)
+    assert made("d", boundary="line") != made("e", boundary="file", max_document_chars=1000)
+
+
+def test_copies_are_on_one_side() -> None:
+    def document(index: int, share: float) -> EncodedDocument:
+        return EncodedDocument(share, index, np.zeros(1, dtype=np.uint32), np.ones(1, dtype=np.uint32))
+
+    def split(*shares: float) -> list[tuple[str, int]]:
+        found = split_documents((document(*item) for item in enumerate(shares)), 0.1)
+        return [(side, one.index) for side, one in found]
+
+    assert split(0.5, 0.05, 0.6, 0.05) == [("valid", 1), ("train", 0), ("train", 2), ("valid", 3)]
+    assert split(0.5, 0.6, 0.5) == [("train", 1), ("valid", 0), ("valid", 2)]
+    assert split(0.5, 0.5, 0.4, 0.9) == [("train", 0), ("train", 1), ("train", 3), ("valid", 2)]
+    assert split(0.5) == [("valid", 0)]
+    assert split() == []
+
+
+def test_too_little_text(tokenizer: Any, tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    for text, words in (
+        ("", "no text"),
+        ("bara bara", "two different"),
+        ("bara\n\nbara", "two different"),
+        ("\u200b", "two different"),
+    ):
+        path.write_text(text)
+        with pytest.raises(DataError, match=words):
+            prepare(
+                [path],
+                tokenizer=tokenizer,
+                sequence_length=32,
+                out=tmp_path / "out",
+                settings=PrepareSettings(workers=1),
+            )
+    path.write_text("bara\n\nlora")
+    manifest = prepare(
+        [path], tokenizer=tokenizer, sequence_length=32, out=tmp_path / "out", settings=PrepareSettings(workers=1)
+    )
+    assert (manifest.train.rows, manifest.valid.rows) == (1, 1)
+
+
+def test_again_and_over(text_file: Path, tokenizer: Any, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+
+    def go(**options: Any) -> None:
+        prepare(
+            [text_file],
+            tokenizer=tokenizer,
+            sequence_length=32,
+            out=out,
+            settings=PrepareSettings(workers=1),
+            **options,
+        )
+
+    go()
+    first = contents(out)
+    with pytest.raises(ConfigError, match="these very rows, finished"):
+        go()
+    go(overwrite=True)
+    assert contents(out) == first
+
+
+def test_bad_input_leaves_nothing_behind(tokenizer: Any, tmp_path: Path) -> None:
+    with pytest.raises(MissingInputError):
+        prepare([tmp_path / "no.txt"], tokenizer=tokenizer, sequence_length=32, out=tmp_path / "out")
+    for options in ({"sequence_length": 7}, {"sequence_length": 1 << 16}):
+        with pytest.raises(ConfigError, match="sequence_length"):
+            prepare(["docstrings"], tokenizer=tokenizer, out=tmp_path / "out", **options)
+    assert not (tmp_path / "out").exists()
+    for options in ({"valid_fraction": 0}, {"valid_fraction": 0.9}, {"seed": -1}, {"workers": 0}):
+        with pytest.raises(ConfigError, match=next(iter(options))):
+            PrepareSettings(**options)  # type: ignore[arg-type]
+
+
+def test_full_disk_then_the_same_command_again(
+    text_file: Path, tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+
+    def go(workers: int) -> None:
+        prepare(
+            [text_file], tokenizer=tokenizer, sequence_length=32, out=out, settings=PrepareSettings(workers=workers)
+        )
+
+    def full(self: SplitWriter, rows: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    for workers in (1, 2):
+        with monkeypatch.context() as patch:
+            patch.setattr(SplitWriter, "write", full)
+            with pytest.raises(StorageError, match="the disk is full"):
+                go(workers)
+        with pytest.raises(DataError, match="did not finish"):
+            Store.open(out)
+    go(2)
+    Store.open(out, verify=True)
+
+
+def test_large_vocabularies_take_four_bytes(text_file: Path, tmp_path: Path) -> None:
+    path = tmp_path / "vocab.txt"
+    letters = sorted({letter for word in sentences(300) for letter in word.lower() if letter.strip()})
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"[unused{number}]" for number in range(66_000))]
+    path.write_text("\n".join([*tokens, *letters, *(f"##{letter}" for letter in letters)]))
+    prepare(
+        [text_file],
+        tokenizer=load_tokenizer(path),
+        sequence_length=32,
+        out=tmp_path / "out",
+        settings=PrepareSettings(workers=1),
+    )
+    rows = Store.open(tmp_path / "out", verify=True).rows("train")
+    assert rows.dtype == np.uint32
+    assert rows.max() > 66_000
+
+
+def test_a_worker_that_fails_is_told(text_file: Path, tokenizer: Any, tmp_path: Path) -> None:
+    """A worker killed from outside: one sentence, no hang, no child left."""
+    root = Path(__file__).parents[2]
+    code = (
+        "import os, signal, sys\n"
+        "from electra_trainer.data import workers\n"
+        "from electra_trainer.data.prepare import *\n"
+        "from electra_trainer.data.tokenizer import load_tokenizer\n"
+        "begin = workers.Workers.map\n"
+        "def broken(self, requests):\n"
+        "    self._children[0].kill()\n"
+        "    return begin(self, requests)\n"
+        "workers.Workers.map = broken\n"
+        "try:\n"
+        "    prepare(sys.argv[1:2], tokenizer=load_tokenizer(sys.argv[2]), sequence_length=32, out=sys.argv[3],\n"
+        "            settings=PrepareSettings(workers=1 + 1))\n"
+        "except Exception as error:\n"
+        "    print(type(error).__name__, error)\n"
+    )
+    from electra_trainer.data.tokenizer import save_tokenizer
+
+    save_tokenizer(tokenizer, tmp_path / "tok", max_length=32)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(text_file), str(tmp_path / "tok"), str(tmp_path / "out")],
+        env={**os.environ, "PYTHONPATH": str(root / "src")}, capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    assert done.stdout.startswith("ElectraError A worker process died (exit status -9)"), done
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_workers_end_with_their_parent(number: int, tokenizer: Any, tmp_path: Path) -> None:
+    code = (
+        "from electra_trainer.data.workers import Workers\n"
+        "import sys, time\n"
+        "with Workers('electra_trainer.data.docstrings:_serve', setup=b'', count=2) as pool:\n"
+        "    list(pool.map([b'[]', b'[]']))\n"
+        "    print(*(child.pid for child in pool._children), flush=True)\n"
+        "    time.sleep(60)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
+    with subprocess.Popen(
+        [sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as parent:
+        assert parent.stdout is not None
+        children = [int(word) for word in parent.stdout.readline().split()]
+        assert len(children) == 2
+        os.kill(parent.pid, number)
+        parent.wait(timeout=20)
+    until = time.monotonic() + 10
+    while any(is_alive(child) for child in children) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not [child for child in children if is_alive(child)]
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[:1]
+    except OSError:
+        return False
+
+
+def test_a_vocabulary_from_files(text_file: Path) -> None:
+    found, report = train_tokenizer_from([text_file], vocab_size=256)
+    lines = [line for document in documents([text_file], report=CorpusReport()) for line in document]
+    assert tokenizer_sha256(found) == tokenizer_sha256(train_tokenizer(lines, vocab_size=256))
+    assert (report.documents, report.lines) == (300, len(lines))
+    _, report = train_tokenizer_from([text_file], vocab_size=256, max_characters=40_000)
+    assert 40_000 <= report.characters < 60_000
+
+
+def test_progress_knows_its_share(text_file: Path, tokenizer: Any, tmp_path: Path) -> None:
+    seen: list[float | None] = []
+
+    def watch(state: Progress) -> None:
+        seen.append(state.fraction)
+
+    prepare(
+        [text_file], tokenizer=tokenizer, sequence_length=32, out=tmp_path / "out",
+        settings=PrepareSettings(workers=1), progress=watch,
+    )  # fmt: skip
+    assert seen[-1] == 1.0
+    assert Progress(CorpusReport()).fraction is None
+
+
+def test_the_embedded_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, embedded: list[Any]) -> None:
+    monkeypatch.setattr(docstrings, "documents", lambda: iter(embedded[:300]))
+    found, _ = train_tokenizer_from(["docstrings"], vocab_size=1000)
+    manifest = prepare(["docstrings"], tokenizer=found, sequence_length=64, out=tmp_path / "out")
+    assert manifest.settings["inputs"] == ["docstrings"]
+    assert manifest.train.padding < 0.01
+    Store.open(tmp_path / "out", verify=True)
+
+
+def test_wikipedia(shared: Path, tmp_path: Path) -> None:
+    found = load_tokenizer(shared / "data/vocab/bert-base-uncased-vocab.txt")
+    path = shared / "data/corpora/wiki/valid.txt.xz"
+    manifest = prepare([path], tokenizer=found, sequence_length=128, out=tmp_path / "out")
+    assert manifest.specials.cls == 101
+    assert manifest.train.padding < 0.01
+    assert manifest.corpus["bad_text"] == {}
+    rows = Store.open(tmp_path / "out", verify=True).rows("train")
+    assert (rows[:, 0] == 101).all()
+    assert (rows == 100).mean() < 0.01
