@@ -8,7 +8,7 @@ import pytest
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "electra_trainer"
 FILES = sorted(SOURCE.rglob("*.py"))
 LEVELS = {
-    0: ("errors", "config", "config_io", "presets", "batch", "randomness"),
+    0: ("errors", "config", "config_io", "presets", "batch", "randomness", "durable"),
     1: ("data", "model"),
     2: ("objectives",),
     3: ("train",),

@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.prepared import write_text
 
 from electra_trainer.cli import VERBS
 from electra_trainer.presets import PRESETS
-from tests.prepared import write_text
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

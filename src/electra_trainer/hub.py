@@ -24,10 +24,10 @@ from torch import Tensor, nn
 from electra_trainer.card import model_card
 from electra_trainer.config import Config, Model
 from electra_trainer.config_io import read_table
+from electra_trainer.durable import write_durably
 from electra_trainer.errors import CheckpointError, ConfigError, MissingInputError, storage_error
 from electra_trainer.model.networks import Discriminator, TokenPredictor
 from electra_trainer.objectives import Exported
-from electra_trainer.train.checkpoint import write_durably
 
 _SHAPE_KEYS = (
     "vocab_size", "embedding_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",

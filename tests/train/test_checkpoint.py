@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from electra_trainer import durable
+from electra_trainer.durable import replace_durably
 from electra_trainer.errors import CheckpointError, MissingInputError, StorageError
 from electra_trainer.train import checkpoint
-from electra_trainer.train.checkpoint import Saved, load_newest, newest, numbered, read, replace_durably, save
+from electra_trainer.train.checkpoint import Saved, load_newest, newest, numbered, read, save
 
 RUN = "run-1"
 FILES = ("weights.safetensors", "optimizer.safetensors", "state.json", "manifest.json")
@@ -190,7 +192,8 @@ def fail_after(monkeypatch: pytest.MonkeyPatch, writes: int, code: int) -> None:
         path.write_bytes(content[: len(content) // 2])
         raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr(checkpoint, "write_durably", write)
+    for module in (checkpoint, durable):
+        monkeypatch.setattr(module, "write_durably", write)
 
 
 @pytest.mark.parametrize("writes", range(4))
@@ -213,7 +216,7 @@ def test_killed_while_saving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     def die(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    for victim in ("_manifest", "_sync_folder"):
+    for victim in ("_manifest", "sync_folder"):
         with monkeypatch.context() as patch:
             patch.setattr(checkpoint, victim, die)
             with pytest.raises(KeyboardInterrupt):
@@ -226,7 +229,7 @@ def test_killed_while_saving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_the_manifest_is_written_last_and_everything_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[str] = []
-    real_write, real_sync = checkpoint.write_durably, checkpoint._sync_folder
+    real_write, real_sync = checkpoint.write_durably, checkpoint.sync_folder
 
     def write(path: Path, content: bytes) -> None:
         order.append(path.name)
@@ -237,7 +240,7 @@ def test_the_manifest_is_written_last_and_everything_is_synced(tmp_path: Path, m
         real_sync(folder)
 
     monkeypatch.setattr(checkpoint, "write_durably", write)
-    monkeypatch.setattr(checkpoint, "_sync_folder", sync)
+    monkeypatch.setattr(checkpoint, "sync_folder", sync)
     synced: list[int] = []
     real_fsync = os.fsync
 

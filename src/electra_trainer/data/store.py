@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from electra_trainer.data.manifest import Manifest, SplitInfo
 from electra_trainer.data.tokenizer import Specials, load_tokenizer, specials_of, tokenizer_sha256, vocab_size_of
+from electra_trainer.durable import replace_durably, sync_folder
 from electra_trainer.errors import ConfigError, DataError, MissingInputError, storage_error
 
 if TYPE_CHECKING:
@@ -206,7 +207,7 @@ def claim_folder(folder: Path, *, overwrite: bool, is_same: Callable[[Manifest],
                 raise ConfigError(
                     f"{folder}: holds {what}. Use them, choose another --out, or add --overwrite to make them again."
                 )
-        _durable(folder / MARKER, b"{}\n")
+        replace_durably(folder / MARKER, b"{}\n")
         (folder / MANIFEST).unlink(missing_ok=True)
     except OSError as error:
         raise storage_error(error, error.filename or folder) from None
@@ -216,27 +217,8 @@ def publish(folder: Path, manifest: Manifest) -> None:
     """Write the manifest, last and whole, and take the marker away; StorageError."""
     path = folder / MANIFEST
     try:
-        _durable(path, manifest.to_json().encode())
+        replace_durably(path, manifest.to_json().encode())
         (folder / MARKER).unlink(missing_ok=True)
-        _sync_folder(folder)
+        sync_folder(folder)
     except OSError as error:
         raise storage_error(error, error.filename or path) from None
-
-
-def _durable(path: Path, data: bytes) -> None:
-    """Write a file so that after a power cut it is there whole or not at all."""
-    temporary = path.with_name(path.name + ".tmp")
-    with temporary.open("wb") as stream:
-        stream.write(data)
-        stream.flush()
-        os.fsync(stream.fileno())
-    temporary.replace(path)
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import shutil
 import uuid
@@ -22,6 +21,7 @@ import safetensors
 import safetensors.torch
 from torch import Tensor
 
+from electra_trainer.durable import sync_folder, write_durably
 from electra_trainer.errors import CheckpointError, MissingInputError, StorageError, storage_error
 
 FORMAT = 1
@@ -62,9 +62,9 @@ def save(folder: Path, saved: Saved, *, run_id: str, keep: int) -> Path:
         for name, content in contents.items():
             write_durably(temporary / name, content)
         write_durably(temporary / "manifest.json", _manifest(contents, step=saved.step, run_id=run_id))
-        _sync_folder(temporary)
+        sync_folder(temporary)
         temporary.rename(final)
-        _sync_folder(folder)
+        sync_folder(folder)
     except OSError as error:
         shutil.rmtree(temporary, ignore_errors=True)
         raise storage_error(error, final) from None
@@ -146,36 +146,8 @@ def require_space(folder: Path, bytes_needed: int) -> None:
         )
 
 
-def write_durably(path: Path, content: bytes) -> None:
-    """Write a file and wait until the disk has it."""
-    with path.open("xb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def replace_durably(path: Path, content: bytes) -> None:
-    """Write a file in place of another: at any moment the old or the new one is there, whole."""
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
-    try:
-        write_durably(temporary, content)
-        temporary.replace(path)
-        _sync_folder(path.parent)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise storage_error(error, path) from None
-
-
 def _contiguous(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _seal(body: dict[str, Any]) -> str:

@@ -20,8 +20,8 @@ from typing import IO, Any
 
 from electra_trainer.config import Config
 from electra_trainer.config_io import from_dict, read_table, to_dict
+from electra_trainer.durable import replace_durably
 from electra_trainer.errors import ConfigError, DataError, MissingInputError, storage_error
-from electra_trainer.train.checkpoint import replace_durably
 
 
 class RunFolder:

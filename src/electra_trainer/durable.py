@@ -1,0 +1,38 @@
+"""Files that are whole after a power cut: written, forced onto the disk, and renamed into place."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from pathlib import Path
+
+from electra_trainer.errors import storage_error
+
+
+def write_durably(path: Path, content: bytes) -> None:
+    """Write a new file and wait until the disk has it; OSError as the system gives it."""
+    with path.open("xb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def replace_durably(path: Path, content: bytes) -> None:
+    """Write a file in place of another: at any moment the old or the new one is there, whole; StorageError."""
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
+    try:
+        write_durably(temporary, content)
+        temporary.replace(path)
+        sync_folder(path.parent)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise storage_error(error, path) from None
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the disk has the names in a folder; OSError."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
