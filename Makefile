@@ -8,9 +8,11 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 OUT    ?= runs/demo
+export OMP_WAIT_POLICY ?= passive
 # The oldest transformers that exported folders must load in, beside the environment: a test puts it on its path
 OLD          := $(VENV)/transformers-4
-OLD_PACKAGES := transformers==4.57.6 huggingface_hub==0.36.0 tokenizers==0.22.1 requests urllib3 charset-normalizer idna certifi
+OLD_PACKAGES := transformers==4.57.6 huggingface_hub==0.36.0 tokenizers==0.22.1 \
+	requests==2.34.2 urllib3==2.8.0 charset-normalizer==3.5.2 idna==3.20 certifi==2026.10.18
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check clean

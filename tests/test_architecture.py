@@ -13,7 +13,7 @@ LEVELS = {
     2: ("objectives",),
     3: ("train",),
     4: ("hub", "card", "score", "terminal", "evaluation", "report", "report_figures", "report_page"),
-    5: ("api", "cli", "verbs", "__main__", "__init__"),
+    5: ("api", "cli", "process", "verbs", "__main__", "__init__"),
 }
 TORCH_FREE = (
     "errors",

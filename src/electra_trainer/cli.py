@@ -11,6 +11,7 @@ from typing import Any
 
 from electra_trainer import __version__
 from electra_trainer.errors import ConfigError, ElectraError, did_you_mean, storage_error
+from electra_trainer.process import restart_tuned
 
 VERBS = {
     "demo": "pre-train a tiny ELECTRA on this machine in a few minutes and show what it learned",
@@ -26,6 +27,8 @@ VERBS = {
     "doctor": "what this machine has, and what is missing",
 }
 
+_TRAINING = ("demo", "pretrain")
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a verb; returns the exit code (errors.py lists them)."""
@@ -39,6 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if words[0] in ("-V", "--version"):
             print(f"electra-trainer {__version__}")
             return 0
+        if argv is None and words[0] in _TRAINING and not {"-h", "--help"} & set(words):
+            restart_tuned()
         return _run(words[0], words[1:])
     except ElectraError as error:
         print(f"electra: {error}", file=sys.stderr)

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SENTENCES = (
-    "the function returns a list of strings .",
-    "the function returns a list of however .",
-    "if the file does not exist , an error is raised .",
+    "the number of elements in the array .",
+    "if true , the output will have the same because as the input .",
+    "this function returns a list of strings .",
 )
-"""The second has a word replaced: `strings` by `however`."""
-REPLACED = (1, "however")
+"""The second has a word replaced: `shape` by `because`."""
+REPLACED = (1, "because")
 
 
 @dataclass(frozen=True, kw_only=True)
