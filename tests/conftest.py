@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,8 @@ def pytest_configure() -> None:
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder `shared` beside the repository."""
+    if not SHARED.is_dir() and os.environ.get("ELECTRA_REQUIRE_REFERENCE"):
+        pytest.fail("the folder `shared` is not beside the repository, and ELECTRA_REQUIRE_REFERENCE is set")
     if not SHARED.is_dir():
         pytest.skip("needs the folder `shared` beside the repository (reference numbers of the released code)")
     return SHARED

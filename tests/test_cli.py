@@ -110,6 +110,7 @@ WRONG: dict[str, tuple[list[str], int, list[str]]] = {
     "no text": (["tokenizer", "nowhere.txt", "--out", "T"], 66, ["nowhere.txt"]),
     "empty score": (["score", "{run}", ""], 65, ["the text is empty"]),
     "no gap": (["fill", "{run}", "no gap"], 65, ["no [MASK]"]),
+    "no top": (["fill", "{run}", "a [MASK]", "--top", "-1"], 78, ["--top -1: expected at least 1"]),
     "long fill": (["fill", "{run}", "[MASK] " * 99], 65, ["Shorten it"]),
     "out is a file": (["pretrain", "{data}", "--out", "{text}", "--preset", "tiny"], 74, ["a file stands where"]),
     "out is foreign": (["pretrain", "{data}", "--out", "{folder}", "--preset", "tiny"], 78, ["holds", "and no run"]),
@@ -370,3 +371,88 @@ def test_a_bug_says_that_it_is_one(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     monkeypatch.setattr(cli, "_run", broken)
     assert main(["doctor"]) == 70
     assert "please report" in capsys.readouterr().err
+
+
+def test_flags_win_over_a_length(folder: Path, tmp_path: Path) -> None:
+    """--steps fits what was not set by hand to the new length, and nothing else."""
+    from electra_trainer.train.plan import Length, steps_for
+    from electra_trainer.verbs.pretrain import parse
+
+    words = [
+        "D",
+        "--out",
+        "R",
+        "--preset",
+        "tiny",
+        "--checkpoint.every",
+        "15",
+        "--schedule.warmup-steps",
+        "8",
+        "--log-every",
+        "5",
+    ]
+    config = steps_for(Length(steps=20), parse(words).settings, None)
+    assert (config.checkpoint.every, config.schedule.warmup_steps, config.log_every) == (15, 8, 5)
+    assert config.evaluation.every == 10  # fitted
+    assert steps_for(Length(steps=20), parse(words[:5]).settings, None).schedule.warmup_steps == 2
+
+
+def test_out_of_memory_is_a_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def greedy(verb: str, words: list[str]) -> int:
+        raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 99 bytes.")
+
+    monkeypatch.setattr(cli, "_run", greedy)
+    assert main(["doctor"]) == 78
+    said = capsys.readouterr().err
+    assert "not enough memory" in said and "--batch.lanes" in said and "Traceback" not in said
+
+
+def test_a_vocabulary_of_another_language_is_told(electra: Run, folder: Path, tmp_path: Path) -> None:
+    text = tmp_path / "other.txt"
+    text.write_text(
+        "\n\n".join("日本語の文章です 東京は大きい都市です " * 5 + str(n) for n in range(20)), encoding="utf-8"
+    )
+    code, out, err = electra(
+        "prepare", text, "--tokenizer", folder / "data/tokenizer", "--seq-len", 32, "--out", tmp_path / "data"
+    )
+    assert code == 0 and "% unknown" in out and "not a vocabulary of this language" in err
+
+
+def test_bad_newest_checkpoint_is_read_around(electra: Run, folder: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert (
+        electra(
+            "pretrain",
+            folder / "data",
+            "--out",
+            run,
+            "--config",
+            folder / "config.json",
+            "--steps",
+            "40",
+            "--device",
+            "cpu",
+        )[0]
+        == 0
+    )
+    newest = sorted((run / "checkpoints").glob("step-*"))[-1]
+    (newest / "state.json").write_text("{}")
+    code, out, err = electra("evaluate", run, folder / "data", "--json")
+    assert code == 0 and "Trying the checkpoint before it" in err
+    assert json.loads(out)["step"] == 36 and newest.is_dir()
+
+
+def test_allocator_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    from electra_trainer import process
+
+    started: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(os, "execve", lambda *arguments: started.append(arguments))
+    monkeypatch.setenv("GLIBC_TUNABLES", "")
+    process.restart_tuned()
+    assert not started
+    monkeypatch.delenv("GLIBC_TUNABLES")
+    process.restart_tuned()
+    if sys.platform.startswith("linux") and (os.confstr("CS_GNU_LIBC_VERSION") or "").startswith("glibc"):
+        ((executable, words, environment),) = started
+        assert executable == words[0] == sys.executable and words[1:] == sys.orig_argv[1:]
+        assert "hugetlb=1" in environment["GLIBC_TUNABLES"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from electra_trainer.config import Config
@@ -25,6 +26,7 @@ def pretrain(
     steps: int | None = None,
     budget: str | None = None,
     flops: float | None = None,
+    seed: int | None = None,
     device: str = "auto",
     quiet: bool = False,
 ) -> Pretrained:
@@ -35,6 +37,7 @@ def pretrain(
         out: the run folder.
         preset: a preset's name, or a whole Config.
         steps, budget, flops: how long, at most one of them; `budget` is a time such as "20m".
+        seed: of weights, order, masks, samples and dropout; None keeps the preset's.
         device: auto, cpu, cuda or cuda:N.
         quiet: show nothing.
 
@@ -45,6 +48,8 @@ def pretrain(
         ElectraError: see errors.py.
     """
     config = preset_named(preset) if isinstance(preset, str) else preset
+    if seed is not None:
+        config = replace(config, seed=seed)
     length = Length(steps=steps, budget=budget, flops=flops)
     run_config(config, Path(data), out=Path(out), length=length, device=device, quiet=quiet)
     return load(out)

@@ -55,6 +55,14 @@ class Masked:
     input_BT: Tensor  # int64, ids with the chosen positions masked: what the generator reads
     slots_K: Tensor  # int64, flat index (row * T + column) of each chosen position
 
+    def to(self, device: torch.device) -> Masked:
+        """The same on another device."""
+        return Masked(
+            batch=self.batch.to(device),
+            input_BT=self.input_BT.to(device, non_blocking=True),
+            slots_K=self.slots_K.to(device, non_blocking=True),
+        )
+
     @property
     def labels_K(self) -> Tensor:
         """int64, the original id at each slot."""

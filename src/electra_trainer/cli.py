@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 import traceback
@@ -28,6 +29,10 @@ VERBS = {
 }
 
 _TRAINING = ("demo", "pretrain")
+_MEMORY = (
+    "not enough memory for this run. Divide the batch with --batch.lanes 2 (4, 8, ...), or take a smaller preset or shorter rows; "
+    "--dry-run shows an estimate."
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -35,6 +40,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     # Before torch is loaded: idle threads sleep. Spinning ones cost 10x where anything else runs on the machine.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that lacks a character is no reason to stop
     try:
         if not words or words[0] in ("-h", "--help", "help"):
             print(_overview())
@@ -58,10 +66,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         known = storage_error(error, error.filename or "a file")
         print(f"electra: {known}", file=sys.stderr)
         return known.exit_code
-    except Exception:
+    except Exception as error:
+        if _out_of_memory(error):
+            print(f"electra: {_MEMORY}", file=sys.stderr)
+            return ConfigError.exit_code
         traceback.print_exc()
         print("electra: this is a bug in electra-trainer; please report the lines above.", file=sys.stderr)
         return ElectraError.exit_code
+
+
+def _out_of_memory(error: Exception) -> bool:
+    """PyTorch's errors are told by their words: torch may not be loaded here."""
+    return type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)
 
 
 def _run(verb: str, words: list[str]) -> int:

@@ -297,19 +297,25 @@ def generator_shape(config: Config) -> Model:
     )
 
 
-def with_steps(config: Config, steps: int) -> Config:
+def with_steps(config: Config, steps: int, *, defaults: Config) -> Config:
     """The same run over another number of steps.
 
-    Warm-up keeps its length but never exceeds a tenth of the run; there are at least 20 evaluations and checkpoints.
+    What was not set by hand, that is, what still equals `defaults`, is fitted to the new length: warm-up is at most a tenth of
+    the run, and there are some 20 evaluations and checkpoints and 200 logged steps.
     """
     _require(steps >= 1, "steps", steps, "at least 1")
     twentieth = max(10, steps // 20)
+
+    def fitted(mine: int, default: int, most: int) -> int:
+        return min(mine, most) if mine == default else mine
+
+    warmup = fitted(config.schedule.warmup_steps, defaults.schedule.warmup_steps, max(1, steps // 10))
+    evaluation = fitted(config.evaluation.every, defaults.evaluation.every, twentieth)
+    checkpoint = fitted(config.checkpoint.every, defaults.checkpoint.every, twentieth)
     return dataclasses.replace(
         config,
-        schedule=dataclasses.replace(
-            config.schedule, steps=steps, warmup_steps=min(config.schedule.warmup_steps, max(1, steps // 10))
-        ),
-        evaluation=dataclasses.replace(config.evaluation, every=min(config.evaluation.every, twentieth)),
-        checkpoint=dataclasses.replace(config.checkpoint, every=min(config.checkpoint.every, twentieth)),
-        log_every=min(config.log_every, max(1, steps // 200)),
+        schedule=dataclasses.replace(config.schedule, steps=steps, warmup_steps=warmup),
+        evaluation=dataclasses.replace(config.evaluation, every=evaluation),
+        checkpoint=dataclasses.replace(config.checkpoint, every=checkpoint),
+        log_every=fitted(config.log_every, defaults.log_every, max(1, steps // 200)),
     )

@@ -9,7 +9,7 @@
     ├── Diverged           76  the loss left the numbers
     └── Interrupted        75  stopped by a signal; everything is saved
 
-A message says what was wrong, where, what was expected and what to type.
+130 is Ctrl-C where nothing was being trained. A message says what was wrong, where, what was expected and what to type.
 """
 
 from __future__ import annotations
@@ -74,8 +74,10 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f" Did you mean {near[0]!r}?" if near else ""
 
 
-def storage_error(error: OSError, path: Path | str) -> ElectraError:
+def storage_error(error: OSError, path: Path | str, *, writing: bool = False) -> ElectraError:
     """Turn an `OSError` met while reading or writing `path` into a sentence with a remedy."""
+    if isinstance(error, FileNotFoundError) and writing:
+        return StorageError(f"{path}: cannot be created there. Choose another --out.")
     if isinstance(error, FileNotFoundError):
         return MissingInputError(f"{path}: no such file or folder. Check the path.")
     if isinstance(error, IsADirectoryError):

@@ -92,7 +92,7 @@ def export(
             out.rmdir()
         temporary.rename(out)
     except OSError as error:
-        raise storage_error(error, out) from None
+        raise storage_error(error, out, writing=True) from None
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return [out / exported.name for exported in networks]

@@ -138,7 +138,7 @@ def bert_large() -> Config:
 
 
 def tiny() -> Config:
-    """Ours, for CPUs, the demo and the tests: rows of 32 tokens; every choice was measured (records/tiny)."""
+    """Ours, for CPUs, the demo and the tests: rows of 32 tokens; every choice was measured (records/2026-11-20-tiny-choice)."""
     return Config(
         preset="tiny",
         model=Model(

@@ -27,9 +27,9 @@ class Rng:
     step: int
     lane: int
 
-    def generator(self, purpose: str, device: torch.device) -> torch.Generator:
-        """A fresh generator on `device` for `purpose`; asking twice gives the same numbers twice."""
-        return torch.Generator(device).manual_seed(key(self.seed, purpose, self.step, self.lane))
+    def generator(self, purpose: str, device: torch.device | None = None) -> torch.Generator:
+        """A fresh generator for `purpose`, on the CPU unless told; asking twice gives the same numbers twice."""
+        return torch.Generator(device or "cpu").manual_seed(key(self.seed, purpose, self.step, self.lane))
 
     def seed_dropout(self) -> None:
         """Seed PyTorch's own generators, which dropout draws from, on all devices."""

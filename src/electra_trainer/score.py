@@ -94,6 +94,8 @@ class Pretrained:
             ConfigError: there is no generator here.
             DataError: no [MASK] in the text, or the text is longer than a trained row.
         """
+        if top < 1:
+            raise ConfigError(f"--top {top}: expected at least 1.")
         if self.generator is None:
             raise ConfigError("fill: there is no generator here. Give the run, or the folder of the generator.")
         ids = [self.specials.cls, *self._ids(text, specials=True), self.specials.sep]

@@ -218,10 +218,10 @@ def test_files_that_are_no_config(content: bytes, tmp_path: Path) -> None:
 
 
 def test_another_number_of_steps() -> None:
-    short = with_steps(presets.small(), 200)
+    short = with_steps(presets.small(), 200, defaults=presets.small())
     assert (short.schedule.steps, short.schedule.warmup_steps, short.log_every) == (200, 20, 1)
     assert short.evaluation.every == short.checkpoint.every == 10
-    long = with_steps(presets.small(), 10_000_000)
+    long = with_steps(presets.small(), 10_000_000, defaults=presets.small())
     assert (long.schedule.warmup_steps, long.evaluation.every) == (10_000, presets.small().evaluation.every)
     with pytest.raises(ConfigError):
-        with_steps(presets.small(), 0)
+        with_steps(presets.small(), 0, defaults=presets.small())

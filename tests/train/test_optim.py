@@ -76,7 +76,8 @@ def lamb(p: Vector, g: Vector, m: Vector, v: Vector, t: int, lr: float, decay: f
     mean, square = m / (1 - 0.9**t), v / (1 - 0.999**t)
     update = mean / (np.sqrt(square) + eps) + decay * p
     length, size = math.sqrt((p**2).sum()), math.sqrt((update**2).sum())
-    return p - lr * (length / size if length > 0 and size > 0 else 1.0) * update
+    adapts = decay > 0 and length > 0 and size > 0  # biases and LayerNorm, which do not decay, are not adapted either
+    return p - lr * (length / size if adapts else 1.0) * update
 
 
 RULES: dict[Name, Callable[..., Vector]] = {"adam": adam, "adamw": adamw, "lamb": lamb}
@@ -186,3 +187,17 @@ def test_lamb_of_zero_weights_takes_a_plain_step() -> None:
     net.dense.weight.grad = torch.ones_like(net.dense.weight)
     optimizer.step()
     assert torch.allclose(net.dense.weight, torch.full_like(net.dense.weight, -0.1), rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_bias_that_begins_at_zero_moves(name: Name) -> None:
+    """As far as the learning rates add up to: an adapted step would be as small as the bias itself."""
+    net = nn.Module()
+    net.bias = nn.Parameter(torch.zeros(3))
+    optimizer = build_optimizer(net, Optimizer(name=name, learning_rate=1.0))
+    for _ in range(50):
+        net.bias.grad = torch.ones(3)
+        for group in optimizer.param_groups:
+            group["lr"] = 1e-3
+        optimizer.step()
+    assert float(net.bias.detach().max()) < -0.04

@@ -15,6 +15,7 @@ from electra_trainer.config import MLM, BatchShape, Config
 from electra_trainer.objectives import Objective, build
 from electra_trainer.objectives.corrupt import corrupt
 from electra_trainer.randomness import Rng
+from electra_trainer.train import step as step_module
 from electra_trainer.train.optim import build_optimizer, optimizer_tensors
 from electra_trainer.train.step import Feed, add_counts, evaluate, train_step
 
@@ -166,9 +167,21 @@ def test_evaluation_is_repeatable_and_leaves_no_trace(mlm: bool) -> None:
     assert evaluate(objective, given, limit=3) != first
 
 
-def test_evaluation_reads_all_rows_whatever_the_last_lane() -> None:
-    given = feed(config(), valid=31)  # lanes of 12, 12 and 7
+def test_evaluation_reads_all_rows_whatever_the_last_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step_module, "EVALUATION_ROWS", 12)
+    given = feed(config(), valid=31)  # chunks of 12, 12 and 7
     sizes = [len(masked.batch.ids_BT) for masked, _ in given.held_out(31)]
     assert sizes == [12, 12, 7]
     assert [len(masked.batch.ids_BT) for masked, _ in given.held_out(13)] == [12, 1]
     assert [len(masked.batch.ids_BT) for masked, _ in given.held_out(1000)] == [12, 12, 7]
+
+
+def test_held_out_masks_do_not_depend_on_batch_or_lanes() -> None:
+    settings = config()
+    whole = list(feed(settings, valid=100).held_out(100))
+    for size, lanes in ((4, 1), (12, 3), (64, 2)):
+        shape = dataclasses.replace(settings.batch, size=size, lanes=lanes)
+        other = list(feed(dataclasses.replace(settings, batch=shape), valid=100).held_out(100))
+        assert len(other) == len(whole)
+        for (one, _), (two, _) in zip(whole, other, strict=True):
+            assert torch.equal(one.input_BT, two.input_BT) and torch.equal(one.slots_K, two.slots_K)

@@ -210,7 +210,7 @@ def claim_folder(folder: Path, *, overwrite: bool, is_same: Callable[[Manifest],
         replace_durably(folder / MARKER, b"{}\n")
         (folder / MANIFEST).unlink(missing_ok=True)
     except OSError as error:
-        raise storage_error(error, error.filename or folder) from None
+        raise storage_error(error, error.filename or folder, writing=True) from None
 
 
 def publish(folder: Path, manifest: Manifest) -> None:

@@ -3,7 +3,7 @@
 Truncated normal (0.02, cut at two standard deviations) everywhere, but Glorot-uniform for `embeddings_project` and for the
 discriminator's last layer; biases 0, LayerNorm 1 and 0. With `initializer = "fan-in"` the standard deviation is
 1/sqrt(inputs) instead of 0.02, and with `position_initializer = "sinusoidal"` positions begin as waves: a narrow model leaves the
-unigram plateau sooner (records/).
+unigram plateau sooner (records/2026-11-20-tiny-choice).
 """
 
 from __future__ import annotations

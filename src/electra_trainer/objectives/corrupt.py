@@ -9,8 +9,8 @@ from electra_trainer.batch import Corrupted, Masked
 
 
 def uniform(count: int, generator: torch.Generator, device: torch.device) -> Tensor:
-    """A number in [0, 1) for each chosen position, fp32 [K]: what its sample is made of."""
-    return torch.rand((count,), generator=generator, device=device)
+    """A number in [0, 1) for each chosen position, fp32 [K]: what its sample is made of; drawn where `generator` lives."""
+    return torch.rand((count,), generator=generator, device=generator.device).to(device)
 
 
 def sample(logits_KV: Tensor, generator: torch.Generator) -> Tensor:

@@ -44,7 +44,7 @@ class ReplacedTokenDetection(Objective):
             self.generator.project(masked.input_BT, batch, masked.slots_K),
             *self.generator.output(),
             labels_K=masked.labels_K,
-            draws_K=uniform(len(masked.slots_K), rng.generator("sample", batch.ids_BT.device), batch.ids_BT.device),
+            draws_K=uniform(len(masked.slots_K), rng.generator("sample"), batch.ids_BT.device),
             look=look,
         )
         corrupted = corrupt(masked, tokens.sampled_K)

@@ -11,6 +11,7 @@ import hashlib
 import json
 import re
 import shutil
+import sys
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -118,16 +119,21 @@ def read(path: Path, *, run_id: str | None = None) -> Saved:
 
 
 def newest(folder: Path, *, run_id: str) -> Saved:
-    """The newest checkpoint, for reading only: nothing is set aside.
+    """The newest checkpoint that verifies, for reading only: nothing is set aside, a bad one is told on standard error.
 
     Raises:
         MissingInputError: there is none.
-        CheckpointError: it does not verify.
+        CheckpointError: none verifies.
     """
     found = numbered(folder)
-    if not found:
-        raise MissingInputError(f"{folder}: no checkpoint is here yet. Wait for the run, or start it again.")
-    return read(found[-1][1], run_id=run_id)
+    for _, path in reversed(found):
+        try:
+            return read(path, run_id=run_id)
+        except CheckpointError as error:
+            print(f"electra: {error} Trying the checkpoint before it.", file=sys.stderr)
+    if found:
+        raise CheckpointError(f"{folder}: none of its {len(found)} checkpoints verifies. Restore one from a backup.")
+    raise MissingInputError(f"{folder}: no checkpoint is here yet. Wait for the run, or start it again.")
 
 
 def numbered(folder: Path) -> list[tuple[int, Path]]:
@@ -137,11 +143,11 @@ def numbered(folder: Path) -> list[tuple[int, Path]]:
 
 
 def require_space(folder: Path, bytes_needed: int) -> None:
-    """Raise StorageError unless the disk has room for twice `bytes_needed`."""
+    """Raise StorageError unless the disk has room for `bytes_needed`."""
     free = shutil.disk_usage(folder).free
-    if free < 2 * bytes_needed:
+    if free < bytes_needed:
         raise StorageError(
-            f"{folder}: {free / 1e6:,.0f} MB free, a run of this size needs {2 * bytes_needed / 1e6:,.0f} MB for its "
+            f"{folder}: {free / 1e6:,.0f} MB free, a run of this size needs {bytes_needed / 1e6:,.0f} MB for its "
             "checkpoints. Free some space or choose another --out."
         )
 

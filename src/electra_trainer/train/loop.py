@@ -31,8 +31,8 @@ from electra_trainer.train.signals import StopRequest
 from electra_trainer.train.step import Feed, StepResult, evaluate, train_step
 
 _BAD_STEPS_IN_A_ROW = 10
-_MAY_DIFFER = ("checkpoint.", "preset:")
-"""Fields that a resumed run may change."""
+_MEASURED = ("schedule.", "evaluation.every", "checkpoint.every", "log_every")
+"""What a time budget settled when the run began."""
 
 
 @dataclass(kw_only=True)
@@ -117,8 +117,7 @@ def _settle(config: Config, folder: RunFolder, store: Store, *, length: Length, 
         asked = steps_for(length, config, None) if length.budget is None else config
         changed = differences(began, asked)
         if length.budget is not None:  # its steps were measured when the run began
-            changed = [c for c in changed if not c.startswith(("schedule.", "evaluation.every", "log_every"))]
-        changed = [c for c in changed if not c.startswith(_MAY_DIFFER)]
+            changed = [c for c in changed if not c.startswith(_MEASURED)]
         if changed:
             raise ConfigError(
                 f"{folder.path} began with other settings ({'; '.join(changed)}). Repeat the command that it began with "
@@ -152,7 +151,7 @@ def _prepare(config: Config, folder: RunFolder, store: Store, *, device: torch.d
     )
     saved = load_newest(folder.checkpoints, run_id=run.run_id, warn=lambda line: _say(run, line))
     if saved is None:
-        require_space(folder.path, 12 * parameters(config).joint)
+        require_space(folder.path, 12 * parameters(config).joint * (config.checkpoint.keep + 1))
         _save(run)
     else:
         restore(objective, saved)

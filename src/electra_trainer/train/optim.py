@@ -15,13 +15,16 @@ _FULLY_CORRECTED = 1e9
 
 
 def parameter_groups(network: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Two groups: weights, which decay, and biases and LayerNorm, which do not. Each parameter is in one of them, once."""
+    """Two groups: weights, which decay (and whose step LAMB adapts), and biases and LayerNorm. Each parameter is in one, once."""
     decay: list[nn.Parameter] = []
     rest: list[nn.Parameter] = []
     for name, parameter in network.named_parameters():  # a shared parameter is named once
         if parameter.requires_grad:
             (rest if "LayerNorm" in name or name.endswith("bias") else decay).append(parameter)
-    return [{"params": decay, "weight_decay": weight_decay}, {"params": rest, "weight_decay": 0.0}]
+    return [
+        {"params": decay, "weight_decay": weight_decay, "adapts": True},
+        {"params": rest, "weight_decay": 0.0, "adapts": False},
+    ]
 
 
 def build_optimizer(network: nn.Module, settings: Settings) -> torch.optim.Optimizer:
@@ -53,11 +56,12 @@ def without_bias_correction(optimizer: torch.optim.AdamW) -> None:
 class Lamb(torch.optim.Optimizer):
     """LAMB (You et al., 2020), which the paper's Table 5 names: Adam's direction, scaled to each tensor's own norm.
 
-    With bias correction, decay inside the direction, and a trust ratio of |p| / |update|, 1 where either is 0.
+    With bias correction, decay inside the direction, and a trust ratio of |p| / |update|, 1 where either is 0. Biases and LayerNorm
+    are left out of the ratio as of the decay: a bias that begins at 0 could not move otherwise.
     """
 
     def __init__(self, groups: Iterable[dict[str, Any]], *, betas: tuple[float, float], eps: float) -> None:
-        super().__init__(groups, {"lr": 0.0, "betas": betas, "eps": eps, "weight_decay": 0.0})
+        super().__init__(groups, {"lr": 0.0, "betas": betas, "eps": eps, "weight_decay": 0.0, "adapts": True})
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
@@ -82,7 +86,8 @@ class Lamb(torch.optim.Optimizer):
         update = (mean / (1 - beta1**step)) / ((square / (1 - beta2**step)).sqrt() + group["eps"])
         update += group["weight_decay"] * parameter
         length, size = parameter.norm(), update.norm()
-        trust = torch.where((length > 0) & (size > 0), length / size, torch.ones_like(length))
+        adapts = (length > 0) & (size > 0) & group["adapts"]
+        trust = torch.where(adapts, length / size, torch.ones_like(length))
         parameter -= group["lr"] * trust * update
 
 

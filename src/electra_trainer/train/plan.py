@@ -15,8 +15,9 @@ from electra_trainer.data.store import Store
 from electra_trainer.errors import ConfigError
 from electra_trainer.model.cost import memory_bytes, parameters, step_flops
 from electra_trainer.objectives import build
+from electra_trainer.presets import PRESETS
 from electra_trainer.train.optim import build_optimizer
-from electra_trainer.train.step import Feed, evaluate, train_step
+from electra_trainer.train.step import EVALUATION_ROWS, Feed, evaluate, train_step
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _SHARE_OF_BUDGET = 0.95
@@ -90,7 +91,7 @@ def measure_time(config: Config, store: Store, *, device: torch.device, precisio
     while len(times) < 3 or sum(times) < limit:
         times.append(_timed(lambda: train_step(objective, optimizer, feed, step=len(times)), device))
     rows = min(config.evaluation.rows, len(feed.valid))
-    few = min(rows, 2 * config.lane_size)
+    few = min(rows, 2 * EVALUATION_ROWS)
     evaluation = _timed(lambda: evaluate(objective, feed, limit=few), device) * rows / few if few else 0.0
     return Timing(step=statistics.median(times), evaluation=evaluation)
 
@@ -104,16 +105,22 @@ def _timed(work: object, device: torch.device) -> float:
 
 
 def steps_for(length: Length, config: Config, timing: Timing | None) -> Config:
-    """`config` with its number of steps set as `length` says; a time budget needs a `timing`."""
+    """`config` with its number of steps set as `length` says; a time budget needs a `timing`.
+
+    Settings that still are the preset's are fitted to the new length (see `with_steps`).
+    """
+    defaults = PRESETS[config.preset]() if config.preset in PRESETS else config
     if length.steps is not None:
-        return with_steps(config, length.steps)
+        return with_steps(config, length.steps, defaults=defaults)
     if length.flops is not None:
-        return with_steps(config, max(1, int(length.flops / step_flops(config).paper)))
+        return with_steps(config, max(1, int(length.flops / step_flops(config).paper)), defaults=defaults)
     if length.budget is not None:
         assert timing is not None
         available = seconds(length.budget) * _SHARE_OF_BUDGET
-        guess = with_steps(config, max(1, int(available / timing.step)))
-        return with_steps(config, max(1, int(guess.schedule.steps * available / timing.total(guess))))
+        guess = with_steps(config, max(1, int(available / timing.step)), defaults=defaults)
+        return with_steps(
+            config, max(1, int(guess.schedule.steps * available / timing.total(guess))), defaults=defaults
+        )
     return config
 
 

@@ -59,7 +59,7 @@ class RunFolder:
                 f"--out {self.path}: another process is training there. Wait for it or stop it."
             ) from None
         except OSError as error:
-            raise storage_error(error, self.path) from None
+            raise storage_error(error, self.path, writing=True) from None
 
     def begin(self, config: Config, data: dict[str, Any]) -> None:
         """Write what identifies the run."""
@@ -132,7 +132,7 @@ def environment_facts() -> dict[str, Any]:
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "threads": torch.get_num_threads(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
-        "command": sys.argv,
+        "command": ["electra", *sys.argv[1:]],
     }
 
 

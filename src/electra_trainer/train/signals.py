@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from types import FrameType, TracebackType
@@ -27,4 +28,6 @@ class StopRequest:
             signal.signal(number, handler)  # type: ignore[arg-type]
 
     def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.name is None:  # os.write: a handler must not enter a stream that was interrupted while writing
+            os.write(2, b"\nelectra: saving at the end of this step, then stopping\n")
         self.name = signal.Signals(number).name

@@ -22,6 +22,8 @@ from electra_trainer.train.device import autocast
 from electra_trainer.train.measures import measure
 from electra_trainer.train.schedule import learning_rate
 
+EVALUATION_ROWS = 64
+"""Held-out rows that are masked, and computed, together."""
 _EVALUATION_SEED = 0
 """Held-out masks are the same in every run, so that runs compare."""
 
@@ -56,8 +58,12 @@ class Feed:
         )  # fmt: skip
 
     def batch(self, rows_BT: NDArray[np.integer]) -> Batch:
-        """Rows of ids as a batch on the device."""
-        return to_batch(rows_BT, pad=self.pad, cls=self.cls, sep=self.sep).to(self.device)
+        """Rows of ids as a batch, on the CPU."""
+        return to_batch(rows_BT, pad=self.pad, cls=self.cls, sep=self.sep)
+
+    def masked(self, rows_BT: NDArray[np.integer], rng: Rng) -> Masked:
+        """Rows of ids, masked on the CPU, so that every device sees the same masks, then moved to the device."""
+        return self.mask(self.batch(rows_BT), rng).to(self.device)
 
     def lanes(self, step: int) -> list[tuple[Masked, Rng]]:
         """The lanes of a training step, masked."""
@@ -67,15 +73,14 @@ class Feed:
         for lane in range(config.batch.lanes):
             rng = Rng(config.seed, step, lane)
             rows = self.rows[picked[lane * config.lane_size : (lane + 1) * config.lane_size]]
-            found.append((self.mask(self.batch(rows), rng), rng))
+            found.append((self.masked(rows, rng), rng))
         return found
 
     def held_out(self, limit: int) -> Iterator[tuple[Masked, Rng]]:
-        """The first `limit` held-out rows in lanes, with masks that never change."""
-        for lane, first in enumerate(range(0, min(limit, len(self.valid)), self.config.lane_size)):
-            rng = Rng(_EVALUATION_SEED, 0, lane)
-            rows = self.valid[first : min(first + self.config.lane_size, limit)]
-            yield self.mask(self.batch(rows), rng), rng
+        """The first `limit` held-out rows in chunks of fixed size, so that neither batch size nor device changes a mask."""
+        for chunk, first in enumerate(range(0, min(limit, len(self.valid)), EVALUATION_ROWS)):
+            rng = Rng(_EVALUATION_SEED, 0, chunk)
+            yield self.masked(self.valid[first : min(first + EVALUATION_ROWS, limit)], rng), rng
 
 
 def add_counts(parts: list[dict[str, Tensor]]) -> dict[str, float]:

@@ -13,9 +13,13 @@ import tyro
 from electra_trainer.verbs.corpus_flags import CorpusFlags, settings
 
 if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
     from electra_trainer.data.prepare import Progress
 
 _SECONDS_BETWEEN_LINES = 10.0
+_CHARACTERS_MEASURED = 1_000_000
+_UNKNOWN_IS_MUCH = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +64,7 @@ def run(arguments: Arguments) -> None:
         arguments.tokenizer, cased=arguments.cased or None, keep_accents=arguments.keep_accents or None
     )
     start = time.monotonic()
+    _print_fit(arguments, tokenizer)
     watch = _Watch()
     manifest = prepare(
         arguments.files,
@@ -79,6 +84,22 @@ def run(arguments: Arguments) -> None:
             f"{split.text_tokens:,} tokens of text, {100 * split.padding:.2f} % padding"
         )
     print(f"{arguments.out}: ready in {time.monotonic() - start:.0f} s")
+
+
+def _print_fit(arguments: Arguments, tokenizer: Tokenizer) -> None:
+    """How well the vocabulary fits the beginning of the text."""
+    from electra_trainer.data.prepare import CorpusLines
+    from electra_trainer.data.tokenizer import statistics
+
+    lines = CorpusLines(arguments.files, settings(arguments.corpus), _CHARACTERS_MEASURED)
+    measured = statistics(tokenizer, lines)
+    print(f"vocabulary: {measured.fertility:.2f} tokens a word, {100 * measured.unknown_rate:.3f} % unknown")
+    if measured.unknown_rate > _UNKNOWN_IS_MUCH:
+        print(
+            f"electra: {100 * measured.unknown_rate:.0f} % of the tokens are unknown to {arguments.tokenizer}: it is not a vocabulary "
+            "of this language or casing. Train one with `electra tokenizer`.",
+            file=sys.stderr,
+        )
 
 
 class _Watch:

@@ -105,8 +105,14 @@ def _dry_run(arguments: Arguments, length: object) -> None:
     store, device = Store.open(arguments.data), choose_device(arguments.device)
     config = fit_to_data(arguments.settings, store)
     precision = choose_precision(config.precision, device)
+    print(f"{config.preset} on {device}, {precision}; nothing is trained")
+    told = [] if length.budget is not None else describe(steps_for(length, config, None), store)
+    _print_rows(told)
+    sys.stdout.flush()
     timing = measure_time(config, store, device=device, precision=precision)
-    config = steps_for(length, config, timing)
-    print(f"{config.preset} on {device}, {precision}; nothing was trained")
-    for name, value in describe(config, store, timing):
+    _print_rows([row for row in describe(steps_for(length, config, timing), store, timing) if row not in told])
+
+
+def _print_rows(rows: Sequence[tuple[str, str]]) -> None:
+    for name, value in rows:
         print(f"  {name:<28} {value}")

@@ -25,4 +25,4 @@ def run(arguments: Arguments) -> None:
 
     if not arguments.runs:
         raise ConfigError("report: give at least one run folder.")
-    print(write_report(arguments.runs, out=arguments.out))
+    print(write_report(list(dict.fromkeys(arguments.runs)), out=arguments.out))

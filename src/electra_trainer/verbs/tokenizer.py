@@ -55,7 +55,7 @@ def run(arguments: Arguments) -> None:
         arguments.out.mkdir(parents=True, exist_ok=True)
         save_tokenizer(tokenizer, arguments.out, max_length=arguments.max_length)
     except OSError as error:
-        raise storage_error(error, arguments.out) from None
+        raise storage_error(error, arguments.out, writing=True) from None
     print_corpus(report)
     sample = itertools.islice(CorpusLines(arguments.files, reading, 10_000_000), _LINES_MEASURED)
     measured = statistics(tokenizer, sample)
