@@ -9,6 +9,8 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from electra_trainer.train import health as words_for
+
 if TYPE_CHECKING:
     from electra_trainer.report import Run
 
@@ -49,7 +51,7 @@ def page(runs: Sequence[Run], pictures: Mapping[str, bytes]) -> str:
 
 
 def health(run: Run) -> tuple[str, str]:
-    """("good" | "bad" | "", a sentence): is the run learning? Thresholds: loss under 0.95 of the constant guess, AUC over 0.6."""
+    """("good" | "bad" | "", a sentence): is the run learning? As the log says it (train/health.py)."""
     entropy, uniform = run.last("generator_entropy"), run.vocabulary_entropy
     loss, constant, auc = (run.last(f"discriminator_{name}") for name in ("loss", "constant_loss", "auc"))
     if math.isnan(loss):
@@ -65,11 +67,8 @@ def health(run: Run) -> tuple[str, str]:
     text = f"Discriminator {_number(loss)} against {_number(constant)} for the constant guess, AUC {_number(auc)}: "
     if entropy > 0.9 * uniform:
         return "bad", f"{text}the generator is still close to a uniform guess ({entropy:.2f} of {uniform:.2f} nats)."
-    if loss < 0.95 * constant and auc > 0.6:
-        return "good", f"{text}learning."
-    if loss < constant and auc > 0.52:
-        return "", f"{text}beginning to learn."
-    return "bad", f"{text}not better than the constant guess."
+    words = words_for.verdict(loss, constant=constant, auc=auc)
+    return {words_for.LEARNING: "good", words_for.BEGINNING: ""}.get(words, "bad"), f"{text}{words}."
 
 
 def _health_of(run: Run, runs: Sequence[Run]) -> tuple[str, str]:

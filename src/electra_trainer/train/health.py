@@ -8,6 +8,15 @@ from __future__ import annotations
 
 import math
 
+LEARNING, BEGINNING, GUESSING = "learning", "beginning to learn", "not better than the constant guess"
+
+
+def verdict(loss: float, *, constant: float, auc: float) -> str:
+    """What a discriminator's loss, beside that of the constant guess, and its AUC say; losses in nats a token."""
+    if loss < 0.95 * constant and auc > 0.6:
+        return LEARNING
+    return BEGINNING if loss < constant and auc > 0.52 else GUESSING
+
 
 def health_line(metrics: dict[str, float], *, vocab_size: int) -> str:
     """A sentence about held-out metrics."""
@@ -16,8 +25,8 @@ def health_line(metrics: dict[str, float], *, vocab_size: int) -> str:
         loss, constant, auc = (
             metrics["discriminator_loss"], metrics["discriminator_constant_loss"], metrics["discriminator_auc"],
         )  # fmt: skip
-        verdict = "learning" if loss < 0.99 * constant and auc > 0.55 else "not better than guessing yet"
-        parts.append(f"discriminator {loss:.3f} vs {constant:.3f} for the constant guess, AUC {auc:.2f}: {verdict}")
+        words = verdict(loss, constant=constant, auc=auc)
+        parts.append(f"discriminator {loss:.3f} vs {constant:.3f} for the constant guess, AUC {auc:.2f}: {words}")
     share = metrics["generator_entropy"] / math.log(vocab_size)
     parts.append(
         f"generator {metrics['generator_loss']:.2f} nats, right {100 * metrics['generator_accuracy']:.0f} % of the time, "
