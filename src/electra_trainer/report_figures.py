@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from electra_trainer.train.health import binary_entropy
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.lines import Line2D
@@ -47,7 +49,7 @@ def _constant_guess(run: Run) -> Points:
         return steps, values
     steps, rate = _series(run.train, "fake_rate")
     rate = np.clip(smooth(rate), 1e-9, 1 - 1e-9)
-    return steps, -rate * np.log(rate) - (1 - rate) * np.log(1 - rate)
+    return steps, np.array([binary_entropy(one) for one in rate.tolist()])
 
 
 def _level(value: Callable[[Run], float]) -> Callable[[Run], Points]:

@@ -63,7 +63,7 @@ def health(run: Run) -> tuple[str, str]:
         return "good" if learning else "bad", f"{text} against {uniform:.2f} for a uniform guess: {verdict}."
     if math.isnan(constant):
         rate = run.last("fake_rate")
-        constant = -rate * math.log(rate) - (1 - rate) * math.log(1 - rate) if 0 < rate < 1 else math.nan
+        constant = words_for.binary_entropy(rate) if 0 < rate < 1 else math.nan
     text = f"Discriminator {_number(loss)} against {_number(constant)} for the constant guess, AUC {_number(auc)}: "
     if entropy > 0.9 * uniform:
         return "bad", f"{text}the generator is still close to a uniform guess ({entropy:.2f} of {uniform:.2f} nats)."

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 
+import numpy as np
+from numpy.typing import NDArray
+
+from electra_trainer.data.pack import Packer
 from electra_trainer.data.tokenizer import Specials
 
 SPECIALS = Specials(pad=0, unk=1, cls=2, sep=3, mask=4)
@@ -20,3 +25,16 @@ def sentences(count: int, *, seed: int = 0) -> list[str]:
         words = draw.choices(WORDS, k=draw.choice([1, 3, 8, 20, 60]))
         lines.append(" ".join([*words, draw.choice(odd)] if draw.random() < 0.2 else words))
     return lines
+
+
+def pack(
+    documents: Iterable[list[list[int]]], *, sequence_length: int, specials: Specials, seed: int = 1, dtype: str = "<u2",
+) -> NDArray[np.generic]:  # fmt: skip
+    """Rows [rows, sequence_length] of documents in memory, each a list of lines of ids."""
+    packer = Packer(sequence_length=sequence_length, specials=specials, seed=seed, dtype=dtype)
+    for index, document in enumerate(documents):
+        lines = [line for line in document if line]
+        if lines:
+            ids = np.array([token for line in lines for token in line], dtype=np.uint32)
+            packer.add(index, ids, np.array([len(line) for line in lines], dtype=np.uint32))
+    return packer.finish()

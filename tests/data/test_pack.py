@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.data.samples import SPECIALS
+from tests.data.samples import SPECIALS, pack
 
-from electra_trainer.data.pack import Packer, pack
+from electra_trainer.data.pack import Packer
 
 Documents = list[list[list[int]]]
 

@@ -12,7 +12,6 @@ once B has begun A gets no more lines, so the text stays in order.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -186,16 +185,3 @@ class Packer:
         self._carry = out[whole:].copy()
         self.rows += whole // self._length
         self.pieces += len(plan.cls)
-
-
-def pack(
-    documents: Iterable[list[list[int]]], *, sequence_length: int, specials: Specials, seed: int = 1, dtype: str = "<u2",
-) -> NDArray[np.generic]:  # fmt: skip
-    """Rows [rows, sequence_length] of documents in memory, each a list of lines of ids; for tests and small jobs."""
-    packer = Packer(sequence_length=sequence_length, specials=specials, seed=seed, dtype=dtype)
-    for index, document in enumerate(documents):
-        lines = [line for line in document if line]
-        if lines:
-            ids = np.array([token for line in lines for token in line], dtype=np.uint32)
-            packer.add(index, ids, np.array([len(line) for line in lines], dtype=np.uint32))
-    return packer.finish()

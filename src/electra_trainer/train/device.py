@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 
 import torch
 
+from electra_trainer.data.workers import cores
 from electra_trainer.errors import ConfigError
 
 
@@ -46,5 +47,5 @@ def autocast(precision: str, device: torch.device) -> AbstractContextManager[obj
 def use_threads() -> int:
     """Use the cores that this process may run on; OMP_NUM_THREADS decides where it is set."""
     if "OMP_NUM_THREADS" not in os.environ and hasattr(os, "sched_getaffinity"):
-        torch.set_num_threads(len(os.sched_getaffinity(0)))
+        torch.set_num_threads(cores())
     return torch.get_num_threads()

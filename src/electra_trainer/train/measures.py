@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import torch
 from sklearn.metrics import roc_auc_score
 
 from electra_trainer.batch import Losses
-
-
-def binary_entropy(rate: float) -> float:
-    """Loss, in nats a token, of always guessing the share of replaced tokens: what a blind discriminator reaches."""
-    if rate <= 0 or rate >= 1:
-        return 0.0
-    return -(rate * math.log(rate) + (1 - rate) * math.log(1 - rate))
+from electra_trainer.train.health import binary_entropy
 
 
 def measure(lanes: Sequence[Losses], counts: dict[str, float]) -> dict[str, float]:
