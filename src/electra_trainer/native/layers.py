@@ -1,0 +1,136 @@
+"""The encoder's layers through the kernels: one call forward, one backward."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from electra_trainer.native.library import address, addresses, kernels, share_out, slices_of
+
+_LINE = 32
+"""Widths and the length of a row must be multiples of it; rows are padded to one."""
+_PER_LAYER = 16
+"""Parameters of a layer, in the order of the module: three of attention, output, LayerNorm, two of the network, LayerNorm."""
+
+
+class _Shape(ctypes.Structure):
+    """`Shape` in layers.hpp."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("layers", "hidden", "inner", "heads", "tokens")),
+        *((name, ctypes.c_double) for name in ("eps", "hidden_dropout", "attention_dropout")),
+        ("key", ctypes.c_int64),
+    )
+
+
+def fits(layers: nn.Module, hidden_BTD: Tensor) -> bool:
+    """True where the kernels can take these layers' place: CPU, bf16, widths in multiples of 32, all parameters in fp32."""
+    if hidden_BTD.device.type != "cpu" or not torch.is_autocast_enabled("cpu") or kernels() is None:
+        return False
+    model = layers.model
+    widths = (model.hidden_size, model.intermediate_size, model.hidden_size // model.num_attention_heads)
+    lower = torch.get_autocast_dtype("cpu") == torch.bfloat16
+    return lower and all(width % _LINE == 0 for width in widths) and next(layers.parameters()).dtype == torch.float32
+
+
+def run_layers(layers: nn.Module, hidden_BTD: Tensor, piece_BT: Tensor) -> Tensor:
+    """What `layers` computes in bf16, fp32 [B, T, D]; a token attends to those of its own piece.
+
+    Dropout's numbers follow from one draw of PyTorch's own generator.
+    """
+    model, training = layers.model, layers.training
+    tokens = hidden_BTD.shape[1]
+    pad = -tokens % _LINE
+    dropout = (model.hidden_dropout_prob, model.attention_probs_dropout_prob) if training else (0.0, 0.0)
+    shape = _Shape(
+        layers=model.num_hidden_layers, hidden=model.hidden_size, inner=model.intermediate_size, heads=model.num_attention_heads,
+        tokens=tokens + pad, eps=model.layer_norm_eps, hidden_dropout=dropout[0], attention_dropout=dropout[1],
+        key=int(torch.randint(2**63 - 1, ())) if any(dropout) else 0,
+    )  # fmt: skip
+    parameters = list(layers.parameters())
+    operands = _operands(layers, shape, parameters)
+    keep = torch.is_grad_enabled() and (hidden_BTD.requires_grad or any(p.requires_grad for p in parameters))
+    hidden = F.pad(hidden_BTD.float(), (0, 0, 0, pad)).contiguous()
+    piece = F.pad(piece_BT.int(), (0, pad), value=-1).contiguous()
+    out: Tensor = _Layers.apply(hidden, piece, shape, operands, keep, *parameters)  # type: ignore[no-untyped-call]
+    return out[:, :tokens] if pad else out
+
+
+_packed: WeakKeyDictionary[nn.Module, tuple[object, Tensor]] = WeakKeyDictionary()
+
+
+def _operands(layers: nn.Module, shape: _Shape, parameters: list[Tensor]) -> Tensor:
+    """The weights in bf16 as the kernels want them, made again only when a weight has changed: once a step."""
+    library = kernels()
+    assert library is not None
+    state = tuple((p.data_ptr(), p._version) for p in parameters)
+    made, operands = _packed.get(layers, (None, None))
+    if operands is None or made != state:
+        if operands is None:
+            operands = torch.empty(library.operand_elements(ctypes.byref(shape)), dtype=torch.bfloat16)
+        at, pointers = address(operands), addresses(parameters)
+        share_out(
+            shape.layers, lambda _, a, b: library.pack_layers(ctypes.byref(shape), pointers, _i64(a), _i64(b), at)
+        )
+        _packed[layers] = (state, operands)
+    return operands
+
+
+def _i64(value: int) -> ctypes.c_int64:
+    return ctypes.c_int64(value)
+
+
+class _Layers(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, piece: Tensor, shape: _Shape, operands: Tensor, keep: bool, *parameters: Tensor
+    ) -> Tensor:
+        library = kernels()
+        assert library is not None
+        rows, tokens, _ = hidden.shape
+        out = torch.empty_like(hidden)
+        memory = torch.empty(library.kept_bytes(ctypes.byref(shape), _i64(rows * tokens), int(keep)), dtype=torch.uint8)
+        pointers = addresses(list(parameters))
+
+        def work(_: int, first: int, last: int) -> None:
+            library.layers_forward(
+                ctypes.byref(shape), address(operands), pointers, address(piece), address(hidden), _i64(rows * tokens),
+                _i64(first * tokens), _i64((last - first) * tokens), int(keep), address(memory), address(out),
+            )  # fmt: skip
+
+        share_out(rows, work)
+        if keep:
+            ctx.shape = shape
+            ctx.save_for_backward(piece, operands, memory, *parameters)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
+        piece, operands, memory, *parameters = ctx.saved_tensors
+        library, shape = kernels(), ctx.shape
+        assert library is not None
+        d_out = upstream[0].float().contiguous()
+        rows, tokens, _ = d_out.shape
+        d_in = torch.empty_like(d_out)
+        sizes = [p.numel() for p in parameters]
+        sums = torch.zeros(slices_of(rows), sum(sizes))  # of each thread
+        grads = [list(part.split(sizes)) for part in sums]
+        pointers = addresses(parameters)
+
+        def work(part: int, first: int, last: int) -> None:
+            library.layers_backward(
+                ctypes.byref(shape), address(operands), pointers, address(piece), address(d_out), _i64(rows * tokens),
+                _i64(first * tokens), _i64((last - first) * tokens), address(memory), address(d_in), addresses(grads[part]),
+            )  # fmt: skip
+
+        share_out(rows, work)
+        total = sums[0]
+        for other in sums[1:]:
+            total += other
+        found = [part.view_as(p) for part, p in zip(total.split(sizes), parameters, strict=True)]
+        return d_in, None, None, None, None, *found
