@@ -1,29 +1,61 @@
 """Attention by the path that is fastest for the device.
 
-PyTorch's scaled_dot_product_attention everywhere, but for bf16 on a CPU, where its backward pass is several times slower than
-two batched products and a softmax (measure: `python -m benchmarks.attention`). Both compute the same function.
+PyTorch's scaled_dot_product_attention, but on a CPU two batched products and a softmax where that is faster: in bf16, where the
+former's backward pass is several times slower, and with dropout, which it draws slowly (measure: `python -m
+benchmarks.attention`). Both compute the same function.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from electra_trainer.model.dropout import keep, kept_bits, kept_scale
 
-def attend(query: Tensor, key: Tensor, value: Tensor, *, bias_B1TT: Tensor, dropout: float) -> Tensor:
+
+def attend(query: Tensor, key: Tensor, value: Tensor, *, bias_B1TT: Tensor | None, dropout: float) -> Tensor:
     """softmax(QKᵀ/√d + bias) V: each argument and the result [B, H, T, D/H]; `dropout` is the share of weights dropped."""
-    if query.device.type == "cpu" and query.dtype == torch.bfloat16:
-        return _two_products(query, key, value, bias_B1TT=bias_B1TT, dropout=dropout)
+    if query.device.type == "cpu" and (query.dtype == torch.bfloat16 or dropout > 0):
+        mixed: Tensor = _TwoProducts.apply(query, key, value, bias_B1TT, dropout)  # type: ignore[no-untyped-call]
+        return mixed
     return F.scaled_dot_product_attention(query, key, value, attn_mask=bias_B1TT, dropout_p=dropout)
 
 
-def _two_products(query: Tensor, key: Tensor, value: Tensor, *, bias_B1TT: Tensor, dropout: float) -> Tensor:
-    rows, heads, tokens, size = query.shape
-    flat = (rows * heads, tokens, size)
-    bias = bias_B1TT.to(query.dtype).expand(rows, heads, tokens, tokens).reshape(rows * heads, tokens, tokens)
-    scores = torch.baddbmm(bias, query.reshape(flat), key.reshape(flat).transpose(1, 2), alpha=1 / math.sqrt(size))
-    weights = F.dropout(scores.float().softmax(-1), dropout, training=dropout > 0)
-    return torch.bmm(weights.to(value.dtype), value.reshape(flat)).view(rows, heads, tokens, size)
+class _TwoProducts(torch.autograd.Function):
+    """Keeps the weights after the softmax and the dropout's bits, nothing else of size T x T."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, query: Tensor, key: Tensor, value: Tensor, bias_B1TT: Tensor | None, dropout: float
+    ) -> Tensor:
+        rows, heads, tokens, size = query.shape
+        q, k, v = (x.reshape(rows * heads, tokens, size) for x in (query, key, value))
+        scale = 1 / math.sqrt(size)
+        if bias_B1TT is None:
+            scores = torch.baddbmm(q.new_empty(1), q, k.transpose(1, 2), alpha=scale, beta=0)
+        else:
+            bias = bias_B1TT.to(q.dtype).expand(rows, heads, tokens, tokens).reshape(rows * heads, tokens, tokens)
+            scores = torch.baddbmm(bias, q, k.transpose(1, 2), alpha=scale)
+        weights = scores.softmax(-1)  # in fp32 inside
+        bits = kept_bits(weights.shape, dropout) if dropout > 0 else None
+        ctx.save_for_backward(q, k, v, weights, bits)
+        ctx.shape, ctx.scale, ctx.kept_scale = query.shape, scale, kept_scale(dropout)
+        used = weights if bits is None else keep(weights, bits, ctx.kept_scale)
+        return torch.bmm(used, v).view(query.shape)
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, weights, bits = ctx.saved_tensors
+        d_mixed = upstream[0].reshape(v.shape)
+        d_weights = torch.bmm(d_mixed, v.transpose(1, 2))
+        used = weights
+        if bits is not None:
+            used, d_weights = keep(weights, bits, ctx.kept_scale), keep(d_weights, bits, ctx.kept_scale)
+        d_value = torch.bmm(used.transpose(1, 2), d_mixed)
+        d_scores = torch._softmax_backward_data(d_weights, weights, -1, weights.dtype).mul_(ctx.scale)
+        d_query, d_key = torch.bmm(d_scores, k), torch.bmm(d_scores.transpose(1, 2), q)
+        return d_query.view(ctx.shape), d_key.view(ctx.shape), d_value.view(ctx.shape), None, None

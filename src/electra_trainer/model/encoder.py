@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from electra_trainer.batch import Batch
 from electra_trainer.config import Model
 from electra_trainer.model.attention import attend
+from electra_trainer.model.dropout import Dropout
+from electra_trainer.native import layers as native
 
 
 class Embeddings(nn.Module):
@@ -24,7 +26,7 @@ class Embeddings(nn.Module):
         self.position_embeddings = nn.Embedding(model.max_position_embeddings, model.embedding_size)
         self.token_type_embeddings = nn.Embedding(model.type_vocab_size, model.embedding_size)
         self.LayerNorm = nn.LayerNorm(model.embedding_size, eps=model.layer_norm_eps)
-        self.dropout = nn.Dropout(model.hidden_dropout_prob)
+        self.dropout = Dropout(model.hidden_dropout_prob)
 
     def forward(self, ids_BT: Tensor, batch: Batch) -> Tensor:
         sum_BTE = (
@@ -47,7 +49,7 @@ class SelfAttention(nn.Module):
         self.key = nn.Linear(model.hidden_size, model.hidden_size)
         self.value = nn.Linear(model.hidden_size, model.hidden_size)
 
-    def forward(self, hidden_BTD: Tensor, bias_B1TT: Tensor) -> Tensor:
+    def forward(self, hidden_BTD: Tensor, bias_B1TT: Tensor | None) -> Tensor:
         rows, tokens, width = hidden_BTD.shape
         weight = torch.cat([self.query.weight, self.key.weight, self.value.weight])  # one product instead of three
         bias = torch.cat([self.query.bias, self.key.bias, self.value.bias])
@@ -65,7 +67,7 @@ class AddAndNorm(nn.Module):
         super().__init__()
         self.dense = nn.Linear(inputs, model.hidden_size)
         self.LayerNorm = nn.LayerNorm(model.hidden_size, eps=model.layer_norm_eps)
-        self.dropout = nn.Dropout(model.hidden_dropout_prob)
+        self.dropout = Dropout(model.hidden_dropout_prob)
 
     def forward(self, inner: Tensor, residual_BTD: Tensor) -> Tensor:
         normed: Tensor = self.LayerNorm(self.dropout(self.dense(inner)) + residual_BTD)
@@ -80,7 +82,7 @@ class Attention(nn.Module):
         self.self = SelfAttention(model)
         self.output = AddAndNorm(model, model.hidden_size)
 
-    def forward(self, hidden_BTD: Tensor, bias_B1TT: Tensor) -> Tensor:
+    def forward(self, hidden_BTD: Tensor, bias_B1TT: Tensor | None) -> Tensor:
         attended: Tensor = self.output(self.self(hidden_BTD, bias_B1TT), hidden_BTD)
         return attended
 
@@ -105,7 +107,7 @@ class Layer(nn.Module):
         self.intermediate = Intermediate(model)
         self.output = AddAndNorm(model, model.intermediate_size)
 
-    def forward(self, hidden_BTD: Tensor, bias_B1TT: Tensor) -> Tensor:
+    def forward(self, hidden_BTD: Tensor, bias_B1TT: Tensor | None) -> Tensor:
         attended_BTD = self.attention(hidden_BTD, bias_B1TT)
         out: Tensor = self.output(self.intermediate(attended_BTD), attended_BTD)
         return out
@@ -116,9 +118,10 @@ class Layers(nn.Module):
 
     def __init__(self, model: Model) -> None:
         super().__init__()
+        self.model = model
         self.layer = nn.ModuleList(Layer(model) for _ in range(model.num_hidden_layers))
 
-    def forward(self, hidden_BTD: Tensor, bias_B1TT: Tensor) -> Tensor:
+    def forward(self, hidden_BTD: Tensor, bias_B1TT: Tensor | None) -> Tensor:
         for layer in self.layer:
             hidden_BTD = layer(hidden_BTD, bias_B1TT)
         return hidden_BTD
@@ -145,12 +148,19 @@ class Encoder(nn.Module):
         hidden = self.embeddings(ids_BT, batch)
         if self.embeddings_project is not None:
             hidden = self.embeddings_project(hidden)
+        if native.fits(self.encoder, hidden):
+            return native.run_layers(self.encoder, hidden, batch.piece_BT)
         encoded: Tensor = self.encoder(hidden, attention_bias(batch.piece_BT, hidden.dtype))
         return encoded
 
 
-def attention_bias(piece_BT: Tensor, dtype: torch.dtype) -> Tensor:
-    """Added to attention scores, [B, 1, T, T]: 0 between tokens of one piece (or both padding), -inf elsewhere."""
+def attention_bias(piece_BT: Tensor, dtype: torch.dtype) -> Tensor | None:
+    """Added to attention scores, [B, 1, T, T]: 0 between tokens of one piece (or both padding), -inf elsewhere.
+
+    None on a CPU where every row is one piece; on a GPU to ask would be to wait.
+    """
+    if piece_BT.device.type == "cpu" and bool((piece_BT == piece_BT[:, :1]).all()):
+        return None
     same_BTT = piece_BT[:, :, None] == piece_BT[:, None, :]
     zeros = torch.zeros(same_BTT.shape, dtype=dtype, device=piece_BT.device)
     return zeros.masked_fill(~same_BTT, float("-inf"))[:, None]

@@ -69,7 +69,8 @@ void layers_forward(const Shape* s, uint16_t* operands, const float* const* p, c
     }
 }
 
-// d_out [all, H] -> d_in [all, H] for tokens [first, first + tokens); gradients of the parameters are added to `d` (16 pointers a layer).
+// d_out [all, H] -> d_in [all, H] for tokens [first, first + tokens); their part of the parameters' gradients is written to `d`
+// (16 pointers a layer).
 void layers_backward(const Shape* s, uint16_t* operands, const float* const* p, const int32_t* piece, const float* d_out, int64_t all_tokens,
                      int64_t first, int64_t tokens, uint8_t* memory, float* d_in, float* const* d) {
     const Tiles tiles;
@@ -81,6 +82,7 @@ void layers_backward(const Shape* s, uint16_t* operands, const float* const* p, 
     for (long l = s->layers - 1; l >= 0; --l) {
         const Operands w(*s, operands + l * s->layer_operands());
         const Kept whole(*s, memory, all_tokens, l, true);
+        for (int i = 0; i < PARAMETERS; ++i) std::memset(d[PARAMETERS * l + i], 0, 4 * parameter_size(*s, i));  // just before it is needed
         for (long t = 0; t < tokens; t += chunk)
             layer_backward(*s, l, w, p + PARAMETERS * l, slice(whole, *s, first + t), piece + first + t, first + t, std::min(chunk, tokens - t), heads,
                            work, dy + t * H, d + PARAMETERS * l);

@@ -16,6 +16,12 @@ struct Shape {  // as library.py fills it in
     long layer_operands() const { return 2 * (4 * hidden * hidden + 2 * hidden * inner); }
 };
 
+inline long parameter_size(const Shape& s, int which) {
+    if (which == UW || which == DW) return s.hidden * s.inner;
+    if (which == UB) return s.inner;
+    return which == QW || which == KW || which == VW || which == OW ? s.hidden * s.hidden : s.hidden;
+}
+
 struct Operands {  // a layer's weights in bf16, both ways
     bf16 *qkv, *out, *up, *down, *qkv_back, *out_back, *up_back, *down_back;
     Operands(const Shape& s, bf16* at) {
@@ -277,7 +283,7 @@ void layer_forward(const Shape& s, long layer, const Operands& w, const float* c
         const long at = i * 16 * F + n * BLOCK + r * 32;
         const __m512 lo = _mm512_add_ps(load(v), load(p[UB] + 32 * n)), hi = _mm512_add_ps(load(v + 16), load(p[UB] + 32 * n + 16));
         store16(kept.up + at, narrow(lo, hi));
-        store16(inner + at, narrow(_mm512_mul_ps(lo, normal_cdf(lo)), _mm512_mul_ps(hi, normal_cdf(hi))));
+        store16(inner + at, narrow(_mm512_mul_ps(lo, Gelu(lo).cdf()), _mm512_mul_ps(hi, Gelu(hi).cdf())));
     });
     project_and_add(inner, w.down, F, p[DB], kept.middle, H, first, tokens, hidden, place.output, kept.sum2);
     normalize(kept.sum2, tokens, H, s.eps, p[G2], p[B2], kept.stats2, kept.y, plain);
@@ -316,10 +322,12 @@ void layer_backward(const Shape& s, long layer, const Operands& w, const float* 
     multiply(work.dropped, 16 * H, w.down_back, 32 * H, tokens / 32, F / 32, H / 32, [&](long i, long r, long n, const float* v) {
         const long at = i * 16 * F + n * BLOCK + r * 32;
         const __m512i u = load16(kept.up + at);
-        const __m512 lo = low(u), hi = high(u), d_lo = _mm512_mul_ps(load(v), gelu_slope(lo)), d_hi = _mm512_mul_ps(load(v + 16), gelu_slope(hi));
+        const __m512 lo = low(u), hi = high(u);
+        const Gelu at_lo(lo), at_hi(hi);
+        const __m512 d_lo = _mm512_mul_ps(load(v), at_lo.slope()), d_hi = _mm512_mul_ps(load(v + 16), at_hi.slope());
         add_to(d[UB] + 32 * n, d_lo), add_to(d[UB] + 32 * n + 16, d_hi);
         store16(work.up + at, narrow(d_lo, d_hi));
-        store16(work.inner + at, narrow(_mm512_mul_ps(lo, normal_cdf(lo)), _mm512_mul_ps(hi, normal_cdf(hi))));
+        store16(work.inner + at, narrow(_mm512_mul_ps(lo, at_lo.cdf()), _mm512_mul_ps(hi, at_hi.cdf())));
     });
     weight_gradient(work.dropped, H, work.inner, F, tokens, work, d + DW);
     weight_gradient(work.up, F, kept.middle, H, tokens, work, d + UW);

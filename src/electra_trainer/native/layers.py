@@ -81,6 +81,26 @@ def _operands(layers: nn.Module, shape: _Shape, parameters: list[Tensor]) -> Ten
     return operands
 
 
+_spare: list[Tensor] = []
+"""Memory of finished calls: hundreds of megabytes that would else be asked for, cleared and given back in every step."""
+
+
+def _take(size: int) -> Tensor:
+    """At least `size` bytes, used before if there are any that fit."""
+    fitting = [spare for spare in _spare if size <= len(spare) <= 2 * size]
+    if not fitting:
+        return torch.empty(size, dtype=torch.uint8)
+    best = min(fitting, key=len)
+    _spare[:] = [spare for spare in _spare if spare is not best]
+    return best
+
+
+def _give_back(memory: Tensor) -> None:
+    _spare.append(memory)
+    if len(_spare) > 4:  # two networks in training, two in evaluation
+        del _spare[0]
+
+
 def _i64(value: int) -> ctypes.c_int64:
     return ctypes.c_int64(value)
 
@@ -94,7 +114,7 @@ class _Layers(torch.autograd.Function):
         assert library is not None
         rows, tokens, _ = hidden.shape
         out = torch.empty_like(hidden)
-        memory = torch.empty(library.kept_bytes(ctypes.byref(shape), _i64(rows * tokens), int(keep)), dtype=torch.uint8)
+        memory = _take(library.kept_bytes(ctypes.byref(shape), _i64(rows * tokens), int(keep)))
         pointers = addresses(list(parameters))
 
         def work(_: int, first: int, last: int) -> None:
@@ -107,6 +127,8 @@ class _Layers(torch.autograd.Function):
         if keep:
             ctx.shape = shape
             ctx.save_for_backward(piece, operands, memory, *parameters)
+        else:
+            _give_back(memory)
         return out
 
     @staticmethod
@@ -118,7 +140,7 @@ class _Layers(torch.autograd.Function):
         rows, tokens, _ = d_out.shape
         d_in = torch.empty_like(d_out)
         sizes = [p.numel() for p in parameters]
-        sums = torch.zeros(slices_of(rows), sum(sizes))  # of each thread
+        sums = torch.empty(slices_of(rows), sum(sizes))  # of each thread
         grads = [list(part.split(sizes)) for part in sums]
         pointers = addresses(parameters)
 
@@ -129,6 +151,7 @@ class _Layers(torch.autograd.Function):
             )  # fmt: skip
 
         share_out(rows, work)
+        _give_back(memory)
         total = sums[0]
         for other in sums[1:]:
             total += other

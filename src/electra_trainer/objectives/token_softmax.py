@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from electra_trainer.native import softmax as native
 from electra_trainer.objectives.corrupt import invert
 
 _CHUNK_ELEMENTS = 4_000_000
@@ -46,6 +47,9 @@ def token_softmax(
         draws_K: uniform numbers in [0, 1) that the samples are made of; None: no samples.
         look: also find the most probable word and the entropy.
     """
+    if native.fits(projected_KE):
+        loss, sampled_K, *seen = native.run_softmax(projected_KE, words_VE, bias_V, labels_K, draws_K)
+        return TokenSoftmax(loss, sampled_K, *seen)
     lower = torch.is_autocast_enabled(projected_KE.device.type)
     dtype = torch.get_autocast_dtype(projected_KE.device.type) if lower else torch.float32
     how = (dtype, torch.is_grad_enabled(), look)

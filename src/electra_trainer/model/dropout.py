@@ -1,0 +1,80 @@
+"""Dropout whose random numbers are cheap on a CPU.
+
+PyTorch draws one Bernoulli number after another there: 0.15 G elements/s a core, a fifth of a training step. Here 16 random bits
+an element come from NumPy's PCG64 in one sweep and become a mask by integer arithmetic: five times as fast in bf16, three times in
+fp32 (`python -m benchmarks.dropout`). On other devices it is PyTorch's own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+_LEVELS = 1 << 15
+"""Probabilities are rounded to a multiple of 1/32,768; what is kept is scaled by the rounded one, so that means are exact."""
+_INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+class Dropout(nn.Module):
+    """Sets a share `p` of the elements to 0 in training and scales the others by 1 / (1 - p)."""
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        self.p = p
+
+    def forward(self, x: Tensor) -> Tensor:
+        return drop(x, self.p) if self.training else x
+
+    def extra_repr(self) -> str:
+        return f"p={self.p}"
+
+
+def drop(x: Tensor, p: float) -> Tensor:
+    """Dropout of `x`; its numbers follow from one draw of PyTorch's own generator."""
+    if p <= 0:
+        return x
+    if x.device.type != "cpu":
+        return F.dropout(x, p)
+    dropped: Tensor = _Drop.apply(x, kept_bits(x.shape, p), kept_scale(p))  # type: ignore[no-untyped-call]
+    return dropped
+
+
+def kept_bits(shape: torch.Size, p: float) -> Tensor:
+    """int16 of that shape: all bits set where an element is kept (with probability 1 - p), none where it is dropped."""
+    count = shape.numel()
+    seed = int(torch.randint(2**63 - 1, ()))
+    words = np.random.Generator(np.random.PCG64DXSM(seed)).integers(0, 2**64, -(-count // 4), dtype=np.uint64)
+    bits = torch.from_numpy(words.view(np.int16))[:count].view(shape)
+    # 15 random bits less the threshold: the sign says whether it is below; spread over the element and turned round
+    return bits.bitwise_and_(_LEVELS - 1).sub_(_threshold(p)).bitwise_right_shift_(15).bitwise_not_()
+
+
+def kept_scale(p: float) -> float:
+    """What kept elements are multiplied by."""
+    return _LEVELS / max(1, _LEVELS - _threshold(p))
+
+
+def keep(x: Tensor, bits: Tensor, scale: float) -> Tensor:
+    """`x * scale` where `bits` are set, 0 elsewhere."""
+    integer = _INTEGERS[x.element_size()]
+    return (x.view(integer) & bits.to(integer)).view(x.dtype).mul_(scale)
+
+
+def _threshold(p: float) -> int:
+    return min(_LEVELS, round(p * _LEVELS))
+
+
+class _Drop(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, bits: Tensor, scale: float) -> Tensor:
+        ctx.save_for_backward(bits)
+        ctx.scale = scale
+        return keep(x.contiguous(), bits, scale)
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
+        return keep(upstream[0].contiguous(), ctx.saved_tensors[0], ctx.scale), None, None
