@@ -44,7 +44,7 @@ def measure_machine(device: torch.device) -> Machine:
     )
 
 
-def matrix_rate(device: torch.device, dtype: torch.dtype, *, limit: float = 1.0) -> float:
+def matrix_rate(device: torch.device, dtype: torch.dtype, *, limit: float = 0.7) -> float:
     """Operations per second of a square matrix product, the best of at least 3, then of `limit` seconds."""
     side = _MATRIX[device.type]
     left, right = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))

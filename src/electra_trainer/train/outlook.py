@@ -1,7 +1,9 @@
 """What this machine will do with a preset: speed, the length of the paper's run, and what limits it.
 
 A step is timed as a run would take it. Where a whole one would take too long or too much memory, two steps of fewer rows are
-timed: what grows with the rows is the price of a row, the rest that of the update, and the whole step follows from both.
+timed: what grows with the rows is the price of a row, the rest that of the update, and the whole step follows from both. Where
+even two rows would take too long, layers are left out as well, and both prices are scaled: that of a row by the operations,
+that of the update by the parameters.
 
 The measured step is held against two limits: its matrix products at the rate of a large square product, and the bytes that it
 must move (model/cost.py: step_bytes) at the rate of a large copy.
@@ -14,10 +16,8 @@ import statistics
 import time
 from dataclasses import dataclass
 
-import torch
-
 from electra_trainer.config import Config
-from electra_trainer.model.cost import memory_bytes, step_bytes, step_flops
+from electra_trainer.model.cost import memory_bytes, parameters, step_bytes, step_flops
 from electra_trainer.train.machine import DTYPES, Machine, timed
 from electra_trainer.train.trial import Trial, made_up_feed
 
@@ -25,6 +25,8 @@ _FIRST_GUESS = 0.15
 """Share of the matrix rate that a step is expected to reach, to choose how many rows to time."""
 _PROCESS_BYTES = 1 << 30
 """Python, its libraries and the allocator's slack, beside what `memory_bytes` counts."""
+_MOST_STEPS = 10
+"""Steps that are timed, at most."""
 _MOST = 0.5
 """A limit that explains this share of the step, or more, is what limits it."""
 
@@ -42,6 +44,10 @@ class Outlook:
     """Rows of a whole step."""
     rows_timed: tuple[int, ...]
     """Rows of the steps that were timed; `(rows,)` where whole steps were."""
+    layers: int
+    """Layers of the kept network."""
+    layers_timed: int
+    """Layers of the networks that were timed."""
     arithmetic_seconds: float
     """Its matrix products at the measured matrix rate."""
     memory_seconds: float
@@ -60,7 +66,7 @@ class Outlook:
     @property
     def extrapolated(self) -> bool:
         """Whether the step was worked out from smaller ones."""
-        return self.rows_timed != (self.rows,)
+        return self.rows_timed != (self.rows,) or self.layers_timed != self.layers
 
     @property
     def limit(self) -> str:
@@ -74,11 +80,10 @@ class Outlook:
 def look_ahead(config: Config, machine: Machine, *, limit: float = 8.0) -> Outlook | str:
     """Time training steps of `config` for about `limit` seconds; a sentence that says why not, where that is not possible.
 
-    One step at least is made whatever it takes: limits are kept by choosing few rows, by FLOPs.
+    Two steps at least are made, whatever they take: the limit is kept by choosing few rows and layers, by FLOPs.
     """
     rate = machine.matrix_flops[machine.precision]
-    row_flops = step_flops(config).real / config.batch.size
-    rows = int(limit / 4 * _FIRST_GUESS * rate / row_flops)
+    rows = int(limit / 5 * _FIRST_GUESS * rate / (step_flops(config).real / config.batch.size))
     whole = rows >= config.batch.size and _fits(config, machine)
     if not whole:
         rows = _rows_that_fit(config, machine, most=rows)
@@ -86,30 +91,48 @@ def look_ahead(config: Config, machine: Machine, *, limit: float = 8.0) -> Outlo
         need = memory_bytes(with_rows(config, 2)) + _PROCESS_BYTES
         return f"needs about {need / 1e9:.0f} GB for two rows, {(machine.free_bytes or 0) / 1e9:.0f} GB are free"
     sizes = (config.batch.size,) if whole else (rows // 2, rows)
+    timed_config = config if whole else _with_few_layers(config, rows, seconds=limit / 2, rate=_FIRST_GUESS * rate)
     try:
-        times = {size: _step_seconds(with_rows(config, size), machine, limit=limit / len(sizes)) for size in sizes}
-    except (torch.OutOfMemoryError, RuntimeError) as error:
+        times = _step_seconds(timed_config, sizes, machine, limit=limit)
+    except RuntimeError as error:  # torch.OutOfMemoryError is one
         if "memory" not in str(error):
             raise
         return f"ran out of memory at {max(sizes)} rows"
     return Outlook(
         preset=config.preset,
-        seconds_per_step=times[sizes[0]] if whole else whole_step(times, rows=config.batch.size),
+        seconds_per_step=times[0] if whole else _scaled(config, timed_config, dict(zip(sizes, times, strict=True))),
         tokens_per_step=config.tokens_per_step,
         run_steps=config.schedule.steps,
         rows=config.batch.size,
         rows_timed=sizes,
+        layers=config.model.num_hidden_layers,
+        layers_timed=timed_config.model.num_hidden_layers,
         arithmetic_seconds=step_flops(config).real / rate,
         memory_seconds=step_bytes(config, width=DTYPES[machine.precision].itemsize) / machine.copy_bytes,
     )
 
 
-def whole_step(times: dict[int, float], *, rows: int) -> float:
-    """Seconds of a step of `rows` rows, from those of two smaller ones: a fixed part, and a part in proportion."""
+def prices(times: dict[int, float]) -> tuple[float, float]:
+    """Seconds of an update and of a row, from those of steps of fewer and of more rows."""
     (few, short), (many, long) = sorted(times.items())
     # Where noise hides the difference, or exaggerates it, all of the time is taken to be in proportion
-    each = min((long - short) / (many - few), long / many) if long > short else long / many
-    return long + each * (rows - many)
+    row = min((long - short) / (many - few), long / many) if long > short else long / many
+    return long - row * many, row
+
+
+def _scaled(config: Config, timed_config: Config, times: dict[int, float]) -> float:
+    """Seconds of a whole step of `config` from steps of `timed_config`."""
+    update, row = prices(times)
+    update *= parameters(config).joint / parameters(timed_config).joint
+    row *= step_flops(config).real / step_flops(timed_config).real
+    return update + row * config.batch.size
+
+
+def _with_few_layers(config: Config, rows: int, *, seconds: float, rate: float) -> Config:
+    """`config` with as many layers as `rows` rows go through in `seconds`, at `rate` operations a second; two at least."""
+    expected = rows * step_flops(config).real / config.batch.size / rate
+    layers = min(config.model.num_hidden_layers, max(2, int(config.model.num_hidden_layers * seconds / expected)))
+    return dataclasses.replace(config, model=dataclasses.replace(config.model, num_hidden_layers=layers))
 
 
 def with_rows(config: Config, rows: int) -> Config:
@@ -135,14 +158,17 @@ def _rows_that_fit(config: Config, machine: Machine, *, most: int) -> int:
     return rows
 
 
-def _step_seconds(config: Config, machine: Machine, *, limit: float) -> float:
-    """Median seconds of a step after one, or on a GPU three, that warm up."""
-    start = time.perf_counter()
-    feed = made_up_feed(config, device=machine.device, precision=machine.precision)
-    trial = Trial(config, feed)
-    for _ in range(3 if machine.device.type == "cuda" else 1):
-        timed(trial.step, machine.device)
-    times = [timed(trial.step, machine.device)]
-    while time.perf_counter() - start < limit and len(times) < 50:
-        times.append(timed(trial.step, machine.device))
-    return statistics.median(times)
+def _step_seconds(config: Config, sizes: tuple[int, ...], machine: Machine, *, limit: float) -> list[float]:
+    """Median seconds of a step of each size, after one, or on a GPU three, that warm up; the same networks for all."""
+    found = []
+    trial = Trial(config, made_up_feed(with_rows(config, sizes[0]), device=machine.device, precision=machine.precision))
+    for size in sizes:
+        start = time.perf_counter()
+        trial.feed = made_up_feed(with_rows(config, size), device=machine.device, precision=machine.precision)
+        for _ in range(3 if machine.device.type == "cuda" else 1):
+            timed(trial.step, machine.device)
+        times = [timed(trial.step, machine.device)]
+        while time.perf_counter() - start < limit / len(sizes) and len(times) < _MOST_STEPS:
+            times.append(timed(trial.step, machine.device))
+        found.append(statistics.median(times))
+    return found

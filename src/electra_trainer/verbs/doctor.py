@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+import time
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 _EXTRAS = {"transformers": "hub", "datasets": "hub"}
 _NEEDED = ("torch", "numpy", "tokenizers", "safetensors", "rich", "tyro", "matplotlib", "scikit-learn")
+_SECONDS = 80.0
+"""For all presets together; the one that is being timed is not broken off."""
 _HOW = """\
 arithmetic: the share of the step that its matrix products take at the matrix rate above. memory: the share that the bytes it
 must move take at the rate of a copy, pointwise work fused and nothing staying in a cache. limited by: the larger of both if it
@@ -49,6 +52,7 @@ def run(arguments: Arguments) -> None:
             print(json.dumps({"findings": findings}))
         return
 
+    from electra_trainer.model.cost import step_flops
     from electra_trainer.train.device import choose_device
     from electra_trainer.train.machine import measure_machine
     from electra_trainer.train.outlook import look_ahead
@@ -57,8 +61,14 @@ def run(arguments: Arguments) -> None:
     if not arguments.json:
         _print_machine(machine)
     outlooks: dict[str, Outlook | str] = {}
-    for config in configs:
-        outlooks[config.preset] = look_ahead(config, machine)
+    end = time.monotonic() + _SECONDS
+    for done, config in enumerate(sorted(configs, key=lambda config: step_flops(config).real / config.batch.size)):
+        left = end - time.monotonic()
+        outlooks[config.preset] = (
+            look_ahead(config, machine, limit=max(2.0, min(8.0, left / (len(configs) - done))))
+            if left > 0
+            else f"no time was left; alone: electra doctor --bench --presets {config.preset}"
+        )
         if not arguments.json:
             _print_outlook(config.preset, outlooks[config.preset])
     print(json.dumps(_facts(findings, machine, outlooks)) if arguments.json else f"\n{_HOW}")
@@ -110,6 +120,8 @@ def _print_outlook(name: str, outlook: Outlook | str) -> None:
     how = "whole steps"
     if outlook.extrapolated:
         how = f"extrapolated from {' and '.join(map(str, outlook.rows_timed))} of {outlook.rows} rows"
+        if outlook.layers_timed != outlook.layers:
+            how += f", {outlook.layers_timed} of {outlook.layers} layers"
     print(
         f"{name:<16}{outlook.tokens_per_second:>12,.0f}{duration(outlook.run_seconds):>14}{arithmetic:>12}{memory:>8}  "
         f"{outlook.limit:<12}{how}",
