@@ -17,7 +17,7 @@ from electra_trainer import process
 
 _ROOT = Path(__file__).resolve().parents[1]
 _SOURCE = Path(electra_trainer.__file__).resolve().parents[1]
-_OURS = (*process.tuned(), "GLIBC_TUNABLES", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
+_OURS = (*process.tuned(), "GLIBC_TUNABLES", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "ELECTRA_NATIVE")
 """Variables that a user's shell does not have; this process may, where it was started from a tuned one."""
 
 
