@@ -35,12 +35,13 @@ class Machine:
 
 def measure_machine(device: torch.device) -> Machine:
     """About three seconds of products and copies; the best of several counts, since other work only slows them."""
+    free = free_bytes(device)  # first: on a GPU, what the products below needed stays taken
     return Machine(
         device=device,
         precision=choose_precision("auto", device),
         matrix_flops={name: matrix_rate(device, dtype) for name, dtype in DTYPES.items()},
         copy_bytes=copy_rate(device),
-        free_bytes=free_bytes(device),
+        free_bytes=free,
     )
 
 
