@@ -25,7 +25,7 @@ VERBS = {
     "fill": "fill the [MASK]s of a sentence",
     "export": "write folders that transformers loads",
     "show": "a preset: configuration, parameters, FLOPs",
-    "doctor": "what this machine has, and what is missing",
+    "doctor": "what this machine has, what is missing and, with --bench, what it will do",
 }
 
 _TRAINING = ("demo", "pretrain")
@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if words[0] in ("-V", "--version"):
             print(f"electra-trainer {__version__}")
             return 0
-        if argv is None and words[0] in _TRAINING and not {"-h", "--help"} & set(words):
+        if argv is None and _trains(words):
             restart_tuned()
         return _run(words[0], words[1:])
     except ElectraError as error:
@@ -73,6 +73,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         traceback.print_exc()
         print("electra: this is a bug in electra-trainer; please report the lines above.", file=sys.stderr)
         return ElectraError.exit_code
+
+
+def _trains(words: list[str]) -> bool:
+    """Whether the command computes training steps, and is worth starting again with the allocator tuned."""
+    if {"-h", "--help"} & set(words):
+        return False
+    return words[0] in _TRAINING or (words[0] == "doctor" and "--bench" in words)
 
 
 def _out_of_memory(error: Exception) -> bool:

@@ -21,13 +21,21 @@ _TUNABLES = ":".join(
 )
 
 
+def tuned() -> dict[str, str]:
+    """The variables that a process which trains begins with: idle threads that sleep and, where glibc is, its allocator."""
+    settings = {"OMP_WAIT_POLICY": "passive"}
+    try:
+        libc = os.confstr("CS_GNU_LIBC_VERSION") if sys.platform.startswith("linux") else None
+    except (OSError, ValueError):
+        libc = None
+    if (libc or "").startswith("glibc"):
+        settings["GLIBC_TUNABLES"] = _TUNABLES
+    return settings
+
+
 def restart_tuned() -> None:
     """Start this command again with the allocator tuned; returns where that is done already or is of no use."""
-    if "GLIBC_TUNABLES" in os.environ or not sys.platform.startswith("linux"):
+    settings = tuned()
+    if "GLIBC_TUNABLES" in os.environ or "GLIBC_TUNABLES" not in settings or not sys.orig_argv:
         return
-    try:
-        libc = os.confstr("CS_GNU_LIBC_VERSION") or ""
-    except (OSError, ValueError):
-        return
-    if libc.startswith("glibc") and sys.orig_argv:
-        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, "GLIBC_TUNABLES": _TUNABLES})
+    os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**settings, **os.environ})

@@ -8,7 +8,7 @@ import pytest
 
 from electra_trainer import presets
 from electra_trainer.config import MLM, RTD, BatchShape, Config, Generator, Model
-from electra_trainer.model.cost import infer_flops, memory_bytes, parameters, step_flops
+from electra_trainer.model.cost import infer_flops, memory_bytes, parameters, step_bytes, step_flops
 
 PARTS = ("embeddings", "backbone", "kept", "generator_encoder", "generator_head", "generator", "joint")
 
@@ -138,3 +138,10 @@ def test_memory_is_near_what_was_measured(name: str, rows: int, measured: float)
     config = presets.preset(name)
     config = dataclasses.replace(config, batch=dataclasses.replace(config.batch, size=rows, lanes=1))
     assert memory_bytes(config) / 1e9 + 0.3 == pytest.approx(measured, rel=0.25)
+
+
+def test_bytes_of_a_step() -> None:
+    """By hand for BERT-Small in bf16: 16,384 tokens through 12 layers, and 13,546,682 parameters."""
+    expected = 2 * 16384 * 12 * (58 * 256 + 11 * 1024) + 13_546_682 * (2 * 2 + 32)
+    assert step_bytes(presets.bert_small(), width=2) == pytest.approx(expected)
+    assert step_bytes(presets.small(), width=4) > step_bytes(presets.small(), width=2) > expected

@@ -148,12 +148,13 @@ def describe(config: Config, store: Store | None = None, timing: Timing | None =
     if timing is not None:
         lines += [
             ("speed here", f"{config.tokens_per_step / timing.step:,.0f} tokens/s"),
-            ("time here", _duration(timing.total(config))),
+            ("time here", duration(timing.total(config))),
         ]
     return lines
 
 
-def _duration(value: float) -> str:
+def duration(value: float) -> str:
+    """Seconds in words: `7200.0` -> "2.0 hours"."""
     for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
         if value >= 2 * size:
             return f"{value / size:.1f} {unit}"

@@ -1,0 +1,302 @@
+"""Whole training steps, ours and the peers', in turn on the same rows: `python -m benchmarks.speed --preset small`.
+
+Every system lives in a process of its own, in the environment that its users have: the peers as Python starts them, ours with
+what `electra` sets for itself (process.py). All stay alive and take turns, A B A B, while the others sleep, so that a machine
+that slows down slows all of them. A step is forward and backward of both networks, sampling, clipping and the optimizer; the
+first ones, where torch.compile works, are not counted. What the peers are is told in benchmarks/peers.py, the fine-tuning
+task in benchmarks/finetune.py.
+
+Peak memory is that of the whole process on a CPU (VmHWM), and torch.cuda.max_memory_allocated on a GPU. Utilisation (MFU) is the
+useful matrix products of a step (model/cost.py: real) against the rate of a large product in the system's own precision,
+measured between the turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import platform
+import statistics
+import sys
+import time
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from benchmarks import finetune
+from benchmarks.speed_process import Failed, Process, environment
+from electra_trainer.config import RTD, Config
+from electra_trainer.config_io import to_dict
+from electra_trainer.data.store import Store
+from electra_trainer.data.workers import cores
+from electra_trainer.errors import ConfigError, ElectraError, did_you_mean
+from electra_trainer.model.cost import step_flops
+from electra_trainer.presets import preset
+from electra_trainer.train.device import choose_device
+from electra_trainer.train.outlook import with_rows
+from electra_trainer.train.plan import fit_to_data
+
+_GPU_BURST = 10
+"""Steps that are timed together on a GPU, so that waiting for it once a step costs nothing."""
+_LIMIT = 1800.0
+"""Seconds after which a worker that does not answer is given up; torch.compile takes minutes on a CPU."""
+_PACKAGES = ("electra-trainer", "torch", "transformers", "numpy")
+_PAUSE = 0.2
+"""Seconds between turns: threads of the one before have gone to sleep."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class System:
+    """How a system is started."""
+
+    peer: bool
+    precision: str
+    compiled: bool = False
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+SYSTEMS = {
+    "electra-trainer": System(peer=False, precision="auto"),
+    "electra-trainer-pytorch": System(peer=False, precision="auto", environment={"ELECTRA_NATIVE": "off"}),
+    "electra-trainer-fp32": System(peer=False, precision="fp32"),
+    "transformers-fp32": System(peer=True, precision="fp32"),
+    "transformers-bf16": System(peer=True, precision="bf16"),
+    "transformers-bf16-compiled": System(peer=True, precision="bf16", compiled=True),
+}
+
+
+@dataclass
+class Result:
+    """What was seen of one system."""
+
+    precision: str = ""
+    seconds: list[float] = field(default_factory=list)
+    peak_memory_bytes: int = 0
+    error: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What is measured: the same for every system."""
+
+    config: Config
+    task: str
+    device: str
+    threads: int
+    data: Path | None
+    rounds: int
+    turn: float
+
+    @property
+    def tokens(self) -> float:
+        """Tokens of a step: all positions of full rows; when fine-tuning, the real ones."""
+        if self.task == "pretrain":
+            return self.config.tokens_per_step
+        return finetune.tokens_per_step(self.config)
+
+    @property
+    def flops(self) -> float:
+        """Useful operations of a step."""
+        if self.task == "pretrain":
+            return step_flops(self.config).real
+        return finetune.useful_flops(self.config)
+
+    def setup(self, system: System) -> dict[str, Any]:
+        """The first request to a worker."""
+        gpu, config = self.device != "cpu", self.config
+        if system.peer:  # its whole batch at once
+            config = dataclasses.replace(config, batch=dataclasses.replace(config.batch, lanes=1))
+        return {
+            "kind": "setup",
+            "config": to_dict(config),
+            "task": self.task,
+            "device": self.device,
+            "threads": self.threads,
+            "data": None if self.data is None else str(self.data),
+            "peer": system.peer,
+            "precision": system.precision,
+            "compiled": system.compiled,
+            "burst": finetune.BATCHES if self.task == "finetune" else _GPU_BURST if gpu else 1,
+            "warmup": 2 if system.compiled or gpu else 1,
+            "rests": gpu or not system.peer,  # the peers' allocator gives memory back by itself
+        }
+
+
+def measure(job: Job, names: list[str]) -> tuple[dict[str, Result], dict[str, float]]:
+    """All systems in turn: what was seen of each, and the matrix rates by precision."""
+    results = {name: Result() for name in names}
+    processes: dict[str, Process] = {}
+    matrix = Process(environment(tuned=True, threads=job.threads, more={}))
+    rates: dict[str, float] = {}
+    try:
+        for name in names:
+            _tell(f"{name}: setting up")
+            system = SYSTEMS[name]
+            processes[name] = Process(environment(tuned=not system.peer, threads=job.threads, more=system.environment))
+            answer = _ask(processes, name, job.setup(system), results)
+            results[name].precision = answer.get("precision", "")
+        for number in range(job.rounds):
+            answer = matrix.ask({"kind": "matrix", "device": job.device, "threads": job.threads}, limit=_LIMIT)
+            rates = {name: max(rate, rates.get(name, 0.0)) for name, rate in answer.items()}
+            for name in list(processes):
+                time.sleep(_PAUSE)
+                answer = _ask(processes, name, {"kind": "turn", "seconds": job.turn}, results)
+                if answer:
+                    results[name].seconds += answer["seconds"]
+                    results[name].peak_memory_bytes = answer["peak_memory_bytes"]
+                    _tell(f"round {number + 1} of {job.rounds}: {name} {answer['seconds'][-1]:.3f} s a step")
+    finally:
+        for process in (matrix, *processes.values()):
+            process.close()
+    return results, rates
+
+
+def _ask(
+    processes: dict[str, Process], name: str, request: dict[str, Any], results: dict[str, Result]
+) -> dict[str, Any]:
+    """The answer; empty where the system failed, which is noted, and the others go on."""
+    try:
+        return processes[name].ask(request, limit=_LIMIT)
+    except Failed as failure:
+        results[name].error = str(failure)
+        processes.pop(name).close()
+        _tell(f"{name}: {failure}")
+        return {}
+
+
+def report(job: Job, results: dict[str, Result], rates: dict[str, float]) -> dict[str, Any]:
+    """The object that --json prints."""
+    systems: dict[str, dict[str, Any]] = {}
+    for name, result in results.items():
+        if result.error is not None:
+            systems[name] = {"error": result.error}
+            continue
+        step = statistics.median(result.seconds)
+        systems[name] = {
+            "tokens_per_second": job.tokens / step,
+            "peak_memory_bytes": result.peak_memory_bytes,
+            "seconds_per_step": result.seconds,
+            "precision": result.precision,
+            "mfu": job.flops / step / rates[result.precision],
+        }
+    speed = {name: facts["tokens_per_second"] for name, facts in systems.items() if "error" not in facts}
+    ratios = {
+        ours: {peer: speed[ours] / speed[peer] for peer in speed if SYSTEMS[peer].peer}
+        for ours in speed
+        if not SYSTEMS[ours].peer
+    }
+    return {
+        "device": job.device,
+        "preset": job.config.preset,
+        "task": job.task,
+        "batch": job.config.batch.size,
+        "sequence_length": job.config.batch.sequence_length,
+        "tokens_per_step": job.tokens,
+        "threads": job.threads,
+        "versions": {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}},
+        "matrix_flops_per_second": rates,
+        "systems": systems,
+        "ratios": ratios,
+    }
+
+
+def table(facts: dict[str, Any]) -> str:
+    """The same for reading."""
+    peers = [name for name in facts["systems"] if SYSTEMS[name].peer and "error" not in facts["systems"][name]]
+    rates = ", ".join(f"{name} {rate / 1e9:,.0f} GFLOP/s" for name, rate in facts["matrix_flops_per_second"].items())
+    lines = [
+        f"{facts['preset']}, {facts['task']}: {facts['batch']} rows x {facts['sequence_length']} tokens, {facts['device']}, "
+        f"{facts['threads']} threads; matrix products {rates}",
+        f"{'':<28}{'tokens/s':>11}{'s a step (least - most)':>30}{'memory':>10}{'MFU':>7}"
+        + "".join(f"{'x ' + peer.removeprefix('transformers-'):>16}" for peer in peers),
+    ]
+    for name, seen in facts["systems"].items():
+        if "error" in seen:
+            lines.append(f"{name:<28}{seen['error']}")
+            continue
+        times = seen["seconds_per_step"]
+        spread = f"{statistics.median(times):.4g} ({min(times):.4g} - {max(times):.4g})"
+        own = [seen["tokens_per_second"] / facts["systems"][peer]["tokens_per_second"] for peer in peers]
+        lines.append(
+            f"{name:<28}{seen['tokens_per_second']:>11,.0f}{spread:>30}{seen['peak_memory_bytes'] / 1e9:>7.2f} GB"
+            f"{seen['mfu']:>7.1%}" + "".join(f"{ratio:>16.2f}" for ratio in own)
+        )
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Command line; returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--preset", default="small")
+    parser.add_argument("--batch", type=_positive, help="rows a step; default: the preset's, 32 when fine-tuning")
+    parser.add_argument("--seq-len", type=_positive, help="tokens a row; default: the preset's, or the data's")
+    parser.add_argument("--device", default="auto", help="cpu or cuda; default: a GPU where there is one")
+    parser.add_argument("--threads", type=_positive, help="default: 1 on a CPU, all cores beside a GPU")
+    parser.add_argument("--rounds", type=_positive, default=3, help="turns of each system")
+    parser.add_argument("--turn", type=float, default=1.0, help="seconds of a turn; one step at least")
+    parser.add_argument("--systems", default=",".join(SYSTEMS), help="some of: %(default)s")
+    parser.add_argument("--task", choices=["pretrain", "finetune"], default="pretrain")
+    parser.add_argument("--data", type=Path, help="a prepared folder; default: made-up rows of Zipf's words")
+    parser.add_argument("--json", action="store_true", help="one object on standard output")
+    arguments = parser.parse_args()
+    try:
+        job, names = plan(arguments)
+    except ElectraError as error:
+        print(f"benchmarks.speed: {error}", file=sys.stderr)
+        return error.exit_code
+    facts = report(job, *measure(job, names))
+    print(json.dumps(facts) if arguments.json else table(facts))
+    return 0
+
+
+def plan(arguments: argparse.Namespace) -> tuple[Job, list[str]]:
+    """What to measure of which systems; raises ConfigError or DataError."""
+    names = arguments.systems.split(",")
+    for name in names:
+        if name not in SYSTEMS:
+            raise ConfigError(f"unknown system {name!r}.{did_you_mean(name, SYSTEMS)} Known: {', '.join(SYSTEMS)}.")
+    config = preset(arguments.preset)
+    if arguments.task == "pretrain" and not isinstance(config.objective, RTD):
+        raise ConfigError(f"--preset {arguments.preset}: the peers do replaced token detection; take small, base, ...")
+    if arguments.data is not None:
+        config = fit_to_data(config, Store.open(arguments.data))
+    length = finetune.PADDED if arguments.task == "finetune" else arguments.seq_len
+    if length is not None and length != config.batch.sequence_length:
+        if arguments.data is not None:
+            raise ConfigError(f"--seq-len {length}: rows of {arguments.data} are {config.batch.sequence_length} long.")
+        config = dataclasses.replace(config, batch=dataclasses.replace(config.batch, sequence_length=length))
+    rows = arguments.batch or (32 if arguments.task == "finetune" else config.batch.size)
+    device = choose_device(arguments.device).type
+    return Job(
+        config=with_rows(config, rows),
+        task=arguments.task,
+        device=device,
+        threads=arguments.threads or (1 if device == "cpu" else cores()),
+        data=arguments.data,
+        rounds=arguments.rounds,
+        turn=arguments.turn,
+    ), names
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise ValueError
+    return value
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,129 @@
+"""One system of benchmarks/speed.py in a process of its own: reads a request a line, answers a line of JSON, sleeps between.
+
+The first request sets it up, the others ask for a turn of training steps. Standard output carries the answers and nothing
+else: whatever a library prints goes to standard error.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from electra_trainer.config import Config
+from electra_trainer.config_io import from_dict
+from electra_trainer.data.store import Store
+from electra_trainer.train.device import choose_precision
+from electra_trainer.train.machine import DTYPES, matrix_rate, timed
+from electra_trainer.train.step import Feed
+from electra_trainer.train.trial import Trial, made_up_feed
+
+
+class System(Protocol):
+    """What can be timed."""
+
+    def step(self) -> None:
+        """One whole training step."""
+
+
+def build(request: dict[str, Any], device: torch.device, precision: str) -> System:
+    """The system that the request describes, on its rows."""
+    config, compiled = from_dict(Config, request["config"], where="request"), bool(request["compiled"])
+    if request["task"] == "finetune":
+        from benchmarks.finetune import Ours, Theirs
+
+        if request["peer"]:
+            return Theirs(config, device=device, precision=precision, compiled=compiled)
+        return Ours(config, device=device, precision=precision)
+    if request["data"] is None:
+        feed = made_up_feed(config, device=device, precision=precision)
+    else:
+        feed = Feed.of(config, Store.open(Path(request["data"])), device=device, precision=precision)
+    if request["peer"]:
+        from benchmarks.peers import Pretraining
+
+        return Pretraining(config, feed, precision=precision, compiled=compiled)
+    return Trial(config, feed)
+
+
+class Worker:
+    """A system that has been set up, and its clock."""
+
+    def __init__(self, request: dict[str, Any]) -> None:
+        torch.set_num_threads(request["threads"])
+        self.device = torch.device(request["device"])
+        self.precision = choose_precision(request["precision"], self.device)
+        self.burst: int = request["burst"]
+        self.rests: bool = request["rests"]
+        self.system = build(request, self.device, self.precision)
+        for _ in range(request["warmup"]):
+            timed(self._burst, self.device)
+        self._rest()
+
+    def turn(self, seconds: float) -> dict[str, Any]:
+        """Bursts of steps until `seconds` have passed, at least one: seconds a step in each, and the peak memory so far."""
+        if self.rests:
+            timed(self._burst, self.device)  # takes its memory again; not counted
+        times = [timed(self._burst, self.device)]
+        while sum(times) < seconds:
+            times.append(timed(self._burst, self.device))
+        answer = {"seconds": [value / self.burst for value in times], "peak_memory_bytes": self._peak()}
+        self._rest()
+        return answer
+
+    def _burst(self) -> None:
+        for _ in range(self.burst):
+            self.system.step()
+
+    def _peak(self) -> int:
+        if self.device.type == "cuda":
+            return torch.cuda.max_memory_allocated(self.device)
+        status = Path("/proc/self/status").read_text()
+        return 1024 * int(status.split("VmHWM:")[1].split()[0])
+
+    def _rest(self) -> None:
+        """Give back what the allocator holds, so that all systems fit beside one another."""
+        if not self.rests:
+            return
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+        else:
+            ctypes.CDLL(None).malloc_trim(0)
+
+
+def matrix_rates(device: str, threads: int) -> dict[str, float]:
+    """Operations per second by precision."""
+    torch.set_num_threads(threads)
+    return {name: matrix_rate(torch.device(device), dtype, limit=0.3) for name, dtype in DTYPES.items()}
+
+
+def main() -> None:
+    """Answer until the input ends."""
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    worker: Worker | None = None
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            if request["kind"] == "setup":
+                worker = Worker(request)
+                answer: dict[str, Any] = {"precision": worker.precision}
+            elif request["kind"] == "matrix":
+                answer = matrix_rates(request["device"], request["threads"])
+            else:
+                assert worker is not None
+                answer = worker.turn(request["seconds"])
+        except Exception as error:
+            traceback.print_exc()
+            answer = {"error": f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"}
+        answers.write(json.dumps(answer) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,240 @@
+"""The speed benchmark keeps its contract, and the peer that it compares with computes ELECTRA."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from benchmarks import finetune, speed
+from benchmarks.speed_process import Failed, Process, environment
+from tests import small
+
+from electra_trainer.batch import Masked
+from electra_trainer.config import RTD, Config
+from electra_trainer.data.rows import to_batch
+from electra_trainer.model.cost import step_flops
+from electra_trainer.objectives.rtd import ReplacedTokenDetection
+from electra_trainer.presets import tiny
+from electra_trainer.process import tuned
+from electra_trainer.randomness import Rng
+from electra_trainer.train.trial import CLS, MASK, PAD, SEP
+
+pytest.importorskip("transformers")
+from benchmarks import peers
+
+ROOT = Path(__file__).resolve().parents[1]
+PAIR = ["electra-trainer", "transformers-fp32"]
+SAME = 1e-5  # relative, fp32
+
+
+def run(*words: str) -> dict[str, object]:
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.speed",
+        "--preset",
+        "tiny",
+        "--device",
+        "cpu",
+        "--rounds",
+        "1",
+        "--turn",
+        "0",
+    ]
+    paths = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [*command, "--systems", ",".join(PAIR), "--json", *words], cwd=ROOT, env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    (line,) = done.stdout.splitlines()  # one object, and nothing else
+    facts: dict[str, object] = json.loads(line)
+    return facts
+
+
+@pytest.mark.parametrize("task", ["pretrain", "finetune"])
+def test_contract(task: str) -> None:
+    facts = run("--batch", "4", "--task", task)
+    assert (facts["device"], facts["preset"], facts["batch"], facts["threads"]) == ("cpu", "tiny", 4, 1)
+    assert facts["sequence_length"] == (32 if task == "pretrain" else 128)
+    versions, rates, systems, ratios = (facts[k] for k in ("versions", "matrix_flops_per_second", "systems", "ratios"))
+    assert {"python", "torch", "transformers", "electra-trainer"} <= set(versions)
+    assert set(rates) == {"fp32", "bf16"} and min(rates.values()) > 1e8
+    assert list(systems) == PAIR
+    for seen in systems.values():
+        assert seen["peak_memory_bytes"] > 100e6 and 0 < seen["mfu"] < 1 and len(seen["seconds_per_step"]) == 1
+        assert seen["tokens_per_second"] == pytest.approx(facts["tokens_per_step"] / seen["seconds_per_step"][0])
+    if task == "pretrain":
+        assert facts["tokens_per_step"] == 4 * 32
+    ours, theirs = (systems[name]["tokens_per_second"] for name in PAIR)
+    assert ratios == {PAIR[0]: {PAIR[1]: pytest.approx(ours / theirs)}}
+
+
+def test_a_system_that_fails_is_reported_and_the_others_go_on(tmp_path: Path) -> None:
+    batch = dataclasses.replace(tiny().batch, size=2)
+    job = speed.Job(
+        config=dataclasses.replace(tiny(), batch=batch), task="pretrain", device="cpu", threads=1, rounds=1, turn=0.0,
+        data=tmp_path / "nowhere",
+    )  # fmt: skip
+    facts = speed.report(job, *speed.measure(job, ["electra-trainer"]))
+    assert set(facts["systems"]["electra-trainer"]) == {"error"} and facts["ratios"] == {}
+    assert "nowhere" in facts["systems"]["electra-trainer"]["error"]
+    assert "nowhere" in speed.table(facts)
+
+
+def test_the_table_shows_ratios_to_each_peer() -> None:
+    job = speed.Job(config=tiny(), task="pretrain", device="cpu", threads=1, rounds=1, turn=0.0, data=None)
+    results = {
+        "electra-trainer": speed.Result(precision="bf16", seconds=[0.5, 0.5, 9.0], peak_memory_bytes=10**9),
+        "transformers-fp32": speed.Result(precision="fp32", seconds=[2.0], peak_memory_bytes=3 * 10**9),
+        "transformers-bf16": speed.Result(error="killed"),
+    }
+    facts = speed.report(job, results, {"fp32": 1e11, "bf16": 1e12})
+    assert facts["ratios"] == {"electra-trainer": {"transformers-fp32": 4.0}}
+    assert facts["systems"]["electra-trainer"]["mfu"] == pytest.approx(step_flops(tiny()).real / 0.5 / 1e12)
+    ours = next(line for line in speed.table(facts).splitlines() if line.startswith("electra-trainer"))
+    assert "4.00" in ours and "0.5 (0.5 - 9)" in ours and "killed" in speed.table(facts)
+
+
+def test_a_worker_that_dies_says_how() -> None:
+    plain = environment(tuned=False, threads=1, more={})
+    killed, broken = Process(plain), Process({**plain, "PYTHONHOME": "/nowhere"})
+    try:
+        os.kill(killed._child.pid, signal.SIGKILL)
+        with pytest.raises(Failed, match="out of memory"):
+            killed.ask({"kind": "matrix"}, limit=60)
+        with pytest.raises(Failed, match="ended with 1: "):
+            broken.ask({"kind": "matrix"}, limit=60)
+    finally:
+        killed.close()
+        broken.close()
+
+
+def test_a_worker_that_does_not_answer_is_given_up() -> None:
+    worker = Process(environment(tuned=False, threads=1, more={}))
+    try:
+        with pytest.raises(Failed, match="no answer in time"):
+            worker.ask({"kind": "matrix", "device": "cpu", "threads": 1}, limit=0.01)
+    finally:
+        worker.close()
+
+
+def test_wrong_words(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for words, said in (
+        (["--systems", "transformer-fp32"], "Did you mean 'transformers-fp32'?"),
+        (["--preset", "bert_small"], "replaced token detection"),
+        (["--preset", "smal"], "Did you mean 'small'?"),
+    ):
+        monkeypatch.setattr(sys, "argv", ["speed", *words])
+        assert speed.main() == 78
+        assert said in capsys.readouterr().err
+
+
+def test_peers_start_as_users_start_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")
+    monkeypatch.setenv("OMP_WAIT_POLICY", "passive")
+    theirs, ours = (environment(tuned=tuned_, threads=2, more={"A": "b"}) for tuned_ in (False, True))
+    assert "GLIBC_TUNABLES" not in theirs and "OMP_WAIT_POLICY" not in theirs
+    assert tuned().items() <= ours.items()
+    assert theirs["OMP_NUM_THREADS"] == ours["OMP_NUM_THREADS"] == "2" and theirs["A"] == "b"
+
+
+def without_dropout() -> Config:
+    config = small.config()
+    model = dataclasses.replace(config.model, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    return dataclasses.replace(config, model=model)
+
+
+def masked_rows(config: Config) -> Masked:
+    """Rows of one piece, as the recipes feed them, some padded."""
+    made = small.rows(6, full=True)
+    made[1, 14:] = PAD
+    made[1, 13], made[2, 9] = SEP, SEP
+    return small.masker(config)(to_batch(made, pad=PAD, cls=CLS, sep=SEP), Rng(1, 0, 0))
+
+
+def test_the_peer_computes_our_losses_and_gradients() -> None:
+    """Same weights, masks and samples, no dropout: the peer's wiring is ELECTRA's objective, tied embeddings included."""
+    config = without_dropout()
+    masked = masked_rows(config)
+    assert isinstance(config.objective, RTD)
+    ours = ReplacedTokenDetection(config, config.objective)
+    with torch.no_grad():
+        for parameter in ours.parameters():
+            parameter.add_(
+                0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(parameter.numel()))
+            )
+    losses = ours(masked, Rng(1, 0, 0), look=True)
+    counts = {name: float(value) for name, value in ours.counts(masked).items()}
+    losses.total(counts).backward()
+
+    networks = peers.build_networks(config)
+    for name, network in (("generator", ours.generator), ("discriminator", ours.discriminator)):
+        missing, unexpected = networks[name].load_state_dict(network.state_dict(), strict=False)
+        assert not unexpected and set(missing) <= {"generator_lm_head.weight"}
+    examples = peers.Examples.of(masked)
+    assert int(examples.masked_BT.sum()) == len(masked.slots_K)
+    token_loss, logits_KV = peers.generator_loss(networks["generator"], examples)
+    samples_K = losses.seen["corrupted_BT"][examples.masked_BT]
+    replaced_loss = peers.discriminator_loss(networks["discriminator"], examples, samples_K)
+    (token_loss + 50 * replaced_loss).backward()
+
+    terms = losses.terms
+    assert float(token_loss.detach()) == pytest.approx(
+        float(terms["generator_loss"].sum.detach()) / counts["masked"], rel=SAME
+    )
+    assert float(replaced_loss.detach()) == pytest.approx(
+        float(terms["discriminator_loss"].sum.detach()) / counts["real"], rel=SAME
+    )
+    assert logits_KV.shape == (len(masked.slots_K), small.WORDS)
+    mine = ours.discriminator.electra.embeddings.word_embeddings.weight.grad
+    theirs = networks["discriminator"].electra.embeddings.word_embeddings.weight.grad
+    assert mine is not None and theirs is not None
+    # transformers' look-up of [PAD], here a sample of an untrained generator, has no gradient (padding_idx): row 0 is left out
+    assert (mine - theirs)[PAD + 1 :].norm() <= 1e-4 * theirs.norm()
+    assert len(list(networks.parameters())) == len(list(ours.parameters()))
+
+
+def test_the_peer_trains() -> None:
+    """Ten steps of the recipe lower its generator's loss, from about log(words)."""
+    config = dataclasses.replace(without_dropout(), batch=dataclasses.replace(small.config().batch, size=8))
+    peer = peers.Pretraining(config, small.feed(config), precision="fp32", compiled=False)
+    with torch.no_grad():
+        before = float(peers.generator_loss(peer.generator, peer.batches[0])[0])
+    for _ in range(10):
+        peer.step()
+    with torch.no_grad():
+        after = float(peers.generator_loss(peer.generator, peer.batches[0])[0])
+    assert before == pytest.approx(np.log(small.WORDS), rel=0.1) and after < before
+
+
+def test_the_peer_samples_from_the_softmax() -> None:
+    torch.manual_seed(3)
+    logits_V = torch.tensor([0.0, 1.0, 2.0, -3.0])
+    drawn = peers.gumbel_samples(logits_V.expand(20_000, 4))
+    shares = torch.bincount(drawn, minlength=4) / len(drawn)
+    assert (shares - logits_V.softmax(-1)).abs().max() < 0.015
+
+
+def test_fine_tuning_reads_the_same_sentences() -> None:
+    config = dataclasses.replace(tiny(), batch=dataclasses.replace(tiny().batch, size=8, sequence_length=128))
+    ours = finetune.Ours(config, device=torch.device("cpu"), precision="fp32")
+    theirs = finetune.Theirs(config, device=torch.device("cpu"), precision="fp32", compiled=False)
+    words = [
+        sorted(tuple(row[row != PAD].tolist()) for batch in batches for row in batch)
+        for batches in ([b.ids_BT for b in ours.batches], [b["input_ids"] for b in theirs.batches])
+    ]
+    assert words[0] == words[1] and len(words[0]) == 8 * finetune.BATCHES
+    assert sum(map(len, words[0])) == finetune.BATCHES * finetune.tokens_per_step(config)
+    assert all(batch["input_ids"].shape[1] == 128 for batch in theirs.batches)
+    assert sum(batch.ids_BT.numel() for batch in ours.batches) < 1.5 * sum(map(len, words[0]))
+    assert MASK not in {word for row in words[0] for word in row}
+    ours.step()
+    theirs.step()

@@ -1,0 +1,147 @@
+"""What `electra doctor --bench` measures, works out and says."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import torch
+from tests import small
+
+from electra_trainer.cli import _trains, main
+from electra_trainer.model.cost import memory_bytes, step_bytes, step_flops
+from electra_trainer.presets import large
+from electra_trainer.train import outlook as module
+from electra_trainer.train.machine import Machine, copy_rate, free_bytes, matrix_rate
+from electra_trainer.train.outlook import Outlook, look_ahead, prices, with_rows
+from electra_trainer.train.trial import CLS, SEP, WORDS_FROM, made_up_rows, zipf_words
+
+CPU = torch.device("cpu")
+
+
+def machine(*, flops: float = 1e11, free: int | None = None) -> Machine:
+    rates = {"fp32": flops, "bf16": flops}
+    return Machine(device=CPU, precision="fp32", matrix_flops=rates, copy_bytes=1e10, free_bytes=free)
+
+
+def test_whole_steps_where_they_are_quick() -> None:
+    config = small.config()
+    found = look_ahead(config, machine(), limit=0.1)
+    assert isinstance(found, Outlook) and not found.extrapolated
+    assert found.tokens_per_second == pytest.approx(config.tokens_per_step / found.seconds_per_step)
+    assert found.run_seconds == pytest.approx(20 * found.seconds_per_step)
+    assert found.arithmetic_seconds == pytest.approx(step_flops(config).real / 1e11)
+    assert found.memory_seconds == pytest.approx(step_bytes(config, width=4) / 1e10)
+
+
+def test_fewer_rows_and_layers_where_they_are_slow() -> None:
+    """A made-up rate so low that one layer's worth of rows is all that is expected to fit."""
+    config = dataclasses.replace(small.config(), model=dataclasses.replace(small.config().model, num_hidden_layers=6))
+    found = look_ahead(config, machine(flops=1e6), limit=0.1)
+    assert isinstance(found, Outlook) and found.extrapolated
+    assert (found.rows_timed, found.rows, found.layers_timed, found.layers) == ((1, 2), 12, 2, 6)
+
+
+def test_extrapolation_is_exact_where_the_steps_are_linear(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine whose update takes a time in proportion to parameters, and whose rows in proportion to operations."""
+
+    def perfect(config: object, sizes: tuple[int, ...], *_: object, **__: object) -> list[float]:
+        return [seconds(dataclasses.replace(with_rows(config, size))) for size in sizes]  # type: ignore[arg-type]
+
+    def seconds(config: object) -> float:
+        return 1e-9 * module.parameters(config).joint + 1e-12 * step_flops(config).real  # type: ignore[arg-type]
+
+    monkeypatch.setattr(module, "_step_seconds", perfect)
+    found = look_ahead(large(), machine(), limit=8.0)
+    assert isinstance(found, Outlook) and found.layers_timed < found.layers
+    assert found.seconds_per_step == pytest.approx(seconds(large()))
+
+
+def test_prices_of_an_update_and_of_a_row() -> None:
+    assert prices({2: 1.4, 4: 1.8}) == (pytest.approx(1.0), pytest.approx(0.2))
+    assert prices({2: 1.0, 4: 3.0}) == (pytest.approx(0.0), pytest.approx(0.75))  # more than in proportion: noise
+    assert prices({2: 2.0, 4: 1.0}) == (pytest.approx(0.0), pytest.approx(0.25))  # quicker with more: noise
+
+
+def test_what_does_not_fit_is_skipped_in_words() -> None:
+    found = look_ahead(large(), machine(free=2 << 30))
+    assert isinstance(found, str) and "GB" in found and "2 GB are free" in found
+
+
+def test_rows_are_cut_to_the_memory() -> None:
+    config = dataclasses.replace(small.config(), batch=dataclasses.replace(small.config().batch, size=4096))
+    free = memory_bytes(with_rows(config, 40)) + (1 << 30)
+    found = look_ahead(config, machine(flops=1e13, free=free), limit=0.1)
+    assert isinstance(found, Outlook) and 4 < max(found.rows_timed) <= 40
+
+
+def test_out_of_memory_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def greedy(*_: object, **__: object) -> list[float]:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+
+    monkeypatch.setattr(module, "_step_seconds", greedy)
+    assert look_ahead(small.config(), machine(), limit=0.1) == "ran out of memory at 12 rows"
+
+
+def test_lanes_are_no_larger_than_the_presets() -> None:
+    assert with_rows(large(), 2048) == large()
+    for rows in (1, 2, 96, 128, 129, 250, 256):
+        config = with_rows(large(), rows)
+        assert config.batch.size == rows and config.lane_size <= large().lane_size
+
+
+@pytest.mark.parametrize(
+    ("arithmetic", "memory", "limit"), [(0.6, 0.1, "arithmetic"), (0.6, 0.7, "memory"), (0.4, 0.4, "overhead")]
+)
+def test_the_limit(arithmetic: float, memory: float, limit: str) -> None:
+    seen = Outlook(
+        preset="p", seconds_per_step=1.0, tokens_per_step=1, run_steps=1, rows=1, rows_timed=(1,), layers=1, layers_timed=1,
+        arithmetic_seconds=arithmetic, memory_seconds=memory,
+    )  # fmt: skip
+    assert seen.limit == limit
+
+
+def test_rates_of_this_machine() -> None:
+    assert matrix_rate(CPU, torch.float32, limit=0.0) > 1e8
+    assert copy_rate(CPU, limit=0.0) > 1e8
+    free = free_bytes(CPU)
+    assert free is None or free > 0
+
+
+def test_made_up_rows() -> None:
+    rows = made_up_rows(6, 24, vocab_size=97)
+    assert np.array_equal(rows, made_up_rows(6, 24, vocab_size=97))
+    assert set(rows[:, 0]) == {CLS} and set(rows[:, -1]) == set(rows[:, 12]) == {SEP}
+    words = zipf_words(50_000, vocab_size=97)
+    assert words.min() == WORDS_FROM and words.max() == 96
+    counts = np.bincount(words, minlength=97)
+    assert counts[WORDS_FROM] / counts[WORDS_FROM + 10] == pytest.approx(12.7 / 2.7, rel=0.1)
+
+
+def test_doctor_bench(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--bench", "--json", "--presets", "tiny"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert set(facts["presets"]) == {"tiny"} and facts["matrix_flops_per_second"]["fp32"] > 1e8
+    tiny = facts["presets"]["tiny"]
+    assert tiny["tokens_per_second"] > 100 and tiny["limit"] in ("arithmetic", "memory", "overhead")
+    assert tiny["run_seconds"] == pytest.approx(1300 * tiny["seconds_per_step"])
+    assert main(["doctor", "--bench", "--presets", "tini"]) == 78
+
+
+def test_doctor_tells_in_words(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    from electra_trainer.train import machine as machines
+
+    monkeypatch.setattr(machines, "measure_machine", lambda _: machine(flops=1e10, free=2 << 30))
+    assert main(["doctor", "--bench", "--presets", "tiny", "large"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    order = [line.split()[0] for line in lines if line.startswith(("tiny", "large"))]
+    assert order == ["tiny", "large"]  # the cheap ones first
+    assert any(line.startswith("large") and "skipped: needs about" in line for line in lines)
+    assert any("limited by:" in line for line in lines)
+
+
+def test_doctor_restarts_tuned_only_to_measure() -> None:
+    assert _trains(["doctor", "--bench"]) and _trains(["pretrain", "D"])
+    assert not _trains(["doctor"]) and not _trains(["doctor", "--bench", "--help"]) and not _trains(["show", "small"])
