@@ -1,8 +1,8 @@
 """Dropout whose random numbers are cheap on a CPU.
 
-PyTorch draws one Bernoulli number after another there: 0.15 G elements/s a core, a fifth of a training step. Here 16 random bits
-an element come from NumPy's PCG64 in one sweep and become a mask by integer arithmetic: five times as fast in bf16, three times in
-fp32 (`python -m benchmarks.dropout`). On other devices it is PyTorch's own.
+PyTorch draws one Bernoulli number after another there: 0.15 G elements/s a core, a fifth of a training step. Here 16 random bits an
+element come from NumPy's PCG64 in one sweep and become a mask by integer arithmetic, several times as fast (`python -m
+benchmarks.dropout`). On other devices it is PyTorch's own.
 """
 
 from __future__ import annotations
@@ -61,7 +61,10 @@ def kept_scale(p: float) -> float:
 def keep(x: Tensor, bits: Tensor, scale: float) -> Tensor:
     """`x * scale` where `bits` are set, 0 elsewhere."""
     integer = _INTEGERS[x.element_size()]
-    return (x.view(integer) & bits.to(integer)).view(x.dtype).mul_(scale)
+    if integer == bits.dtype:
+        return (x.view(integer) & bits).view(x.dtype).mul_(scale)
+    mask = bits.to(integer)  # becomes the result, to save a pass through fresh memory
+    return torch.bitwise_and(x.view(integer), mask, out=mask).view(x.dtype).mul_(scale)
 
 
 def _threshold(p: float) -> int:

@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from electra_trainer.config import Model
 from electra_trainer.native.library import address, addresses, kernels, share_out, slices_of
 
 _LINE = 32
 """Widths and the length of a row must be multiples of it; rows are padded to one."""
 _PER_LAYER = 16
 """Parameters of a layer, in the order of the module: three of attention, output, LayerNorm, two of the network, LayerNorm."""
+
+
+class Stack(Protocol):
+    """What the kernels need of a stack of layers (model/encoder.py: Layers)."""
+
+    model: Model
+    training: bool
+
+    def parameters(self) -> Iterator[nn.Parameter]: ...
 
 
 class _Shape(ctypes.Structure):
@@ -28,7 +39,7 @@ class _Shape(ctypes.Structure):
     )
 
 
-def fits(layers: nn.Module, hidden_BTD: Tensor) -> bool:
+def fits(layers: Stack, hidden_BTD: Tensor) -> bool:
     """True where the kernels can take these layers' place: CPU, bf16, widths in multiples of 32, all parameters in fp32."""
     if hidden_BTD.device.type != "cpu" or not torch.is_autocast_enabled("cpu") or kernels() is None:
         return False
@@ -38,7 +49,7 @@ def fits(layers: nn.Module, hidden_BTD: Tensor) -> bool:
     return lower and all(width % _LINE == 0 for width in widths) and next(layers.parameters()).dtype == torch.float32
 
 
-def run_layers(layers: nn.Module, hidden_BTD: Tensor, piece_BT: Tensor) -> Tensor:
+def run_layers(layers: Stack, hidden_BTD: Tensor, piece_BT: Tensor) -> Tensor:
     """What `layers` computes in bf16, fp32 [B, T, D]; a token attends to those of its own piece.
 
     Dropout's numbers follow from one draw of PyTorch's own generator.
@@ -61,10 +72,10 @@ def run_layers(layers: nn.Module, hidden_BTD: Tensor, piece_BT: Tensor) -> Tenso
     return out[:, :tokens] if pad else out
 
 
-_packed: WeakKeyDictionary[nn.Module, tuple[object, Tensor]] = WeakKeyDictionary()
+_packed: WeakKeyDictionary[Stack, tuple[object, Tensor]] = WeakKeyDictionary()
 
 
-def _operands(layers: nn.Module, shape: _Shape, parameters: list[Tensor]) -> Tensor:
+def _operands(layers: Stack, shape: _Shape, parameters: Sequence[Tensor]) -> Tensor:
     """The weights in bf16 as the kernels want them, made again only when a weight has changed: once a step."""
     library = kernels()
     assert library is not None
@@ -73,7 +84,7 @@ def _operands(layers: nn.Module, shape: _Shape, parameters: list[Tensor]) -> Ten
     if operands is None or made != state:
         if operands is None:
             operands = torch.empty(library.operand_elements(ctypes.byref(shape)), dtype=torch.bfloat16)
-        at, pointers = address(operands), addresses(parameters)
+        at, pointers = address(operands), addresses(list(parameters))
         share_out(
             shape.layers, lambda _, a, b: library.pack_layers(ctypes.byref(shape), pointers, _i64(a), _i64(b), at)
         )
@@ -125,7 +136,7 @@ class _Layers(torch.autograd.Function):
 
         share_out(rows, work)
         if keep:
-            ctx.shape = shape
+            ctx.shape, ctx.spent = shape, False
             ctx.save_for_backward(piece, operands, memory, *parameters)
         else:
             _give_back(memory)
@@ -136,13 +147,18 @@ class _Layers(torch.autograd.Function):
         piece, operands, memory, *parameters = ctx.saved_tensors
         library, shape = kernels(), ctx.shape
         assert library is not None
+        if ctx.spent:
+            raise RuntimeError(
+                "a second backward pass through the native layers: what they kept is gone after the first"
+            )
+        ctx.spent = True
         d_out = upstream[0].float().contiguous()
         rows, tokens, _ = d_out.shape
         d_in = torch.empty_like(d_out)
         sizes = [p.numel() for p in parameters]
         sums = torch.empty(slices_of(rows), sum(sizes))  # of each thread
-        grads = [list(part.split(sizes)) for part in sums]
-        pointers = addresses(parameters)
+        grads = [list(torch.split(part, sizes)) for part in sums]
+        pointers = addresses(list(parameters))
 
         def work(part: int, first: int, last: int) -> None:
             library.layers_backward(
@@ -155,5 +171,5 @@ class _Layers(torch.autograd.Function):
         total = sums[0]
         for other in sums[1:]:
             total += other
-        found = [part.view_as(p) for part, p in zip(total.split(sizes), parameters, strict=True)]
+        found = [part.view_as(p) for part, p in zip(torch.split(total, sizes), parameters, strict=True)]
         return d_in, None, None, None, None, *found

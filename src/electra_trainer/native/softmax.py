@@ -94,7 +94,5 @@ def _compute(call: _Softmax, wants: bool, rows: int, width: int) -> Tensor:
     if not wants:
         return torch.zeros(0, width)
     sums = torch.zeros(slices_of(blocks), rows, width)  # of each thread
-    share_out(
-        blocks, lambda i, a, b: library.vocabulary_gradient(this, number(a), number(b), address(sums[i]))
-    )
+    share_out(blocks, lambda i, a, b: library.vocabulary_gradient(this, number(a), number(b), address(sums[i])))
     return sums.sum(0) if len(sums) > 1 else sums[0]

@@ -1,0 +1,226 @@
+"""The native layers against model/encoder.py: in fp32, which is the truth, and in PyTorch's own bf16, which sets the tolerance."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from electra_trainer.config import Model
+from electra_trainer.model.encoder import Layers, attention_bias
+from electra_trainer.native import layers as native
+from electra_trainer.native import library
+
+pytestmark = pytest.mark.skipif(library.kernels() is None, reason=f"native kernels {library.status()}")
+
+SHAPES = {  # hidden, inner, heads, layers, rows, tokens
+    "small": (256, 1024, 4, 2, 3, 128),
+    "small's generator": (64, 256, 1, 2, 3, 128),
+    "tiny": (128, 512, 2, 3, 5, 32),
+    "base": (768, 3072, 12, 1, 2, 512),
+    "narrow heads, odd length": (96, 160, 3, 2, 4, 45),
+}
+
+
+def build(
+    hidden: int, inner: int, heads: int, layers: int, rows: int, tokens: int, *, dropout: float = 0.0
+) -> tuple[Layers, Tensor, Tensor, Tensor]:
+    """Layers with weights of a trained model's size, an input, pieces with padding, and a gradient for the output."""
+    random = torch.Generator().manual_seed(3)
+    net = Layers(
+        Model(
+            hidden_size=hidden, intermediate_size=inner, num_attention_heads=heads, num_hidden_layers=layers,
+            hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout,
+        )
+    )  # fmt: skip
+    with torch.no_grad():
+        for name, parameter in net.named_parameters():
+            parameter.copy_(0.06 * torch.randn(parameter.shape, generator=random) + ("LayerNorm.weight" in name))
+    hidden_BTD = torch.randn(rows, tokens, hidden, generator=random).requires_grad_()
+    piece_BT = torch.ones(rows, tokens, dtype=torch.int64)
+    piece_BT[0, tokens // 3 :] = 2
+    piece_BT[1, -tokens // 5 :] = 0
+    return net, hidden_BTD, piece_BT, torch.randn(rows, tokens, hidden, generator=random)
+
+
+def run(net: Layers, hidden: Tensor, piece: Tensor, upstream: Tensor, *, how: str) -> dict[str, Tensor]:
+    """Output and gradients by `how`: native, bf16 (PyTorch's) or fp32."""
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=how != "fp32"):
+        if how == "native":
+            assert native.fits(net, hidden)
+            out = native.run_layers(net, hidden, piece)
+        else:
+            out = net(hidden, attention_bias(piece, hidden.dtype))
+    wanted = {"input": hidden, **dict(net.named_parameters())}
+    found = torch.autograd.grad(out, list(wanted.values()), upstream.to(out.dtype))
+    return {"output": out.detach().float(), **dict(zip(wanted, found, strict=True))}
+
+
+def error(found: Tensor, truth: Tensor) -> float:
+    return float((found - truth).norm() / truth.norm())
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
+def test_as_exact_as_pytorch_in_bf16(shape: tuple[int, ...]) -> None:
+    net, hidden, piece, upstream = build(*shape)
+    truth, theirs, ours = (run(net, hidden, piece, upstream, how=how) for how in ("fp32", "bf16", "native"))
+    assert error(ours["output"], truth["output"]) < 0.008
+    for name in truth:
+        if "key.bias" in name:  # its gradient is zero but for rounding
+            continue
+        assert error(ours[name], truth[name]) < 1.5 * error(theirs[name], truth[name]) + 0.006, name
+
+
+def test_pieces_do_not_see_each_other() -> None:
+    net, hidden, piece, upstream = build(64, 128, 2, 2, 2, 64)
+    before = run(net, hidden, piece, upstream, how="native")["output"]
+    other = hidden.detach().clone()
+    other[0, piece[0] == 2] += 1
+    after = run(net, other.requires_grad_(), piece, upstream, how="native")["output"]
+    assert torch.equal(before[0, piece[0] == 1], after[0, piece[0] == 1])
+    assert not torch.equal(before[0, piece[0] == 2], after[0, piece[0] == 2])
+
+
+def kept(p: float, key: int, place: int, rows: int, columns: int) -> Tensor:
+    """The kernels' dropout decisions, bool [rows, columns]."""
+    found = torch.empty(rows, columns, dtype=torch.uint8)
+    kernels = library.kernels()
+    assert kernels is not None
+    kernels.dropout_kept(
+        ctypes.c_double(p), ctypes.c_uint64(key), ctypes.c_uint32(place), ctypes.c_int64(rows),
+        ctypes.c_int64(columns // 32), library.address(found),
+    )  # fmt: skip
+    return found.bool()
+
+
+def layer_with_masks(net: Layers, x_BTD: Tensor, p: float, key: int) -> Tensor:
+    """One layer in fp32 with the kernels' dropout decisions, written out."""
+    layer = net.layer[0]
+    rows, tokens, width = x_BTD.shape
+    heads = net.model.num_attention_heads
+    scale = 65536 / (65536 - round(p * 65536))
+    weights = kept(p, key, 0, rows * heads * tokens, tokens).view(rows, heads, tokens, tokens) * scale
+    middle, output = (kept(p, key, place, rows * tokens, width).view(x_BTD.shape) * scale for place in (1, 2))
+    of = layer.attention.self
+    q, k, v = (part(x_BTD).view(rows, tokens, heads, -1).transpose(1, 2) for part in (of.query, of.key, of.value))
+    mixed = ((q @ k.mT / math.sqrt(q.shape[-1])).softmax(-1) * weights) @ v
+    attention, end = layer.attention.output, layer.output
+    summed = attention.dense(mixed.transpose(1, 2).flatten(2)) * middle + x_BTD
+    y_BTD = attention.LayerNorm(summed)
+    last: Tensor = end.LayerNorm(end.dense(F.gelu(layer.intermediate.dense(y_BTD))) * output + y_BTD)
+    return last
+
+
+def test_dropout_drops_the_same_in_both_passes() -> None:
+    net, hidden, piece, upstream = build(64, 128, 2, 1, 3, 64, dropout=0.3)
+    piece.fill_(1)
+    net.train()
+    torch.manual_seed(5)
+    ours = run(net, hidden, piece, upstream, how="native")
+    torch.manual_seed(5)
+    expected = layer_with_masks(net, hidden, 0.3, int(torch.randint(2**63 - 1, ())))
+    assert error(ours["output"], expected.detach()) < 0.008
+    wanted = {"input": hidden, **dict(net.named_parameters())}
+    truth = torch.autograd.grad(expected, list(wanted.values()), upstream)
+    for name, gradient in zip(wanted, truth, strict=True):
+        assert "key.bias" in name or error(ours[name], gradient) < 0.012, name
+
+
+def test_dropout_is_fair_and_independent() -> None:
+    mask = kept(0.1, 42, 7, 512, 512)
+    assert mask.float().mean().item() == pytest.approx(0.9, abs=4 * 0.3 / 512)
+    assert mask.float().mean(0).std().item() == pytest.approx(0.3 / math.sqrt(512), rel=0.15)
+    assert mask.float().mean(1).std().item() == pytest.approx(0.3 / math.sqrt(512), rel=0.15)
+    for other in (kept(0.1, 43, 7, 512, 512), kept(0.1, 42, 8, 512, 512), mask.roll(1, 0), mask.roll(1, 1)):
+        agree = (mask == other).float().mean().item()
+        assert agree == pytest.approx(0.9**2 + 0.1**2, abs=4 * 0.4 / 512)
+    assert torch.equal(mask[:40], kept(0.1, 42, 7, 40, 512))
+
+
+def test_dropout_follows_the_seed_and_is_off_in_evaluation() -> None:
+    net, hidden, piece, upstream = build(64, 128, 2, 1, 2, 32, dropout=0.1)
+    outputs = []
+    for seed, training in ((1, True), (1, True), (2, True), (1, False), (2, False)):
+        torch.manual_seed(seed)
+        outputs.append(run(net.train(training), hidden, piece, upstream, how="native")["output"])
+    assert torch.equal(outputs[0], outputs[1])
+    assert not torch.equal(outputs[0], outputs[2])
+    assert torch.equal(outputs[3], outputs[4])
+
+
+def test_number_of_threads_changes_rounding_only() -> None:
+    net, hidden, piece, upstream = build(64, 128, 2, 2, 5, 32, dropout=0.1)
+    before, found = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 4):
+            torch.set_num_threads(threads)
+            torch.manual_seed(0)
+            found.append(run(net.train(), hidden, piece, upstream, how="native"))
+    finally:
+        torch.set_num_threads(before)
+    for other in found[1:]:
+        assert torch.equal(found[0]["output"], other["output"])
+        assert torch.equal(found[0]["input"], other["input"])
+        assert all("key.bias" in name or error(other[name], found[0][name]) < 1e-5 for name in other)
+
+
+def test_without_gradients_the_output_is_the_same() -> None:
+    net, hidden, piece, upstream = build(64, 128, 2, 3, 20, 64)
+    with_gradients = run(net, hidden, piece, upstream, how="native")["output"]
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(native.run_layers(net, hidden, piece), with_gradients)
+
+
+def test_weights_that_change_are_read_again() -> None:
+    net, hidden, piece, upstream = build(64, 128, 2, 1, 2, 32)
+    before = run(net, hidden, piece, upstream, how="native")["output"]
+    with torch.no_grad():
+        net.layer[0].output.dense.weight.mul_(1.5)
+    after = run(net, hidden, piece, upstream, how="native")["output"]
+    truth = run(net, hidden, piece, upstream, how="fp32")["output"]
+    assert error(after, truth) < 0.008 < error(before, truth)
+
+
+def test_passes_may_be_nested() -> None:
+    net, hidden, piece, upstream = build(64, 128, 2, 2, 3, 32)
+    other = (hidden.detach() + 1).requires_grad_()
+    alone = [run(net, x, piece, upstream, how="native") for x in (hidden, other)]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        outputs = [native.run_layers(net, x, piece) for x in (hidden, other)]
+    for x, out, expected in zip((hidden, other), outputs, alone, strict=True):
+        assert torch.equal(torch.autograd.grad(out, x, upstream)[0], expected["input"])
+
+
+def test_a_second_backward_pass_is_an_error() -> None:
+    net, hidden, piece, _ = build(64, 128, 2, 1, 2, 32)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        total = native.run_layers(net, hidden, piece).sum()
+    total.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="second backward pass"):
+        total.backward()
+
+
+def test_not_a_number_stays_one() -> None:
+    net, hidden, piece, _ = build(64, 128, 2, 1, 2, 32)
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        hidden[0, 3, 5] = float("nan")
+        out = native.run_layers(net, hidden, piece)
+    assert out[0, 3].isnan().all()
+    assert not out[1].isnan().any()
+
+
+@pytest.mark.parametrize("case", ["fp32", "odd width", "switched off"])
+def test_where_they_do_not_fit_pytorch_computes(case: str) -> None:
+    net, hidden, _, _ = build(48 if case == "odd width" else 64, 128, 2, 1, 2, 32)
+    assert native.fits(net, hidden) is False  # no autocast
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=case != "fp32"):
+        if case == "switched off":
+            assert native.fits(net, hidden) is True
+            with library.switched_off():
+                assert native.fits(net, hidden) is False
+        else:
+            assert native.fits(net, hidden) is False
