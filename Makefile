@@ -9,6 +9,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 OUT    ?= runs/demo
 export OMP_WAIT_POLICY ?= passive
+export GOMP_SPINCOUNT ?= 10000
 # The oldest transformers that exported folders must load in, beside the environment: a test puts it on its path
 OLD          := $(VENV)/transformers-4
 OLD_PACKAGES := transformers==4.57.6 huggingface_hub==0.36.0 tokenizers==0.22.1 \

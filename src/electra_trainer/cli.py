@@ -12,7 +12,7 @@ from typing import Any
 
 from electra_trainer import __version__
 from electra_trainer.errors import ConfigError, ElectraError, did_you_mean, storage_error
-from electra_trainer.process import restart_tuned
+from electra_trainer.process import THREADS, restart_tuned
 
 VERBS = {
     "demo": "pre-train a tiny ELECTRA on this machine in a few minutes and show what it learned",
@@ -38,8 +38,9 @@ _MEMORY = (
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a verb; returns the exit code (errors.py lists them)."""
     words = list(sys.argv[1:] if argv is None else argv)
-    # Before torch is loaded: idle threads sleep. Spinning ones cost 10x where anything else runs on the machine.
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    # before torch is loaded
+    for name, value in THREADS.items():
+        os.environ.setdefault(name, value)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that lacks a character is no reason to stop
