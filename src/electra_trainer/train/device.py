@@ -9,6 +9,7 @@ import torch
 
 from electra_trainer.data.workers import cores
 from electra_trainer.errors import ConfigError
+from electra_trainer.native import library
 
 
 def choose_device(name: str) -> torch.device:
@@ -42,6 +43,12 @@ def cpu_has_amx() -> bool:
 def autocast(precision: str, device: torch.device) -> AbstractContextManager[object]:
     """Arithmetic of the forward pass; weights stay fp32."""
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16")
+
+
+def arithmetic(precision: str, device: torch.device) -> str:
+    """What computes, for people: `fp32`, `bf16`, `bf16 with native kernels`."""
+    native = device.type == "cpu" and precision == "bf16" and library.kernels() is not None
+    return f"{precision} with native kernels" if native else precision
 
 
 def use_threads() -> int:

@@ -20,7 +20,7 @@ from electra_trainer.errors import CheckpointError, ConfigError, DataError, Dive
 from electra_trainer.model.cost import parameters, step_flops
 from electra_trainer.objectives import Objective, build
 from electra_trainer.train.checkpoint import Saved, load_newest, require_space, save
-from electra_trainer.train.device import choose_device, choose_precision, use_threads
+from electra_trainer.train.device import arithmetic, choose_device, choose_precision, use_threads
 from electra_trainer.train.examples import look_at_rows
 from electra_trainer.train.health import alarms, health_line
 from electra_trainer.train.optim import build_optimizer, load_optimizer_tensors, optimizer_tensors
@@ -93,7 +93,7 @@ def pretrain(
         run = _prepare(config, folder, store, device=where, quiet=quiet)
         run.display.say(
             f"{config.preset}: {parameters(config).joint:,} parameters, {config.schedule.steps:,} steps, {where.type} "
-            f"{run.feed.precision}, {threads} threads -> {folder.path}"
+            f"{arithmetic(run.feed.precision, where)}, {threads} threads -> {folder.path}"
         )
         with run.display:
             _train(run, lambda: stop.name)
