@@ -43,9 +43,13 @@ int64_t kept_bytes(const Shape* s, int64_t tokens, int keep) {
     return (keep ? s->layers : 1) * Kept::layer_bytes(*s, tokens) + 2 * tokens * s->hidden;
 }
 
-// Weights of layers [first, last) in bf16, both ways; `p`: 16 pointers a layer, in the order of Parameter.
-void pack_layers(const Shape* s, const float* const* p, int64_t first, int64_t last, uint16_t* operands) {
-    for (long l = first; l < last; ++l) Operands(*s, operands + l * s->layer_operands()).fill(*s, p + PARAMETERS * l);
+// Weights of layers [first, last) in bf16, for the backward pass too if `both`; `p`: 16 pointers a layer, in the order of Parameter.
+void pack_layers(const Shape* s, const float* const* p, int64_t first, int64_t last, int both, uint16_t* operands) {
+    for (long l = first; l < last; ++l) {
+        const Operands to(*s, operands + l * s->layer_operands());
+        to.fill_forward(*s, p + PARAMETERS * l);
+        if (both) to.fill_backward(*s, p + PARAMETERS * l);
+    }
 }
 
 // in [all, H] -> out [all, H], fp32, for tokens [first, first + tokens); with `keep`, what the backward pass needs stays in `memory`.

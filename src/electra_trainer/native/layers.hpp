@@ -29,15 +29,15 @@ struct Operands {  // a layer's weights in bf16, both ways
         qkv = at, out = qkv + 3 * hh, up = out + hh, down = up + hf;
         qkv_back = down + hf, out_back = qkv_back + 3 * hh, up_back = out_back + hh, down_back = up_back + hf;
     }
-    void fill(const Shape& s, const float* const* w) const {
-        const long H = s.hidden, F = s.inner, wide = 2 * BLOCK;
-        for (int i = 0; i < 3; ++i) {
-            pack_forward(w[QW + 2 * i], H, H, qkv + i * H * H, H / 32 * wide);
-            pack_backward(w[QW + 2 * i], H, H, qkv_back + i * H / 32 * wide, 3 * H / 32 * wide);
-        }
-        pack_forward(w[OW], H, H, out, H / 32 * wide), pack_backward(w[OW], H, H, out_back, H / 32 * wide);
-        pack_forward(w[UW], F, H, up, H / 32 * wide), pack_backward(w[UW], F, H, up_back, F / 32 * wide);
-        pack_forward(w[DW], H, F, down, F / 32 * wide), pack_backward(w[DW], H, F, down_back, H / 32 * wide);
+    void fill_forward(const Shape& s, const float* const* w) const {
+        const long H = s.hidden, F = s.inner;
+        for (int i = 0; i < 3; ++i) pack_forward(w[QW + 2 * i], H, H, qkv + i * H * H, 32 * H);
+        pack_forward(w[OW], H, H, out, 32 * H), pack_forward(w[UW], F, H, up, 32 * H), pack_forward(w[DW], H, F, down, 32 * F);
+    }
+    void fill_backward(const Shape& s, const float* const* w) const {
+        const long H = s.hidden, F = s.inner;
+        for (int i = 0; i < 3; ++i) pack_backward(w[QW + 2 * i], H, H, qkv_back + i * 32 * H, 96 * H);
+        pack_backward(w[OW], H, H, out_back, 32 * H), pack_backward(w[UW], F, H, up_back, 32 * F), pack_backward(w[DW], H, F, down_back, 32 * H);
     }
 };
 

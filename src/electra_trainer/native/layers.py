@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
-from weakref import WeakKeyDictionary
 
 import torch
 import torch.nn.functional as F
@@ -64,32 +63,11 @@ def run_layers(layers: Stack, hidden_BTD: Tensor, piece_BT: Tensor) -> Tensor:
         key=int(torch.randint(2**63 - 1, ())) if any(dropout) else 0,
     )  # fmt: skip
     parameters = list(layers.parameters())
-    operands = _operands(layers, shape, parameters)
     keep = torch.is_grad_enabled() and (hidden_BTD.requires_grad or any(p.requires_grad for p in parameters))
     hidden = F.pad(hidden_BTD.float(), (0, 0, 0, pad)).contiguous()
     piece = F.pad(piece_BT.int(), (0, pad), value=-1).contiguous()
-    out: Tensor = _Layers.apply(hidden, piece, shape, operands, keep, *parameters)  # type: ignore[no-untyped-call]
+    out: Tensor = _Layers.apply(hidden, piece, shape, keep, *parameters)  # type: ignore[no-untyped-call]
     return out[:, :tokens] if pad else out
-
-
-_packed: WeakKeyDictionary[Stack, tuple[object, Tensor]] = WeakKeyDictionary()
-
-
-def _operands(layers: Stack, shape: _Shape, parameters: Sequence[Tensor]) -> Tensor:
-    """The weights in bf16 as the kernels want them, made again only when a weight has changed: once a step."""
-    library = kernels()
-    assert library is not None
-    state = tuple((p.data_ptr(), p._version) for p in parameters)
-    made, operands = _packed.get(layers, (None, None))
-    if operands is None or made != state:
-        if operands is None:
-            operands = torch.empty(library.operand_elements(ctypes.byref(shape)), dtype=torch.bfloat16)
-        at, pointers = address(operands), addresses(list(parameters))
-        share_out(
-            shape.layers, lambda _, a, b: library.pack_layers(ctypes.byref(shape), pointers, _i64(a), _i64(b), at)
-        )
-        _packed[layers] = (state, operands)
-    return operands
 
 
 _spare: list[Tensor] = []
@@ -106,10 +84,9 @@ def _take(size: int) -> Tensor:
     return best
 
 
-def _give_back(memory: Tensor) -> None:
-    _spare.append(memory)
-    if len(_spare) > 4:  # two networks in training, two in evaluation
-        del _spare[0]
+def _give_back(*memory: Tensor) -> None:
+    _spare.extend(memory)
+    del _spare[:-8]  # weights and activations of two networks, in training and in evaluation
 
 
 def _i64(value: int) -> ctypes.c_int64:
@@ -117,16 +94,20 @@ def _i64(value: int) -> ctypes.c_int64:
 
 
 class _Layers(torch.autograd.Function):
+    """Weights are made bf16 in every call: nothing tells reliably that one has changed (a fused optimizer leaves `_version` as it is)."""
+
     @staticmethod
-    def forward(
-        ctx: Any, hidden: Tensor, piece: Tensor, shape: _Shape, operands: Tensor, keep: bool, *parameters: Tensor
-    ) -> Tensor:
+    def forward(ctx: Any, hidden: Tensor, piece: Tensor, shape: _Shape, keep: bool, *parameters: Tensor) -> Tensor:
         library = kernels()
         assert library is not None
         rows, tokens, _ = hidden.shape
         out = torch.empty_like(hidden)
         memory = _take(library.kept_bytes(ctypes.byref(shape), _i64(rows * tokens), int(keep)))
         pointers = addresses(list(parameters))
+        operands = _take(2 * library.operand_elements(ctypes.byref(shape)))
+
+        def pack(_: int, first: int, last: int) -> None:
+            library.pack_layers(ctypes.byref(shape), pointers, _i64(first), _i64(last), int(keep), address(operands))
 
         def work(_: int, first: int, last: int) -> None:
             library.layers_forward(
@@ -134,12 +115,13 @@ class _Layers(torch.autograd.Function):
                 _i64(first * tokens), _i64((last - first) * tokens), int(keep), address(memory), address(out),
             )  # fmt: skip
 
+        share_out(shape.layers, pack)
         share_out(rows, work)
         if keep:
             ctx.shape, ctx.spent = shape, False
             ctx.save_for_backward(piece, operands, memory, *parameters)
         else:
-            _give_back(memory)
+            _give_back(operands, memory)
         return out
 
     @staticmethod
@@ -167,9 +149,9 @@ class _Layers(torch.autograd.Function):
             )  # fmt: skip
 
         share_out(rows, work)
-        _give_back(memory)
+        _give_back(operands, memory)
         total = sums[0]
         for other in sums[1:]:
             total += other
         found = [part.view_as(p) for part, p in zip(torch.split(total, sizes), parameters, strict=True)]
-        return d_in, None, None, None, None, *found
+        return d_in, None, None, None, *found
