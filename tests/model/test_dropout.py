@@ -26,7 +26,7 @@ def test_drops_its_share_and_keeps_the_mean(p: float, dtype: torch.dtype) -> Non
 
 def test_neighbours_are_independent() -> None:
     torch.manual_seed(0)
-    kept = kept_bits(torch.Size([1000, 1000]), 0.3).bool()
+    kept = kept_bits(torch.Size([1000, 1000]), 0.3, 1).bool()
     assert kept.float().mean(0).std().item() == pytest.approx(math.sqrt(0.21 / 1000), rel=0.1)
     for shift in (1, 2, 4, 16):
         agree = (kept == kept.roll(shift, 1)).float().mean().item()

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from electra_trainer.model.dropout import keep, kept_bits, kept_scale
+from electra_trainer.model.dropout import draw_seed, keep, kept_bits, kept_scale
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, *, bias_B1TT: Tensor | None, dropout: float) -> Tensor:
@@ -26,7 +26,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, *, bias_B1TT: Tensor | Non
 
 
 class _TwoProducts(torch.autograd.Function):
-    """Keeps the weights after the softmax and the dropout's bits, nothing else of size T x T."""
+    """Keeps the weights after the softmax, nothing else of size T x T; what scales them is done to the narrow factors."""
 
     @staticmethod
     def forward(
@@ -41,21 +41,28 @@ class _TwoProducts(torch.autograd.Function):
             bias = bias_B1TT.to(q.dtype).expand(rows, heads, tokens, tokens).reshape(rows * heads, tokens, tokens)
             scores = torch.baddbmm(bias, q, k.transpose(1, 2), alpha=scale)
         weights = scores.softmax(-1)  # in fp32 inside
-        bits = kept_bits(weights.shape, dropout) if dropout > 0 else None
-        ctx.save_for_backward(q, k, v, weights, bits)
-        ctx.shape, ctx.scale, ctx.kept_scale = query.shape, scale, kept_scale(dropout)
-        used = weights if bits is None else keep(weights, bits, ctx.kept_scale)
-        return torch.bmm(used, v).view(query.shape)
+        ctx.save_for_backward(q, k, v, weights)
+        ctx.shape, ctx.scale, ctx.dropout = query.shape, scale, dropout
+        if dropout == 0:
+            return torch.bmm(weights, v).view(query.shape)
+        ctx.seed = draw_seed()
+        kept = keep(weights, kept_bits(weights.shape, dropout, ctx.seed))
+        return torch.bmm(kept, v * kept_scale(dropout)).view(query.shape)
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, v, weights, bits = ctx.saved_tensors
+        q, k, v, weights = ctx.saved_tensors
         d_mixed = upstream[0].reshape(v.shape)
+        kept = weights
+        if ctx.dropout > 0:
+            bits = kept_bits(weights.shape, ctx.dropout, ctx.seed)
+            kept, d_mixed = keep(weights, bits), d_mixed * kept_scale(ctx.dropout)
+        d_value = torch.bmm(kept.transpose(1, 2), d_mixed)
         d_weights = torch.bmm(d_mixed, v.transpose(1, 2))
-        used = weights
-        if bits is not None:
-            used, d_weights = keep(weights, bits, ctx.kept_scale), keep(d_weights, bits, ctx.kept_scale)
-        d_value = torch.bmm(used.transpose(1, 2), d_mixed)
-        d_scores = torch._softmax_backward_data(d_weights, weights, -1, weights.dtype).mul_(ctx.scale)
-        d_query, d_key = torch.bmm(d_scores, k), torch.bmm(d_scores.transpose(1, 2), q)
+        if ctx.dropout > 0:
+            d_weights = keep(d_weights, bits)
+        d_scores = torch._softmax_backward_data(d_weights, weights, -1, weights.dtype)
+        nothing = q.new_empty(1)
+        d_query = torch.baddbmm(nothing, d_scores, k, alpha=ctx.scale, beta=0)
+        d_key = torch.baddbmm(nothing, d_scores.transpose(1, 2), q, alpha=ctx.scale, beta=0)
         return d_query.view(ctx.shape), d_key.view(ctx.shape), d_value.view(ctx.shape), None, None

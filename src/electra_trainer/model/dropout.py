@@ -39,14 +39,21 @@ def drop(x: Tensor, p: float) -> Tensor:
         return x
     if x.device.type != "cpu":
         return F.dropout(x, p)
-    dropped: Tensor = _Drop.apply(x, kept_bits(x.shape, p), kept_scale(p))  # type: ignore[no-untyped-call]
+    dropped: Tensor = _Drop.apply(x, p, draw_seed())  # type: ignore[no-untyped-call]
     return dropped
 
 
-def kept_bits(shape: torch.Size, p: float) -> Tensor:
-    """int16 of that shape: all bits set where an element is kept (with probability 1 - p), none where it is dropped."""
+def draw_seed() -> int:
+    """A number from PyTorch's own generator, from which `kept_bits` makes a mask."""
+    return int(torch.randint(2**63 - 1, ()))
+
+
+def kept_bits(shape: torch.Size, p: float, seed: int) -> Tensor:
+    """int16 of that shape: all bits set where an element is kept (with probability 1 - p), none where it is dropped.
+
+    The same seed gives the same bits, so that a backward pass makes them again instead of keeping them.
+    """
     count = shape.numel()
-    seed = int(torch.randint(2**63 - 1, ()))
     words = np.random.Generator(np.random.PCG64DXSM(seed)).integers(0, 2**64, -(-count // 4), dtype=np.uint64)
     bits = torch.from_numpy(words.view(np.int16))[:count].view(shape)
     # 15 random bits less the threshold: the sign says whether it is below; spread over the element and turned round
@@ -58,13 +65,13 @@ def kept_scale(p: float) -> float:
     return _LEVELS / max(1, _LEVELS - _threshold(p))
 
 
-def keep(x: Tensor, bits: Tensor, scale: float) -> Tensor:
-    """`x * scale` where `bits` are set, 0 elsewhere."""
+def keep(x: Tensor, bits: Tensor) -> Tensor:
+    """`x` where `bits` are set, 0 elsewhere."""
     integer = _INTEGERS[x.element_size()]
     if integer == bits.dtype:
-        return (x.view(integer) & bits).view(x.dtype).mul_(scale)
+        return (x.view(integer) & bits).view(x.dtype)
     mask = bits.to(integer)  # becomes the result, to save a pass through fresh memory
-    return torch.bitwise_and(x.view(integer), mask, out=mask).view(x.dtype).mul_(scale)
+    return torch.bitwise_and(x.view(integer), mask, out=mask).view(x.dtype)
 
 
 def _threshold(p: float) -> int:
@@ -73,11 +80,11 @@ def _threshold(p: float) -> int:
 
 class _Drop(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, bits: Tensor, scale: float) -> Tensor:
-        ctx.save_for_backward(bits)
-        ctx.scale = scale
-        return keep(x.contiguous(), bits, scale)
+    def forward(ctx: Any, x: Tensor, p: float, seed: int) -> Tensor:
+        ctx.p, ctx.seed = p, seed
+        return keep(x.contiguous(), kept_bits(x.shape, p, seed)).mul_(kept_scale(p))
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
-        return keep(upstream[0].contiguous(), ctx.saved_tensors[0], ctx.scale), None, None
+        gradient = upstream[0].contiguous()
+        return keep(gradient, kept_bits(gradient.shape, ctx.p, ctx.seed)).mul_(kept_scale(ctx.p)), None, None
