@@ -36,7 +36,7 @@ class Encoded:
         return cls(np.frombuffer(data, "<u4", offset=8 + 4 * lines), np.frombuffer(data, "<u4", count=lines, offset=8))
 
 
-_PACKET_CHARS = 1 << 18
+_PACKET_BYTES = 1 << 18
 Encode = Callable[[Iterator[bytes]], Iterator[bytes]]
 
 
@@ -110,22 +110,22 @@ def encode_documents(
     salt = seed.to_bytes(8, "little")
 
     def packets() -> Iterator[bytes]:
-        packet: list[str] = []
+        packet: list[bytes] = []
         about: list[tuple[int, float, int]] = []
         size = 0
         for index, document in enumerate(found):
-            text = "\n".join(document)
-            digest = hashlib.blake2b(text.encode(), digest_size=7, key=salt).digest()
+            text = "\n".join(document).encode()
+            digest = hashlib.blake2b(text, digest_size=7, key=salt).digest()
             about.append((index, int.from_bytes(digest, "little") / 2**56, len(document)))
             packet.append(text)
             size += len(text)
-            if size >= _PACKET_CHARS:
+            if size >= _PACKET_BYTES:
                 waiting.append(about)
-                yield "\n".join(packet).encode()
+                yield b"\n".join(packet)
                 packet, about, size = [], [], 0
         if packet:
             waiting.append(about)
-            yield "\n".join(packet).encode()
+            yield b"\n".join(packet)
 
     with encoding(tokenizer, workers=workers) as encode:
         for answer in encode(packets()):

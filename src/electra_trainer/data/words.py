@@ -2,7 +2,8 @@
 
 BERT's normaliser looks at single characters and the marks on them, and its splitting ends a word at every space and around
 every punctuation mark. So no token reaches over an ASCII space or the edge of ASCII punctuation: a line can be cut there, and its
-ids are those of the parts, one after another. Each part is asked of the library once, then remembered.
+ids are those of the parts, one after another. Each part is asked of the library once, then remembered. ("[MASK]" is cut at its
+brackets, so a text gives no special id but [UNK].)
 """
 
 from __future__ import annotations
@@ -14,8 +15,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-
-from electra_trainer.data.tokenizer import specials_of
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -36,9 +35,6 @@ class Words(dict[str, bytes]):
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         super().__init__({"\n": array("I", [_LINE_END]).tobytes()})
-        specials = specials_of(tokenizer)
-        self._forbidden = frozenset((specials.pad, specials.cls, specials.sep, specials.mask))
-        self._unknown = specials.unk
         self._lowercase: bool = json.loads(tokenizer.to_str())["normalizer"]["lowercase"]
         self._encode = getattr(tokenizer, "encode_batch_fast", tokenizer.encode_batch)
         self._tokenize = tokenizer.model.tokenize
@@ -81,6 +77,4 @@ class Words(dict[str, bytes]):
             ids = [token.id for token in self._tokenize(part)]
         else:
             ids = self._encode([part], add_special_tokens=False)[0].ids
-        if not self._forbidden.isdisjoint(ids):
-            ids = [self._unknown if token in self._forbidden else token for token in ids]
         return array("I", ids).tobytes()
