@@ -186,7 +186,9 @@ def main() -> None:
             f"{run['megabytes_per_second']:6.1f} {run['peak_bytes'] / 1e6:8.0f}"
         )
     for method, ratio in found["ratio"].items():  # type: ignore[attr-defined]
-        print(f"prepare / {method}: {ratio['seconds']:.2f}x by the clock, {ratio['cpu_seconds']:.2f}x a processor second")
+        print(
+            f"prepare / {method}: {ratio['seconds']:.2f}x by the clock, {ratio['cpu_seconds']:.2f}x a processor second"
+        )
 
 
 if __name__ == "__main__":

@@ -101,9 +101,7 @@ def test_the_rows_are_those_of_the_first_release(
     text_file: Path, tokenizer: Any, tmp_path: Path, length: int, workers: int
 ) -> None:
     settings = PrepareSettings(workers=workers, valid_fraction=0.1)
-    made = prepare(
-        [text_file], tokenizer=tokenizer, sequence_length=length, out=tmp_path / "out", settings=settings
-    )
+    made = prepare([text_file], tokenizer=tokenizer, sequence_length=length, out=tmp_path / "out", settings=settings)
     assert (made.train.sha256, made.valid.sha256) == FIRST_RELEASE[length]
 
 
@@ -111,9 +109,7 @@ def test_the_rows_are_those_of_the_first_release(
 def test_real_rows_are_those_of_the_first_release(shared: Path, tmp_path: Path, name: str, cased: bool) -> None:
     vocab = shared / f"data/vocab/bert-base-{'cased' if cased else 'uncased'}-vocab.txt"
     path = shared / f"data/corpora/{name}.txt.xz"
-    made = prepare(
-        [path], tokenizer=load_tokenizer(vocab, cased=cased), sequence_length=128, out=tmp_path / "out"
-    )
+    made = prepare([path], tokenizer=load_tokenizer(vocab, cased=cased), sequence_length=128, out=tmp_path / "out")
     assert (made.train.sha256, made.valid.sha256) == FIRST_RELEASE[name]
 
 
