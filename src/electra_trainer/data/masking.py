@@ -17,6 +17,7 @@ from electra_trainer.randomness import Rng
 
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
+Keys = NDArray[np.uint32] | NDArray[np.uint64]
 _NARROW = 1024  # columns up to which 32-bit keys leave 22 random bits above the column
 
 
@@ -57,7 +58,7 @@ class MaskTokens:
     def _replace(self, flat: Ints, slots_K: Ints, bits: _Bits) -> None:
         """Put [MASK], or a random word, at some of the slots."""
         masking = self.masking
-        what_K = bits.below(1 << 32, len(slots_K))
+        what_K = bits.narrow(len(slots_K)).astype(np.int64)
         hide_K = what_K < _of_32_bits(masking.mask_share)
         if masking.random_share:
             swap_K = ~hide_K & (what_K < _of_32_bits(masking.mask_share + masking.random_share))
@@ -71,14 +72,17 @@ class _Bits:
     def __init__(self, rng: Rng) -> None:
         self._source = rng.bits("mask")
 
-    def keys(self, count: int, kind: type[np.uint32 | np.uint64]) -> NDArray[np.unsignedinteger]:
-        """Numbers of which every bit is random."""
-        size = np.dtype(kind).itemsize
-        return self._source.random_raw(-(-count * size // 8)).view(kind)[:count]
+    def narrow(self, count: int) -> NDArray[np.uint32]:
+        """Numbers of 32 random bits."""
+        return self._source.random_raw(-(-count // 2)).view(np.uint32)[:count]
 
-    def below(self, limit: int, count: int) -> Ints:
-        """Numbers from 0 to below `limit`, which is at most 2**32; a bias of limit / 2**32 at most."""
-        return (self.keys(count, np.uint32).astype(np.uint64) * np.uint64(limit) >> np.uint64(32)).astype(np.int64)
+    def wide(self, count: int) -> NDArray[np.uint64]:
+        """Numbers of 64 random bits."""
+        return self._source.random_raw(count)
+
+    def below(self, limit: int | NDArray[np.int64], count: int) -> Ints:
+        """Numbers from 0 to below `limit`, which is at most 2**31; it biases them by a share of limit / 2**32 at most."""
+        return (self.narrow(count).astype(np.int64) * limit) >> 32
 
 
 def _of_32_bits(share: float) -> int:
@@ -88,21 +92,18 @@ def _of_32_bits(share: float) -> int:
 def _distinct(candidates_BT: Bools, wanted_B: Ints, bits: _Bits) -> Ints:
     """The candidates with the least random keys; a key ends with its column, so that no two of a row are equal."""
     rows, columns = candidates_BT.shape
-    kind = np.uint32 if columns <= _NARROW else np.uint64
-    low = (1 << (columns - 1).bit_length()) - 1
-    keys_BT = bits.keys(rows * columns, kind).reshape(rows, columns) & kind(np.iinfo(kind).max - low)
-    keys_BT |= np.arange(columns, dtype=kind)
-    keys_BT |= candidates_BT.astype(kind) - kind(1)  # all ones where there is no candidate: the end of the order
+    keys: Keys = bits.narrow(rows * columns) if columns <= _NARROW else bits.wide(rows * columns)
+    zero = keys.dtype.type(0)
+    low = keys.dtype.type((1 << (columns - 1).bit_length()) - 1)
+    keys_BT = (keys.reshape(rows, columns) & ~low) | np.arange(columns).astype(keys.dtype)
+    keys_BT = np.where(candidates_BT, keys_BT, ~zero)  # the end of the order
     last_B1 = np.take_along_axis(np.sort(keys_BT, axis=1), (wanted_B[:, None] - 1).clip(0), axis=1)
-    return np.flatnonzero((keys_BT <= last_B1) & candidates_BT & (wanted_B[:, None] > 0))
+    return np.flatnonzero((keys_BT <= last_B1) & candidates_BT)
 
 
 def _with_replacement(candidates_BT: Bools, wanted_B: Ints, bits: _Bits) -> Ints:
     """Draws of one candidate after another, in the order of positions, some of them more than once."""
-    rows = len(candidates_BT)
     many_B = np.count_nonzero(candidates_BT, axis=1)
-    wanted_B = np.where(many_B > 0, wanted_B, 0)
-    row_K = np.repeat(np.arange(rows), wanted_B)
-    draws_K = bits.keys(len(row_K), np.uint32).astype(np.uint64) * many_B[row_K].astype(np.uint64) >> np.uint64(32)
+    row_K = np.repeat(np.arange(len(many_B)), np.where(many_B > 0, wanted_B, 0))
     first_B = np.cumsum(many_B) - many_B  # where a row's candidates begin among all
-    return np.sort(np.flatnonzero(candidates_BT)[first_B[row_K] + draws_K.astype(np.int64)])
+    return np.sort(np.flatnonzero(candidates_BT)[first_B[row_K] + bits.below(many_B[row_K], len(row_K))])

@@ -16,7 +16,7 @@ from electra_trainer.randomness import key
 
 @lru_cache(maxsize=3)
 def _permutation(rows: int, seed: int, epoch: int) -> NDArray[np.unsignedinteger]:
-    order = np.arange(rows, dtype=np.uint32 if rows <= 1 << 32 else np.uint64)  # half of `permutation(rows)`'s memory
+    order = np.arange(rows, dtype="u4" if rows <= 1 << 32 else "u8")  # half of `permutation(rows)`'s memory
     np.random.Generator(np.random.Philox(key(seed, "order", epoch))).shuffle(order)
     return order
 

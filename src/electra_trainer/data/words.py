@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-_REMEMBERED = 1 << 16  # parts in a generation, of which two are kept: about 20 MB
+_REMEMBERED = 1 << 16  # parts in a generation, of which two are kept: about 25 MB
 _LONGEST = 24  # characters of a part that is remembered, so that text without spaces (Chinese) takes no memory
 _PUNCTUATION = r"!-/:-@\[-`{-~"
 _CUT = re.compile(f"[{_PUNCTUATION}]|[^{_PUNCTUATION}]+")
