@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 
@@ -30,6 +31,10 @@ class Rng:
     def generator(self, purpose: str, device: torch.device | None = None) -> torch.Generator:
         """A fresh generator for `purpose`, on the CPU unless told; asking twice gives the same numbers twice."""
         return torch.Generator(device or "cpu").manual_seed(key(self.seed, purpose, self.step, self.lane))
+
+    def bits(self, purpose: str) -> np.random.Philox:
+        """A fresh source of raw 64-bit numbers (`random_raw`), which are the same with every NumPy."""
+        return np.random.Philox(key=key(self.seed, purpose, self.step, self.lane))
 
     def seed_dropout(self) -> None:
         """Seed PyTorch's own generators, which dropout draws from, on all devices."""

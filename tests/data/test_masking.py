@@ -6,6 +6,7 @@ Statistics allow 4.5 standard deviations: a correct program would fail for one s
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import math
 
 import numpy as np
@@ -111,6 +112,49 @@ def test_every_candidate_is_equally_likely(draw: str) -> None:
         assert chisquare(row[1 : length - 1]).pvalue > 1e-4
 
 
+@pytest.mark.parametrize("length", [1024, 1025, 3000])
+def test_long_rows(length: int) -> None:
+    """Keys of 32 and of 64 bits: k positions, every tenth of the row as likely as another."""
+    made = np.full((40, length), 9)
+    made[:, 0], made[:, -1] = CLS, SEP
+    mask, data = with_masking(), batch(made)
+    tenths = np.zeros(10, dtype=int)
+    for step in range(5):
+        for chosen in slots_by_row(mask(data, Rng(1, step, 0))):
+            assert len(set(chosen)) == wanted(length, 0.15, length)
+            assert min(chosen) > 0 and max(chosen) < length - 1
+            tenths += np.bincount((np.array(chosen) - 1) * 10 // (length - 2), minlength=10)
+    assert chisquare(tenths).pvalue > 1e-4
+
+
+def test_every_pair_of_positions_is_equally_likely() -> None:
+    """Two of twelve candidates: each of the 66 pairs in turn, so that positions do not attract or shun one another."""
+    made = np.full((500, 14), 9)
+    made[:, 0], made[:, -1] = CLS, SEP
+    mask, data = with_masking(fraction=0.15), batch(made)
+    pairs = np.zeros((14, 14), dtype=int)
+    for step in range(20):
+        for first, second in slots_by_row(mask(data, Rng(3, step, 0))):
+            pairs[first, second] += 1
+    found = pairs[1:13, 1:13][np.triu_indices(12, 1)]
+    assert found.sum() == 500 * 20
+    assert chisquare(found).pvalue > 1e-4
+
+
+def test_what_stands_there_has_nothing_to_do_with_where() -> None:
+    """The share that is hidden is the same in the first and in the second half of a row, and in the first and last rows."""
+    mask, data = with_masking(fraction=0.25), batch(rows(64, full=True))
+    hidden, total = np.zeros((64, 24)), np.zeros((64, 24))
+    for step in range(200):
+        masked = mask(data, Rng(1, step, 0))
+        slots = masked.slots_K.numpy()
+        np.add.at(total.reshape(-1), slots, 1)
+        np.add.at(hidden.reshape(-1), slots, masked.input_BT.flatten().numpy()[slots] == MASK)
+    for part in (np.s_[:, :12], np.s_[:, 12:], np.s_[:32], np.s_[32:]):
+        share, count = hidden[part].sum() / total[part].sum(), total[part].sum()
+        assert abs(share - 0.85) <= SIGMAS * math.sqrt(0.85 * 0.15 / count)
+
+
 def shares(masking: Masking, *, steps: int = 60) -> tuple[dict[str, float], int]:
     """Of the chosen positions: share hidden, changed to another word, unchanged; and their number."""
     mask = masker(dataclasses.replace(config(), masking=masking))
@@ -193,6 +237,17 @@ def test_masks_are_a_function_of_seed_step_and_lane(draw: str) -> None:
     others = [chosen(2, 2, 3), chosen(1, 3, 3), chosen(1, 2, 4), chosen(1, 3, 2)]
     assert all(other != once for other in others)
     assert len({tuple(other[0]) for other in others}) == 4
+
+
+@pytest.mark.parametrize(
+    ("draw", "digest"), [("distinct", "15bb084a7fcc30e5"), ("with-replacement", "372c15b20003b032")],
+)  # fmt: skip
+def test_the_masks_of_a_step_are_the_same_everywhere(draw: str, digest: str) -> None:
+    """On every machine and with every version of the libraries: the bytes are written down here."""
+    mask = with_masking(draw=draw, mask_share=0.8, random_share=0.1)
+    masked = mask(batch(np.tile([CLS, *range(5, WORDS), SEP], (4, 1))), Rng(1, 2, 3))
+    data = masked.slots_K.numpy().astype("<i8").tobytes() + masked.input_BT.numpy().astype("<i8").tobytes()
+    assert hashlib.sha256(data).hexdigest()[:16] == digest
 
 
 def test_masks_change_from_epoch_to_epoch() -> None:

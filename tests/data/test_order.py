@@ -44,3 +44,12 @@ def test_every_place_in_the_order_is_equally_likely() -> None:
     """Chi-square over where row 0 comes in 4,000 epochs of 8; a fair order fails at 1e-4 once in 10,000 seeds."""
     where = [batch_rows(epoch, rows=8, size=8, seed=5).tolist().index(0) for epoch in range(4000)]
     assert chisquare(np.bincount(where, minlength=8)).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("rows", [1, 7, 1000])
+def test_the_order_is_that_of_numpys_permutation(rows: int) -> None:
+    """In half of its memory; the order of earlier runs stays."""
+    from electra_trainer.randomness import key
+
+    expected = np.random.Generator(np.random.Philox(key(3, "order", 0))).permutation(rows)
+    assert batch_rows(0, rows=rows, size=rows, seed=3).tolist() == expected.tolist()

@@ -63,3 +63,16 @@ def test_a_row_of_padding_is_nothing() -> None:
     found = batch(np.full((1, 6), PAD))
     assert not found.real_BT.any()
     assert not found.position_BT.any() and not found.segment_BT.any()
+
+
+def test_rows_that_are_cut_out_of_others_or_read_only() -> None:
+    made = rows(12)
+    made.flags.writeable = False
+    assert batch(made[::3]).piece_BT.tolist() == batch(made).piece_BT[::3].tolist()
+    assert batch(made[:0]).ids_BT.shape == (0, 24)
+
+
+def test_a_piece_without_a_separator_ends_with_its_row() -> None:
+    found = batch(np.array([[CLS, 7, 8, 9], [CLS, 7, SEP, 8]]))
+    assert found.segment_BT.tolist() == [[0, 0, 0, 0], [0, 0, 0, 1]]
+    assert found.position_BT.tolist() == [[0, 1, 2, 3]] * 2

@@ -201,7 +201,8 @@ def _clean(text: str, line: ByteLine, file: TextFile, reading: Reading, report: 
             return None
         text = text.replace("\x00", "")
     try:
-        text.encode()
+        if not text.isascii():  # known at no cost
+            text.encode()
     except UnicodeEncodeError:  # an escape such as "\\ud800" in JSON
         if not _bad("half a surrogate pair", line, file, reading, report):
             return None

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from electra_trainer.data.corpus import Document
 from electra_trainer.data.tokenizer import as_plain_text, from_json, specials_of
+from electra_trainer.data.words import Words
 from electra_trainer.data.workers import Workers, serve
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class Encoded:
         return cls(np.frombuffer(data, "<u4", offset=8 + 4 * lines), np.frombuffer(data, "<u4", count=lines, offset=8))
 
 
-_PACKET_CHARS = 1 << 18
+_PACKET_BYTES = 1 << 18
 Encode = Callable[[Iterator[bytes]], Iterator[bytes]]
 
 
@@ -45,20 +46,29 @@ def encoder(tokenizer: Tokenizer) -> Callable[[bytes], bytes]:
     A text can never give [PAD], [CLS], [SEP] or [MASK]: should the tokenizer split so that it does, it is [UNK].
     """
     plain = as_plain_text(tokenizer)
+    split = Words(plain).lines if Words.can_cut(plain) else _by_library(plain)
+
+    def answer(request: bytes) -> bytes:
+        ids, lengths = split(request)
+        return len(lengths).to_bytes(8, "little") + lengths.astype("<u4").tobytes() + ids.astype("<u4").tobytes()
+
+    return answer
+
+
+def _by_library(plain: Tokenizer) -> Callable[[bytes], tuple[NDArray[np.uint32], NDArray[np.uint32]]]:
+    """Ids of lines, and how many each has, for tokenizers that may look at whole lines."""
     encode = getattr(plain, "encode_batch_fast", plain.encode_batch)
     specials = specials_of(plain)
     forbidden = np.array([specials.pad, specials.cls, specials.sep, specials.mask], dtype=np.uint32)
 
-    def answer(request: bytes) -> bytes:
-        found = [encoding.ids for encoding in encode(request.decode().split("\n"), add_special_tokens=False)]
-        lengths = np.fromiter(map(len, found), dtype="<u4", count=len(found))
-        ids = np.fromiter(chain.from_iterable(found), dtype="<u4", count=int(lengths.sum()))
-        wrong = np.isin(ids, forbidden)
-        if wrong.any():
-            ids[wrong] = specials.unk
-        return len(found).to_bytes(8, "little") + lengths.tobytes() + ids.tobytes()
+    def lines(text: bytes) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+        found = [encoding.ids for encoding in encode(text.decode().split("\n"), add_special_tokens=False)]
+        lengths = np.fromiter(map(len, found), dtype=np.uint32, count=len(found))
+        ids = np.fromiter(chain.from_iterable(found), dtype=np.uint32, count=int(lengths.sum()))
+        ids[np.isin(ids, forbidden)] = specials.unk
+        return ids, lengths
 
-    return answer
+    return lines
 
 
 def _serve() -> None:
@@ -100,22 +110,22 @@ def encode_documents(
     salt = seed.to_bytes(8, "little")
 
     def packets() -> Iterator[bytes]:
-        packet: list[str] = []
+        packet: list[bytes] = []
         about: list[tuple[int, float, int]] = []
         size = 0
         for index, document in enumerate(found):
-            text = "\n".join(document)
-            digest = hashlib.blake2b(text.encode(), digest_size=7, key=salt).digest()
+            text = "\n".join(document).encode()
+            digest = hashlib.blake2b(text, digest_size=7, key=salt).digest()
             about.append((index, int.from_bytes(digest, "little") / 2**56, len(document)))
             packet.append(text)
             size += len(text)
-            if size >= _PACKET_CHARS:
+            if size >= _PACKET_BYTES:
                 waiting.append(about)
-                yield "\n".join(packet).encode()
+                yield b"\n".join(packet)
                 packet, about, size = [], [], 0
         if packet:
             waiting.append(about)
-            yield "\n".join(packet).encode()
+            yield b"\n".join(packet)
 
     with encoding(tokenizer, workers=workers) as encode:
         for answer in encode(packets()):

@@ -1,15 +1,24 @@
-"""Dynamic masking: which positions are predicted, and what the generator sees there (§2, §3.1)."""
+"""Dynamic masking: which positions are predicted, and what the generator sees there (§2, §3.1).
+
+On the CPU, in NumPy and from raw random bits, so that every device, machine and version of the libraries sees the same masks.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
 from electra_trainer.batch import Batch, Masked
 from electra_trainer.config import Masking
 from electra_trainer.randomness import Rng
+
+Bools = NDArray[np.bool_]
+Ints = NDArray[np.int64]
+Keys = NDArray[np.uint32] | NDArray[np.uint64]
+_NARROW = 1024  # columns up to which 32-bit keys leave 22 random bits above the column
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,52 +35,75 @@ class MaskTokens:
     """Ids that are never chosen."""
 
     def __call__(self, batch: Batch, rng: Rng) -> Masked:
-        """Mask a batch; the same (seed, step, lane) gives the same masks."""
-        ids_BT = batch.ids_BT
-        device = ids_BT.device
-        candidates_BT = batch.real_BT & ~torch.isin(ids_BT, torch.tensor(self.never, device=device))
-        generator = rng.generator("mask", device)
-        if self.masking.draw == "distinct":
-            slots_K = self._distinct(candidates_BT, self._wanted(batch), generator)
-        else:
-            slots_K = self._with_replacement(candidates_BT, self._wanted(batch), generator)
-        what_K = torch.rand(len(slots_K), generator=generator, device=device)
-        words_K = torch.randint(self.vocab_size, (len(slots_K),), generator=generator, device=device)
-        hide_K = what_K < self.masking.mask_share
-        swap_K = ~hide_K & (what_K < self.masking.mask_share + self.masking.random_share)
-        flat = ids_BT.flatten().clone()
-        flat[slots_K[swap_K]] = words_K[swap_K]
+        """Mask a batch that is on the CPU; the same (seed, step, lane) gives the same masks."""
+        ids_BT: Ints = batch.ids_BT.numpy()
+        real_BT: Bools = batch.real_BT.numpy()
+        candidates_BT = real_BT.copy()
+        for special in self.never:
+            candidates_BT &= ids_BT != special
+        bits = _Bits(rng)
+        choose = _distinct if self.masking.draw == "distinct" else _with_replacement
+        slots_K = choose(candidates_BT, self._wanted(real_BT), bits)
+        input_BT = ids_BT.copy()
+        self._replace(input_BT.reshape(-1), slots_K, bits)
+        return Masked(batch=batch, input_BT=torch.from_numpy(input_BT), slots_K=torch.from_numpy(slots_K))
+
+    def _wanted(self, real_BT: Bools) -> Ints:
+        """Positions to choose in each row, [B]; 0 for a row of padding."""
+        real_B = np.count_nonzero(real_BT, axis=1)
+        most = max(1, int((self.masking.fraction + 0.005) * real_BT.shape[1]))
+        wanted_B = np.rint(real_B.astype(np.float32) * np.float32(self.masking.fraction)).astype(np.int64)
+        return np.where(real_B > 0, wanted_B.clip(1, most), 0)
+
+    def _replace(self, flat: Ints, slots_K: Ints, bits: _Bits) -> None:
+        """Put [MASK], or a random word, at some of the slots."""
+        masking = self.masking
+        what_K = bits.narrow(len(slots_K)).astype(np.int64)
+        hide_K = what_K < _of_32_bits(masking.mask_share)
+        if masking.random_share:
+            swap_K = ~hide_K & (what_K < _of_32_bits(masking.mask_share + masking.random_share))
+            flat[slots_K[swap_K]] = bits.below(self.vocab_size, len(slots_K))[swap_K]
         flat[slots_K[hide_K]] = self.mask_id  # last: a position drawn twice is hidden if either draw says so
-        return Masked(batch=batch, input_BT=flat.view_as(ids_BT), slots_K=slots_K)
 
-    def _wanted(self, batch: Batch) -> Tensor:
-        """Positions to choose in each row, int64 [B]; 0 for a row of padding."""
-        real_B = batch.real_BT.sum(1)
-        most = max(1, int((self.masking.fraction + 0.005) * batch.ids_BT.shape[1]))
-        wanted_B = (real_B * self.masking.fraction).round().long().clamp(1, most)
-        return torch.where(real_B > 0, wanted_B, 0)
 
-    @staticmethod
-    def _distinct(candidates_BT: Tensor, wanted_B: Tensor, generator: torch.Generator) -> Tensor:
-        scores_BT = torch.rand(candidates_BT.shape, generator=generator, device=candidates_BT.device)
-        order_BT = scores_BT.masked_fill(~candidates_BT, 2.0).argsort(dim=1, stable=True)
-        rank_BT = torch.empty_like(order_BT).scatter_(
-            1, order_BT, torch.arange(order_BT.shape[1], device=order_BT.device).expand_as(order_BT)
-        )
-        return ((rank_BT < wanted_B[:, None]) & candidates_BT).flatten().nonzero()[:, 0]
+class _Bits:
+    """Random bits of one lane of one step, drawn one portion after another."""
 
-    @staticmethod
-    def _with_replacement(candidates_BT: Tensor, wanted_B: Tensor, generator: torch.Generator) -> Tensor:
-        rows, columns = candidates_BT.shape
-        most = int(wanted_B.max()) if rows else 0
-        many_B = candidates_BT.sum(1)
-        draws_BK = torch.rand((rows, most), generator=generator, device=candidates_BT.device)
-        nth_BK = (draws_BK * many_B[:, None]).long().clamp(max=columns - 1)
-        by_candidate_BT = candidates_BT.long().argsort(
-            dim=1, descending=True, stable=True
-        )  # candidates first, in order
-        column_BK = by_candidate_BT.gather(1, nth_BK)
-        used_BK = (torch.arange(most, device=column_BK.device) < wanted_B[:, None]) & (many_B[:, None] > 0)
-        column_BK = column_BK.masked_fill(~used_BK, columns).sort(1).values  # unused draws last, then cut off
-        flat_BK = column_BK + torch.arange(rows, device=column_BK.device)[:, None] * columns
-        return flat_BK[used_BK]
+    def __init__(self, rng: Rng) -> None:
+        self._source = rng.bits("mask")
+
+    def narrow(self, count: int) -> NDArray[np.uint32]:
+        """Numbers of 32 random bits."""
+        return self._source.random_raw(-(-count // 2)).view(np.uint32)[:count]
+
+    def wide(self, count: int) -> NDArray[np.uint64]:
+        """Numbers of 64 random bits."""
+        return self._source.random_raw(count)
+
+    def below(self, limit: int | NDArray[np.int64], count: int) -> Ints:
+        """Numbers from 0 to below `limit`, which is at most 2**31; it biases them by a share of limit / 2**32 at most."""
+        return (self.narrow(count).astype(np.int64) * limit) >> 32
+
+
+def _of_32_bits(share: float) -> int:
+    return round(share * (1 << 32))
+
+
+def _distinct(candidates_BT: Bools, wanted_B: Ints, bits: _Bits) -> Ints:
+    """The candidates with the least random keys; a key ends with its column, so that no two of a row are equal."""
+    rows, columns = candidates_BT.shape
+    keys: Keys = bits.narrow(rows * columns) if columns <= _NARROW else bits.wide(rows * columns)
+    zero = keys.dtype.type(0)
+    low = keys.dtype.type((1 << (columns - 1).bit_length()) - 1)
+    keys_BT = (keys.reshape(rows, columns) & ~low) | np.arange(columns).astype(keys.dtype)
+    keys_BT = np.where(candidates_BT, keys_BT, ~zero)  # the end of the order
+    last_B1 = np.take_along_axis(np.sort(keys_BT, axis=1), (wanted_B[:, None] - 1).clip(0), axis=1)
+    return np.flatnonzero((keys_BT <= last_B1) & candidates_BT)
+
+
+def _with_replacement(candidates_BT: Bools, wanted_B: Ints, bits: _Bits) -> Ints:
+    """Draws of one candidate after another, in the order of positions, some of them more than once."""
+    many_B = np.count_nonzero(candidates_BT, axis=1)
+    row_K = np.repeat(np.arange(len(many_B)), np.where(many_B > 0, wanted_B, 0))
+    first_B = np.cumsum(many_B) - many_B  # where a row's candidates begin among all
+    return np.sort(np.flatnonzero(candidates_BT)[first_B[row_K] + bits.below(many_B[row_K], len(row_K))])

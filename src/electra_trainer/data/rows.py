@@ -19,18 +19,25 @@ def to_batch(rows_BT: NDArray[np.integer], *, pad: int, cls: int, sep: int) -> B
         rows_BT: integer ids, [B, T]; each row begins with [CLS] and is padded at its end only.
         pad, cls, sep: ids of the special tokens.
     """
-    ids_BT = torch.from_numpy(rows_BT.astype(np.int64))
-    columns_T = torch.arange(ids_BT.shape[1])
-    starts_BT = ids_BT == cls
-    real_BT = ids_BT != pad
-    piece_BT = starts_BT.cumsum(1) * real_BT
-    start_BT = torch.where(starts_BT, columns_T, 0).cummax(1).values
-    ends_BT = ids_BT == sep
-    ended_BT = ends_BT.cumsum(1) - ends_BT.long()  # separators strictly before each token, in the row
-    ended_before_piece_BT = ended_BT.gather(1, start_BT)
+    rows_BT = np.ascontiguousarray(rows_BT)
+    is_start_BT = rows_BT == cls
+    piece_BT = is_start_BT.cumsum(axis=1, dtype=np.int64)
+    is_start_BT[:, :1] = True  # of a row of padding too: a run of tokens never reaches into the next row
+    # P runs of tokens, one after another through all rows; what a run has is computed once and repeated over its tokens
+    start_P = np.flatnonzero(is_start_BT)
+    length_P = np.diff(start_P, append=rows_BT.size)
+    separators = np.append(np.flatnonzero(rows_BT == sep), rows_BT.size)
+    end_P = separators[np.searchsorted(separators, start_P)]  # the first [SEP] of a run, or one of a later run
+    index = np.arange(rows_BT.size)
+    position = index - np.repeat(start_P, length_P)
+    segment = (index > np.repeat(end_P, length_P)).astype(np.int64)
+    padding = np.flatnonzero(rows_BT == pad)  # seldom any
+    for values in (piece_BT.reshape(-1), position, segment):
+        values[padding] = 0
+    shape = rows_BT.shape
     return Batch(
-        ids_BT=ids_BT,
-        segment_BT=((ended_BT > ended_before_piece_BT) & real_BT).long(),
-        position_BT=(columns_T - start_BT) * real_BT,
-        piece_BT=piece_BT,
+        ids_BT=torch.from_numpy(rows_BT.astype(np.int64)),
+        segment_BT=torch.from_numpy(segment.reshape(shape)),
+        position_BT=torch.from_numpy(position.reshape(shape)),
+        piece_BT=torch.from_numpy(piece_BT),
     )

@@ -7,6 +7,7 @@ worker ends by itself when its parent is gone.
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import struct
@@ -55,7 +56,9 @@ def serve(prepare: Callable[[bytes], Callable[[bytes], bytes]]) -> None:
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    requests, answers = sys.stdin.buffer, sys.stdout.buffer
+    requests = sys.stdin.buffer
+    # Not sys.stdout.buffer: under PYTHONUNBUFFERED that writes what the pipe takes at once, and drops the rest of an answer
+    answers = io.BufferedWriter(io.FileIO(sys.stdout.fileno(), "w", closefd=False))
     sys.stdout = sys.stderr  # a stray print must not enter the answers
     answer: Callable[[bytes], bytes] | None = None
     while (message := _read(requests)) is not None:
