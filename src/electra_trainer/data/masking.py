@@ -44,11 +44,14 @@ class MaskTokens:
         flat[slots_K[hide_K]] = self.mask_id  # last: a position drawn twice is hidden if either draw says so
         return Masked(batch=batch, input_BT=flat.view_as(ids_BT), slots_K=slots_K)
 
+    def most(self, tokens: int) -> int:
+        """The most positions that are chosen in a row of `tokens`."""
+        return max(1, int((self.masking.fraction + 0.005) * tokens))
+
     def _wanted(self, batch: Batch) -> Tensor:
         """Positions to choose in each row, int64 [B]; 0 for a row of padding."""
         real_B = batch.real_BT.sum(1)
-        most = max(1, int((self.masking.fraction + 0.005) * batch.ids_BT.shape[1]))
-        wanted_B = (real_B * self.masking.fraction).round().long().clamp(1, most)
+        wanted_B = (real_B * self.masking.fraction).round().long().clamp(1, self.most(batch.ids_BT.shape[1]))
         return torch.where(real_B > 0, wanted_B, 0)
 
     @staticmethod

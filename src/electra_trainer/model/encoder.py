@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from electra_trainer.batch import Batch
 from electra_trainer.config import Model
+from electra_trainer.gpu import add_norm
 from electra_trainer.model.attention import attend
 
 
@@ -68,7 +69,10 @@ class AddAndNorm(nn.Module):
         self.dropout = nn.Dropout(model.hidden_dropout_prob)
 
     def forward(self, inner: Tensor, residual_BTD: Tensor) -> Tensor:
-        normed: Tensor = self.LayerNorm(self.dropout(self.dense(inner)) + residual_BTD)
+        projected = self.dense(inner)
+        if add_norm.usable(projected):
+            return add_norm.add_norm(projected, residual_BTD, self.LayerNorm, dropout=self.dropout.p * self.training)
+        normed: Tensor = self.LayerNorm(self.dropout(projected) + residual_BTD)
         return normed
 
 
