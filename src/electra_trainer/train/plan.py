@@ -16,8 +16,9 @@ from electra_trainer.errors import ConfigError
 from electra_trainer.model.cost import memory_bytes, parameters, step_flops
 from electra_trainer.objectives import build
 from electra_trainer.presets import PRESETS
+from electra_trainer.train.graph import train_step
 from electra_trainer.train.optim import build_optimizer
-from electra_trainer.train.step import EVALUATION_ROWS, Feed, evaluate, train_step
+from electra_trainer.train.step import EVALUATION_ROWS, Feed, evaluate
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _SHARE_OF_BUDGET = 0.95
