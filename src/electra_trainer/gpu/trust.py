@@ -88,6 +88,8 @@ def close(what: str, found: torch.Tensor, expected: torch.Tensor, tolerance: flo
 
 def report(device: torch.device) -> list[tuple[str, str]]:
     """Each fast path and whether it is used on `device`, for `electra doctor`."""
+    from electra_trainer.gpu import add_norm, softmax  # noqa: F401  (importing them registers their checks)
+
     lines = []
     for name in _checks:
         if trusted(name, device):

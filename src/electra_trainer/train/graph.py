@@ -53,6 +53,15 @@ def _fast_step(objective: Objective, optimizer: torch.optim.Optimizer, feed: Fee
     return _latest[0][2]
 
 
+def in_use() -> list[str]:
+    """What the latest step is made of, fastest first; empty for the plain step."""
+    step = _latest[0][2] if _latest else None
+    if not isinstance(step, GraphStep):
+        return []
+    parts = {"CUDA graph": step.recorded, "compiled layers": step.compiled, "matrices rounded once": bool(step.rounded)}
+    return [name for name, there in parts.items() if there]
+
+
 def forget() -> None:
     """Drop the recorded step and its memory."""
     _latest.clear()
@@ -107,6 +116,16 @@ class GraphStep(StaticStep):
         self._graphs: dict[bool, torch.cuda.CUDAGraph] = {}  # by: is it the last lane
         self._update: torch.cuda.CUDAGraph | None = None
         self._compiled: dict[Layer, object] = {}
+
+    @property
+    def recorded(self) -> bool:
+        """True where steps are replayed."""
+        return bool(self._graphs)
+
+    @property
+    def compiled(self) -> bool:
+        """True where the layers are compiled."""
+        return bool(self._compiled)
 
     def rehearse(self) -> Outcome:
         """The outcome of step 0, computed as steps are computed now, without moving anything."""

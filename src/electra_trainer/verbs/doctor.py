@@ -22,6 +22,7 @@ def run(arguments: Arguments) -> None:
     import torch
 
     from electra_trainer import __version__
+    from electra_trainer.gpu import trust
     from electra_trainer.train.device import choose_device, choose_precision, cpu_has_amx, use_threads
 
     device = choose_device("auto")
@@ -34,6 +35,7 @@ def run(arguments: Arguments) -> None:
         ("device", f"{device.type}: {name}{amx if device.type == 'cpu' else ''}"),
         ("precision", f"{choose_precision('auto', device)} (--precision auto)"),
         ("threads", str(use_threads())),
+        *(trust.report(device) if device.type == "cuda" else []),
         ("disk here", f"{free:.1f} GB free"),
         *((package, _version(package) or "MISSING: pip install electra-trainer") for package in _NEEDED),
         *(
