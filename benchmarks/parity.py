@@ -32,6 +32,7 @@ WAYS = {
     "kernels": (trust.SWITCH,),
     "static, kernels, graph": (trust.SWITCH, graph.GRAPH),
     "static, kernels, graph, compiled": (trust.SWITCH, graph.GRAPH, graph.COMPILE),
+    "static, graph, compiled": (graph.GRAPH, graph.COMPILE),
 }
 """What is on; all else is off."""
 

@@ -67,7 +67,7 @@ class Masked:
     @property
     def labels_K(self) -> Tensor:
         """int64, the original id at each slot; negative where the slot is not used."""
-        return torch.where(self.slots_K < 0, -100, self.batch.ids_BT.flatten()[self.slots_K])
+        return self.batch.ids_BT.flatten()[self.slots_K].masked_fill(self.slots_K < 0, -100)
 
 
 @dataclass(frozen=True, kw_only=True)

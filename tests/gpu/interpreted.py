@@ -7,6 +7,7 @@ import sys
 import torch
 
 from electra_trainer.gpu import add_norm, softmax
+from electra_trainer.gpu import attention as short_rows
 from electra_trainer.gpu.trust import close
 from electra_trainer.objectives import token_softmax as plain
 
@@ -74,6 +75,79 @@ def norm() -> None:
         assert torch.equal(one, two) and not torch.equal(one, three)
     plain_out = layer(inputs[0] + inputs[1])
     torch.testing.assert_close(add_norm.add_norm(*inputs, layer, dropout=0.0), plain_out, rtol=1e-5, atol=1e-5)
+
+
+def attention() -> None:
+    """One block and several, neither filled; sizes that no kernel is for."""
+    short_rows.check(CPU, shapes=((2, 2, 24, 32), (1, 2, 150, 32)))
+    query, key, value = torch.randn((3, 1, 2, 10, 24))
+    pieces = torch.tensor([[1, 1, 1, 2, 2, 2, 2, 0, 0, 0]], dtype=torch.int32)
+    found = short_rows.attend(query, key, value, piece_BT=pieces, dropout=0.0)
+    torch.testing.assert_close(found, short_rows.plain(query, key, value, pieces))
+
+
+def operators() -> None:
+    """What the compiler is told of the kernels is true, and it takes them in without looking into them."""
+    packed = torch.randn((1, 20, 3, 2, 32), requires_grad=True)
+    pieces = torch.ones((1, 20), dtype=torch.int32)
+
+    def attend(packed: torch.Tensor) -> torch.Tensor:
+        query, key, value = packed.permute(2, 0, 3, 1, 4)
+        return short_rows.attend(query, key, value, piece_BT=pieces, dropout=0.2).sum(1)
+
+    torch.library.opcheck(
+        torch.ops.electra.attention.default,
+        (*packed.permute(2, 0, 3, 1, 4).detach().requires_grad_(), pieces, torch.tensor([3]), 0.2),
+        test_utils=("test_schema", "test_autograd_registration", "test_faketensor"),
+    )
+    results = []
+    for function in (attend, torch.compile(attend, backend="aot_eager", fullgraph=True)):
+        torch.manual_seed(1)
+        out = function(packed)
+        results.append((out, *torch.autograd.grad(out.square().sum(), packed)))
+    for plain_one, compiled in zip(*results, strict=True):
+        torch.testing.assert_close(plain_one, compiled)
+
+
+def model() -> None:
+    """All kernels in a whole objective, without dropout: losses and gradients of the plain paths."""
+    import dataclasses
+
+    from tests import small
+
+    from electra_trainer.gpu import trust
+    from electra_trainer.objectives import build
+    from electra_trainer.randomness import Rng
+
+    settings = small.config()
+    shape = dataclasses.replace(
+        settings.model, hidden_size=64, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
+    )
+    settings = dataclasses.replace(settings, model=shape)
+    objective = build(settings)
+    masked = small.masker(settings)(small.batch(small.rows(3)), Rng(1, 0, 0))
+    found, used = [], set()
+    for fast in (False, True):
+
+        def trusted(name: str, device: torch.device, fast: bool = fast) -> bool:
+            used.add(name)
+            return fast
+
+        for module in (softmax, short_rows):
+            module.trusted = trusted
+        add_norm.usable = lambda inner, fast=fast: fast
+        losses = objective(masked, Rng(1, 0, 0), look=True)
+        total = losses.total({"masked": 9.0, "real": 60.0})
+        found.append((losses, torch.autograd.grad(total, list(objective.parameters()))))
+    assert used == {softmax.NAME, short_rows.NAME} and trust.interpreted()
+    (plain_losses, plain_gradients), (fast_losses, fast_gradients) = found
+    for name, term in plain_losses.terms.items():
+        close(name, fast_losses.terms[name].sum, term.sum, 1e-5)
+    assert torch.equal(plain_losses.seen["corrupted_BT"], fast_losses.seen["corrupted_BT"])
+    whole = [
+        torch.cat([gradient.flatten() for gradient in gradients]) for gradients in (fast_gradients, plain_gradients)
+    ]
+    close("the gradient", whole[0], whole[1], 1e-4)
 
 
 if __name__ == "__main__":

@@ -16,13 +16,24 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.skipif(not trust.has_triton(), reason="Triton is not installed (pip install triton)")
-@pytest.mark.parametrize("name", ["vocabulary", "frequencies", "norm"])
+@pytest.mark.parametrize("name", ["vocabulary", "frequencies", "norm", "attention", "operators", "model"])
 def test_kernels_equal_their_plain_twins(name: str) -> None:
     path = os.pathsep.join([str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": path}
     done = subprocess.run(
         [sys.executable, "-m", "tests.gpu.interpreted", name], cwd=ROOT, env=environment, capture_output=True, text=True
     )
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not trust.has_triton(), reason="Triton is not installed (pip install triton)")
+def test_kernels_compile_for_an_h200() -> None:
+    path = os.pathsep.join([str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": path}
+    environment.pop("TRITON_INTERPRET", None)
+    command = [sys.executable, "-m", "tests.gpu.compiled", "bf16"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
 
 
@@ -74,3 +85,5 @@ def test_the_switch(on_a_gpu: torch.device, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv(trust.SWITCH, "off")
     assert not trust.trusted("agrees", on_a_gpu)
     assert dict(trust.report(on_a_gpu))["agrees"] == "plain path: ELECTRA_GPU_KERNELS=off"
+    monkeypatch.setenv(trust.SWITCH, "differs, agree")
+    assert trust.trusted("agrees", on_a_gpu) and not trust.wanted("nothing")

@@ -1,7 +1,8 @@
 """A fast path is used on a device only after it agreed with its plain twin there.
 
 The first use on a device runs a check on small random inputs. Where it raises, or differs by more than its tolerance, the plain path
-is taken for the rest of the process and one line says why. `ELECTRA_GPU_KERNELS=off` takes the plain paths from the start.
+is taken for the rest of the process and one line says why. `ELECTRA_GPU_KERNELS=off` takes the plain paths from the start,
+`ELECTRA_GPU_KERNELS=vocabulary,attention` all but those whose names have one of these words.
 """
 
 from __future__ import annotations
@@ -48,9 +49,15 @@ def on(device: torch.device) -> AbstractContextManager[object]:
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
+def wanted(name: str) -> bool:
+    """False where the switch leaves `name` out: it is `off`, or lists words none of which is in the name."""
+    value = os.environ.get(SWITCH, "").lower()
+    return value in ("", "on") or (value != "off" and any(word.strip() in name for word in value.split(",")))
+
+
 def trusted(name: str, device: torch.device) -> bool:
     """True where the fast path `name` may be used on `device`; the first call there checks it."""
-    if device.type != "cuda" or not has_triton() or os.environ.get(SWITCH, "").lower() in ("off", "0"):
+    if device.type != "cuda" or not has_triton() or not wanted(name):
         return False
     place = (name, str(device))
     if place not in _found:
@@ -88,13 +95,15 @@ def close(what: str, found: torch.Tensor, expected: torch.Tensor, tolerance: flo
 
 def report(device: torch.device) -> list[tuple[str, str]]:
     """Each fast path and whether it is used on `device`, for `electra doctor`."""
-    from electra_trainer.gpu import add_norm, softmax  # noqa: F401  (importing them registers their checks)
+    from electra_trainer.gpu import add_norm, attention, softmax  # noqa: F401  (importing them registers their checks)
 
     lines = []
     for name in _checks:
         if trusted(name, device):
             lines.append((name, "in use, checked against the plain path"))
         else:
-            why = _found.get((name, str(device))) or (f"{SWITCH}=off" if has_triton() else "no Triton here")
+            why = _found.get((name, str(device))) or (
+                f"{SWITCH}={os.environ.get(SWITCH)}" if has_triton() else "no Triton here"
+            )
             lines.append((name, f"plain path: {why}"))
     return lines

@@ -12,9 +12,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from electra_trainer.gpu import attention as on_gpu
+
 
 def attend(query: Tensor, key: Tensor, value: Tensor, *, bias_B1TT: Tensor, dropout: float) -> Tensor:
     """softmax(QKᵀ/√d + bias) V: each argument and the result [B, H, T, D/H]; `dropout` is the share of weights dropped."""
+    if not bias_B1TT.is_floating_point():  # the pieces: see `encoder.attention_bias`
+        return on_gpu.attend(query, key, value, piece_BT=bias_B1TT, dropout=dropout)
     if query.device.type == "cpu" and query.dtype == torch.bfloat16:
         return _two_products(query, key, value, bias_B1TT=bias_B1TT, dropout=dropout)
     return F.scaled_dot_product_attention(query, key, value, attn_mask=bias_B1TT, dropout_p=dropout)

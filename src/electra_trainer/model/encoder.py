@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from electra_trainer.batch import Batch
 from electra_trainer.config import Model
-from electra_trainer.gpu import add_norm
+from electra_trainer.gpu import add_norm, attention
 from electra_trainer.model.attention import attend
 
 
@@ -154,7 +154,12 @@ class Encoder(nn.Module):
 
 
 def attention_bias(piece_BT: Tensor, dtype: torch.dtype) -> Tensor:
-    """Added to attention scores, [B, 1, T, T]: 0 between tokens of one piece (or both padding), -inf elsewhere."""
+    """Added to attention scores, [B, 1, T, T]: 0 between tokens of one piece (or both padding), -inf elsewhere.
+
+    Where a kernel of our own attends (gpu/attention.py) it is the pieces themselves, int32 [B, T].
+    """
+    if attention.usable(piece_BT):
+        return piece_BT.int()
     same_BTT = piece_BT[:, :, None] == piece_BT[:, None, :]
     zeros = torch.zeros(same_BTT.shape, dtype=dtype, device=piece_BT.device)
     return zeros.masked_fill(~same_BTT, float("-inf"))[:, None]

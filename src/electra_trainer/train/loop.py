@@ -22,7 +22,7 @@ from electra_trainer.objectives import Objective, build
 from electra_trainer.train.checkpoint import Saved, load_newest, require_space, save
 from electra_trainer.train.device import choose_device, choose_precision, use_threads
 from electra_trainer.train.examples import look_at_rows
-from electra_trainer.train.graph import train_step
+from electra_trainer.train.graph import forget, train_step
 from electra_trainer.train.health import alarms, health_line
 from electra_trainer.train.optim import build_optimizer, load_optimizer_tensors, optimizer_tensors
 from electra_trainer.train.plan import Length, fit_to_data, measure_time, steps_for
@@ -98,6 +98,7 @@ def pretrain(
         )
         with run.display:
             _train(run, lambda: stop.name)
+    forget()
     return out
 
 

@@ -155,8 +155,10 @@ class StaticStep:
         # the fused optimizer divides by grad_scale and does nothing where found_inf is 1, all in its one kernel
         optimizer.grad_scale = 1 / (limit / (norm + 1e-6)).clamp(max=1.0)  # type: ignore[attr-defined]
         optimizer.found_inf = torch.maximum(bad, self.inputs.skip)  # type: ignore[attr-defined]
-        optimizer.step()
-        del optimizer.grad_scale, optimizer.found_inf  # type: ignore[attr-defined]
+        try:
+            optimizer.step()
+        finally:
+            del optimizer.grad_scale, optimizer.found_inf  # type: ignore[attr-defined]
         self.outcome.copy_(torch.stack([norm, bad]))
         if self._sums:
             torch._foreach_zero_(self._sums)
@@ -193,8 +195,8 @@ class StaticStep:
             self.update()
 
     def _forget_gradients(self) -> None:
-        for parameter in self.parameters:
-            parameter.grad = None
+        for tensor in (*self.parameters, *self.rounded.values()):
+            tensor.grad = None
 
 
 def _rounded(objective: Objective) -> dict[str, Tensor]:
