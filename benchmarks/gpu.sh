@@ -49,7 +49,7 @@ if [ "$device" = cuda ]; then short=5 batches="64 128 256 512 1024"; else short=
 small_shape=(--preset "$first")
 [ "$device" = cuda ] || small_shape+=(--layers 2)
 
-stage environment 60 environment.json "$python" -m benchmarks.gpu_environment --device "$device"
+stage environment 60 machine.json "$python" -m benchmarks.gpu_environment --device "$device"
 stage parity 240 parity.jsonl "$python" -m benchmarks.parity --device "$device" "${small_shape[@]}"
 stage tests 180 tests.txt "$python" -m pytest -c /dev/null --rootdir . --import-mode importlib -q -p no:cacheprovider tests/gpu tests/train/test_static.py tests/train/test_graph.py
 for preset in "${presets[@]}"; do
@@ -74,7 +74,10 @@ train=$((left * 7 / 10 - 20))
 ((train > 5)) || train=5
 stage run $((left > 40 ? left : 40)) run.json \
   "$python" -m benchmarks.gpu_run "$out/training" --preset "$first" --seconds "$train" --device "$device" ${DATA:+--data "$DATA"}
-if [ -d "$out/training/record" ]; then cp -r "$out/training/record/." "$out/training/held-out.json" "$out/training/length.json" "$out/record/" 2>/dev/null; fi
+if [ -d "$out/training/record" ]; then
+  mkdir -p "$out/record/run"
+  cp -r "$out/training/record/." "$out/training/held-out.json" "$out/training/length.json" "$out/record/run/"
+fi
 find "$out/record" -size +4M -print -delete | sed 's/$/: over 4 MB, not kept in the record/'
 echo "== $out/record"
 cat "$out/record/stages.txt"

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
 
 import pytest
 import torch
 from tests.small import config, feed
 from tests.train.test_static import weights
 
+from electra_trainer.config import BatchShape
 from electra_trainer.model.encoder import Layer
 from electra_trainer.objectives import build
 from electra_trainer.train import graph
 from electra_trainer.train.optim import build_optimizer
+from electra_trainer.train.static import StaticStep
 from electra_trainer.train.step import Feed
 from electra_trainer.train.step import train_step as plain_step
 
@@ -24,8 +29,8 @@ def switches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graph, "_latest", [])
 
 
-def made(name: str = "adam") -> tuple[torch.nn.Module, torch.optim.Optimizer, Feed]:
-    settings = dataclasses.replace(config(), optimizer=dataclasses.replace(config().optimizer, name=name))  # type: ignore[arg-type]
+def made(name: str = "adam", **changes: Any) -> tuple[torch.nn.Module, torch.optim.Optimizer, Feed]:
+    settings = dataclasses.replace(config(), optimizer=dataclasses.replace(config().optimizer, name=name), **changes)  # type: ignore[arg-type]
     objective = build(settings)
     return objective, build_optimizer(objective, settings.optimizer), feed(settings)
 
@@ -61,6 +66,58 @@ def test_layers_are_compiled_for_the_step_alone(precision: str, monkeypatch: pyt
     for number in range(2):
         one, two = step(number), plain_step(other, its_optimizer, plain, step=number)  # type: ignore[arg-type]
         assert one.gradient_norm == pytest.approx(two.gradient_norm, rel=1e-5 if precision == "fp32" else 2e-2)
+
+
+class FakeGraph:
+    """In place of a CUDA graph: remembers which methods ran while it was recorded, and runs them again."""
+
+    recording: FakeGraph | None = None
+
+    def __init__(self) -> None:
+        self.parts: list[Callable[[], None]] = []
+
+    def replay(self) -> None:
+        for part in self.parts:
+            part()
+
+
+@contextmanager
+def record(fake: FakeGraph, pool: object) -> Iterator[None]:
+    FakeGraph.recording = fake
+    yield
+    FakeGraph.recording = None
+
+
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_what_is_recorded_is_the_whole_step(lanes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The order of capture, rehearsal and replay, with graphs that call the methods that were called while they were recorded."""
+    for name, value in {
+        "CUDAGraph": FakeGraph, "graph": record, "graph_pool_handle": lambda: None, "synchronize": lambda device: None,
+        "empty_cache": lambda: None, "device": nullcontext,
+    }.items():  # fmt: skip
+        monkeypatch.setattr(torch.cuda, name, value)
+    for name in ("lane", "update"):
+        real = getattr(StaticStep, name)
+
+        def noted(self: StaticStep, real: Callable[[StaticStep], None] = real) -> None:
+            if FakeGraph.recording is not None:
+                FakeGraph.recording.parts.append(lambda: real(self))
+            else:
+                real(self)
+
+        monkeypatch.setattr(graph.GraphStep, name, noted, raising=False)
+    shape = BatchShape(size=12, sequence_length=24, lanes=lanes)
+    (objective, optimizer, given), (other, its_optimizer, _) = made(batch=shape), made(batch=shape)
+    step = graph.build_fast_step(objective, optimizer, given)  # type: ignore[arg-type]
+    assert isinstance(step, graph.GraphStep) and step.recorded
+    for number in range(3):
+        one = step(number, look=True)
+        two = plain_step(other, its_optimizer, given, step=number, look=True)  # type: ignore[arg-type]
+        assert one.gradient_norm == pytest.approx(two.gradient_norm, rel=1e-5)
+        assert one.metrics == pytest.approx(two.metrics, rel=1e-4)
+    expected = weights(other)  # type: ignore[arg-type]
+    for name, tensor in weights(objective).items():  # type: ignore[arg-type]
+        assert (tensor - expected[name]).norm() <= 2e-5 * expected[name].norm() + 1e-6, name
 
 
 def test_what_does_not_agree_is_undone() -> None:

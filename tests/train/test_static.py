@@ -9,9 +9,11 @@ import pytest
 import torch
 from tests.small import config, feed
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from electra_trainer.config import MLM, BatchShape, Config
 from electra_trainer.objectives import Objective, build
+from electra_trainer.train.measures import keep_measured
 from electra_trainer.train.optim import build_optimizer, optimizer_tensors
 from electra_trainer.train.static import StaticStep
 from electra_trainer.train.step import train_step
@@ -122,3 +124,36 @@ def test_steps_in_any_order_are_the_same_steps() -> None:
     _, _, other = pair(settings())
     assert other(0).gradient_norm == one[0]
     assert other(9, rehearsal=True).gradient_norm == one[1]
+
+
+class Operators(TorchDispatchMode):
+    """Notes what a capture would not survive: an answer asked of the device, a size that depends on values, a constant copied to it."""
+
+    BAD = ("_local_scalar_dense", "nonzero", "masked_select", "lift_fresh", "unique", "is_nonzero", "repeat_interleave")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: set[str] = set()
+
+    def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), keywords: Any = None) -> Any:
+        name = str(function)
+        places = arguments[1] if name.startswith(("aten.index.", "aten.index_put")) else ()
+        if any(f".{bad}" in name for bad in self.BAD) or any(p is not None and p.dtype == torch.bool for p in places):
+            self.found.add(name)
+        return function(*arguments, **(keywords or {}))
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_nothing_is_asked_of_the_device(case: str, precision: str) -> None:
+    _, _, static = pair(settings(**CASES[case]), precision)  # type: ignore[arg-type]
+    static(0)
+    (masked, rng), *_ = static.lanes(1)
+    static.inputs.fill(masked, rng, dict.fromkeys(static.inputs.counts, 5.0), rate=1e-3, skip=False)
+    with Operators() as watched:
+        static.lane()
+        static.update()
+    assert not watched.found
+    with Operators() as watched:
+        keep_measured(static.losses)
+    assert watched.found  # the mode sees what it is meant to see

@@ -147,7 +147,7 @@ class GraphStep(StaticStep):
     def uncompile(self) -> None:
         """Back to plain layers."""
         self._compiled = {}
-        self._forget_gradients()
+        self.start_over()
 
     @contextmanager
     def _layers_compiled(self) -> Iterator[None]:
@@ -180,7 +180,7 @@ class GraphStep(StaticStep):
     def release(self) -> None:
         """Drop the graphs and their memory."""
         self._graphs, self._update = {}, None
-        self._forget_gradients()
+        self.start_over()
 
     def run(self, *, last: bool) -> None:
         """Replay what was recorded; before the capture, compute."""

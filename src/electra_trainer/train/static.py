@@ -194,6 +194,12 @@ class StaticStep:
         if last:
             self.update()
 
+    def start_over(self) -> None:
+        """Leave nothing of a step that was broken off: no gradients, no sums."""
+        self._forget_gradients()
+        for total in self._sums:
+            total.zero_()
+
     def _forget_gradients(self) -> None:
         for tensor in (*self.parameters, *self.rounded.values()):
             tensor.grad = None
