@@ -1,6 +1,8 @@
-"""The same batch on the CPU in fp32 and on a device: `python -m benchmarks.parity --device cuda`; one JSON line a precision.
+"""One training step on the CPU in fp32 and on a device in every way it can be computed: `python -m benchmarks.parity --device cuda`.
 
-Relative differences of both losses and of the whole gradient; samples are fixed, dropout is off.
+Prints one JSON line a way: relative differences of both losses and of the whole gradient, and what was in use. Samples are fixed and dropout is
+off. The gradient is read off Adam's first moment after one step without clipping, (1 - beta1) g, so that it is there for a
+CUDA graph too.
 """
 
 from __future__ import annotations
@@ -8,80 +10,100 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import os
+import warnings
+from unittest import mock
 
-import numpy as np
 import torch
+from torch import Tensor
 
-from electra_trainer.batch import Batch, Corrupted, Masked
+from benchmarks.synthetic import make, sized
+from electra_trainer.batch import Corrupted, Masked
 from electra_trainer.config import Config
-from electra_trainer.data.masking import MaskTokens
-from electra_trainer.data.rows import to_batch
+from electra_trainer.gpu import trust
 from electra_trainer.objectives.corrupt import corrupt
-from electra_trainer.objectives.losses import replaced_loss, token_loss
-from electra_trainer.objectives.rtd import ReplacedTokenDetection
-from electra_trainer.presets import small
-from electra_trainer.randomness import Rng
-from electra_trainer.train.device import autocast
+from electra_trainer.train import graph
+from electra_trainer.train.optim import optimizer_tensors
 
-PAD, CLS, SEP, MASK = 0, 2, 3, 4
+LIMITS = {"fp32": 1e-3, "bf16": 0.15}
+"""Relative, of the gradient; a tenth of it of the losses."""
+WAYS = {
+    "plain": (),
+    "kernels": (trust.SWITCH,),
+    "static, kernels, graph": (trust.SWITCH, graph.GRAPH),
+    "static, kernels, graph, compiled": (trust.SWITCH, graph.GRAPH, graph.COMPILE),
+    "static, graph, compiled": (graph.GRAPH, graph.COMPILE),
+}
+"""What is on; all else is off."""
 
 
-def settings() -> Config:
-    """ELECTRA-Small without dropout, four layers deep."""
-    config = small()
-    model = dataclasses.replace(
-        config.model, num_hidden_layers=4, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
+def switches(on: tuple[str, ...]) -> dict[str, str]:
+    """The environment in which only `on` is used."""
+    return {name: "on" if name in on else "off" for name in (trust.SWITCH, graph.GRAPH, graph.COMPILE)}
+
+
+def settings(preset: str, layers: int) -> Config:
+    """A preset of a few layers, without dropout and clipping."""
+    config = sized(preset, batch=16, dropout=0.0)
+    return dataclasses.replace(
+        config,
+        model=dataclasses.replace(config.model, num_hidden_layers=layers),
+        optimizer=dataclasses.replace(config.optimizer, name="adam", clip_norm=0.0),
     )
-    return dataclasses.replace(config, model=model)
 
 
-def inputs(config: Config) -> tuple[Masked, Corrupted]:
-    """Sixteen rows of random words, masked, with random samples."""
-    random = np.random.default_rng(1)
-    rows = random.integers(5, config.model.vocab_size, (16, 128))
-    rows[:, 0], rows[:, 60], rows[:, -1] = CLS, SEP, SEP
-    mask = MaskTokens(
-        masking=config.masking, vocab_size=config.model.vocab_size, mask_id=MASK, never=(PAD, CLS, SEP, MASK)
-    )
-    masked = mask(to_batch(rows, pad=PAD, cls=CLS, sep=SEP), Rng(1, 0, 0))
-    samples = torch.from_numpy(random.integers(5, config.model.vocab_size, len(masked.slots_K)))
-    return masked, corrupt(masked, samples)
+def by_place(masked: Masked, _: Tensor) -> Corrupted:
+    """In place of sampling, which rounding may tip over: a word that follows from the original and from what stands there."""
+    words = 7 * masked.labels_K.clamp(min=0) + masked.input_BT.flatten()[masked.slots_K]
+    return corrupt(masked, words % 997 + 5)
 
 
-def losses_and_gradient(config: Config, device: torch.device, precision: str) -> tuple[float, float, torch.Tensor]:
-    """Both mean losses, and the gradient of their weighted sum as one vector on the CPU."""
-    masked, corrupted = inputs(config)
-    batch: Batch = masked.batch.to(device)
-    objective = ReplacedTokenDetection(config, config.objective).to(device)  # type: ignore[arg-type]
-    with autocast(precision, device):
-        logits = objective.generator(masked.input_BT.to(device), batch, masked.slots_K.to(device))
-        token = token_loss(logits, masked.labels_K.to(device)) / len(masked.slots_K)
-        replaced_logits = objective.discriminator(corrupted.input_BT.to(device), batch)
-        replaced = replaced_loss(replaced_logits, corrupted.replaced_BT.to(device), batch.real_BT) / batch.real_BT.sum()
-    (token + 50 * replaced).backward()  # type: ignore[no-untyped-call]
-    gradient = torch.cat([p.grad.flatten().cpu() for p in objective.parameters() if p.grad is not None])
-    return float(token), float(replaced), gradient
+def one_step(config: Config, device: torch.device, precision: str) -> tuple[dict[str, float], Tensor]:
+    """Both mean losses, and the gradient as one vector on the CPU."""
+    made = make(config, device, precision=precision)
+    with mock.patch("electra_trainer.objectives.rtd.corrupt", by_place):
+        result = graph.train_step(made.objective, made.optimizer, made.feed, step=0, look=True)
+    moments = optimizer_tensors(made.objective, made.optimizer)
+    means = [value.flatten().cpu() for name, value in sorted(moments.items()) if name.endswith("/exp_avg")]
+    losses = {name: value for name, value in result.metrics.items() if name in ("generator_loss", "discriminator_loss")}
+    return losses, torch.cat(means) / (1 - config.optimizer.beta1)
+
+
+def compare(config: Config, device: torch.device, precision: str, way: str, expected: tuple[dict[str, float], Tensor]) -> bool:  # fmt: skip
+    """Print one line; True where the differences are within the limits."""
+    line: dict[str, object] = {"device": str(device), "precision": precision, "way": way}
+    with mock.patch.dict(os.environ, switches(WAYS[way])), warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        try:
+            losses, gradient = one_step(config, device, precision)
+        except Exception as error:
+            print(json.dumps({**line, "ok": False, "error": f"{type(error).__name__}: {error}"[:300]}), flush=True)
+            return False
+        finally:
+            line["in use"] = graph.in_use()
+            graph.forget()
+    different = {name: abs(value / expected[0][name] - 1) for name, value in losses.items()}
+    distance = float((gradient - expected[1]).norm() / expected[1].norm())
+    limit = LIMITS[precision]
+    ok = distance <= limit and all(value <= limit / 10 for value in different.values())
+    notes = [str(warning.message)[:300] for warning in said if warning.category is UserWarning]
+    print(json.dumps({**line, **different, "gradient": distance, "ok": ok, "said": notes}), flush=True)
+    return ok
 
 
 def main() -> None:
     """Print the differences."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cuda")
-    device, config = torch.device(parser.parse_args().device), settings()
-    expected = losses_and_gradient(config, torch.device("cpu"), "fp32")
-    for precision in ("fp32", "bf16"):
-        found = losses_and_gradient(config, device, precision)
-        print(
-            json.dumps(
-                {
-                    "device": str(device),
-                    "precision": precision,
-                    "generator_loss": abs(found[0] / expected[0] - 1),
-                    "discriminator_loss": abs(found[1] / expected[1] - 1),
-                    "gradient": float((found[2] - expected[2]).norm() / expected[2].norm()),
-                }
-            )
-        )
+    parser.add_argument("--preset", default="small")
+    parser.add_argument("--layers", type=int, default=4)
+    given = parser.parse_args()
+    device, config = torch.device(given.device), settings(given.preset, given.layers)
+    expected = one_step(config, torch.device("cpu"), "fp32")
+    good = [compare(config, device, precision, way, expected) for precision in LIMITS for way in WAYS]
+    if device.type == "cuda":
+        print(json.dumps({"kernels": dict(trust.report(device))}))
+    raise SystemExit(0 if all(good) else 1)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ SOURCE = Path(__file__).resolve().parents[1] / "src" / "electra_trainer"
 FILES = sorted(SOURCE.rglob("*.py"))
 LEVELS = {
     0: ("errors", "config", "config_io", "presets", "batch", "randomness", "durable"),
-    1: ("data", "model", "native"),
+    1: ("data", "gpu", "model", "native"),
     2: ("objectives",),
     3: ("train",),
     4: ("hub", "card", "score", "terminal", "evaluation", "report", "report_figures", "report_page"),

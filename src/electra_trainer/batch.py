@@ -10,6 +10,7 @@ Shape letters, used as suffixes everywhere:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -53,7 +54,7 @@ class Masked:
 
     batch: Batch
     input_BT: Tensor  # int64, ids with the chosen positions masked: what the generator reads
-    slots_K: Tensor  # int64, flat index (row * T + column) of each chosen position
+    slots_K: Tensor  # int64, flat index (row * T + column) of each chosen position; -1: a slot that is not used
 
     def to(self, device: torch.device) -> Masked:
         """The same on another device."""
@@ -65,8 +66,8 @@ class Masked:
 
     @property
     def labels_K(self) -> Tensor:
-        """int64, the original id at each slot."""
-        return self.batch.ids_BT.flatten()[self.slots_K]
+        """int64, the original id at each slot; negative where the slot is not used."""
+        return self.batch.ids_BT.flatten()[self.slots_K].masked_fill(self.slots_K < 0, -100)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +99,8 @@ class Losses:
     terms: dict[str, Term]
     seen: dict[str, Tensor] = field(default_factory=dict)
 
-    def total(self, counts: dict[str, float]) -> Tensor:
+    def total(self, counts: Mapping[str, float | Tensor]) -> Tensor:
         """Weighted sum of the terms, each divided by the count of the whole step (over micro-batches and ranks)."""
-        parts = [term.weight * term.sum / max(counts[term.count], 1.0) for term in self.terms.values()]
+        atleast = {name: n.clamp(min=1.0) if isinstance(n, Tensor) else max(n, 1.0) for name, n in counts.items()}
+        parts = [term.weight * term.sum / atleast[term.count] for term in self.terms.values()]
         return torch.stack(parts).sum()

@@ -36,6 +36,10 @@ class Rng:
         """A fresh source of raw 64-bit numbers (`random_raw`), which are the same with every NumPy."""
         return np.random.Philox(key=key(self.seed, purpose, self.step, self.lane))
 
+    def uniform(self, purpose: str, count: int, device: torch.device) -> torch.Tensor:
+        """`count` numbers in [0, 1), fp32, drawn on the CPU so that every device gets the same ones."""
+        return torch.rand((count,), generator=self.generator(purpose)).to(device)
+
     def seed_dropout(self) -> None:
         """Seed PyTorch's own generators, which dropout draws from, on all devices."""
         torch.manual_seed(key(self.seed, "dropout", self.step, self.lane))

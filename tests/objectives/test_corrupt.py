@@ -9,7 +9,7 @@ import torch
 from scipy.stats import chisquare
 from tests.small import MASK, WORDS, batch, config, masker, rows
 
-from electra_trainer.batch import Masked
+from electra_trainer.batch import Batch, Masked
 from electra_trainer.config import Masking
 from electra_trainer.objectives.corrupt import corrupt, sample
 from electra_trainer.randomness import Rng
@@ -132,3 +132,11 @@ def test_nothing_chosen() -> None:
     drawn = sample(torch.empty(0, WORDS), generator())
     found = corrupt(masked, drawn)
     assert torch.equal(found.input_BT, data.ids_BT) and not found.replaced_BT.any()
+
+
+def test_a_slot_that_is_not_used_puts_nothing_in() -> None:
+    batch = Batch(**{name: torch.arange(8).view(2, 4) for name in ("ids_BT", "segment_BT", "position_BT", "piece_BT")})
+    masked = Masked(batch=batch, input_BT=batch.ids_BT, slots_K=torch.tensor([-1, 3, 6, -1]))
+    assert masked.labels_K.tolist() == [-100, 3, 6, -100]
+    found = corrupt(masked, torch.tensor([50, 60, 70, 80]))
+    assert found.input_BT.flatten().tolist() == [0, 1, 2, 60, 4, 5, 70, 7]

@@ -94,8 +94,8 @@ def test_what_is_seen_is_detached_and_complete() -> None:
     seen = made(masked, Rng(1, 0, 0), look=True).seen
     assert not any(tensor.requires_grad for tensor in seen.values())
     assert len(seen["generator_correct_K"]) == len(seen["generator_entropy_K"]) == len(masked.slots_K)
-    assert len(seen["replaced_N"]) == len(seen["replaced_logit_N"]) == int(masked.batch.real_BT.sum())
-    assert seen["replaced_N"].tolist() == seen["replaced_BT"][masked.batch.real_BT].tolist()
+    assert torch.equal(seen["real_BT"], masked.batch.real_BT) and seen["used_K"].all()
+    assert seen["replaced_BT"].shape == seen["replaced_logit_BT"].shape == masked.batch.ids_BT.shape
 
 
 def test_looking_changes_nothing() -> None:

@@ -96,6 +96,24 @@ def test_looking_changes_nothing() -> None:
     assert len(blind.correct_K) == len(blind.entropy_K) == 0
 
 
+@CHUNKS
+def test_a_slot_that_is_not_used_changes_nothing(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_CHUNK_ELEMENTS", rows * WORDS)
+    tensors, labels = inputs()
+    used = torch.arange(SLOTS) % 3 > 0
+    found = token_softmax(*tensors, labels_K=labels.where(used, -100), draws_K=draws(), look=True)  # type: ignore[call-arg, misc]
+    fewer = [tensors[0][used], *tensors[1:]]
+    plain = token_softmax(*fewer, labels_K=labels[used], draws_K=draws()[used], look=True)  # type: ignore[call-arg, misc]
+    assert found.loss.item() == pytest.approx(plain.loss.item(), rel=1e-6)
+    assert torch.equal(found.sampled_K[used], plain.sampled_K)
+    assert torch.equal(found.correct_K[used], plain.correct_K) and not found.correct_K[~used].any()
+    assert torch.allclose(found.entropy_K[used], plain.entropy_K) and found.entropy_K.isfinite().all()
+    mine = gradients(found.loss, tensors)
+    assert not mine[0][~used].any()
+    for one, other in zip(mine, gradients(plain.loss, tensors), strict=True):
+        assert torch.allclose(one, other, atol=1e-6)
+
+
 @pytest.mark.parametrize("look", [False, True])
 def test_no_slots(look: bool) -> None:
     tensors, labels = inputs(0)

@@ -48,12 +48,15 @@ class MaskTokens:
         self._replace(input_BT.reshape(-1), slots_K, bits)
         return Masked(batch=batch, input_BT=torch.from_numpy(input_BT), slots_K=torch.from_numpy(slots_K))
 
+    def most(self, tokens: int) -> int:
+        """The most positions that are chosen in a row of `tokens`."""
+        return max(1, int((self.masking.fraction + 0.005) * tokens))
+
     def _wanted(self, real_BT: Bools) -> Ints:
         """Positions to choose in each row, [B]; 0 for a row of padding."""
         real_B = np.count_nonzero(real_BT, axis=1)
-        most = max(1, int((self.masking.fraction + 0.005) * real_BT.shape[1]))
         wanted_B = np.rint(real_B.astype(np.float32) * np.float32(self.masking.fraction)).astype(np.int64)
-        return np.where(real_B > 0, wanted_B.clip(1, most), 0)
+        return np.where(real_B > 0, wanted_B.clip(1, self.most(real_BT.shape[1])), 0)
 
     def _replace(self, flat: Ints, slots_K: Ints, bits: _Bits) -> None:
         """Put [MASK], or a random word, at some of the slots."""

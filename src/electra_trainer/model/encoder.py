@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from electra_trainer.batch import Batch
 from electra_trainer.config import Model
+from electra_trainer.gpu import add_norm, attention
 from electra_trainer.model.attention import attend
 from electra_trainer.model.dropout import Dropout
 from electra_trainer.native import layers as native
@@ -70,7 +71,10 @@ class AddAndNorm(nn.Module):
         self.dropout = Dropout(model.hidden_dropout_prob)
 
     def forward(self, inner: Tensor, residual_BTD: Tensor) -> Tensor:
-        normed: Tensor = self.LayerNorm(self.dropout(self.dense(inner)) + residual_BTD)
+        projected = self.dense(inner)
+        if add_norm.usable(projected):
+            return add_norm.add_norm(projected, residual_BTD, self.LayerNorm, dropout=self.dropout.p * self.training)
+        normed: Tensor = self.LayerNorm(self.dropout(projected) + residual_BTD)
         return normed
 
 
@@ -157,8 +161,11 @@ class Encoder(nn.Module):
 def attention_bias(piece_BT: Tensor, dtype: torch.dtype) -> Tensor | None:
     """Added to attention scores, [B, 1, T, T]: 0 between tokens of one piece (or both padding), -inf elsewhere.
 
-    None on a CPU where every row is one piece; on a GPU to ask would be to wait.
+    None on a CPU where every row is one piece; on a GPU to ask would be to wait. Where a kernel of our own attends
+    (gpu/attention.py) it is the pieces themselves, int32 [B, T].
     """
+    if attention.usable(piece_BT):
+        return piece_BT.int()
     if piece_BT.device.type == "cpu" and bool((piece_BT == piece_BT[:, :1]).all()):
         return None
     same_BTT = piece_BT[:, :, None] == piece_BT[:, None, :]

@@ -49,7 +49,9 @@ class TokenPredictor(nn.Module):
 
     def project(self, ids_BT: Tensor, batch: Batch, slots_K: Tensor) -> Tensor:
         """The flat positions `slots_K` in the space of word embeddings, [K, E]; they are gathered before the head."""
-        projected: Tensor = self.generator_predictions(self.electra(ids_BT, batch).flatten(0, 1)[slots_K])
+        hidden_ND = self.electra(ids_BT, batch).flatten(0, 1)
+        # index_select's gradient is one kernel on a GPU, that of indexing sorts; a slot that is not used (-1) reads any row
+        projected: Tensor = self.generator_predictions(hidden_ND.index_select(0, slots_K.clamp(min=0)))
         return projected
 
     def output(self) -> tuple[Tensor, Tensor]:

@@ -31,11 +31,11 @@ def corrupt(masked: Masked, sampled_K: Tensor) -> Corrupted:
     """Put the sampled ids at the chosen positions, also where the generator saw the original word.
 
     A sample that equals the original counts as original (§2). A position that was drawn twice gets the floored average of
-    its sampled ids, as in the released code; with distinct positions there are none.
+    its sampled ids, as in the released code; with distinct positions there are none. Slots that are not used put in nothing.
     """
     ids_BT = masked.batch.ids_BT
-    flat = ids_BT.flatten()
-    total = torch.zeros_like(flat).index_add_(0, masked.slots_K, sampled_K)
-    times = torch.zeros_like(flat).index_add_(0, masked.slots_K, torch.ones_like(sampled_K))
+    flat, used_K, place_K = ids_BT.flatten(), (masked.slots_K >= 0).long(), masked.slots_K.clamp(min=0)
+    total = torch.zeros_like(flat).index_add_(0, place_K, sampled_K * used_K)
+    times = torch.zeros_like(flat).index_add_(0, place_K, used_K)
     input_BT = torch.where(times > 0, total // times.clamp(min=1), flat).view_as(ids_BT)
     return Corrupted(batch=masked.batch, input_BT=input_BT, replaced_BT=input_BT != ids_BT, sampled_K=sampled_K)

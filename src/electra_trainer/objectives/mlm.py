@@ -44,6 +44,7 @@ class MaskedLanguageModelling(Objective):
         if not look:
             return Losses(terms=terms)
         seen = {
+            "used_K": masked.slots_K >= 0,
             "generator_correct_K": tokens.correct_K,
             "generator_entropy_K": tokens.entropy_K,
         }

@@ -16,7 +16,7 @@ from torch import Tensor
 from electra_trainer.batch import Losses, Masked, Term
 from electra_trainer.config import RTD, Config, generator_shape
 from electra_trainer.model.networks import build_discriminator, build_generator
-from electra_trainer.objectives.corrupt import corrupt, uniform
+from electra_trainer.objectives.corrupt import corrupt
 from electra_trainer.objectives.losses import replaced_loss
 from electra_trainer.objectives.protocol import Exported, Objective, weight_generator
 from electra_trainer.objectives.token_softmax import token_softmax
@@ -44,7 +44,7 @@ class ReplacedTokenDetection(Objective):
             self.generator.project(masked.input_BT, batch, masked.slots_K),
             *self.generator.output(),
             labels_K=masked.labels_K,
-            draws_K=uniform(len(masked.slots_K), rng.generator("sample"), batch.ids_BT.device),
+            draws_K=rng.uniform("sample", len(masked.slots_K), batch.ids_BT.device),
             look=look,
         )
         corrupted = corrupt(masked, tokens.sampled_K)
@@ -60,13 +60,13 @@ class ReplacedTokenDetection(Objective):
         if not look:
             return Losses(terms=terms)
         seen = {
+            "used_K": masked.slots_K >= 0,
             "generator_correct_K": tokens.correct_K,
             "generator_entropy_K": tokens.entropy_K,
+            "real_BT": batch.real_BT,
             "corrupted_BT": corrupted.input_BT,
             "replaced_BT": corrupted.replaced_BT,
-            "replaced_N": corrupted.replaced_BT[batch.real_BT],
             "replaced_logit_BT": logits_BT.detach(),
-            "replaced_logit_N": logits_BT.detach()[batch.real_BT],
         }
         return Losses(terms=terms, seen=seen)
 

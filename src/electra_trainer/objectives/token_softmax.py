@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from electra_trainer.gpu import softmax
 from electra_trainer.native import softmax as native
 from electra_trainer.objectives.corrupt import invert
 
@@ -43,7 +44,7 @@ def token_softmax(
         projected_KE: what the token head gave.
         words_VE: the tied output weight.
         bias_V: the output bias.
-        labels_K: original ids.
+        labels_K: original ids; a negative one is a slot that is not used: no loss, no gradient, a sample without meaning.
         draws_K: uniform numbers in [0, 1) that the samples are made of; None: no samples.
         look: also find the most probable word and the entropy.
     """
@@ -53,7 +54,8 @@ def token_softmax(
     lower = torch.is_autocast_enabled(projected_KE.device.type)
     dtype = torch.get_autocast_dtype(projected_KE.device.type) if lower else torch.float32
     how = (dtype, torch.is_grad_enabled(), look)
-    found: tuple[Tensor, ...] = _TokenSoftmax.apply(projected_KE, words_VE, bias_V, labels_K, draws_K, how)  # type: ignore[no-untyped-call]
+    how_made = softmax.VocabularySoftmax if softmax.usable(projected_KE.device) else _TokenSoftmax
+    found: tuple[Tensor, ...] = how_made.apply(projected_KE, words_VE, bias_V, labels_K, draws_K, how)  # type: ignore[no-untyped-call]
     return TokenSoftmax(*found)
 
 
@@ -84,18 +86,19 @@ class _TokenSoftmax(torch.autograd.Function):
             for first in range(0, len(labels_K), rows):
                 part = slice(first, first + rows)
                 logits_kV = (hidden_KE[part] @ words.t()).float().add_(bias_V)
-                label_k1 = labels_K[part, None]
+                used_k1, label_k1 = labels_K[part, None] >= 0, labels_K[part, None].clamp(min=0)
                 log_z_k1 = logits_kV.logsumexp(-1, keepdim=True)
-                loss += (log_z_k1 - logits_kV.gather(1, label_k1)).sum()
+                loss += ((log_z_k1 - logits_kV.gather(1, label_k1)) * used_k1).sum()
                 if look:
-                    correct.append(logits_kV.argmax(-1) == label_k1[:, 0])
+                    correct.append(logits_kV.argmax(-1) == labels_K[part])
                     log_p_kV = logits_kV - log_z_k1  # not log Z - Σ p·logit, which cancels where logits are large
                     entropy.append(-(log_p_kV.exp() * log_p_kV).sum(-1))
-                p_kV = logits_kV.sub_(log_z_k1).exp_()
+                # an infinite normaliser makes a whole row 0, without another pass over it
+                p_kV = logits_kV.sub_(log_z_k1.masked_fill(~used_k1, float("inf"))).exp_()
                 if draws_K is not None:
                     sampled[part] = invert(p_kV, draws_K[part])
                 if wants:
-                    p_kV.scatter_add_(1, label_k1, torch.full_like(label_k1, -1, dtype=p_kV.dtype))
+                    p_kV.scatter_add_(1, label_k1, -used_k1.to(p_kV.dtype))
                     grads[2] += p_kV.sum(0)
                     delta_kV = p_kV.to(dtype)
                     grads[0][part] = delta_kV @ words

@@ -22,13 +22,14 @@ from electra_trainer.objectives import Objective, build
 from electra_trainer.train.checkpoint import Saved, load_newest, require_space, save
 from electra_trainer.train.device import arithmetic, choose_device, choose_precision, use_threads
 from electra_trainer.train.examples import look_at_rows
+from electra_trainer.train.graph import forget, train_step
 from electra_trainer.train.health import alarms, health_line
 from electra_trainer.train.optim import build_optimizer, load_optimizer_tensors, optimizer_tensors
 from electra_trainer.train.plan import Length, fit_to_data, measure_time, steps_for
 from electra_trainer.train.progress import Display
 from electra_trainer.train.record import RunFolder
 from electra_trainer.train.signals import StopRequest
-from electra_trainer.train.step import Feed, StepResult, evaluate, train_step
+from electra_trainer.train.step import Feed, StepResult, evaluate
 
 _BAD_STEPS_IN_A_ROW = 10
 _MEASURED = ("schedule.", "evaluation.every", "checkpoint.every", "log_every")
@@ -97,6 +98,7 @@ def pretrain(
         )
         with run.display:
             _train(run, lambda: stop.name)
+    forget()
     return out
 
 

@@ -6,16 +6,29 @@ from collections.abc import Sequence
 
 import torch
 from sklearn.metrics import roc_auc_score
+from torch import Tensor
 
 from electra_trainer.batch import Losses
 from electra_trainer.train.health import binary_entropy
+
+_SEEN_AT_SLOTS = ("generator_correct_K", "generator_entropy_K")
+
+
+def keep_measured(losses: Losses) -> Losses:
+    """The same, of what was seen only that which `measure` reads: unused slots and padding dropped, no [B, T] kept."""
+    seen = losses.seen
+    kept: dict[str, Tensor] = {name: seen[name][seen["used_K"]] for name in _SEEN_AT_SLOTS if name in seen}
+    if "replaced_BT" in seen:
+        real_BT = seen["real_BT"]
+        kept |= {"replaced_N": seen["replaced_BT"][real_BT], "replaced_logit_N": seen["replaced_logit_BT"][real_BT]}
+    return Losses(terms=losses.terms, seen=kept)
 
 
 def measure(lanes: Sequence[Losses], counts: dict[str, float]) -> dict[str, float]:
     """Metrics over some lanes together.
 
     Args:
-        lanes: losses computed with `look=True`.
+        lanes: losses computed with `look=True`, through `keep_measured`.
         counts: the objective's counts, added up over the lanes.
 
     Returns:

@@ -16,8 +16,9 @@ from electra_trainer.errors import ConfigError
 from electra_trainer.model.cost import memory_bytes, parameters, step_flops
 from electra_trainer.objectives import build
 from electra_trainer.presets import PRESETS
+from electra_trainer.train.graph import forget, train_step
 from electra_trainer.train.optim import build_optimizer
-from electra_trainer.train.step import EVALUATION_ROWS, Feed, evaluate, train_step
+from electra_trainer.train.step import EVALUATION_ROWS, Feed, evaluate
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _SHARE_OF_BUDGET = 0.95
@@ -90,6 +91,7 @@ def measure_time(config: Config, store: Store, *, device: torch.device, precisio
     times: list[float] = []
     while len(times) < 3 or sum(times) < limit:
         times.append(_timed(lambda: train_step(objective, optimizer, feed, step=len(times)), device))
+    forget()
     rows = min(config.evaluation.rows, len(feed.valid))
     few = min(rows, 2 * EVALUATION_ROWS)
     evaluation = _timed(lambda: evaluate(objective, feed, limit=few), device) * rows / few if few else 0.0

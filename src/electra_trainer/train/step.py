@@ -19,7 +19,7 @@ from electra_trainer.data.store import Store
 from electra_trainer.objectives import Objective
 from electra_trainer.randomness import Rng
 from electra_trainer.train.device import autocast
-from electra_trainer.train.measures import measure
+from electra_trainer.train.measures import keep_measured, measure
 from electra_trainer.train.schedule import learning_rate
 
 EVALUATION_ROWS = 64
@@ -117,7 +117,7 @@ def train_step(
             losses: Losses = objective(masked, rng, look=look)
         losses.total(counts).backward()  # type: ignore[no-untyped-call]
         if look:
-            seen.append(losses)
+            seen.append(keep_measured(losses))
     limit = config.optimizer.clip_norm or float("inf")
     norm = float(torch.nn.utils.clip_grad_norm_(objective.parameters(), limit))
     rate = learning_rate(step, peak=config.optimizer.learning_rate, schedule=config.schedule)
@@ -141,12 +141,7 @@ def evaluate(objective: Objective, feed: Feed, *, limit: int | None = None) -> d
         for masked, rng in feed.held_out(len(feed.valid) if limit is None else limit):
             parts.append(objective.counts(masked))
             with autocast(feed.precision, feed.device):
-                seen.append(_only_measured(objective(masked, rng, look=True)))
+                seen.append(keep_measured(objective(masked, rng, look=True)))
         return measure(seen, add_counts(parts))
     finally:
         objective.train(was_training)
-
-
-def _only_measured(losses: Losses) -> Losses:
-    kept = {name: tensor for name, tensor in losses.seen.items() if not name.endswith("_BT")}
-    return Losses(terms=losses.terms, seen=kept)

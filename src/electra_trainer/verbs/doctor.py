@@ -78,6 +78,7 @@ def _findings() -> dict[str, str]:
     import torch
 
     from electra_trainer import __version__
+    from electra_trainer.gpu import trust
     from electra_trainer.native import library as native
     from electra_trainer.train.device import choose_device, choose_precision, cpu_has_amx, use_threads
 
@@ -92,6 +93,7 @@ def _findings() -> dict[str, str]:
         ("precision", f"{choose_precision('auto', device)} (--precision auto)"),
         ("native kernels", native.status() if device.type == "cpu" else "for CPUs only"),
         ("threads", str(use_threads())),
+        *(trust.report(device) if device.type == "cuda" else []),
         ("disk here", f"{free:.1f} GB free"),
         *((package, _version(package) or "MISSING: pip install electra-trainer") for package in _NEEDED),
         *(

@@ -1,0 +1,66 @@
+"""The slowest kernels of a training step: `python -m benchmarks.gpu_profile --preset small`; JSON, times in milliseconds a step."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from benchmarks.gpu_steps import wait
+from benchmarks.synthetic import make, sized
+from electra_trainer.train import graph
+
+STEPS = 5
+
+
+def main() -> None:
+    """Profile a few steps."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--preset", default="small")
+    parser.add_argument("--batch", type=int, default=None)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--top", type=int, default=15)
+    given = parser.parse_args()
+    device = torch.device(given.device)
+    config = sized(given.preset, batch=given.batch)
+    made = make(config, device)
+
+    def step(number: int) -> None:
+        graph.train_step(made.objective, made.optimizer, made.feed, step=number)
+
+    for number in range(3):
+        step(number)
+    wait(device)
+    on_gpu = device.type == "cuda"
+    with profile(activities=[ProfilerActivity.CUDA] if on_gpu else [ProfilerActivity.CPU]) as watched:
+        for number in range(3, 3 + STEPS):
+            step(number)
+        wait(device)
+    name = "self_device_time_total" if on_gpu else "self_cpu_time_total"
+    events = [event for event in watched.key_averages() if getattr(event, name) > 0]
+    total = sum(getattr(event, name) for event in events)
+    slowest = sorted(events, key=lambda event: -getattr(event, name))[: given.top]
+    found = {
+        "preset": given.preset,
+        "batch": config.batch.size,
+        "device": str(device),
+        "in use": graph.in_use(),
+        "milliseconds": round(total / STEPS / 1e3, 3),
+        "kernels": round(sum(event.count for event in events) / STEPS),
+        "slowest": [
+            {
+                "name": event.key[:160],
+                "calls": round(event.count / STEPS, 1),
+                "milliseconds": round(getattr(event, name) / STEPS / 1e3, 4),
+                "share": round(getattr(event, name) / total, 4),
+            }
+            for event in slowest
+        ],
+    }
+    print(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main()

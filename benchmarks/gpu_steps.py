@@ -1,0 +1,157 @@
+"""What each optimisation gains, memory against batch, and the cost of determinism: `python -m benchmarks.gpu_steps --preset small`.
+
+Whole training steps on random rows. One JSON line a measurement: tokens/s (median over windows of steps), peak memory, and the share of the
+matrix rate that was measured in this very process (matrix products of the model as done here: model/cost.py, `real`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import statistics
+import time
+import warnings
+from unittest import mock
+
+import torch
+
+from benchmarks.parity import WAYS, switches
+from benchmarks.synthetic import Made, make, sized
+from electra_trainer.config import Config
+from electra_trainer.gpu import trust
+from electra_trainer.model.cost import step_flops
+from electra_trainer.train import graph
+
+WINDOWS = 5
+
+
+def matrix_rate(device: torch.device) -> float:
+    """Operations a second of one large product of random matrices: bf16 on a GPU, fp32 elsewhere."""
+    size, dtype = (8192, torch.bfloat16) if device.type == "cuda" else (1024, torch.float32)
+    left, right = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
+    times = []
+    for _ in range(8):
+        wait(device)
+        start = time.perf_counter()
+        left @ right
+        wait(device)
+        times.append(time.perf_counter() - start)
+    return 2 * size**3 / statistics.median(times[3:])
+
+
+def wait(device: torch.device) -> None:
+    """Until the device has done all it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def seconds_a_step(made: Made, *, limit: float) -> float:
+    """Median over windows of equal length that fill `limit` seconds, after a warm-up."""
+    device = made.feed.device
+
+    def steps(first: int, count: int) -> float:
+        wait(device)
+        start = time.perf_counter()
+        for number in range(first, first + count):
+            graph.train_step(made.objective, made.optimizer, made.feed, step=number)
+        wait(device)
+        return (time.perf_counter() - start) / count
+
+    steps(0, 2)
+    once = steps(2, 3)
+    count = max(1, int(limit / WINDOWS / once))
+    return statistics.median(steps(5 + number * count, count) for number in range(WINDOWS))
+
+
+def measure(config: Config, device: torch.device, *, precision: str, limit: float, rate: float) -> dict[str, object]:
+    """One measurement, as a line."""
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
+    line: dict[str, object] = {}
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        try:
+            made = make(config, device, precision=precision)
+            step = seconds_a_step(made, limit=limit)
+            line |= {"in use": graph.in_use(), "seconds": step, "tokens_per_second": config.tokens_per_step / step}
+            line["share_of_matrix_rate"] = step_flops(config).real / step / rate
+            if device.type == "cuda":
+                line["peak_memory_bytes"] = torch.cuda.max_memory_reserved(device)
+        except Exception as error:  # out of memory is a result too
+            line["error"] = f"{type(error).__name__}: {error}"[:200]
+        finally:
+            graph.forget()
+    notes = sorted({str(warning.message)[:200] for warning in said if warning.category is UserWarning})
+    return {**line, "said": notes} if notes else line
+
+
+def show(**line: object) -> None:
+    """Numbers to four digits."""
+    rounded = {name: float(f"{value:.4g}") if isinstance(value, float) else value for name, value in line.items()}
+    print(json.dumps(rounded), flush=True)
+
+
+def ways(name: str, device: torch.device, given: argparse.Namespace, rate: float) -> None:
+    """Each way to compute a step, and fp32, at one batch."""
+    config = sized(name, batch=given.batch[0])
+    for way, on in WAYS.items():
+        with mock.patch.dict(os.environ, switches(on)):
+            found = measure(config, device, precision="auto", limit=given.seconds, rate=rate)
+        show(preset=name, batch=given.batch[0], precision="auto", way=way, **found)
+    for word in (
+        ("vocabulary", "attention", "dropout") if device.type == "cuda" else ()
+    ):  # one kernel alone, all else on
+        with mock.patch.dict(os.environ, {trust.SWITCH: word}):
+            found = measure(config, device, precision="auto", limit=given.seconds, rate=rate)
+        show(preset=name, batch=given.batch[0], precision="auto", way=f"all, of the kernels {word} alone", **found)
+    if device.type == "cuda":
+        found = measure(config, device, precision="fp32", limit=given.seconds, rate=rate)
+        show(preset=name, batch=given.batch[0], precision="fp32", way="all", **found)
+
+
+def deterministic(name: str, device: torch.device, given: argparse.Namespace, rate: float) -> None:
+    """With PyTorch's deterministic algorithms and without, in turn."""
+    config = sized(name, batch=given.batch[0])
+    for _ in range(2):
+        for wanted in (False, True):
+            torch.use_deterministic_algorithms(wanted, warn_only=True)
+            found = measure(config, device, precision="auto", limit=given.seconds, rate=rate)
+            show(preset=name, batch=given.batch[0], deterministic=wanted, **found)
+    torch.use_deterministic_algorithms(False)
+
+
+def main() -> None:
+    """Print the lines."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=("ways", "batches", "deterministic"))
+    parser.add_argument("--preset", default="small")
+    parser.add_argument("--batch", type=int, nargs="+", default=[128])
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--seconds", type=float, default=5.0, help="of each measurement")
+    given = parser.parse_args()
+    os.environ.setdefault(
+        "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
+    )  # what deterministic products ask for; read at their first use
+    device = torch.device(given.device)
+    rate = matrix_rate(device)
+    show(device=str(device), matrix_rate=rate)
+    if given.what == "ways":
+        ways(given.preset, device, given, rate)
+    elif given.what == "deterministic":
+        deterministic(given.preset, device, given, rate)
+    else:
+        for batch in given.batch:
+            config = sized(given.preset, batch=batch)
+            show(
+                preset=given.preset,
+                batch=batch,
+                **measure(config, device, precision="auto", limit=given.seconds, rate=rate),
+            )
+
+
+if __name__ == "__main__":
+    main()

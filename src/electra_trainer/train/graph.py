@@ -1,0 +1,215 @@
+"""The training step as the device does it fastest: on a GPU one CUDA graph, elsewhere step.py's, as it stands.
+
+A graph is recorded once and replayed, so that some 1,500 kernels cost one launch. Around it: PyTorch's compiler fuses what is pointwise in
+the encoder's layers, and gpu/ has kernels for the rest. Each of these is left out, with one line that says why, where it does not
+work or does not agree with the way without it; `ELECTRA_GPU_GRAPH=off` and `ELECTRA_GPU_COMPILE=off` leave it out from the start.
+
+Dropout inside a graph reads PyTorch's generator when the graph is replayed, so a step remains a function of (config, seed, step).
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+
+from electra_trainer.model.encoder import Layer
+from electra_trainer.objectives import Objective
+from electra_trainer.train.static import StaticStep
+from electra_trainer.train.step import Feed, StepResult
+from electra_trainer.train.step import train_step as plain_step
+
+GRAPH, COMPILE = "ELECTRA_GPU_GRAPH", "ELECTRA_GPU_COMPILE"
+_BACKEND = "inductor"
+_REHEARSALS = 3
+"""Steps that move nothing, before a capture: libraries choose their kernels and allocate their workspaces."""
+_SAME = 1e-2
+"""Relative, of losses and gradient norm: a replay against the same step before the capture. Only the order of sums differs."""
+_ALIKE = 0.3
+"""The same of compiled layers against plain ones: they drop other elements. benchmarks/parity.py compares them without dropout."""
+
+
+def train_step(
+    objective: Objective, optimizer: torch.optim.Optimizer, feed: Feed, *, step: int, look: bool = False
+) -> StepResult:
+    """Forward, backward and update for step `step`, counted from 0: `step.train_step`, by the fastest way that works here."""
+    fast = _fast_step(objective, optimizer, feed) if feed.device.type == "cuda" else None
+    if fast is None:
+        return plain_step(objective, optimizer, feed, step=step, look=look)
+    return fast(step, look=look)
+
+
+_latest: list[tuple[torch.optim.Optimizer, Feed, StaticStep | None]] = []
+"""The one graph that is kept: a process trains one network at a time, and a graph holds the memory of a whole step."""
+
+
+def _fast_step(objective: Objective, optimizer: torch.optim.Optimizer, feed: Feed) -> StaticStep | None:
+    if not (_latest and _latest[0][0] is optimizer and _latest[0][1] is feed):
+        _latest.clear()
+        _latest.append((optimizer, feed, build_fast_step(objective, optimizer, feed)))
+    return _latest[0][2]
+
+
+def in_use() -> list[str]:
+    """What the latest step is made of, fastest first; empty for the plain step."""
+    step = _latest[0][2] if _latest else None
+    if not isinstance(step, GraphStep):
+        return []
+    parts = {"CUDA graph": step.recorded, "compiled layers": step.compiled, "matrices rounded once": bool(step.rounded)}
+    return [name for name, there in parts.items() if there]
+
+
+def forget() -> None:
+    """Drop the recorded step and its memory."""
+    _latest.clear()
+
+
+def build_fast_step(objective: Objective, optimizer: torch.optim.Optimizer, feed: Feed) -> StaticStep | None:
+    """A recorded step; an unrecorded one where recording fails; None where only the plain step works."""
+    if not isinstance(optimizer, torch.optim.AdamW) or _off(GRAPH):
+        return None  # LAMB asks for its step count on the CPU
+    for group in optimizer.param_groups:
+        group["capturable"] = True
+    optimizer._warned_capturable_if_run_uncaptured = True  # rehearsals are meant
+    try:
+        step = GraphStep(objective, optimizer, feed)
+        expected = step.rehearse()
+    except Exception as error:
+        _say("the step with fixed shapes", "steps run one operation at a time", error)
+        for parameter in objective.parameters():
+            parameter.grad = None
+        return None
+    if not _off(COMPILE):
+        expected = _try(step.compile, expected, _ALIKE, "torch.compile", "the layers run uncompiled", step.uncompile)
+    _try(step.capture, expected, _SAME, "the CUDA graph", "steps run one operation at a time", step.release)
+    return step
+
+
+Outcome = dict[str, float]
+"""Losses and gradient norm of a rehearsal."""
+
+
+def _try(
+    make: Callable[[], Outcome], expected: Outcome, tolerance: float, what: str, instead: str, undo: Callable[[], None]
+) -> Outcome:
+    """Use what `make` makes if its rehearsal agrees with the one before; else say why, and undo it. The outcome that is valid now."""
+    try:
+        found = make()
+        for name, value in expected.items():
+            if not abs(found[name] - value) <= tolerance * abs(value) + 1e-12:
+                raise ArithmeticError(f"{name} is {found[name]:.6g} with it, {value:.6g} without")
+    except Exception as error:
+        undo()
+        _say(what, instead, error)
+        return expected
+    return found
+
+
+class GraphStep(StaticStep):
+    """A static step that is replayed: one graph of the whole step, or, with several lanes, one of a lane and one of the update."""
+
+    def __init__(self, objective: Objective, optimizer: torch.optim.Optimizer, feed: Feed) -> None:
+        super().__init__(objective, optimizer, feed)
+        self._graphs: dict[bool, torch.cuda.CUDAGraph] = {}  # by: is it the last lane
+        self._update: torch.cuda.CUDAGraph | None = None
+        self._compiled: dict[Layer, object] = {}
+
+    @property
+    def recorded(self) -> bool:
+        """True where steps are replayed."""
+        return bool(self._graphs)
+
+    @property
+    def compiled(self) -> bool:
+        """True where the layers are compiled."""
+        return bool(self._compiled)
+
+    def rehearse(self) -> Outcome:
+        """The outcome of step 0, computed as steps are computed now, without moving anything."""
+        with _side_stream(self.feed.device):
+            for _ in range(_REHEARSALS):
+                result = self(0, rehearsal=True)
+        sums = {name: float(term.sum) for name, term in self.losses.terms.items()}
+        return {**sums, "the norm of the gradient": result.gradient_norm}
+
+    def compile(self) -> Outcome:
+        """Compile the encoder's layers, for this step alone: evaluation has other shapes and runs them as they are."""
+        torch._dynamo.reset()  # an earlier step's shapes would count against the limit of recompilations
+        for layer in (module for module in self.objective.modules() if isinstance(module, Layer)):
+            layer.compile(fullgraph=True, dynamic=False, backend=_BACKEND)
+            self._compiled[layer] = layer._compiled_call_impl
+            layer._compiled_call_impl = None
+        return self.rehearse()
+
+    def uncompile(self) -> None:
+        """Back to plain layers."""
+        self._compiled = {}
+        self.start_over()
+
+    @contextmanager
+    def _layers_compiled(self) -> Iterator[None]:
+        for layer, call in self._compiled.items():
+            layer._compiled_call_impl = call  # type: ignore[assignment]
+        try:
+            yield
+        finally:
+            for layer in self._compiled:
+                layer._compiled_call_impl = None
+
+    def capture(self) -> Outcome:
+        """Record the graphs; nothing of the rehearsals' memory is kept."""
+        torch.cuda.synchronize(self.feed.device)
+        torch.cuda.empty_cache()
+        one, pool = self.feed.config.batch.lanes == 1, torch.cuda.graph_pool_handle()
+        with torch.cuda.device(self.feed.device), self._layers_compiled():
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, pool=pool):
+                self.lane()
+                if one:
+                    self.update()
+            if not one:
+                self._update = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(self._update, pool=pool):
+                    self.update()
+        self._graphs = {True: graph, False: graph}
+        return self.rehearse()
+
+    def release(self) -> None:
+        """Drop the graphs and their memory."""
+        self._graphs, self._update = {}, None
+        self.start_over()
+
+    def run(self, *, last: bool) -> None:
+        """Replay what was recorded; before the capture, compute."""
+        if not self._graphs:
+            with self._layers_compiled():
+                super().run(last=last)
+            return
+        self._graphs[last].replay()
+        if last and self._update is not None:
+            self._update.replay()
+
+
+@contextmanager
+def _side_stream(device: torch.device) -> Iterator[None]:
+    """A stream beside the current one, as rehearsals of a capture need it."""
+    if device.type != "cuda":
+        yield
+        return
+    side, current = torch.cuda.Stream(device), torch.cuda.current_stream(device)  # type: ignore[no-untyped-call]
+    side.wait_stream(current)
+    with torch.cuda.stream(side):
+        yield
+    current.wait_stream(side)
+
+
+def _off(name: str) -> bool:
+    return os.environ.get(name, "").lower() in ("off", "0")
+
+
+def _say(what: str, instead: str, error: Exception) -> None:
+    first = (str(error).strip().splitlines() or [""])[0]
+    warnings.warn(f"{what} is left out and {instead}: {type(error).__name__}: {first}", stacklevel=2)

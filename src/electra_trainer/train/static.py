@@ -1,0 +1,219 @@
+"""A training step whose shapes never change and which asks the device nothing while it runs: what a CUDA graph can record.
+
+It computes what step.py's `train_step` computes, to rounding. What differs: masked slots are filled up to the most there can be, and
+slots that are not used have no label (loss and gradient 0); counts, learning rate and the verdict "finite" are numbers on the
+device; clipping and skipping happen inside the fused optimizer; and in bf16 the matrices are rounded once a step, in one go.
+Without a GPU it runs as it stands, which is how the tests compare it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from torch.func import functional_call
+
+from electra_trainer.batch import Batch, Losses, Masked, Term
+from electra_trainer.objectives import Objective
+from electra_trainer.randomness import Rng
+from electra_trainer.train.device import autocast
+from electra_trainer.train.measures import keep_measured, measure
+from electra_trainer.train.schedule import learning_rate
+from electra_trainer.train.step import Feed, StepResult, add_counts
+
+_RING = 3
+"""Page-locked buffers for inputs on their way to the GPU; each waits until its last copy is done."""
+_CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class GivenDraws(Rng):
+    """The randomness of a lane whose uniform numbers lie ready on the device."""
+
+    draws_K: Tensor
+
+    def uniform(self, purpose: str, count: int, device: torch.device) -> Tensor:
+        assert purpose == "sample" and count == len(self.draws_K)
+        return self.draws_K
+
+
+class Inputs:
+    """One lane's inputs at fixed addresses: a block of int64 and a block of fp32, each filled by one copy.
+
+    Args:
+        rows, tokens: B and T of a lane.
+        slots: K, the most masked slots a lane can have.
+        counts: names of the objective's counts.
+        device: where the step runs.
+    """
+
+    def __init__(self, *, rows: int, tokens: int, slots: int, counts: list[str], device: torch.device) -> None:
+        size = rows * tokens
+        self.slots = slots
+        self.whole = torch.zeros(5 * size + slots, dtype=torch.int64, device=device)
+        self.real = torch.zeros(slots + len(counts) + 2, device=device)
+        ids, segment, position, piece, shown = (self.whole[: 5 * size].view(5, rows, tokens)).unbind()
+        batch = Batch(ids_BT=ids, segment_BT=segment, position_BT=position, piece_BT=piece)
+        self.masked = Masked(batch=batch, input_BT=shown, slots_K=self.whole[5 * size :])
+        self.draws_K = self.real[:slots]
+        self.counts = {name: self.real[slots + number] for number, name in enumerate(counts)}
+        self.rate, self.skip = self.real[-2], self.real[-1]  # skip = 1: a rehearsal, nothing moves
+        locked = device.type == "cuda"
+        self._staged = [
+            tuple(torch.zeros(block.shape, dtype=block.dtype, pin_memory=locked) for block in (self.whole, self.real))
+            for _ in range(_RING if locked else 1)
+        ]
+        self._copied: list[torch.cuda.Event | None] = [None] * len(self._staged)
+        self._turn = 0
+
+    def fill(self, masked: Masked, rng: Rng, counts: dict[str, float], *, rate: float, skip: bool) -> None:
+        """Put a lane, masked on the CPU, where the step reads it."""
+        self._turn = (self._turn + 1) % len(self._staged)
+        whole, real = self._staged[self._turn]
+        event = self._copied[self._turn]
+        if event is not None:
+            event.synchronize()
+        batch, used = masked.batch, len(masked.slots_K)
+        parts = (batch.ids_BT, batch.segment_BT, batch.position_BT, batch.piece_BT, masked.input_BT)
+        torch.cat([part.reshape(-1) for part in parts], out=whole[: whole.numel() - self.slots])
+        whole[-self.slots :] = -1
+        whole[whole.numel() - self.slots :][:used] = masked.slots_K
+        real[:used] = rng.uniform("sample", used, _CPU)
+        real[self.slots :] = torch.tensor([*counts.values(), rate, float(skip)])
+        self.whole.copy_(whole, non_blocking=True)
+        self.real.copy_(real, non_blocking=True)
+        if self.whole.is_cuda:
+            event = self._copied[self._turn] = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            event.record()
+
+
+class StaticStep:
+    """`lane` and `update` are what a CUDA graph records; calling it runs a whole step."""
+
+    def __init__(self, objective: Objective, optimizer: torch.optim.Optimizer, feed: Feed) -> None:
+        config = feed.config
+        self.objective, self.optimizer, self.feed = objective, optimizer, feed
+        self.source = replace(feed, device=_CPU)
+        self._ready: tuple[int, list[tuple[Masked, Rng]]] = (-1, [])
+        rows, tokens = config.lane_size, config.batch.sequence_length
+        first = self.lanes(0)[0][0]
+        names = list(objective.counts(first))
+        slots = rows * feed.mask.most(tokens)
+        self.inputs = Inputs(rows=rows, tokens=tokens, slots=slots, counts=names, device=feed.device)
+        self.parameters = [p for p in objective.parameters() if p.requires_grad]
+        self.rounded = _rounded(objective) if feed.precision == "bf16" and config.batch.lanes == 1 else {}
+        masters = dict(objective.named_parameters())
+        self._masters: list[Tensor] = [masters[name] for name in self.rounded]
+        self._master_grads = [torch.zeros_like(master) for master in self._masters]
+        self._sums = [torch.zeros_like(p) for p in self.parameters] if config.batch.lanes > 1 else []
+        self.losses = Losses(terms={})
+        self.outcome = torch.zeros(2, device=feed.device)  # norm of the gradient; 1 where it is not finite
+
+    def lanes(self, step: int) -> list[tuple[Masked, Rng]]:
+        """The lanes of `step`, masked on the CPU; made ahead of time where `make_ready` was called."""
+        if self._ready[0] != step:
+            self._ready = (step, self.source.lanes(step))
+        return self._ready[1]
+
+    def lane(self) -> None:
+        """Forward and backward pass of the lane in `inputs`; gradients add up over the lanes of a step."""
+        rng = GivenDraws(0, 0, 0, self.inputs.draws_K)
+        if self.rounded:
+            with torch.no_grad():
+                torch._foreach_copy_(list(self.rounded.values()), self._masters)
+        with autocast(self.feed.precision, self.feed.device):
+            losses: Losses = functional_call(
+                self.objective, self.rounded, (self.inputs.masked, rng), {"look": True}, strict=False
+            )
+        losses.total(self.inputs.counts).backward()  # type: ignore[no-untyped-call]
+        for tensor, master, grad in zip(self.rounded.values(), self._masters, self._master_grads, strict=True):
+            assert tensor.grad is not None
+            master.grad = grad
+        if self.rounded:
+            torch._foreach_copy_(self._master_grads, [t.grad for t in self.rounded.values() if t.grad is not None])
+            for tensor in self.rounded.values():
+                tensor.grad = None
+        if self._sums:
+            torch._foreach_add_(self._sums, [p.grad for p in self.parameters if p.grad is not None])
+            self._forget_gradients()
+        terms = {n: Term(sum=t.sum.detach(), count=t.count, weight=t.weight) for n, t in losses.terms.items()}
+        self.losses = Losses(terms=terms, seen=losses.seen)
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """Clip and step; a gradient that is not finite moves neither weights nor moments."""
+        if self._sums:
+            for parameter, total in zip(self.parameters, self._sums, strict=True):
+                parameter.grad = total
+        norm = torch.nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None])
+        bad = (~norm.isfinite()).float()
+        limit = self.feed.config.optimizer.clip_norm or float("inf")
+        optimizer = self.optimizer
+        for group in optimizer.param_groups:
+            group["lr"] = self.inputs.rate
+        # the fused optimizer divides by grad_scale and does nothing where found_inf is 1, all in its one kernel
+        optimizer.grad_scale = 1 / (limit / (norm + 1e-6)).clamp(max=1.0)  # type: ignore[attr-defined]
+        optimizer.found_inf = torch.maximum(bad, self.inputs.skip)  # type: ignore[attr-defined]
+        try:
+            optimizer.step()
+        finally:
+            del optimizer.grad_scale, optimizer.found_inf  # type: ignore[attr-defined]
+        self.outcome.copy_(torch.stack([norm, bad]))
+        if self._sums:
+            torch._foreach_zero_(self._sums)
+        self._forget_gradients()
+
+    def __call__(self, step: int, *, look: bool = False, rehearsal: bool = False) -> StepResult:
+        """Step `step`; a rehearsal computes everything and moves nothing.
+
+        While the device computes, the lanes of the next step are made ready.
+        """
+        config = self.feed.config
+        lanes = self.lanes(step)
+        counts = add_counts([self.objective.counts(masked) for masked, _ in lanes])
+        rate = learning_rate(step, peak=config.optimizer.learning_rate, schedule=config.schedule)
+        seen = []
+        for number, (masked, rng) in enumerate(lanes):
+            self.inputs.fill(masked, rng, counts, rate=rate, skip=rehearsal)
+            rng.seed_dropout()
+            self.run(last=number + 1 == len(lanes))
+            if look:
+                seen.append(_copied(keep_measured(self.losses)))
+        if not rehearsal:
+            self.lanes(step + 1)
+        norm, bad = self.outcome.tolist()
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        metrics = measure(seen, counts) if look and not bad else {}
+        return StepResult(finite=not bad, gradient_norm=norm, learning_rate=rate, metrics=metrics)
+
+    def run(self, *, last: bool) -> None:
+        """One lane, and after the last one the update. A CUDA graph takes its place (graph.py)."""
+        self.lane()
+        if last:
+            self.update()
+
+    def start_over(self) -> None:
+        """Leave nothing of a step that was broken off: no gradients, no sums."""
+        self._forget_gradients()
+        for total in self._sums:
+            total.zero_()
+
+    def _forget_gradients(self) -> None:
+        for tensor in (*self.parameters, *self.rounded.values()):
+            tensor.grad = None
+
+
+def _rounded(objective: Objective) -> dict[str, Tensor]:
+    """Copies in bf16 of the matrices and biases of the layers, which autocast would round one by one, with gradients of their own."""
+    return {
+        name: parameter.detach().bfloat16().requires_grad_()
+        for name, parameter in objective.named_parameters()
+        if "LayerNorm" not in name and (".encoder.layer." in name or ".embeddings_project." in name)
+    }
+
+
+def _copied(losses: Losses) -> Losses:
+    """The same at addresses of its own: the next lane overwrites the step's."""
+    return Losses(terms={n: replace(t, sum=t.sum.clone()) for n, t in losses.terms.items()}, seen=losses.seen)

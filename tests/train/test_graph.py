@@ -1,0 +1,147 @@
+"""How the fastest way that works is found, and left where it does not work. A CPU cannot record a CUDA graph; all else is run."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import pytest
+import torch
+from tests.small import config, feed
+from tests.train.test_static import weights
+
+from electra_trainer.config import BatchShape
+from electra_trainer.model.encoder import Layer
+from electra_trainer.objectives import build
+from electra_trainer.train import graph
+from electra_trainer.train.optim import build_optimizer
+from electra_trainer.train.static import StaticStep
+from electra_trainer.train.step import Feed
+from electra_trainer.train.step import train_step as plain_step
+
+
+@pytest.fixture(autouse=True)
+def switches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(graph.GRAPH, raising=False)
+    monkeypatch.setenv(graph.COMPILE, "off")
+    monkeypatch.setattr(graph, "_latest", [])
+
+
+def made(name: str = "adam", **changes: Any) -> tuple[torch.nn.Module, torch.optim.Optimizer, Feed]:
+    settings = dataclasses.replace(config(), optimizer=dataclasses.replace(config().optimizer, name=name), **changes)  # type: ignore[arg-type]
+    objective = build(settings)
+    return objective, build_optimizer(objective, settings.optimizer), feed(settings)
+
+
+def test_where_no_graph_can_be_recorded_steps_run_and_are_the_same() -> None:
+    objective, optimizer, given = made()
+    with pytest.warns(UserWarning, match="the CUDA graph is left out and steps run one operation at a time"):
+        step = graph.build_fast_step(objective, optimizer, given)  # type: ignore[arg-type]
+    assert step is not None
+    other, its_optimizer, _ = made()
+    for number in range(3):
+        one, two = step(number), plain_step(other, its_optimizer, given, step=number)  # type: ignore[arg-type]
+        assert one.gradient_norm == pytest.approx(two.gradient_norm, rel=1e-5)
+    expected = weights(other)  # type: ignore[arg-type]
+    for name, value in weights(objective).items():  # type: ignore[arg-type]
+        assert (value - expected[name]).norm() <= 2e-5 * expected[name].norm() + 1e-6, name
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_layers_are_compiled_for_the_step_alone(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One graph a layer, without breaks, with the rounded matrices put in; `aot_eager` traces as `inductor` does."""
+    monkeypatch.delenv(graph.COMPILE)
+    monkeypatch.setattr(graph, "_BACKEND", "aot_eager")
+    objective, optimizer, given = made()
+    with pytest.warns(UserWarning) as said:
+        step = graph.build_fast_step(objective, optimizer, dataclasses.replace(given, precision=precision))  # type: ignore[arg-type]
+    assert ["CUDA graph" in str(warning.message) for warning in said] == [True]  # compiling itself gave no warning
+    assert isinstance(step, graph.GraphStep)
+    layers = [module for module in objective.modules() if isinstance(module, Layer)]
+    assert list(step._compiled) == layers and all(layer._compiled_call_impl is None for layer in layers)
+    other, its_optimizer, _ = made()
+    plain = dataclasses.replace(given, precision=precision)
+    for number in range(2):
+        one, two = step(number), plain_step(other, its_optimizer, plain, step=number)  # type: ignore[arg-type]
+        assert one.gradient_norm == pytest.approx(two.gradient_norm, rel=1e-5 if precision == "fp32" else 2e-2)
+
+
+class FakeGraph:
+    """In place of a CUDA graph: remembers which methods ran while it was recorded, and runs them again."""
+
+    recording: FakeGraph | None = None
+
+    def __init__(self) -> None:
+        self.parts: list[Callable[[], None]] = []
+
+    def replay(self) -> None:
+        for part in self.parts:
+            part()
+
+
+@contextmanager
+def record(fake: FakeGraph, pool: object) -> Iterator[None]:
+    FakeGraph.recording = fake
+    yield
+    FakeGraph.recording = None
+
+
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_what_is_recorded_is_the_whole_step(lanes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The order of capture, rehearsal and replay, with graphs that call the methods that were called while they were recorded."""
+    for name, value in {
+        "CUDAGraph": FakeGraph, "graph": record, "graph_pool_handle": lambda: None, "synchronize": lambda device: None,
+        "empty_cache": lambda: None, "device": nullcontext,
+    }.items():  # fmt: skip
+        monkeypatch.setattr(torch.cuda, name, value)
+    for name in ("lane", "update"):
+        real = getattr(StaticStep, name)
+
+        def noted(self: StaticStep, real: Callable[[StaticStep], None] = real) -> None:
+            if FakeGraph.recording is not None:
+                FakeGraph.recording.parts.append(lambda: real(self))
+            else:
+                real(self)
+
+        monkeypatch.setattr(graph.GraphStep, name, noted, raising=False)
+    shape = BatchShape(size=12, sequence_length=24, lanes=lanes)
+    (objective, optimizer, given), (other, its_optimizer, _) = made(batch=shape), made(batch=shape)
+    step = graph.build_fast_step(objective, optimizer, given)  # type: ignore[arg-type]
+    assert isinstance(step, graph.GraphStep) and step.recorded
+    for number in range(3):
+        one = step(number, look=True)
+        two = plain_step(other, its_optimizer, given, step=number, look=True)  # type: ignore[arg-type]
+        assert one.gradient_norm == pytest.approx(two.gradient_norm, rel=1e-5)
+        assert one.metrics == pytest.approx(two.metrics, rel=1e-4)
+    expected = weights(other)  # type: ignore[arg-type]
+    for name, tensor in weights(objective).items():  # type: ignore[arg-type]
+        assert (tensor - expected[name]).norm() <= 2e-5 * expected[name].norm() + 1e-6, name
+
+
+def test_what_does_not_agree_is_undone() -> None:
+    undone: list[int] = []
+    before = {"loss": 2.0, "norm": 1.0}
+    with pytest.warns(UserWarning, match="it is left out and that: ArithmeticError: norm is 1.2 with it, 1 without"):
+        kept = graph._try(lambda: {"loss": 2.0, "norm": 1.2}, before, 0.1, "it", "that", lambda: undone.append(1))
+    assert kept == before and undone == [1]
+    with pytest.warns(UserWarning, match="nan with it"):
+        graph._try(lambda: {"loss": float("nan"), "norm": 1.0}, before, 0.1, "it", "that", lambda: undone.append(2))
+    after = graph._try(lambda: {"loss": 2.01, "norm": 1.0}, before, 0.1, "it", "that", lambda: undone.append(3))
+    assert after["loss"] == 2.01 and undone == [1, 2]
+
+
+def test_lamb_and_the_switch_take_the_plain_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert graph.build_fast_step(*made("lamb")) is None  # type: ignore[arg-type]
+    monkeypatch.setenv(graph.GRAPH, "off")
+    assert graph.build_fast_step(*made()) is None  # type: ignore[arg-type]
+
+
+def test_one_recorded_step_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[object] = []
+    monkeypatch.setattr(graph, "build_fast_step", lambda objective, optimizer, feed: built.append(optimizer))
+    one, two = made(), made()
+    for run in (one, one, two, two, one):
+        graph._fast_step(*run)  # type: ignore[arg-type]
+    assert [optimizer is one[1] for optimizer in built] == [True, False, True]

@@ -1,0 +1,159 @@
+"""The step with fixed shapes against the plain one, without a GPU: same losses, same weights, same verdicts."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+import torch
+from tests.small import config, feed
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from electra_trainer.config import MLM, BatchShape, Config
+from electra_trainer.objectives import Objective, build
+from electra_trainer.train.measures import keep_measured
+from electra_trainer.train.optim import build_optimizer, optimizer_tensors
+from electra_trainer.train.static import StaticStep
+from electra_trainer.train.step import train_step
+
+
+def settings(**changes: Any) -> Config:
+    optimizer = dataclasses.replace(config().optimizer, **changes.pop("optimizer", {}))
+    return dataclasses.replace(config(), optimizer=optimizer, **changes)
+
+
+def pair(given: Config, precision: str = "fp32") -> tuple[Objective, torch.optim.Optimizer, StaticStep]:
+    """An objective and optimizer for the plain step, and the same again in a static one."""
+    source = dataclasses.replace(feed(given), precision=precision)
+    plain, static = build(given), build(given)
+    optimizer = build_optimizer(plain, given.optimizer)
+    return plain, optimizer, StaticStep(static, build_optimizer(static, given.optimizer), source)
+
+
+def weights(objective: Objective) -> dict[str, Tensor]:
+    return {name: parameter.detach().clone() for name, parameter in objective.named_parameters()}
+
+
+CASES = {
+    "rtd": {},
+    "mlm": {"objective": MLM()},
+    "lanes": {"batch": BatchShape(size=12, sequence_length=24, lanes=3)},
+    "adamw": {"optimizer": {"name": "adamw"}},
+    "no-clip": {"optimizer": {"clip_norm": 0.0, "learning_rate": 1e-3}},
+    "much-clip": {"optimizer": {"clip_norm": 0.01}},
+    "repeats": {"masking": dataclasses.replace(config().masking, draw="with-replacement")},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_equals_the_plain_step(case: str) -> None:
+    """Dropout on: the masks, samples and dropped elements are the same ones."""
+    given = settings(**CASES[case])  # type: ignore[arg-type]
+    plain, optimizer, static = pair(given)
+    for step in range(4):
+        one = train_step(plain, optimizer, static.feed, step=step, look=step % 2 == 1)
+        two = static(step, look=step % 2 == 1)
+        assert one.finite and two.finite and one.learning_rate == two.learning_rate
+        assert two.gradient_norm == pytest.approx(one.gradient_norm, rel=1e-5)
+        assert one.metrics.keys() == two.metrics.keys() and bool(one.metrics) == (step % 2 == 1)
+        for name, value in one.metrics.items():
+            assert two.metrics[name] == pytest.approx(value, rel=1e-4, abs=1e-5), name
+    expected = weights(plain)
+    for name, value in weights(static.objective).items():
+        assert (value - expected[name]).norm() <= 2e-5 * expected[name].norm() + 1e-6, name
+    moments = optimizer_tensors(plain, optimizer)
+    for name, value in optimizer_tensors(static.objective, static.optimizer).items():
+        assert torch.allclose(value, moments[name], rtol=1e-3, atol=1e-6), name
+
+
+def test_bf16_equals_the_plain_step_in_bf16() -> None:
+    """Matrices rounded once a step, against autocast: the same rounding, so the same numbers."""
+    plain, optimizer, static = pair(settings(), "bf16")
+    assert any(name.endswith("query.weight") for name in static.rounded)
+    assert not any("LayerNorm" in name or "word_embeddings" in name for name in static.rounded)
+    for step in range(3):
+        one = train_step(plain, optimizer, static.feed, step=step)
+        two = static(step)
+        assert two.gradient_norm == pytest.approx(one.gradient_norm, rel=1e-2)
+    expected = weights(plain)
+    for name, value in weights(static.objective).items():
+        assert (value - expected[name]).norm() <= 1e-2 * expected[name].norm() + 1e-3, name
+
+
+@pytest.mark.parametrize("lanes", [1, 3])
+@pytest.mark.parametrize("poison", [float("nan"), float("inf")])
+def test_a_bad_step_leaves_everything_untouched(poison: float, lanes: int) -> None:
+    given = settings(batch=BatchShape(size=12, sequence_length=24, lanes=lanes))
+    _, _, static = pair(given)
+    assert static(0).finite
+    before = weights(static.objective)
+    moments = {n: v.clone() for n, v in optimizer_tensors(static.objective, static.optimizer).items()}
+    bias = next(p for n, p in static.objective.named_parameters() if n.endswith("dense.bias"))
+    hook = bias.register_hook(lambda gradient: gradient * poison)
+    result = static(1, look=True)
+    hook.remove()
+    assert not result.finite and result.metrics == {}
+    assert all(torch.equal(value, before[name]) for name, value in weights(static.objective).items())
+    after = optimizer_tensors(static.objective, static.optimizer)
+    assert all(torch.equal(value, moments[name]) for name, value in after.items())
+    assert static(2).finite
+    assert all(value.isfinite().all() for value in weights(static.objective).values())
+    assert all(p.grad is None for p in static.objective.parameters())
+
+
+@pytest.mark.parametrize("name", ["adam", "adamw"])
+def test_a_rehearsal_moves_nothing(name: str) -> None:
+    _, _, static = pair(settings(optimizer={"name": name}))
+    before = weights(static.objective)
+    assert static(5, rehearsal=True).gradient_norm > 0
+    assert all(torch.equal(value, before[key]) for key, value in weights(static.objective).items())
+    for key, value in optimizer_tensors(static.objective, static.optimizer).items():
+        assert key.endswith("/step") or not value.any(), key
+    _, _, fresh = pair(settings(optimizer={"name": name}))
+    assert static(0).gradient_norm == fresh(0).gradient_norm
+    expected = weights(fresh.objective)
+    assert all(torch.equal(value, expected[key]) for key, value in weights(static.objective).items())
+
+
+def test_steps_in_any_order_are_the_same_steps() -> None:
+    """What is made ready for the next step is used for that step alone."""
+    _, _, static = pair(settings())
+    one = [static(step, rehearsal=step == 9).gradient_norm for step in (0, 9)]
+    _, _, other = pair(settings())
+    assert other(0).gradient_norm == one[0]
+    assert other(9, rehearsal=True).gradient_norm == one[1]
+
+
+class Operators(TorchDispatchMode):
+    """Notes what a capture would not survive: an answer asked of the device, a size that depends on values, a constant copied to it."""
+
+    BAD = ("_local_scalar_dense", "nonzero", "masked_select", "lift_fresh", "unique", "is_nonzero", "repeat_interleave")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: set[str] = set()
+
+    def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), keywords: Any = None) -> Any:
+        name = str(function)
+        places = arguments[1] if name.startswith(("aten.index.", "aten.index_put")) else ()
+        if any(f".{bad}" in name for bad in self.BAD) or any(p is not None and p.dtype == torch.bool for p in places):
+            self.found.add(name)
+        return function(*arguments, **(keywords or {}))
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_nothing_is_asked_of_the_device(case: str, precision: str) -> None:
+    _, _, static = pair(settings(**CASES[case]), precision)  # type: ignore[arg-type]
+    static(0)
+    (masked, rng), *_ = static.lanes(1)
+    static.inputs.fill(masked, rng, dict.fromkeys(static.inputs.counts, 5.0), rate=1e-3, skip=False)
+    with Operators() as watched:
+        static.lane()
+        static.update()
+    assert not watched.found
+    with Operators() as watched:
+        keep_measured(static.losses)
+    assert watched.found  # the mode sees what it is meant to see
