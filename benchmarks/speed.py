@@ -55,6 +55,10 @@ class System:
     precision: str
     compiled: bool = False
     environment: dict[str, str] = field(default_factory=dict)
+    tuned: bool = True
+    """Ours: with the environment that `electra` sets for itself."""
+    without: str = ""
+    """Ours: the optimisation that is left out (benchmarks/without.py)."""
 
 
 SYSTEMS = {
@@ -64,6 +68,18 @@ SYSTEMS = {
     "transformers-fp32": System(peer=True, precision="fp32"),
     "transformers-bf16": System(peer=True, precision="bf16"),
     "transformers-bf16-compiled": System(peer=True, precision="bf16", compiled=True),
+}
+_DEFAULT = ",".join(SYSTEMS)
+_OFF = {"ELECTRA_NATIVE": "off"}
+SYSTEMS |= {  # what each optimisation gains: ours without it; those of "pytorch" are without the native kernels too
+    "without-native-layers": System(peer=False, precision="auto", without="native-layers"),
+    "without-native-softmax": System(peer=False, precision="auto", without="native-softmax"),
+    "without-tuning": System(peer=False, precision="auto", tuned=False),
+    "without-spinning": System(peer=False, precision="auto", environment={"GOMP_SPINCOUNT": "0"}),
+    **{
+        f"pytorch-without-{name}": System(peer=False, precision="auto", environment=_OFF, without=name)
+        for name in ("dropout-bits", "two-products", "chunks")
+    },
 }
 
 
@@ -118,6 +134,7 @@ class Job:
             "peer": system.peer,
             "precision": system.precision,
             "compiled": system.compiled,
+            "without": system.without,
             "burst": finetune.BATCHES if self.task == "finetune" else _GPU_BURST if gpu else 1,
             "warmup": 2 if system.compiled or gpu else 1,
             "rests": gpu or not system.peer,  # the peers' allocator gives memory back by itself
@@ -134,7 +151,8 @@ def measure(job: Job, names: list[str]) -> tuple[dict[str, Result], dict[str, fl
         for name in names:
             _tell(f"{name}: setting up")
             system = SYSTEMS[name]
-            processes[name] = Process(environment(tuned=not system.peer, threads=job.threads, more=system.environment))
+            tuned = system.tuned and not system.peer
+            processes[name] = Process(environment(tuned=tuned, threads=job.threads, more=system.environment))
             answer = _ask(processes, name, job.setup(system), results)
             results[name].precision = answer.get("precision", "")
         for number in range(job.rounds):
@@ -204,13 +222,14 @@ def report(job: Job, results: dict[str, Result], rates: dict[str, float]) -> dic
 
 def table(facts: dict[str, Any]) -> str:
     """The same for reading."""
-    peers = [name for name in facts["systems"] if SYSTEMS[name].peer and "error" not in facts["systems"][name]]
+    measured = [name for name, seen in facts["systems"].items() if "error" not in seen]
+    peers = [name for name in measured if SYSTEMS[name].peer] or measured[:1]  # what the others are compared with
     rates = ", ".join(f"{name} {rate / 1e9:,.0f} GFLOP/s" for name, rate in facts["matrix_flops_per_second"].items())
     lines = [
         f"{facts['preset']}, {facts['task']}: {facts['batch']} rows x {facts['sequence_length']} tokens, {facts['device']}, "
         f"{facts['threads']} threads; matrix products {rates}",
         f"{'':<28}{'tokens/s':>11}{'s a step (least - most)':>30}{'memory':>10}{'MFU':>7}"
-        + "".join(f"{'x ' + peer.removeprefix('transformers-'):>16}" for peer in peers),
+        + "".join(f"{'x ' + peer.removeprefix('transformers-'):>18}" for peer in peers),
     ]
     for name, seen in facts["systems"].items():
         if "error" in seen:
@@ -221,7 +240,7 @@ def table(facts: dict[str, Any]) -> str:
         own = [seen["tokens_per_second"] / facts["systems"][peer]["tokens_per_second"] for peer in peers]
         lines.append(
             f"{name:<28}{seen['tokens_per_second']:>11,.0f}{spread:>30}{seen['peak_memory_bytes'] / 1e9:>7.2f} GB"
-            f"{seen['mfu']:>7.1%}" + "".join(f"{ratio:>16.2f}" for ratio in own)
+            f"{seen['mfu']:>7.1%}" + "".join(f"{ratio:>18.2f}" for ratio in own)
         )
     return "\n".join(lines)
 
@@ -236,7 +255,7 @@ def main() -> int:
     parser.add_argument("--threads", type=_positive, help="default: 1 on a CPU, all cores beside a GPU")
     parser.add_argument("--rounds", type=_positive, default=3, help="turns of each system")
     parser.add_argument("--turn", type=float, default=1.0, help="seconds of a turn; one step at least")
-    parser.add_argument("--systems", default=",".join(SYSTEMS), help="some of: %(default)s")
+    parser.add_argument("--systems", default=_DEFAULT, help=f"some of: {', '.join(SYSTEMS)}")
     parser.add_argument("--task", choices=["pretrain", "finetune"], default="pretrain")
     parser.add_argument("--data", type=Path, help="a prepared folder; default: made-up rows of Zipf's words")
     parser.add_argument("--json", action="store_true", help="one object on standard output")

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 import torch
 
+from benchmarks.without import leave_out
 from electra_trainer.config import Config
 from electra_trainer.config_io import from_dict
 from electra_trainer.data.store import Store
@@ -35,6 +36,8 @@ class System(Protocol):
 def build(request: dict[str, Any], device: torch.device, precision: str) -> System:
     """The system that the request describes, on its rows."""
     config, compiled = from_dict(Config, request["config"], where="request"), bool(request["compiled"])
+    if request["without"]:
+        leave_out(request["without"])
     if request["task"] == "finetune":
         from benchmarks.finetune import Ours, Theirs
 

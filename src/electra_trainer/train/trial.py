@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 from electra_trainer.config import Config
 from electra_trainer.data.masking import MaskTokens
 from electra_trainer.objectives import build
+from electra_trainer.train.graph import train_step
 from electra_trainer.train.optim import build_optimizer
-from electra_trainer.train.step import Feed, train_step
+from electra_trainer.train.step import Feed
 
 PAD, UNK, CLS, SEP, MASK = range(5)
 WORDS_FROM = 5

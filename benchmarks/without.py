@@ -1,0 +1,70 @@
+"""Leave one optimisation out of this process, to measure what it gains: systems `without-...` of benchmarks/speed.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from electra_trainer.model import attention, dropout, encoder
+from electra_trainer.native import layers, softmax
+from electra_trainer.objectives import mlm, rtd
+from electra_trainer.objectives.corrupt import invert
+from electra_trainer.objectives.token_softmax import TokenSoftmax
+
+
+def _native_layers() -> None:
+    layers.fits = lambda *_: False
+
+
+def _native_softmax() -> None:
+    softmax.fits = lambda *_: False
+
+
+def _dropout_bits() -> None:
+    """PyTorch's Bernoulli numbers, in dropout and in attention."""
+    dropout.drop = lambda x, p: F.dropout(x, p)
+    attention.kept_bits = lambda shape, p, seed: (
+        -torch.empty(shape, dtype=torch.int16).bernoulli_(1 - p, generator=torch.Generator().manual_seed(seed))
+    )
+
+
+def _two_products() -> None:
+    """PyTorch's scaled_dot_product_attention for all."""
+
+    def attend(query: Tensor, key: Tensor, value: Tensor, *, bias_B1TT: Tensor | None, dropout: float) -> Tensor:
+        return F.scaled_dot_product_attention(query, key, value, attn_mask=bias_B1TT, dropout_p=dropout)
+
+    encoder.attend = attend
+
+
+def _chunks() -> None:
+    """All logits at once, and autograd's own way back."""
+
+    def plain(
+        projected_KE: Tensor, words_VE: Tensor, bias_V: Tensor, *, labels_K: Tensor, draws_K: Tensor | None, look: bool
+    ) -> TokenSoftmax:
+        logits_KV = F.linear(projected_KE, words_VE, bias_V).float()
+        loss = F.cross_entropy(logits_KV, labels_K, reduction="sum")
+        sampled = invert(logits_KV.detach().softmax(-1), draws_K) if draws_K is not None else labels_K
+        nothing = labels_K.new_zeros(0)
+        return TokenSoftmax(loss, sampled, nothing.bool(), nothing.float())
+
+    for module in (rtd, mlm):
+        module.token_softmax = plain
+
+
+_WITHOUT: dict[str, Callable[[], None]] = {
+    "native-layers": _native_layers,
+    "native-softmax": _native_softmax,
+    "dropout-bits": _dropout_bits,
+    "two-products": _two_products,
+    "chunks": _chunks,
+}
+
+
+def leave_out(name: str) -> None:
+    """Replace the optimisation called `name` by what PyTorch's users do."""
+    _WITHOUT[name]()
