@@ -27,9 +27,10 @@ def test_demo(tmp_path: Path) -> None:
     held_out = json.loads(subprocess.run(words, cwd=tmp_path, capture_output=True, check=True).stdout)
     ratio = held_out["discriminator_loss"] / held_out["discriminator_constant_loss"]
     print(json.dumps({"seconds": round(seconds), "auc": held_out["discriminator_auc"], "ratio": ratio}))
-    assert held_out["discriminator_auc"] >= 0.70
-    assert ratio <= 0.93
     rows = [json.loads(line) for line in (tmp_path / "runs/demo/metrics.jsonl").read_text().splitlines()]
+    whole = rows[-1]["step"] >= 2500  # a machine without the native kernels takes fewer steps in the time
+    assert held_out["discriminator_auc"] >= (0.75 if whole else 0.70)
+    assert ratio <= (0.86 if whole else 0.93)
     valid = [row for row in rows if row.get("split") == "valid"]
     assert valid[-1]["discriminator_auc"] > valid[len(valid) // 2]["discriminator_auc"]  # still improving
     if (os.cpu_count() or 1) >= 2:

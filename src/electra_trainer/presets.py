@@ -157,10 +157,10 @@ def tiny() -> Config:
         objective=RTD(),
         masking=Masking(fraction=0.25),
         optimizer=Optimizer(learning_rate=7e-4, beta2=0.98),
-        schedule=Schedule(steps=1300, warmup_steps=130),
+        schedule=Schedule(steps=3000, warmup_steps=130),
         batch=BatchShape(size=128, sequence_length=32),
-        evaluation=Evaluation(every=100, rows=1024),
-        checkpoint=Checkpoint(every=250),
+        evaluation=Evaluation(every=150, rows=1024),
+        checkpoint=Checkpoint(every=500),
         log_every=10,
     )
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests import as_on_a_gpu
 from tests.small import config, feed
 from tests.train.test_static import weights
 
@@ -52,6 +53,7 @@ def test_where_no_graph_can_be_recorded_steps_run_and_are_the_same() -> None:
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_layers_are_compiled_for_the_step_alone(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One graph a layer, without breaks, with the rounded matrices put in; `aot_eager` traces as `inductor` does."""
+    as_on_a_gpu.use(monkeypatch)
     monkeypatch.delenv(graph.COMPILE)
     monkeypatch.setattr(graph, "_BACKEND", "aot_eager")
     objective, optimizer, given = made()

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests import as_on_a_gpu
 from tests.small import config, feed
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -145,7 +146,8 @@ class Operators(TorchDispatchMode):
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_nothing_is_asked_of_the_device(case: str, precision: str) -> None:
+def test_nothing_is_asked_of_the_device(case: str, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    as_on_a_gpu.use(monkeypatch)
     _, _, static = pair(settings(**CASES[case]), precision)  # type: ignore[arg-type]
     static(0)
     (masked, rng), *_ = static.lanes(1)

@@ -161,13 +161,18 @@ class Encoder(nn.Module):
 def attention_bias(piece_BT: Tensor, dtype: torch.dtype) -> Tensor | None:
     """Added to attention scores, [B, 1, T, T]: 0 between tokens of one piece (or both padding), -inf elsewhere.
 
-    None on a CPU where every row is one piece; on a GPU to ask would be to wait. Where a kernel of our own attends
-    (gpu/attention.py) it is the pieces themselves, int32 [B, T].
+    None where nothing is to be kept apart. Where a kernel of our own attends (gpu/attention.py) it is the pieces themselves,
+    int32 [B, T].
     """
     if attention.usable(piece_BT):
         return piece_BT.int()
-    if piece_BT.device.type == "cpu" and bool((piece_BT == piece_BT[:, :1]).all()):
+    if whole_rows(piece_BT):
         return None
     same_BTT = piece_BT[:, :, None] == piece_BT[:, None, :]
     zeros = torch.zeros(same_BTT.shape, dtype=dtype, device=piece_BT.device)
     return zeros.masked_fill(~same_BTT, float("-inf"))[:, None]
+
+
+def whole_rows(piece_BT: Tensor) -> bool:
+    """True where every row is known to be one piece; nobody asks a GPU, since to ask is to wait."""
+    return piece_BT.device.type == "cpu" and bool((piece_BT == piece_BT[:, :1]).all())

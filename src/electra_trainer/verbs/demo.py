@@ -6,6 +6,11 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from electra_trainer.config import Config
+    from electra_trainer.train.plan import Length
 
 SENTENCES = (
     "the number of elements in the array .",
@@ -14,6 +19,8 @@ SENTENCES = (
 )
 """The second has a word replaced: `shape` by `because`."""
 REPLACED = (1, "because")
+_MOST = "210s"
+"""Of training, so that all of it stays under five minutes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +43,6 @@ def run(arguments: Arguments) -> None:
     from electra_trainer.presets import tiny
     from electra_trainer.report import write_report
     from electra_trainer.train.loop import pretrain
-    from electra_trainer.train.plan import Length
 
     start = time.monotonic()
     config, data = tiny(), arguments.out.with_name(arguments.out.name + "-data")
@@ -53,11 +59,35 @@ def run(arguments: Arguments) -> None:
             settings=settings,
         )
     _say("3/4  pre-training: a generator replaces words, the discriminator learns to tell which")
-    pretrain(config, data, out=arguments.out, length=Length(steps=arguments.steps))
+    pretrain(config, data, out=arguments.out, length=_length(arguments, config, data))
     page = write_report([arguments.out])
     _say("4/4  what the discriminator says: probability that each word was replaced")
     _score(arguments.out)
     _say(f"report: {page}   ({time.monotonic() - start:.0f} s in all)")
+
+
+def _length(arguments: Arguments, config: Config, data: Path) -> Length:
+    """The steps that were asked for, or a begun run's, or the preset's, or as many as fit into the time on a slower machine."""
+    from electra_trainer.data.store import Store
+    from electra_trainer.train.device import choose_device, choose_precision, use_threads
+    from electra_trainer.train.plan import Length, fit_to_data, measure_time, steps_for
+    from electra_trainer.train.record import RunFolder
+
+    if arguments.steps is not None:
+        return Length(steps=arguments.steps)
+    folder = RunFolder(arguments.out)
+    if folder.exists:
+        begun = folder.config().schedule.steps
+        return Length() if begun == config.schedule.steps else Length(steps=begun)
+    use_threads()
+    store, device = Store.open(data), choose_device("auto")
+    config = fit_to_data(config, store)
+    timing = measure_time(config, store, device=device, precision=choose_precision(config.precision, device), limit=3.0)
+    fitting = steps_for(Length(budget=_MOST), config, timing).schedule.steps
+    if fitting >= config.schedule.steps:
+        return Length()
+    _say(f"     {fitting:,} steps instead of {config.schedule.steps:,}: what this machine does in {_MOST}")
+    return Length(steps=fitting)
 
 
 def _score(run: Path) -> None:

@@ -1,0 +1,22 @@
+"""The encoder as it is on a GPU, on the CPU: PyTorch's dropout and attention, and no question whether rows are whole."""
+
+from __future__ import annotations
+
+import pytest
+import torch.nn.functional as F
+from torch import Tensor
+
+from electra_trainer.model import dropout, encoder
+from electra_trainer.native import library
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, *, bias_B1TT: Tensor, dropout: float) -> Tensor:
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=bias_B1TT, dropout_p=dropout)
+
+
+def use(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the rest of the test."""
+    monkeypatch.setattr(library, "_switched_off", True)
+    monkeypatch.setattr(dropout, "drop", lambda x, p: F.dropout(x, p))
+    monkeypatch.setattr(encoder, "attend", attend)
+    monkeypatch.setattr(encoder, "whole_rows", lambda piece_BT: False)
