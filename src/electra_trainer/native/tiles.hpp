@@ -22,8 +22,10 @@ constexpr long BLOCK = 512;  // elements in a block of 16 x 32
 
 // ------------------------------------------------------------------------------------------------ small parts
 
-struct Tiles {  // all eight tile registers as 16 lines of 64 bytes, while it lives
+struct Tiles {  // all eight tile registers as 16 lines of 64 bytes, while it lives; then as a library in this thread had left them
+    alignas(64) uint8_t before[64];
     Tiles() {
+        _tile_storeconfig(before);
         alignas(64) uint8_t config[64] = {1};
         for (int t = 0; t < 8; ++t) {
             config[16 + 2 * t] = 64;
@@ -31,7 +33,7 @@ struct Tiles {  // all eight tile registers as 16 lines of 64 bytes, while it li
         }
         _tile_loadconfig(config);
     }
-    ~Tiles() { _tile_release(); }
+    ~Tiles() { before[0] ? _tile_loadconfig(before) : _tile_release(); }
 };
 
 template <class T>

@@ -16,6 +16,8 @@ import statistics
 import time
 from dataclasses import dataclass
 
+import torch
+
 from electra_trainer.config import Config
 from electra_trainer.model.cost import memory_bytes, parameters, step_bytes, step_flops
 from electra_trainer.train.machine import DTYPES, Machine, timed
@@ -89,7 +91,7 @@ def look_ahead(config: Config, machine: Machine, *, limit: float = 8.0) -> Outlo
         rows = _rows_that_fit(config, machine, most=rows)
     if not rows:
         need = memory_bytes(with_rows(config, 2)) + _PROCESS_BYTES
-        return f"needs about {need / 1e9:.0f} GB for two rows, {(machine.free_bytes or 0) / 1e9:.0f} GB are free"
+        return f"needs about {need / 1e9:.0f} GB for a few rows, {(machine.free_bytes or 0) / 1e9:.0f} GB are free"
     sizes = (config.batch.size,) if whole else (rows // 2, rows)
     timed_config = config if whole else _with_few_layers(config, rows, seconds=limit / 2, rate=_FIRST_GUESS * rate)
     try:
@@ -100,7 +102,9 @@ def look_ahead(config: Config, machine: Machine, *, limit: float = 8.0) -> Outlo
         return f"ran out of memory at {max(sizes)} rows"
     return Outlook(
         preset=config.preset,
-        seconds_per_step=times[0] if whole else _scaled(config, timed_config, dict(zip(sizes, times, strict=True))),
+        seconds_per_step=times[0]
+        if whole
+        else _scaled(config, timed_config, dict(zip(sizes, times, strict=True)), rate),
         tokens_per_step=config.tokens_per_step,
         run_steps=config.schedule.steps,
         rows=config.batch.size,
@@ -120,12 +124,12 @@ def prices(times: dict[int, float]) -> tuple[float, float]:
     return long - row * many, row
 
 
-def _scaled(config: Config, timed_config: Config, times: dict[int, float]) -> float:
-    """Seconds of a whole step of `config` from steps of `timed_config`."""
+def _scaled(config: Config, timed_config: Config, times: dict[int, float], rate: float) -> float:
+    """Seconds of a whole step of `config` from steps of `timed_config`; no less than its products take at `rate`."""
     update, row = prices(times)
     update *= parameters(config).joint / parameters(timed_config).joint
     row *= step_flops(config).real / step_flops(timed_config).real
-    return update + row * config.batch.size
+    return update + max(row * config.batch.size, step_flops(config).real / rate)
 
 
 def _with_few_layers(config: Config, rows: int, *, seconds: float, rate: float) -> Config:
@@ -149,12 +153,17 @@ def _fits(config: Config, machine: Machine) -> bool:
 
 
 def _rows_that_fit(config: Config, machine: Machine, *, most: int) -> int:
-    """An even number of rows, at least 2, below a whole batch; 0 where not even 2 fit. Whole lanes where there are several."""
-    rows = 2 * max(1, min(most, config.batch.size - 1) // 2)
+    """Rows below a whole batch of which every CPU thread has the same number, also in half of them; 0 where they do not fit.
+
+    Whole lanes where there are several. With one row for two threads and then two, the second row would seem to cost nothing.
+    """
+    unit = 2 * (torch.get_num_threads() if machine.device.type == "cpu" else 1)
+    unit = min(unit, config.batch.size // 2 * 2)
+    rows = unit * max(1, min(most, config.batch.size - 1) // unit)
     if rows > 2 * config.lane_size:
         rows -= rows % (2 * config.lane_size)
     while rows and not _fits(with_rows(config, rows), machine):
-        rows = rows // 4 * 2
+        rows = rows // (2 * unit) * unit
     return rows
 
 
