@@ -54,7 +54,7 @@ def test_extrapolation_is_exact_where_the_steps_are_linear(monkeypatch: pytest.M
         return 1e-9 * module.parameters(config).joint + 1e-12 * step_flops(config).real  # type: ignore[arg-type]
 
     monkeypatch.setattr(module, "_step_seconds", perfect)
-    found = look_ahead(large(), machine(), limit=8.0)
+    found = look_ahead(large(), machine(flops=1.1e12), limit=0.5)
     assert isinstance(found, Outlook) and found.layers_timed < found.layers
     assert found.seconds_per_step == pytest.approx(seconds(large()))
 
