@@ -250,6 +250,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--preset", default="small")
     parser.add_argument("--batch", type=_positive, help="rows a step; default: the preset's, 32 when fine-tuning")
+    parser.add_argument(
+        "--lanes", type=_positive, help="portions that ours computes one after another; default: the preset's"
+    )
     parser.add_argument("--seq-len", type=_positive, help="tokens a row; default: the preset's, or the data's")
     parser.add_argument("--device", default="auto", help="cpu or cuda; default: a GPU where there is one")
     parser.add_argument("--threads", type=_positive, help="default: 1 on a CPU, all cores beside a GPU")
@@ -288,8 +291,10 @@ def plan(arguments: argparse.Namespace) -> tuple[Job, list[str]]:
         config = dataclasses.replace(config, batch=dataclasses.replace(config.batch, sequence_length=length))
     rows = arguments.batch or (32 if arguments.task == "finetune" else config.batch.size)
     device = choose_device(arguments.device).type
+    config = with_rows(config, rows)
+    lanes = arguments.lanes or config.batch.lanes
     return Job(
-        config=with_rows(config, rows),
+        config=dataclasses.replace(config, batch=dataclasses.replace(config.batch, lanes=lanes)),
         task=arguments.task,
         device=device,
         threads=arguments.threads or (1 if device == "cpu" else cores()),
