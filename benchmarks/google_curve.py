@@ -25,7 +25,7 @@ from electra_trainer.data.order import batch_rows
 from electra_trainer.objectives import Objective, build
 from electra_trainer.randomness import Rng
 from electra_trainer.train.device import autocast
-from electra_trainer.train.measures import measure
+from electra_trainer.train.measures import keep_measured, measure
 from electra_trainer.train.optim import build_optimizer
 from electra_trainer.train.schedule import learning_rate
 
@@ -100,7 +100,7 @@ def step(objective: Objective, masked: Masked, rng: Rng, precision: str) -> dict
     with autocast(precision, torch.device("cpu")):
         losses = objective(masked, rng, look=True)
     losses.total(counts).backward()  # type: ignore[no-untyped-call]
-    return measure([losses], counts)
+    return measure([keep_measured(losses)], counts)
 
 
 @torch.no_grad()
@@ -112,7 +112,7 @@ def held_out(objective: Objective, rows: Rows, mask: MaskTokens, precision: str)
         rng = Rng(0, 0, number)
         masked = mask(rows.batch(np.arange(first, min(first + 64, len(rows.ids_NT)))), rng)
         with autocast(precision, torch.device("cpu")):
-            seen.append(objective(masked, rng, look=True))
+            seen.append(keep_measured(objective(masked, rng, look=True)))
         for name, value in objective.counts(masked).items():
             totals[name] += float(value)
     objective.train()
