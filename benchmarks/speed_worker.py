@@ -71,8 +71,7 @@ class Worker:
 
     def turn(self, seconds: float) -> dict[str, Any]:
         """Bursts of steps until `seconds` have passed, at least one: seconds a step in each, and the peak memory so far."""
-        if self.rests:
-            timed(self._burst, self.device)  # takes its memory again; not counted
+        timed(self._burst, self.device)  # wakes up, takes its memory again; not counted, for any system
         times = [timed(self._burst, self.device)]
         while sum(times) < seconds:
             times.append(timed(self._burst, self.device))

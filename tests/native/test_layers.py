@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import math
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -23,6 +25,10 @@ SHAPES = {  # hidden, inner, heads, layers, rows, tokens
     "tiny": (128, 512, 2, 3, 5, 32),
     "base": (768, 3072, 12, 1, 2, 512),
     "narrow heads, odd length": (96, 160, 3, 2, 4, 45),
+    "wide heads": (256, 160, 2, 1, 3, 64),
+    "heads of 96": (192, 96, 2, 1, 2, 64),
+    "chunks with a rest": (64, 128, 1, 2, 20, 64),
+    "long rows": (64, 128, 1, 1, 2, 600),
 }
 
 
@@ -115,8 +121,9 @@ def layer_with_masks(net: Layers, x_BTD: Tensor, p: float, key: int) -> Tensor:
     return last
 
 
-def test_dropout_drops_the_same_in_both_passes() -> None:
-    net, hidden, piece, upstream = build(64, 128, 2, 1, 3, 64, dropout=0.3)
+@pytest.mark.parametrize("rows", [3, 20], ids=["one chunk", "three chunks"])
+def test_dropout_drops_the_same_in_both_passes(rows: int) -> None:
+    net, hidden, piece, upstream = build(64, 128, 2, 1, rows, 64, dropout=0.3)
     piece.fill_(1)
     net.train()
     torch.manual_seed(5)
@@ -222,10 +229,57 @@ def test_not_a_number_stays_one() -> None:
     assert not out[1].isnan().any()
 
 
-@pytest.mark.parametrize("case", ["fp32", "odd width", "switched off"])
+def test_threads_do_not_take_each_other_s_memory() -> None:
+    net, hidden, piece, _ = build(64, 128, 2, 2, 3, 32)
+    inputs = [hidden.detach() * (1 + number / 7) for number in range(6)]
+
+    def infer(x: Tensor) -> Tensor:
+        with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+            return native.run_layers(net, x, piece)
+
+    expected = [infer(x) for x in inputs]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(6) as pool:
+            for _ in range(200):
+                found = list(pool.map(infer, inputs))
+                assert all(torch.equal(one, two) for one, two in zip(found, expected, strict=True))
+    finally:
+        sys.setswitchinterval(before)
+
+
+def test_training_after_inference_mode() -> None:
+    native.forget()
+    net, hidden, piece, upstream = build(64, 128, 2, 1, 2, 32)
+    with torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16):
+        native.run_layers(net, hidden, piece)
+    assert run(net, hidden, piece, upstream, how="native")["input"].isfinite().all()
+
+
+def test_the_program_s_default_dtype_does_not_matter() -> None:
+    net, hidden, piece, upstream = build(64, 128, 2, 1, 2, 32)
+    before = run(net, hidden, piece, upstream, how="native")
+    torch.set_default_dtype(torch.float64)
+    try:
+        after = run(net, hidden, piece, upstream, how="native")
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+@pytest.mark.parametrize(
+    "case", ["fp32", "odd width", "switched off", "one more parameter", "a weight in bf16", "p = 1", "empty"]
+)
 def test_where_they_do_not_fit_pytorch_computes(case: str) -> None:
-    net, hidden, _, _ = build(48 if case == "odd width" else 64, 128, 2, 1, 2, 32)
+    net, hidden, _, _ = build(48 if case == "odd width" else 64, 128, 2, 1, 2, 32, dropout=float(case == "p = 1"))
     assert native.fits(net, hidden) is False  # no autocast
+    if case == "one more parameter":
+        net.layer[0].adapter = torch.nn.Linear(64, 64)
+    if case == "a weight in bf16":
+        net.layer[0].output.LayerNorm.bfloat16()
+    if case == "empty":
+        hidden = hidden[:, :0]
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=case != "fp32"):
         if case == "switched off":
             assert native.fits(net, hidden) is True

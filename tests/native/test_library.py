@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -49,9 +50,22 @@ def test_a_compiler_that_is_not_there(tmp_path: Path) -> None:
 
 
 @needs_cpu
-def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
+@pytest.mark.parametrize("what", ["a file", "no home"])
+def test_without_a_cache_they_are_built_for_the_process(what: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    assert status_with(tmp_path / "file").startswith("not in use: ")
+    plain = {name: value for name, value in os.environ.items() if name not in ("CXX", "ELECTRA_NATIVE", "HOME")}
+    plain["XDG_CACHE_HOME"] = str(tmp_path / "file") if what == "a file" else ""
+    code = "import pathlib; pathlib.Path.home = lambda: (_ for _ in ()).throw(RuntimeError('no home')); "
+    code += "from electra_trainer.native import library; print(library.status())"
+    done = subprocess.run([sys.executable, "-c", code], env=plain, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "in use (AMX, AVX-512)"
+
+
+@needs_cpu
+def test_a_cache_that_others_can_write_is_not_trusted(tmp_path: Path) -> None:
+    (tmp_path / "electra-trainer").mkdir()
+    (tmp_path / "electra-trainer").chmod(0o777)
+    assert status_with(tmp_path).startswith("not in use: others may write to ")
 
 
 def test_instructions_that_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,10 +78,38 @@ def test_instructions_that_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
         library._require_cpu()
 
 
-def test_slices_cover_everything_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(library.torch, "get_num_threads", lambda: 3)
-    for count in (0, 1, 2, 3, 10):
+def test_slices_cover_everything_once() -> None:
+    for count, slices in ((0, 1), (1, 1), (2, 2), (3, 3), (10, 3), (7, 5)):
         seen: list[tuple[int, int, int]] = []
-        library.share_out(count, lambda i, a, b, seen=seen: seen.append((i, a, b)))
+        library.share_out(count, slices, lambda i, a, b, seen=seen: seen.append((i, a, b)))
         assert sorted(x for _, a, b in seen for x in range(a, b)) == list(range(count))
-        assert len(seen) == library.slices_of(count)
+        assert [i for i, _, _ in sorted(seen)] == list(range(slices))
+
+
+def test_a_slice_that_fails_is_an_error_when_all_are_done() -> None:
+    done = []
+
+    def work(number: int, *_: int) -> int:
+        done.append(number)
+        return int(number == 1)
+
+    with pytest.raises(MemoryError, match="can't allocate memory"):
+        library.share_out(4, 4, work)
+    assert sorted(done) == [0, 1, 2, 3]
+
+
+@needs_cpu
+def test_the_pool_works_in_a_forked_process() -> None:
+    library.share_out(2, 2, lambda *_: None)
+    child = os.fork()
+    if child == 0:
+        library.share_out(2, 2, lambda *_: None)
+        os._exit(7)
+    for _ in range(100):
+        ended, code = os.waitpid(child, os.WNOHANG)
+        if ended:
+            break
+        time.sleep(0.1)
+    else:
+        os.kill(child, 9)
+    assert os.waitstatus_to_exitcode(code) == 7

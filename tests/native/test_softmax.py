@@ -121,3 +121,14 @@ def test_no_position_at_all() -> None:
     assert loss.item() == 0
     assert len(sampled) == 0
     assert all(gradient.sum() == 0 for gradient in torch.autograd.grad(loss, tensors))
+
+
+def test_the_program_s_default_dtype_does_not_matter() -> None:
+    tensors, labels, draws = inputs(33, 256, 64)
+    before = run(tensors, labels, draws)[0].item()
+    for dtype in (torch.float64, torch.bfloat16):
+        torch.set_default_dtype(dtype)
+        try:
+            assert run(tensors, labels.int(), draws)[0].item() == before
+        finally:
+            torch.set_default_dtype(torch.float32)

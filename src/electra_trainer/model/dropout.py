@@ -54,7 +54,7 @@ def kept_bits(shape: torch.Size, p: float, seed: int) -> Tensor:
     The same seed gives the same bits, so that a backward pass makes them again instead of keeping them.
     """
     count = shape.numel()
-    words = np.random.Generator(np.random.PCG64DXSM(seed)).integers(0, 2**64, -(-count // 4), dtype=np.uint64)
+    words = np.random.PCG64DXSM(seed).random_raw(-(-count // 4))
     bits = torch.from_numpy(words.view(np.int16))[:count].view(shape)
     # 15 random bits less the threshold: the sign says whether it is below; spread over the element and turned round
     return bits.bitwise_and_(_LEVELS - 1).sub_(_threshold(p)).bitwise_right_shift_(15).bitwise_not_()

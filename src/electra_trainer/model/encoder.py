@@ -1,7 +1,8 @@
 """The transformer, as BERT's and ELECTRA's: post-LayerNorm, erf-GELU, learned positions (Appendix A).
 
-Parameter names are those of transformers' ELECTRA, so that export is a copy. The file is pure: precision, compilation and
-distribution are applied from outside.
+Parameter names are those of transformers' ELECTRA, so that export is a copy. Precision, compilation and
+distribution are applied from outside; what a device computes faster is asked for by one line where it stands: the layers on a CPU
+(native/), attention and the residual LayerNorm on a GPU (gpu/). This file is what each of them is compared with.
 """
 
 from __future__ import annotations

@@ -31,6 +31,17 @@ void to_plain(const float* from, long tokens, long H, float* plain) {
         for (long c = 0; c < H; c += 16) store(plain + t * H + c, load(from + t / 16 * 16 * H + c / 32 * BLOCK + t % 16 * 32 + c % 32));
 }
 
+// 0, or 1 where there is not enough memory: exceptions must not leave for Python.
+template <class Work>
+int guarded(Work work) {
+    try {
+        work();
+        return 0;
+    } catch (...) {
+        return 1;
+    }
+}
+
 }  // namespace
 
 extern "C" {
@@ -44,54 +55,59 @@ int64_t kept_bytes(const Shape* s, int64_t tokens, int keep) {
 }
 
 // Weights of layers [first, last) in bf16, for the backward pass too if `both`; `p`: 16 pointers a layer, in the order of Parameter.
-void pack_layers(const Shape* s, const float* const* p, int64_t first, int64_t last, int both, uint16_t* operands) {
+int pack_layers(const Shape* s, const float* const* p, int64_t first, int64_t last, int both, uint16_t* operands) {
     for (long l = first; l < last; ++l) {
         const Operands to(*s, operands + l * s->layer_operands());
         to.fill_forward(*s, p + PARAMETERS * l);
         if (both) to.fill_backward(*s, p + PARAMETERS * l);
     }
+    return 0;
 }
 
 // in [all, H] -> out [all, H], fp32, for tokens [first, first + tokens); with `keep`, what the backward pass needs stays in `memory`.
-void layers_forward(const Shape* s, uint16_t* operands, const float* const* p, const int32_t* piece, const float* in, int64_t all_tokens,
+int layers_forward(const Shape* s, uint16_t* operands, const float* const* p, const int32_t* piece, const float* in, int64_t all_tokens,
                     int64_t first, int64_t tokens, int keep, uint8_t* memory, float* out) {
-    const Tiles tiles;
-    const long H = s->hidden, chunk = std::min<long>(chunk_of(*s), tokens);
-    Heads heads(s->tokens, s->head());
-    Buffer<bf16> inner(chunk * s->inner);
-    for (long l = 0; l < s->layers; ++l) {
-        const Operands w(*s, operands + l * s->layer_operands());
-        const Kept whole(*s, memory, all_tokens, l, keep);
-        for (long t = first; t < first + tokens; t += chunk) {
-            const Kept kept = slice(whole, *s, t);
-            const long many = std::min(chunk, first + tokens - t);
-            if (l == 0)
-                for (long i = 0; i < many; ++i)
-                    for (long c = 0; c < H; c += 32) store16(kept.x + i / 16 * 16 * H + c / 32 * BLOCK + i % 16 * 32, narrow_row(in + (t + i) * H + c));
-            layer_forward(*s, l, w, p + PARAMETERS * l, kept, piece + t, t, many, heads, inner, l + 1 == s->layers ? out + t * H : nullptr);
+    return guarded([&] {
+        const Tiles tiles;
+        const long H = s->hidden, chunk = std::min<long>(chunk_of(*s), tokens);
+        Heads heads(s->tokens, s->head());
+        Buffer<bf16> inner(chunk * s->inner);
+        for (long l = 0; l < s->layers; ++l) {
+            const Operands w(*s, operands + l * s->layer_operands());
+            const Kept whole(*s, memory, all_tokens, l, keep);
+            for (long t = first; t < first + tokens; t += chunk) {
+                const Kept kept = slice(whole, *s, t);
+                const long many = std::min(chunk, first + tokens - t);
+                if (l == 0)
+                    for (long i = 0; i < many; ++i)
+                        for (long c = 0; c < H; c += 32) store16(kept.x + i / 16 * 16 * H + c / 32 * BLOCK + i % 16 * 32, narrow_row(in + (t + i) * H + c));
+                layer_forward(*s, l, w, p + PARAMETERS * l, kept, piece + t, t, many, heads, inner, l + 1 == s->layers ? out + t * H : nullptr);
+            }
         }
-    }
+    });
 }
 
 // d_out [all, H] -> d_in [all, H] for tokens [first, first + tokens); their part of the parameters' gradients is written to `d`
 // (16 pointers a layer).
-void layers_backward(const Shape* s, uint16_t* operands, const float* const* p, const int32_t* piece, const float* d_out, int64_t all_tokens,
+int layers_backward(const Shape* s, uint16_t* operands, const float* const* p, const int32_t* piece, const float* d_out, int64_t all_tokens,
                      int64_t first, int64_t tokens, uint8_t* memory, float* d_in, float* const* d) {
-    const Tiles tiles;
-    const long H = s->hidden, chunk = std::min<long>(chunk_of(*s), tokens);
-    Heads heads(s->tokens, s->head());
-    Work work(*s, chunk);
-    Buffer<float> dy(tokens * H);
-    from_plain(d_out + first * H, tokens, H, dy);
-    for (long l = s->layers - 1; l >= 0; --l) {
-        const Operands w(*s, operands + l * s->layer_operands());
-        const Kept whole(*s, memory, all_tokens, l, true);
-        for (int i = 0; i < PARAMETERS; ++i) std::memset(d[PARAMETERS * l + i], 0, 4 * parameter_size(*s, i));  // just before it is needed
-        for (long t = 0; t < tokens; t += chunk)
-            layer_backward(*s, l, w, p + PARAMETERS * l, slice(whole, *s, first + t), piece + first + t, first + t, std::min(chunk, tokens - t), heads,
-                           work, dy + t * H, d + PARAMETERS * l);
-    }
-    to_plain(dy, tokens, H, d_in + first * H);
+    return guarded([&] {
+        const Tiles tiles;
+        const long H = s->hidden, chunk = std::min<long>(chunk_of(*s), tokens);
+        Heads heads(s->tokens, s->head());
+        Work work(*s, chunk);
+        Buffer<float> dy(tokens * H);
+        from_plain(d_out + first * H, tokens, H, dy);
+        for (long l = s->layers - 1; l >= 0; --l) {
+            const Operands w(*s, operands + l * s->layer_operands());
+            const Kept whole(*s, memory, all_tokens, l, true);
+            for (int i = 0; i < PARAMETERS; ++i) std::memset(d[PARAMETERS * l + i], 0, 4 * parameter_size(*s, i));  // just before it is needed
+            for (long t = 0; t < tokens; t += chunk)
+                layer_backward(*s, l, w, p + PARAMETERS * l, slice(whole, *s, first + t), piece + first + t, first + t, std::min(chunk, tokens - t), heads,
+                               work, dy + t * H, d + PARAMETERS * l);
+        }
+        to_plain(dy, tokens, H, d_in + first * H);
+    });
 }
 
 // Which of [rows, 32 * blocks] elements a dropout keeps, as bytes: for tests.
@@ -104,15 +120,22 @@ void dropout_kept(double p, uint64_t key, uint32_t place, int64_t rows, int64_t 
         }
 }
 
-void vocabulary_pack(const Softmax* s, int64_t first_block, int64_t last_block) { softmax_pack_words(*s, first_block, last_block); }
-void positions_pack(const Softmax* s) { softmax_pack_rows(*s); }
-void vocabulary_look(const Softmax* s, int64_t first, int64_t last) {
-    const Tiles tiles;
-    softmax_look(*s, first, last);
+int vocabulary_pack(const Softmax* s, int64_t first_block, int64_t last_block) {
+    softmax_pack_words(*s, first_block, last_block);
+    return 0;
 }
-void vocabulary_gradient(const Softmax* s, int64_t first_block, int64_t last_block, float* d_hidden) {
-    const Tiles tiles;
-    softmax_gradient(*s, first_block, last_block, d_hidden);
+void positions_pack(const Softmax* s) { softmax_pack_rows(*s); }
+int vocabulary_look(const Softmax* s, int64_t first, int64_t last) {
+    return guarded([&] {
+        const Tiles tiles;
+        softmax_look(*s, first, last);
+    });
+}
+int vocabulary_gradient(const Softmax* s, int64_t first_block, int64_t last_block, float* d_hidden) {
+    return guarded([&] {
+        const Tiles tiles;
+        softmax_gradient(*s, first_block, last_block, d_hidden);
+    });
 }
 
 }  // extern "C"

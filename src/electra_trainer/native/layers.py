@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Iterator
 from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from electra_trainer.config import Model
 from electra_trainer.native.library import address, addresses, kernels, share_out, slices_of
@@ -39,13 +41,37 @@ class _Shape(ctypes.Structure):
 
 
 def fits(layers: Stack, hidden_BTD: Tensor) -> bool:
-    """True where the kernels can take these layers' place: CPU, bf16, widths in multiples of 32, all parameters in fp32."""
+    """True where the kernels can take these layers' place: on a CPU in bf16, plain layers with plain fp32 weights.
+
+    Widths must be multiples of 32; hooks on the layers inside do not run.
+    """
     if hidden_BTD.device.type != "cpu" or not torch.is_autocast_enabled("cpu") or kernels() is None:
         return False
     model = layers.model
     widths = (model.hidden_size, model.intermediate_size, model.hidden_size // model.num_attention_heads)
-    lower = torch.get_autocast_dtype("cpu") == torch.bfloat16
-    return lower and all(width % _LINE == 0 for width in widths) and next(layers.parameters()).dtype == torch.float32
+    return (
+        torch.get_autocast_dtype("cpu") == torch.bfloat16
+        and all(width % _LINE == 0 for width in widths)
+        and hidden_BTD.numel() > 0
+        and not torch.compiler.is_compiling()
+        and not (layers.training and max(_dropout(model)) >= 1)
+        and _plain(layers)
+    )
+
+
+def _plain(layers: Stack) -> bool:
+    """Whether the parameters are those of a stack of layers and nothing else, each where a pointer can read it."""
+    width, inner = layers.model.hidden_size, layers.model.intermediate_size
+    attention = [(width, width), (width,)] * 4 + [(width,)] * 2
+    expected = attention + [(inner, width), (inner,), (width, inner), (width,)] + [(width,)] * 2
+    found = list(layers.parameters())
+    return [tuple(p.shape) for p in found] == expected * layers.model.num_hidden_layers and all(
+        p.dtype == torch.float32 and p.device.type == "cpu" and p.is_contiguous() for p in found
+    )
+
+
+def _dropout(model: Model) -> tuple[float, float]:
+    return model.hidden_dropout_prob, model.attention_probs_dropout_prob
 
 
 def run_layers(layers: Stack, hidden_BTD: Tensor, piece_BT: Tensor) -> Tensor:
@@ -56,7 +82,7 @@ def run_layers(layers: Stack, hidden_BTD: Tensor, piece_BT: Tensor) -> Tensor:
     model, training = layers.model, layers.training
     tokens = hidden_BTD.shape[1]
     pad = -tokens % _LINE
-    dropout = (model.hidden_dropout_prob, model.attention_probs_dropout_prob) if training else (0.0, 0.0)
+    dropout = _dropout(model) if training else (0.0, 0.0)
     shape = _Shape(
         layers=model.num_hidden_layers, hidden=model.hidden_size, inner=model.intermediate_size, heads=model.num_attention_heads,
         tokens=tokens + pad, eps=model.layer_norm_eps, hidden_dropout=dropout[0], attention_dropout=dropout[1],
@@ -64,29 +90,37 @@ def run_layers(layers: Stack, hidden_BTD: Tensor, piece_BT: Tensor) -> Tensor:
     )  # fmt: skip
     parameters = list(layers.parameters())
     keep = torch.is_grad_enabled() and (hidden_BTD.requires_grad or any(p.requires_grad for p in parameters))
-    hidden = F.pad(hidden_BTD.float(), (0, 0, 0, pad)).contiguous()
-    piece = F.pad(piece_BT.int(), (0, pad), value=-1).contiguous()
+    hidden, piece = hidden_BTD.float().contiguous(), piece_BT.int().contiguous()
+    if pad:
+        hidden, piece = F.pad(hidden, (0, 0, 0, pad)), F.pad(piece, (0, pad), value=-1)
     out: Tensor = _Layers.apply(hidden, piece, shape, keep, *parameters)  # type: ignore[no-untyped-call]
     return out[:, :tokens] if pad else out
 
 
 _spare: list[Tensor] = []
 """Memory of finished calls: hundreds of megabytes that would else be asked for, cleared and given back in every step."""
+_spare_lock = threading.Lock()
 
 
 def _take(size: int) -> Tensor:
     """At least `size` bytes, used before if there are any that fit."""
-    fitting = [spare for spare in _spare if size <= len(spare) <= 2 * size]
-    if not fitting:
-        return torch.empty(size, dtype=torch.uint8)
-    best = min(fitting, key=len)
-    _spare[:] = [spare for spare in _spare if spare is not best]
-    return best
+    with _spare_lock:
+        fitting = [number for number, spare in enumerate(_spare) if size <= len(spare) <= 2 * size]
+        if fitting:
+            return _spare.pop(min(fitting, key=lambda number: len(_spare[number])))
+    return torch.empty(size, dtype=torch.uint8, device="cpu")
 
 
 def _give_back(*memory: Tensor) -> None:
-    _spare.extend(memory)
-    del _spare[:-8]  # weights and activations of two networks, in training and in evaluation
+    with _spare_lock:
+        _spare.extend(memory)
+        del _spare[:-8]  # weights and activations of two networks, in training and in evaluation
+
+
+def forget() -> None:
+    """Give the memory of finished calls back to the system."""
+    with _spare_lock:
+        _spare.clear()
 
 
 def _i64(value: int) -> ctypes.c_int64:
@@ -106,49 +140,54 @@ class _Layers(torch.autograd.Function):
         pointers = addresses(list(parameters))
         operands = _take(2 * library.operand_elements(ctypes.byref(shape)))
 
-        def pack(_: int, first: int, last: int) -> None:
-            library.pack_layers(ctypes.byref(shape), pointers, _i64(first), _i64(last), int(keep), address(operands))
+        def pack(_: int, first: int, last: int) -> object:
+            return library.pack_layers(
+                ctypes.byref(shape), pointers, _i64(first), _i64(last), int(keep), address(operands)
+            )
 
-        def work(_: int, first: int, last: int) -> None:
-            library.layers_forward(
+        def work(_: int, first: int, last: int) -> object:
+            return library.layers_forward(
                 ctypes.byref(shape), address(operands), pointers, address(piece), address(hidden), _i64(rows * tokens),
                 _i64(first * tokens), _i64((last - first) * tokens), int(keep), address(memory), address(out),
             )  # fmt: skip
 
-        share_out(shape.layers, pack)
-        share_out(rows, work)
+        share_out(shape.layers, slices_of(shape.layers), pack)
+        share_out(rows, slices_of(rows), work)
         if keep:
-            ctx.shape, ctx.spent = shape, False
-            ctx.save_for_backward(piece, operands, memory, *parameters)
+            ctx.shape, ctx.memory = shape, (operands, memory)
+            ctx.save_for_backward(piece, *parameters)
         else:
             _give_back(operands, memory)
         return out
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
-        piece, operands, memory, *parameters = ctx.saved_tensors
+        piece, *parameters = ctx.saved_tensors
         library, shape = kernels(), ctx.shape
         assert library is not None
-        if ctx.spent:
+        if ctx.memory is None:
             raise RuntimeError(
-                "a second backward pass through the native layers: what they kept is gone after the first"
+                "a second backward pass through the native layers: what they kept is gone after the first. Set "
+                "ELECTRA_NATIVE=off to do without them."
             )
-        ctx.spent = True
+        (operands, memory), ctx.memory = ctx.memory, None
         d_out = upstream[0].float().contiguous()
         rows, tokens, _ = d_out.shape
         d_in = torch.empty_like(d_out)
         sizes = [p.numel() for p in parameters]
-        sums = torch.empty(slices_of(rows), sum(sizes))  # of each thread
+        slices = slices_of(rows)
+        sums = torch.empty(slices, sum(sizes), dtype=torch.float32, device="cpu")  # of each slice
         grads = [list(torch.split(part, sizes)) for part in sums]
         pointers = addresses(list(parameters))
 
-        def work(part: int, first: int, last: int) -> None:
-            library.layers_backward(
+        def work(part: int, first: int, last: int) -> object:
+            return library.layers_backward(
                 ctypes.byref(shape), address(operands), pointers, address(piece), address(d_out), _i64(rows * tokens),
                 _i64(first * tokens), _i64((last - first) * tokens), address(memory), address(d_in), addresses(grads[part]),
             )  # fmt: skip
 
-        share_out(rows, work)
+        share_out(rows, slices, work)
         _give_back(operands, memory)
         total = sums[0]
         for other in sums[1:]:

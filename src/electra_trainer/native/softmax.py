@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from electra_trainer.native.library import address, kernels, share_out, slices_of
 
@@ -50,22 +51,23 @@ class _Function(torch.autograd.Function):
     ) -> tuple[Tensor, ...]:
         (positions, width), words = hidden.shape, len(table)
         rows, lines = -(-positions // 32) * 32, -(-words // 32) * 32
+        plain: dict[str, Any] = {"dtype": torch.float32, "device": "cpu"}  # whatever the program's defaults are
         half = {"rows": rows, "operand": rows, "table_forward": lines, "table_backward": lines}
         t = {
             "hidden": hidden.detach().float().contiguous(),
             "table": table.detach().float().contiguous(),
             "bias": bias.detach().float().contiguous(),
-            "labels": labels.contiguous(),
-            **{name: torch.empty(count, width, dtype=torch.bfloat16) for name, count in half.items()},
-            "padded_bias": torch.empty(lines),
-            **{name: torch.empty(positions) for name in ("log_z", "loss", "entropy")},
-            "sampled": torch.zeros(positions, dtype=torch.int64),
-            "correct": torch.zeros(positions, dtype=torch.bool),
+            "labels": labels.long().contiguous(),
+            **{name: torch.empty(count, width, dtype=torch.bfloat16, device="cpu") for name, count in half.items()},
+            "padded_bias": torch.empty(lines, **plain),
+            **{name: torch.empty(positions, **plain) for name in ("log_z", "loss", "entropy")},
+            "sampled": torch.zeros(positions, dtype=torch.int64, device="cpu"),
+            "correct": torch.zeros(positions, dtype=torch.bool, device="cpu"),
         }
         if draws is not None:
             t["draws"] = draws.float().contiguous()
         if wants:
-            t |= {"d_table": torch.zeros(lines, width), "d_bias": torch.zeros(lines)}
+            t |= {"d_table": torch.zeros(lines, width, **plain), "d_bias": torch.zeros(lines, **plain)}
         call = _Softmax(positions=positions, words=words, width=width, **{k: v.data_ptr() for k, v in t.items()})
         hidden_grad = _compute(call, wants, rows, width)
         if wants:
@@ -74,6 +76,7 @@ class _Function(torch.autograd.Function):
         return t["loss"].sum(), t["sampled"], t["correct"], t["entropy"]
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
         return *(grad * upstream[0] for grad in ctx.saved_tensors), None, None, None
 
@@ -82,17 +85,18 @@ def _compute(call: _Softmax, wants: bool, rows: int, width: int) -> Tensor:
     """Both looks; returns the gradient of the hidden states, [rows, E], zeros unless wanted."""
     library = kernels()
     assert library is not None
-    this = ctypes.byref(call)
-    blocks = -(-call.words // _SPAN)
-    number = ctypes.c_int64
-    share_out(blocks, lambda _, a, b: library.vocabulary_pack(this, number(a), number(b)))
+    this, number = ctypes.byref(call), ctypes.c_int64
+    blocks, spans = -(-call.words // _SPAN), -(-call.positions // _SPAN)
+    slices = slices_of(blocks)
+    share_out(blocks, slices, lambda _, a, b: library.vocabulary_pack(this, number(a), number(b)))
     library.positions_pack(this)
-    spans = -(-call.positions // _SPAN)
     share_out(
-        spans, lambda _, a, b: library.vocabulary_look(this, number(a * _SPAN), number(min(b * _SPAN, call.positions)))
+        spans,
+        slices_of(spans),
+        lambda _, a, b: library.vocabulary_look(this, number(a * _SPAN), number(min(b * _SPAN, call.positions))),
     )
     if not wants:
-        return torch.zeros(0, width)
-    sums = torch.zeros(slices_of(blocks), rows, width)  # of each thread
-    share_out(blocks, lambda i, a, b: library.vocabulary_gradient(this, number(a), number(b), address(sums[i])))
-    return sums.sum(0) if len(sums) > 1 else sums[0]
+        return torch.zeros(0, width, dtype=torch.float32, device="cpu")
+    sums = torch.zeros(slices, rows, width, dtype=torch.float32, device="cpu")
+    share_out(blocks, slices, lambda i, a, b: library.vocabulary_gradient(this, number(a), number(b), address(sums[i])))
+    return sums.sum(0) if slices > 1 else sums[0]

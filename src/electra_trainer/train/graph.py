@@ -17,6 +17,7 @@ from contextlib import contextmanager
 import torch
 
 from electra_trainer.model.encoder import Layer
+from electra_trainer.native import layers
 from electra_trainer.objectives import Objective
 from electra_trainer.train.static import StaticStep
 from electra_trainer.train.step import Feed, StepResult
@@ -63,8 +64,9 @@ def in_use() -> list[str]:
 
 
 def forget() -> None:
-    """Drop the recorded step and its memory."""
+    """Drop the recorded step and its memory, and the memory that the native layers keep between steps."""
     _latest.clear()
+    layers.forget()
 
 
 def build_fast_step(objective: Objective, optimizer: torch.optim.Optimizer, feed: Feed) -> StaticStep | None:
