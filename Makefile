@@ -15,6 +15,9 @@ OLD          := $(VENV)/transformers-4
 OLD_PACKAGES := transformers==4.57.6 huggingface_hub==0.36.0 tokenizers==0.22.1 \
 	requests==2.34.2 urllib3==2.8.0 charset-normalizer==3.5.2 idna==3.20 certifi==2026.10.18
 
+# Triton, for machines whose PyTorch brings none: its interpreter runs the GPU's kernels in the tests
+TRITON := $(VENV)/triton-3.6
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test check clean
 
@@ -47,4 +50,5 @@ $(VENV)/.base: pyproject.toml constraints.txt
 $(VENV)/.dev: $(VENV)/.base
 	$(PIP) -e '.[dev]'
 	$(BIN)/python -m pip --disable-pip-version-check install --quiet --upgrade --no-deps --target $(OLD) $(OLD_PACKAGES)
+	$(BIN)/python -m pip --disable-pip-version-check install --quiet --upgrade --no-deps --target $(TRITON) triton==3.6.0
 	@touch $@

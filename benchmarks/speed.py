@@ -57,6 +57,8 @@ class System:
     environment: dict[str, str] = field(default_factory=dict)
     tuned: bool = True
     """Ours: with the environment that `electra` sets for itself."""
+    threads: int | None = None
+    """Instead of the command's."""
     without: str = ""
     """Ours: the optimisation that is left out (benchmarks/without.py)."""
 
@@ -72,6 +74,7 @@ SYSTEMS = {
 _DEFAULT = ",".join(SYSTEMS)
 _OFF = {"ELECTRA_NATIVE": "off"}
 SYSTEMS |= {  # what each optimisation gains: ours without it; those of "pytorch" are without the native kernels too
+    "two-threads": System(peer=False, precision="auto", threads=2),
     "without-native-layers": System(peer=False, precision="auto", without="native-layers"),
     "without-native-softmax": System(peer=False, precision="auto", without="native-softmax"),
     "without-tuning": System(peer=False, precision="auto", tuned=False),
@@ -129,7 +132,7 @@ class Job:
             "config": to_dict(config),
             "task": self.task,
             "device": self.device,
-            "threads": self.threads,
+            "threads": system.threads or self.threads,
             "data": None if self.data is None else str(self.data),
             "peer": system.peer,
             "precision": system.precision,
@@ -152,7 +155,9 @@ def measure(job: Job, names: list[str]) -> tuple[dict[str, Result], dict[str, fl
             _tell(f"{name}: setting up")
             system = SYSTEMS[name]
             tuned = system.tuned and not system.peer
-            processes[name] = Process(environment(tuned=tuned, threads=job.threads, more=system.environment))
+            processes[name] = Process(
+                environment(tuned=tuned, threads=system.threads or job.threads, more=system.environment)
+            )
             answer = _ask(processes, name, job.setup(system), results)
             results[name].precision = answer.get("precision", "")
         for number in range(job.rounds):
@@ -270,7 +275,7 @@ def main() -> int:
         return error.exit_code
     facts = report(job, *measure(job, names))
     print(json.dumps(facts) if arguments.json else table(facts))
-    return 0
+    return 70 if any("error" in facts["systems"][name] for name in names if not SYSTEMS[name].peer) else 0
 
 
 def plan(arguments: argparse.Namespace) -> tuple[Job, list[str]]:

@@ -13,13 +13,27 @@ import torch
 from electra_trainer.gpu import trust
 
 ROOT = Path(__file__).resolve().parents[2]
+BESIDE = Path(sys.prefix) / "triton-3.6"
+"""Where `make` puts Triton on machines whose PyTorch brings none."""
+needs_triton = pytest.mark.skipif(
+    not trust.has_triton() and not BESIDE.exists(), reason="Triton is not installed (make test installs it)"
+)
 
 
-@pytest.mark.skipif(not trust.has_triton(), reason="Triton is not installed (pip install triton)")
+def with_triton(**more: str) -> dict[str, str]:
+    places = [
+        str(ROOT / "src"),
+        str(ROOT),
+        *([] if trust.has_triton() else [str(BESIDE)]),
+        os.environ.get("PYTHONPATH", ""),
+    ]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(places), **more}
+
+
+@needs_triton
 @pytest.mark.parametrize("name", ["vocabulary", "frequencies", "norm", "attention", "operators", "model"])
 def test_kernels_equal_their_plain_twins(name: str) -> None:
-    path = os.pathsep.join([str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": path}
+    environment = with_triton(TRITON_INTERPRET="1")
     done = subprocess.run(
         [sys.executable, "-m", "tests.gpu.interpreted", name], cwd=ROOT, env=environment, capture_output=True, text=True
     )
@@ -27,10 +41,9 @@ def test_kernels_equal_their_plain_twins(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not trust.has_triton(), reason="Triton is not installed (pip install triton)")
+@needs_triton
 def test_kernels_compile_for_an_h200() -> None:
-    path = os.pathsep.join([str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, "PYTHONPATH": path}
+    environment = with_triton()
     environment.pop("TRITON_INTERPRET", None)
     command = [sys.executable, "-m", "tests.gpu.compiled", "bf16"]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)

@@ -21,6 +21,18 @@ from electra_trainer.train.trial import CLS, SEP, WORDS_FROM, made_up_rows, zipf
 CPU = torch.device("cpu")
 
 
+@pytest.fixture(autouse=True)
+def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module.torch, "get_num_threads", lambda: 1)
+
+
+def test_every_thread_gets_the_same_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module.torch, "get_num_threads", lambda: 3)
+    monkeypatch.setattr(module, "_step_seconds", lambda *_, **__: [1.0, 2.0])
+    found = look_ahead(large(), machine(flops=1e9), limit=0.1)
+    assert isinstance(found, Outlook) and found.rows_timed == (3, 6)
+
+
 def machine(*, flops: float = 1e11, free: int | None = None) -> Machine:
     rates = {"fp32": flops, "bf16": flops}
     return Machine(device=CPU, precision="fp32", matrix_flops=rates, copy_bytes=1e10, free_bytes=free)
