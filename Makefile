@@ -50,5 +50,5 @@ $(VENV)/.base: pyproject.toml constraints.txt
 $(VENV)/.dev: $(VENV)/.base
 	$(PIP) -e '.[dev]'
 	$(BIN)/python -m pip --disable-pip-version-check install --quiet --upgrade --no-deps --target $(OLD) $(OLD_PACKAGES)
-	$(BIN)/python -m pip --disable-pip-version-check install --quiet --upgrade --no-deps --target $(TRITON) triton==3.6.0
+	-$(BIN)/python -m pip --disable-pip-version-check install --quiet --upgrade --no-deps --target $(TRITON) triton==3.6.0 # Linux only
 	@touch $@

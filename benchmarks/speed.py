@@ -202,7 +202,7 @@ def report(job: Job, results: dict[str, Result], rates: dict[str, float]) -> dic
             "peak_memory_bytes": result.peak_memory_bytes,
             "seconds_per_step": result.seconds,
             "precision": result.precision,
-            "mfu": job.flops / step / rates[result.precision],
+            "mfu": job.flops / step / (rates[result.precision] * (SYSTEMS[name].threads or job.threads) / job.threads),
         }
     speed = {name: facts["tokens_per_second"] for name, facts in systems.items() if "error" not in facts}
     ratios = {
