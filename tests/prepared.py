@@ -3,8 +3,9 @@
 from pathlib import Path
 from pydoc_data.topics import topics
 
-from electra_trainer.config import BatchShape, Checkpoint, Config, Evaluation, Generator, Model, Optimizer, Schedule
+from electra_trainer.config import BatchShape, Checkpoint, Config, Evaluation, Model, Optimizer, Schedule
 from electra_trainer.data.prepare import PrepareSettings, prepare, train_tokenizer_from
+from electra_trainer.methods import Learned
 
 VOCAB_SIZE = 400
 LENGTH = 32
@@ -34,7 +35,7 @@ def small_config(*, steps: int = 12, lanes: int = 2) -> Config:
             vocab_size=VOCAB_SIZE, embedding_size=16, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
             intermediate_size=64,
         ),
-        generator=Generator(width=0.5),
+        generator=Learned(width=0.5),
         optimizer=Optimizer(learning_rate=1e-3),
         schedule=Schedule(steps=steps, warmup_steps=3),
         batch=BatchShape(size=8, sequence_length=LENGTH, lanes=lanes),

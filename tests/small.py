@@ -7,9 +7,10 @@ import torch
 from numpy.typing import NDArray
 
 from electra_trainer.batch import Batch, Masked
-from electra_trainer.config import BatchShape, Config, Generator, Masking, Model, Optimizer, Schedule
+from electra_trainer.config import BatchShape, Config, Masking, Model, Optimizer, Schedule
 from electra_trainer.data.masking import MaskTokens
 from electra_trainer.data.rows import to_batch
+from electra_trainer.methods import Learned
 from electra_trainer.train.step import Feed
 
 PAD, UNK, CLS, SEP, MASK = range(5)
@@ -25,7 +26,7 @@ def config() -> Config:
             vocab_size=WORDS, embedding_size=16, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
             intermediate_size=48, max_position_embeddings=32,
         ),
-        generator=Generator(width=0.5),
+        generator=Learned(width=0.5),
         masking=Masking(fraction=0.25),
         optimizer=Optimizer(learning_rate=1e-2),
         schedule=Schedule(steps=20, warmup_steps=2),
@@ -60,9 +61,11 @@ def batch(rows_BT: NDArray[np.int64]) -> Batch:
 
 
 def masker(settings: Config) -> MaskTokens:
+    counts_V = np.arange(1, settings.model.vocab_size + 1) ** 2 if settings.masking.rarity else None
     return MaskTokens(
-        masking=settings.masking, vocab_size=settings.model.vocab_size, mask_id=MASK, never=(PAD, CLS, SEP, MASK)
-    )
+        masking=settings.masking, vocab_size=settings.model.vocab_size, mask_id=MASK, never=(PAD, CLS, SEP, MASK),
+        counts_V=counts_V,
+    )  # fmt: skip
 
 
 def part(masked: Masked, picked: slice) -> Masked:

@@ -69,6 +69,13 @@ class Masked:
         """int64, the original id at each slot; negative where the slot is not used."""
         return self.batch.ids_BT.flatten()[self.slots_K].masked_fill(self.slots_K < 0, -100)
 
+    @property
+    def chosen_BT(self) -> Tensor:
+        """bool, True at the chosen positions."""
+        used_K = (self.slots_K >= 0).long()
+        flat = torch.zeros_like(self.batch.ids_BT).flatten().index_add_(0, self.slots_K.clamp(min=0), used_K)
+        return (flat > 0).view_as(self.batch.ids_BT)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Corrupted:

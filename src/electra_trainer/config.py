@@ -8,20 +8,12 @@ the paper (Clark et al., 2020), "released" to google-research/electra.
 from __future__ import annotations
 
 import dataclasses
-import math
 from dataclasses import dataclass, field
 from typing import Literal
 
+from electra_trainer.checks import probability, require
 from electra_trainer.errors import ConfigError
-
-
-def _require(condition: bool, field_name: str, value: object, expected: str) -> None:
-    if not condition or (isinstance(value, float) and not math.isfinite(value)):
-        raise ConfigError(f"{field_name} = {value!r}: expected {expected}.")
-
-
-def _probability(field_name: str, value: float) -> None:
-    _require(0.0 <= value <= 1.0, field_name, value, "a share between 0 and 1")
+from electra_trainer.methods import RTD, Adversarial, Generator, Joint, Learned, ObjectiveSettings, Phases, TwoStage
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,56 +55,18 @@ class Model:
             "vocab_size", "embedding_size", "hidden_size", "num_hidden_layers", "num_attention_heads",
             "intermediate_size", "max_position_embeddings", "type_vocab_size",
         ):  # fmt: skip
-            _require(getattr(self, name) >= 1, f"model.{name}", getattr(self, name), "at least 1")
-        _require(
+            require(getattr(self, name) >= 1, f"model.{name}", getattr(self, name), "at least 1")
+        require(
             self.hidden_size % self.num_attention_heads == 0, "model.hidden_size", self.hidden_size,
             f"a multiple of model.num_attention_heads = {self.num_attention_heads}",
         )  # fmt: skip
-        _require(
+        require(
             self.type_vocab_size >= 2, "model.type_vocab_size", self.type_vocab_size, "at least 2 (segments A and B)"
         )
-        _probability("model.hidden_dropout_prob", self.hidden_dropout_prob)
-        _probability("model.attention_probs_dropout_prob", self.attention_probs_dropout_prob)
-        _require(self.layer_norm_eps > 0, "model.layer_norm_eps", self.layer_norm_eps, "a number above 0")
-        _require(self.initializer_range > 0, "model.initializer_range", self.initializer_range, "a number above 0")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Generator:
-    """A small masked language model beside the discriminator (§3.2, "Smaller Generators")."""
-
-    width: float = 0.25
-    """Multiplier of hidden size, feed-forward size and heads (Table 5)."""
-    depth: float = 1.0
-    """Multiplier of the number of layers; the paper keeps it at 1."""
-
-    def __post_init__(self) -> None:
-        _require(0 < self.width <= 4, "generator.width", self.width, "a multiplier above 0 and at most 4")
-        _require(0 < self.depth <= 4, "generator.depth", self.depth, "a multiplier above 0 and at most 4")
-
-
-@dataclass(frozen=True, kw_only=True)
-class RTD:
-    """Replaced token detection, ELECTRA's objective (§2): generator_weight * MLM + weight * RTD."""
-
-    weight: float = 50.0
-    """Weight of the discriminator's mean loss (λ, Appendix A)."""
-    generator_weight: float = 1.0
-    """Weight of the generator's mean loss."""
-
-    def __post_init__(self) -> None:
-        _require(self.weight > 0, "objective.weight", self.weight, "a number above 0")
-        _require(
-            self.generator_weight >= 0, "objective.generator_weight", self.generator_weight, "a number of at least 0"
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class MLM:
-    """Masked language modelling, BERT's objective: the baseline of every table. `generator` and `sharing` are not used."""
-
-
-Objective = RTD | MLM
+        probability("model.hidden_dropout_prob", self.hidden_dropout_prob)
+        probability("model.attention_probs_dropout_prob", self.attention_probs_dropout_prob)
+        require(self.layer_norm_eps > 0, "model.layer_norm_eps", self.layer_norm_eps, "a number above 0")
+        require(self.initializer_range > 0, "model.initializer_range", self.initializer_range, "a number above 0")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,15 +81,25 @@ class Masking:
     """Share of the chosen that becomes a random word (BERT: 0.1). The rest stays as it is."""
     draw: Literal["distinct", "with-replacement"] = "distinct"
     """`distinct`: k different positions. `with-replacement`: as released, where about 7 % of the choices repeat one."""
+    rarity: float = 0.0
+    """Strategic masking (Appendix H): a position's chance of being drawn is proportional to its word's frequency to the power of
+    minus this, so that 0 masks all alike and 0.5 masks a word that is a hundred times rarer ten times as often."""
 
     def __post_init__(self) -> None:
-        _require(0 < self.fraction < 1, "masking.fraction", self.fraction, "a share above 0 and below 1")
-        _probability("masking.mask_share", self.mask_share)
-        _probability("masking.random_share", self.random_share)
-        _require(
+        require(0 < self.fraction < 1, "masking.fraction", self.fraction, "a share above 0 and below 1")
+        probability("masking.mask_share", self.mask_share)
+        probability("masking.random_share", self.random_share)
+        require(
             self.mask_share + self.random_share <= 1 + 1e-9, "masking.mask_share + masking.random_share",
             self.mask_share + self.random_share, "at most 1",
         )  # fmt: skip
+        require(0 <= self.rarity <= 8, "masking.rarity", self.rarity, "a number from 0 to 8")
+        require(
+            self.rarity == 0 or self.draw == "distinct",
+            "masking.rarity",
+            self.rarity,
+            "0 with masking.draw = with-replacement",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,12 +122,12 @@ class Optimizer:
     """Largest global norm of the gradient (released); 0 turns clipping off."""
 
     def __post_init__(self) -> None:
-        _require(self.learning_rate > 0, "optimizer.learning_rate", self.learning_rate, "a number above 0")
-        _require(0 <= self.beta1 < 1, "optimizer.beta1", self.beta1, "a number from 0 to below 1")
-        _require(0 <= self.beta2 < 1, "optimizer.beta2", self.beta2, "a number from 0 to below 1")
-        _require(self.epsilon > 0, "optimizer.epsilon", self.epsilon, "a number above 0")
-        _require(self.weight_decay >= 0, "optimizer.weight_decay", self.weight_decay, "a number of at least 0")
-        _require(self.clip_norm >= 0, "optimizer.clip_norm", self.clip_norm, "a number of at least 0 (0 = off)")
+        require(self.learning_rate > 0, "optimizer.learning_rate", self.learning_rate, "a number above 0")
+        require(0 <= self.beta1 < 1, "optimizer.beta1", self.beta1, "a number from 0 to below 1")
+        require(0 <= self.beta2 < 1, "optimizer.beta2", self.beta2, "a number from 0 to below 1")
+        require(self.epsilon > 0, "optimizer.epsilon", self.epsilon, "a number above 0")
+        require(self.weight_decay >= 0, "optimizer.weight_decay", self.weight_decay, "a number of at least 0")
+        require(self.clip_norm >= 0, "optimizer.clip_norm", self.clip_norm, "a number of at least 0 (0 = off)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,9 +142,9 @@ class Schedule:
     """`released`: decay from step 0 times warm-up, so the peak is never quite reached. `linear`: up to the peak, then down to 0."""
 
     def __post_init__(self) -> None:
-        _require(self.steps >= 1, "schedule.steps", self.steps, "at least 1")
-        _require(self.warmup_steps >= 0, "schedule.warmup_steps", self.warmup_steps, "at least 0")
-        _require(
+        require(self.steps >= 1, "schedule.steps", self.steps, "at least 1")
+        require(self.warmup_steps >= 0, "schedule.warmup_steps", self.warmup_steps, "at least 0")
+        require(
             self.warmup_steps <= self.steps, "schedule.warmup_steps", self.warmup_steps,
             f"at most schedule.steps = {self.steps}",
         )  # fmt: skip
@@ -198,10 +162,10 @@ class BatchShape:
     """Equal portions of the batch, computed one after another: more lanes need less memory. Masks, samples and dropout are keyed by lane."""
 
     def __post_init__(self) -> None:
-        _require(self.size >= 1, "batch.size", self.size, "at least 1")
-        _require(self.sequence_length >= 8, "batch.sequence_length", self.sequence_length, "at least 8")
-        _require(self.lanes >= 1, "batch.lanes", self.lanes, "at least 1")
-        _require(self.size % self.lanes == 0, "batch.lanes", self.lanes, f"a divisor of batch.size = {self.size}")
+        require(self.size >= 1, "batch.size", self.size, "at least 1")
+        require(self.sequence_length >= 8, "batch.sequence_length", self.sequence_length, "at least 8")
+        require(self.lanes >= 1, "batch.lanes", self.lanes, "at least 1")
+        require(self.size % self.lanes == 0, "batch.lanes", self.lanes, f"a divisor of batch.size = {self.size}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,8 +178,8 @@ class Evaluation:
     """Held-out rows that are read; 0 turns evaluation off."""
 
     def __post_init__(self) -> None:
-        _require(self.every >= 1, "evaluation.every", self.every, "at least 1")
-        _require(self.rows >= 0, "evaluation.rows", self.rows, "at least 0")
+        require(self.every >= 1, "evaluation.every", self.every, "at least 1")
+        require(self.rows >= 0, "evaluation.rows", self.rows, "at least 0")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,8 +192,8 @@ class Checkpoint:
     """Newest checkpoints that stay on disk."""
 
     def __post_init__(self) -> None:
-        _require(self.every >= 1, "checkpoint.every", self.every, "at least 1")
-        _require(self.keep >= 1, "checkpoint.keep", self.keep, "at least 1")
+        require(self.every >= 1, "checkpoint.every", self.every, "at least 1")
+        require(self.keep >= 1, "checkpoint.keep", self.keep, "at least 1")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,10 +205,12 @@ class Config:
     seed: int = 1
     """Seed of weights, order, masks, samples and dropout."""
     model: Model = field(default_factory=Model)
-    generator: Generator = field(default_factory=Generator)
-    sharing: Literal["embeddings"] = "embeddings"
-    """What generator and discriminator share: word, position and type embeddings and their LayerNorm (§3.2)."""
-    objective: Objective = field(default_factory=RTD)
+    generator: Generator = field(default_factory=Learned)
+    sharing: Literal["none", "embeddings", "all"] = "embeddings"
+    """What the generator shares with the kept network (§3.2): `none`; `embeddings`: word, position and type embeddings and their
+    LayerNorm; `all`: the whole encoder, which needs a generator of the same size."""
+    objective: ObjectiveSettings = field(default_factory=RTD)
+    phases: Phases = field(default_factory=Joint)
     masking: Masking = field(default_factory=Masking)
     optimizer: Optimizer = field(default_factory=Optimizer)
     schedule: Schedule = field(default_factory=Schedule)
@@ -257,14 +223,15 @@ class Config:
     """Steps between rows of metrics.jsonl."""
 
     def __post_init__(self) -> None:
-        _require(0 <= self.seed < 2**63, "seed", self.seed, "an integer from 0 to below 2**63")
-        _require(self.log_every >= 1, "log_every", self.log_every, "at least 1")
-        _require(
+        require(0 <= self.seed < 2**63, "seed", self.seed, "an integer from 0 to below 2**63")
+        require(self.log_every >= 1, "log_every", self.log_every, "at least 1")
+        require(
             self.batch.sequence_length <= self.model.max_position_embeddings, "batch.sequence_length",
             self.batch.sequence_length, f"at most model.max_position_embeddings = {self.model.max_position_embeddings}",
         )  # fmt: skip
-        if isinstance(self.objective, RTD):
-            generator_shape(self)  # raises if the multiplier gives no possible shape
+        if self.objective.uses_generator:
+            _check_generator(self)
+        _check_algorithm(self)
 
     @property
     def lane_size(self) -> int:
@@ -277,8 +244,58 @@ class Config:
         return self.batch.size * self.batch.sequence_length
 
 
+def _check_generator(config: Config) -> None:
+    if not isinstance(config.generator, Learned):
+        if config.sharing == "all":
+            raise ConfigError(
+                "sharing = 'all' shares the generator's encoder, and a generator without one is configured. "
+                "Use --generator learned or --sharing embeddings."
+            )
+        return
+    same_size = generator_shape(config) == config.model  # raises if the multiplier gives no possible shape
+    if config.sharing == "all" and not same_size:
+        raise ConfigError(
+            "sharing = 'all' needs a generator of the discriminator's size (§3.2). "
+            "Set --generator.width 1 --generator.depth 1, or use --sharing embeddings."
+        )
+    phases = config.phases
+    if isinstance(phases, TwoStage) and phases.start == "generator" and not same_size:
+        raise ConfigError(
+            "phases.start = 'generator' begins the discriminator from the generator's weights, which needs the same size (§3.2). "
+            "Set --generator.width 1 --generator.depth 1, or --phases.start fresh."
+        )
+
+
+def _check_algorithm(config: Config) -> None:
+    """Two-stage and adversarial training need a generator that learns, and what each of them assumes."""
+    generator = config.generator
+    if isinstance(config.phases, TwoStage):
+        if not isinstance(config.objective, RTD) or not isinstance(generator, Learned):
+            raise ConfigError(
+                "phases = two-stage trains a generator first and then a discriminator (§3.2): it needs --objective rtd and "
+                "--generator learned."
+            )
+        if config.sharing != "none":
+            raise ConfigError(
+                f"sharing = {config.sharing!r}: two-stage training keeps the generator frozen while the discriminator moves, so they "
+                "cannot share. Set --sharing none."
+            )
+    if isinstance(config.objective, Adversarial):
+        plain = isinstance(generator, Learned) and generator.temperature == 1 and not generator.disallow_correct
+        if not plain:
+            raise ConfigError(
+                "objective = adversarial trains the distribution that it samples from (Appendix F): it needs --generator learned with "
+                "temperature 1 and the correct word allowed."
+            )
+        if config.sharing == "all":
+            raise ConfigError(
+                "objective = adversarial: the two networks play against each other. Use --sharing embeddings."
+            )
+
+
 def generator_shape(config: Config) -> Model:
-    """Shape of the generator: width multiplies hidden size, feed-forward size and heads; depth the layers (Table 5)."""
+    """Shape of a learned generator: width multiplies hidden size, feed-forward size and heads; depth the layers (Table 5)."""
+    assert isinstance(config.generator, Learned)
     model, width = config.model, config.generator.width
     head_size = model.hidden_size // model.num_attention_heads
     hidden = round(model.hidden_size * width)
@@ -303,7 +320,7 @@ def with_steps(config: Config, steps: int, *, defaults: Config) -> Config:
     What was not set by hand, that is, what still equals `defaults`, is fitted to the new length: warm-up is at most a tenth of
     the run, and there are some 20 evaluations and checkpoints and 200 logged steps.
     """
-    _require(steps >= 1, "steps", steps, "at least 1")
+    require(steps >= 1, "steps", steps, "at least 1")
     twentieth = max(10, steps // 20)
 
     def fitted(mine: int, default: int, most: int) -> int:

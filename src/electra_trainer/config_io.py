@@ -1,6 +1,6 @@
 """Config <-> dictionaries and files. Strict: an unknown key or a wrong type is an error that says what was meant.
 
-A tagged union is written as its fields plus `"kind"`, the class's name in lower case: `{"kind": "rtd", "weight": 50.0}`.
+A tagged union is written as its fields plus `"kind"`, the class's name with hyphens: `{"kind": "all-tokens-mlm", "weight": 1.0}`.
 """
 
 from __future__ import annotations
@@ -14,13 +14,9 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 from electra_trainer.config import Config
 from electra_trainer.errors import ConfigError, did_you_mean, storage_error
+from electra_trainer.methods import ObjectiveSettings, kind_of
 
 T = TypeVar("T")
-
-
-def kind_of(cls: type) -> str:
-    """Tag of a class in a union."""
-    return cls.__name__.lower()
 
 
 def to_dict(value: Any) -> Any:
@@ -63,6 +59,9 @@ def from_dict(cls: type[T], data: Any, *, where: str) -> T:
 
 
 def _union_members(hint: Any) -> list[type]:
+    """The classes that a field may hold, where its table says which by `kind`; the first is meant where it does not."""
+    if hint is ObjectiveSettings:
+        return list(ObjectiveSettings.kinds.values())
     if get_origin(hint) in (Union, types.UnionType):
         return [member for member in get_args(hint) if isinstance(member, type) and dataclasses.is_dataclass(member)]
     return []
@@ -70,10 +69,10 @@ def _union_members(hint: Any) -> list[type]:
 
 def _convert(hint: Any, value: Any, *, where: str) -> Any:
     if members := _union_members(hint):
-        if not isinstance(value, dict) or "kind" not in value:
-            raise ConfigError(f'{where}: expected a table with "kind", one of {[kind_of(m) for m in members]}.')
         by_kind = {kind_of(member): member for member in members}
-        kind = str(value["kind"])
+        if not isinstance(value, dict):
+            raise ConfigError(f'{where}: expected a table with "kind", one of {", ".join(by_kind)}.')
+        kind = str(value.get("kind", next(iter(by_kind))))
         if kind not in by_kind:
             raise ConfigError(
                 f"{where}: unknown kind {kind!r}.{did_you_mean(kind, by_kind)} Known: {', '.join(by_kind)}."

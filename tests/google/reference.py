@@ -10,7 +10,7 @@ from benchmarks.google_curve import config
 from numpy.typing import NDArray
 
 from electra_trainer.batch import Batch, Masked
-from electra_trainer.config import RTD
+from electra_trainer.methods import RTD
 from electra_trainer.objectives.rtd import ReplacedTokenDetection
 
 Arrays = dict[str, NDArray[np.generic]]
@@ -49,7 +49,7 @@ def trained(shared: Path) -> ReplacedTokenDetection:
     """Our objective with Google's trained weights, dropout off."""
     settings = config(seed=0)
     assert isinstance(settings.objective, RTD)
-    objective = ReplacedTokenDetection(settings, settings.objective).eval()
+    objective = ReplacedTokenDetection(settings).eval()
     parameters = dict(objective.named_parameters())
     given = {our_name(name): as_ours(name, values) for name, values in read(shared, "weights.npz").items()}
     assert given.keys() == parameters.keys(), given.keys() ^ parameters.keys()

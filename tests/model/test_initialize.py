@@ -12,9 +12,10 @@ from tests.small import config
 from torch import Tensor
 
 from electra_trainer import objectives
-from electra_trainer.config import MLM, Config, Model
+from electra_trainer.config import Config, Model
+from electra_trainer.methods import MLM
 from electra_trainer.model.networks import build_discriminator
-from electra_trainer.objectives.protocol import weight_generator
+from electra_trainer.objectives.protocol import weight_source
 from electra_trainer.objectives.rtd import ReplacedTokenDetection
 
 GLOROT = ("embeddings_project.weight", "dense_prediction.weight")
@@ -111,7 +112,7 @@ def test_shared_embeddings_are_drawn_once() -> None:
     made = settings()
     both = objectives.build(made)
     assert isinstance(both, ReplacedTokenDetection)
-    alone = build_discriminator(made, weight_generator(made, "discriminator"))
+    alone = build_discriminator(made, weight_source(made, "kept"))
     for (name, one), (_, two) in zip(both.discriminator.named_parameters(), alone.named_parameters(), strict=True):
         assert torch.equal(one, two), name
 

@@ -13,7 +13,7 @@ from tests.small import batch, config, masker, rows
 from torch import Tensor, nn
 
 from electra_trainer.batch import Losses
-from electra_trainer.config import RTD, Config
+from electra_trainer.config import Config
 from electra_trainer.objectives.rtd import ReplacedTokenDetection
 from electra_trainer.randomness import Rng
 
@@ -24,7 +24,7 @@ SHARED = (
 
 
 def build(settings: Config | None = None) -> ReplacedTokenDetection:
-    return ReplacedTokenDetection(settings or config(), RTD())
+    return ReplacedTokenDetection(settings or config())
 
 
 def assert_tied(objective: ReplacedTokenDetection) -> None:

@@ -7,11 +7,12 @@ import dataclasses
 import pytest
 import torch
 from scipy.stats import chisquare
+from tests.plain import sample
 from tests.small import MASK, WORDS, batch, config, masker, rows
 
 from electra_trainer.batch import Batch, Masked
 from electra_trainer.config import Masking
-from electra_trainer.objectives.corrupt import corrupt, sample
+from electra_trainer.objectives.corrupt import corrupt
 from electra_trainer.randomness import Rng
 
 

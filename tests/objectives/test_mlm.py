@@ -10,7 +10,8 @@ from tests.small import batch, config, feed, masker, part, rows
 from torch import Tensor
 
 from electra_trainer.batch import Losses, Masked
-from electra_trainer.config import MLM, Config
+from electra_trainer.config import Config
+from electra_trainer.methods import MLM
 from electra_trainer.objectives import build
 from electra_trainer.objectives.mlm import MaskedLanguageModelling
 from electra_trainer.randomness import Rng

@@ -6,13 +6,15 @@ import dataclasses
 
 import pytest
 import torch
+from tests.plain import sample
 from tests.small import MASK, PAD, WORDS, batch, config, feed, masker, part, rows
 from torch import Tensor
 
 from electra_trainer.batch import Batch, Corrupted, Losses, Masked
-from electra_trainer.config import RTD, Config
+from electra_trainer.config import Config
+from electra_trainer.methods import RTD
 from electra_trainer.objectives import build
-from electra_trainer.objectives.corrupt import corrupt, sample
+from electra_trainer.objectives.corrupt import corrupt
 from electra_trainer.objectives.rtd import ReplacedTokenDetection
 from electra_trainer.randomness import Rng
 from electra_trainer.train.optim import build_optimizer, parameter_groups

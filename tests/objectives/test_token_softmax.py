@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.plain import sample
 from torch import Tensor
 
 from electra_trainer.objectives import token_softmax as module
-from electra_trainer.objectives.corrupt import sample
 from electra_trainer.objectives.losses import entropy, token_loss
 from electra_trainer.objectives.token_softmax import TokenSoftmax, token_softmax
 
@@ -39,7 +39,7 @@ def gradients(loss: Tensor, tensors: list[Tensor]) -> list[Tensor]:
 @pytest.mark.parametrize("scale", [0.1, 1.0, 20.0], ids=["flat", "usual", "sharp"])
 @CHUNKS
 def test_equals_the_plain_way(rows: int, scale: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_CHUNK_ELEMENTS", rows * WORDS)
+    monkeypatch.setattr(module, "CHUNK_ELEMENTS", rows * WORDS)
     tensors, labels = inputs()
     tensors[0] = (scale * tensors[0]).detach().requires_grad_()
     logits = F.linear(*tensors)
@@ -98,7 +98,7 @@ def test_looking_changes_nothing() -> None:
 
 @CHUNKS
 def test_a_slot_that_is_not_used_changes_nothing(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_CHUNK_ELEMENTS", rows * WORDS)
+    monkeypatch.setattr(module, "CHUNK_ELEMENTS", rows * WORDS)
     tensors, labels = inputs()
     used = torch.arange(SLOTS) % 3 > 0
     found = token_softmax(*tensors, labels_K=labels.where(used, -100), draws_K=draws(), look=True)  # type: ignore[call-arg, misc]

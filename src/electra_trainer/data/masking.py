@@ -33,6 +33,11 @@ class MaskTokens:
     mask_id: int
     never: tuple[int, ...]
     """Ids that are never chosen."""
+    counts_V: Ints | None = None
+    """How often each word occurs; needed where the masking has a `rarity`."""
+
+    def __post_init__(self) -> None:
+        assert (self.counts_V is not None) or not self.masking.rarity, "strategic masking needs the words' counts"
 
     def __call__(self, batch: Batch, rng: Rng) -> Masked:
         """Mask a batch that is on the CPU; the same (seed, step, lane) gives the same masks."""
@@ -42,8 +47,12 @@ class MaskTokens:
         for special in self.never:
             candidates_BT &= ids_BT != special
         bits = _Bits(rng)
-        choose = _distinct if self.masking.draw == "distinct" else _with_replacement
-        slots_K = choose(candidates_BT, self._wanted(real_BT), bits)
+        wanted_B = self._wanted(real_BT)
+        if self.masking.rarity:
+            slots_K = _weighted(candidates_BT, wanted_B, self._chances(ids_BT), bits)
+        else:
+            choose = _distinct if self.masking.draw == "distinct" else _with_replacement
+            slots_K = choose(candidates_BT, wanted_B, bits)
         input_BT = ids_BT.copy()
         self._replace(input_BT.reshape(-1), slots_K, bits)
         return Masked(batch=batch, input_BT=torch.from_numpy(input_BT), slots_K=torch.from_numpy(slots_K))
@@ -51,6 +60,11 @@ class MaskTokens:
     def most(self, tokens: int) -> int:
         """The most positions that are chosen in a row of `tokens`."""
         return max(1, int((self.masking.fraction + 0.005) * tokens))
+
+    def _chances(self, ids_BT: Ints) -> NDArray[np.float64]:
+        """What each position's chance of being drawn is proportional to, [B, T] (Appendix H: rarer words more often)."""
+        assert self.counts_V is not None
+        return (self.counts_V.clip(1).astype(np.float64) ** -self.masking.rarity)[ids_BT]
 
     def _wanted(self, real_BT: Bools) -> Ints:
         """Positions to choose in each row, [B]; 0 for a row of padding."""
@@ -102,6 +116,17 @@ def _distinct(candidates_BT: Bools, wanted_B: Ints, bits: _Bits) -> Ints:
     keys_BT = np.where(candidates_BT, keys_BT, ~zero)  # the end of the order
     last_B1 = np.take_along_axis(np.sort(keys_BT, axis=1), (wanted_B[:, None] - 1).clip(0), axis=1)
     return np.flatnonzero((keys_BT <= last_B1) & candidates_BT)
+
+
+def _weighted(candidates_BT: Bools, wanted_B: Ints, chances_BT: NDArray[np.float64], bits: _Bits) -> Ints:
+    """Different candidates, each draw in proportion to the chances of those that are left.
+
+    The first to arrive, when each candidate waits an exponential time with its chance as rate (Efraimidis and Spirakis, 2006).
+    """
+    uniform_BT = (bits.wide(chances_BT.size).reshape(chances_BT.shape) >> 11).astype(np.float64) * 2.0**-53
+    wait_BT = np.where(candidates_BT, -np.log1p(-uniform_BT) / chances_BT, np.inf)
+    rank_BT = wait_BT.argsort(axis=1, kind="stable").argsort(axis=1, kind="stable")
+    return np.flatnonzero((rank_BT < wanted_B[:, None]) & candidates_BT)
 
 
 def _with_replacement(candidates_BT: Bools, wanted_B: Ints, bits: _Bits) -> Ints:

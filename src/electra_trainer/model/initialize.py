@@ -9,6 +9,7 @@ unigram plateau sooner (records/2026-11-20-tiny-choice).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TypeVar
 
 import torch
@@ -17,16 +18,17 @@ from torch import Tensor, nn
 from electra_trainer.config import Model
 
 Network = TypeVar("Network", bound=nn.Module)
+Weights = Callable[[str], torch.Generator]
+"""The source of random numbers for the parameter of that name: its own, so that networks that differ elsewhere begin alike."""
 
 
-def initialize(
-    network: Network, model: Model, generator: torch.Generator, *, leave: nn.Module | None = None
-) -> Network:
-    """Draw all weights of `network` in place, in the order of its parameters' names; `leave` is a submodule to skip."""
+def initialize(network: Network, model: Model, weights: Weights, *, leave: nn.Module | None = None) -> Network:
+    """Draw all weights of `network` in place, each from the source of its name; `leave` is a submodule to skip."""
     skip = {id(parameter) for parameter in leave.parameters()} if leave is not None else set()
-    for name, parameter in sorted(network.named_parameters()):
+    for name, parameter in network.named_parameters():
         if id(parameter) in skip:
             continue
+        generator = weights(name)
         with torch.no_grad():
             if name.endswith("bias"):
                 parameter.zero_()

@@ -12,9 +12,11 @@ from torch import Tensor, nn
 
 from electra_trainer.batch import Batch
 from electra_trainer.config import Config, Model, generator_shape
+from electra_trainer.methods import Learned
 from electra_trainer.model.encoder import Embeddings, Encoder
+from electra_trainer.model.frequencies import WordFrequencies
 from electra_trainer.model.heads import ReplacedHead, TokenHead, VocabularyBias
-from electra_trainer.model.initialize import initialize
+from electra_trainer.model.initialize import Weights, initialize
 
 
 class Discriminator(nn.Module):
@@ -26,8 +28,11 @@ class Discriminator(nn.Module):
         self.discriminator_predictions = ReplacedHead(model)
 
     def forward(self, ids_BT: Tensor, batch: Batch) -> Tensor:
-        """Logit of "replaced" for each token, fp32 [B, T]; the head is computed in fp32, where its gradient survives."""
-        hidden_BTD = self.electra(ids_BT, batch)
+        """Logit of "replaced" for each token, fp32 [B, T]."""
+        return self.replaced(self.electra(ids_BT, batch))
+
+    def replaced(self, hidden_BTD: Tensor) -> Tensor:
+        """The same from hidden states; the head is computed in fp32, where its gradient survives."""
         with torch.autocast(hidden_BTD.device.type, enabled=False):
             logits: Tensor = self.discriminator_predictions(hidden_BTD.float())
         return logits
@@ -38,20 +43,19 @@ class TokenPredictor(nn.Module):
 
     Args:
         model: the shape.
-        embeddings: the discriminator's, to share them (§3.2); new ones if None.
+        embeddings: the kept network's, to share them (§3.2); new ones if None.
+        encoder: the kept network's whole encoder, to share it.
     """
 
-    def __init__(self, model: Model, *, embeddings: Embeddings | None = None) -> None:
+    def __init__(self, model: Model, *, embeddings: Embeddings | None = None, encoder: Encoder | None = None) -> None:
         super().__init__()
-        self.electra = Encoder(model, embeddings=embeddings)
+        self.electra = encoder if encoder is not None else Encoder(model, embeddings=embeddings)
         self.generator_predictions = TokenHead(model)
         self.generator_lm_head = VocabularyBias(model)
 
     def project(self, ids_BT: Tensor, batch: Batch, slots_K: Tensor) -> Tensor:
         """The flat positions `slots_K` in the space of word embeddings, [K, E]; they are gathered before the head."""
-        hidden_ND = self.electra(ids_BT, batch).flatten(0, 1)
-        # index_select's gradient is one kernel on a GPU, that of indexing sorts; a slot that is not used (-1) reads any row
-        projected: Tensor = self.generator_predictions(hidden_ND.index_select(0, slots_K.clamp(min=0)))
+        projected: Tensor = self.generator_predictions(at(self.electra(ids_BT, batch), slots_K))
         return projected
 
     def output(self) -> tuple[Tensor, Tensor]:
@@ -63,18 +67,31 @@ class TokenPredictor(nn.Module):
         return F.linear(self.project(ids_BT, batch, slots_K), *self.output()).float()
 
 
-def build_discriminator(config: Config, generator: torch.Generator) -> Discriminator:
+def at(hidden_BTD: Tensor, slots_K: Tensor) -> Tensor:
+    """Hidden states at flat positions, [K, D]; a slot that is not used (-1) reads any row."""
+    # index_select's gradient is one kernel on a GPU, that of indexing sorts
+    return hidden_BTD.flatten(0, 1).index_select(0, slots_K.clamp(min=0))
+
+
+def build_discriminator(config: Config, weights: Weights) -> Discriminator:
     """A freshly initialised discriminator."""
-    return initialize(Discriminator(config.model), config.model, generator)
+    return initialize(Discriminator(config.model), config.model, weights)
 
 
-def build_generator(config: Config, discriminator: Discriminator, generator: torch.Generator) -> TokenPredictor:
-    """A freshly initialised ELECTRA generator whose embeddings are the discriminator's very parameters (§3.2)."""
-    shared = discriminator.electra.embeddings
-    network = TokenPredictor(generator_shape(config), embeddings=shared)
-    return initialize(network, config.model, generator, leave=shared)
-
-
-def build_masked_lm(config: Config, generator: torch.Generator) -> TokenPredictor:
+def build_masked_lm(config: Config, weights: Weights) -> TokenPredictor:
     """A freshly initialised BERT: a token predictor of the full shape."""
-    return initialize(TokenPredictor(config.model), config.model, generator)
+    return initialize(TokenPredictor(config.model), config.model, weights)
+
+
+def build_generator(config: Config, kept: Encoder, weights: Weights) -> TokenPredictor | WordFrequencies:
+    """A fresh generator (§3.2), sharing with the encoder `kept` what the config says: the very same parameters."""
+    if not isinstance(config.generator, Learned):
+        return WordFrequencies(config.model.vocab_size)
+    shape = generator_shape(config)
+    if config.sharing == "all":
+        return initialize(TokenPredictor(shape, encoder=kept), config.model, weights, leave=kept)
+    if config.sharing == "embeddings":
+        return initialize(
+            TokenPredictor(shape, embeddings=kept.embeddings), config.model, weights, leave=kept.embeddings
+        )
+    return initialize(TokenPredictor(shape), config.model, weights)

@@ -1,19 +1,13 @@
-"""One objective a file; `build` makes the one that a config names."""
+"""One objective a file. Importing it here is all that makes it known: to `build`, to files and to the command line."""
 
 from __future__ import annotations
 
-from electra_trainer.config import MLM, RTD, Config
-from electra_trainer.objectives.mlm import MaskedLanguageModelling
-from electra_trainer.objectives.protocol import Exported, Objective
-from electra_trainer.objectives.rtd import ReplacedTokenDetection
+from electra_trainer.objectives import adversarial as adversarial
+from electra_trainer.objectives import all_tokens_mlm as all_tokens_mlm
+from electra_trainer.objectives import mlm as mlm
+from electra_trainer.objectives import replace_mlm as replace_mlm
+from electra_trainer.objectives import rtd as rtd
+from electra_trainer.objectives import sentence_contrast as sentence_contrast
+from electra_trainer.objectives.protocol import Exported, Objective, build
 
 __all__ = ["Exported", "Objective", "build"]
-
-
-def build(config: Config) -> Objective:
-    """The objective of `config`, with freshly initialised networks."""
-    match config.objective:
-        case RTD() as settings:
-            return ReplacedTokenDetection(config, settings)
-        case MLM():
-            return MaskedLanguageModelling(config)

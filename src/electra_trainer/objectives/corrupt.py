@@ -8,17 +8,6 @@ from torch import Tensor
 from electra_trainer.batch import Corrupted, Masked
 
 
-def uniform(count: int, generator: torch.Generator, device: torch.device) -> Tensor:
-    """A number in [0, 1) for each chosen position, fp32 [K]: what its sample is made of; drawn where `generator` lives."""
-    return torch.rand((count,), generator=generator, device=generator.device).to(device)
-
-
-def sample(logits_KV: Tensor, generator: torch.Generator) -> Tensor:
-    """One draw from softmax(logits) for each row, int64 [K], in fp32. The plain way; token_softmax.py draws the same."""
-    p_KV = logits_KV.detach().float().softmax(-1)
-    return invert(p_KV, uniform(len(logits_KV), generator, logits_KV.device))
-
-
 def invert(p_KV: Tensor, draws_K: Tensor) -> Tensor:
     """The word at which the cumulative distribution of each row passes its draw, int64 [K]; rows need not add up to 1."""
     cumulative_KV = p_KV.cumsum(-1)

@@ -13,8 +13,12 @@ def token_loss(logits_KV: Tensor, labels_K: Tensor) -> Tensor:
 
 def replaced_loss(logits_BT: Tensor, replaced_BT: Tensor, counted_BT: Tensor) -> Tensor:
     """L_Disc: sum over counted tokens of the binary cross-entropy of "replaced"; fp32 scalar."""
-    each_BT = F.binary_cross_entropy_with_logits(logits_BT.float(), replaced_BT.float(), reduction="none")
-    return (each_BT * counted_BT).sum()
+    return (replaced_losses(logits_BT, replaced_BT) * counted_BT).sum()
+
+
+def replaced_losses(logits_BT: Tensor, replaced_BT: Tensor) -> Tensor:
+    """Binary cross-entropy of "replaced" at each token, fp32 [B, T]."""
+    return F.binary_cross_entropy_with_logits(logits_BT.float(), replaced_BT.float(), reduction="none")
 
 
 def entropy(logits_KV: Tensor) -> Tensor:

@@ -13,23 +13,23 @@ from torch import Tensor
 
 from electra_trainer.batch import Losses, Masked, Term
 from electra_trainer.config import Config
-from electra_trainer.model.networks import build_masked_lm
-from electra_trainer.objectives.protocol import Exported, Objective, weight_generator
+from electra_trainer.methods import MLM
+from electra_trainer.model.networks import TokenPredictor, build_masked_lm
+from electra_trainer.objectives.protocol import Exported, Objective, slots, weight_source
 from electra_trainer.objectives.token_softmax import token_softmax
 from electra_trainer.randomness import Rng
 
 
-class MaskedLanguageModelling(Objective):
+class MaskedLanguageModelling(Objective, settings=MLM):
     """One token predictor of the full shape."""
 
     def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.config = config
-        self.encoder = build_masked_lm(config, weight_generator(config, "discriminator"))
+        super().__init__(config)
+        self.encoder = build_masked_lm(config, weight_source(config, "kept"))
 
     def counts(self, masked: Masked) -> dict[str, Tensor]:
         """`masked`: chosen positions."""
-        return {"masked": masked.slots_K.new_tensor(len(masked.slots_K))}
+        return {"masked": slots(masked)}
 
     def forward(self, masked: Masked, rng: Rng, *, look: bool = False) -> Losses:
         """Sum of the loss over a lane."""
@@ -52,6 +52,9 @@ class MaskedLanguageModelling(Objective):
 
     def exported(self) -> list[Exported]:
         """The encoder with its token head."""
-        return [
-            Exported(name="encoder", network=self.encoder, model=self.config.model, architecture="ElectraForMaskedLM")
-        ]
+        return [exported_encoder(self.config, self.encoder)]
+
+
+def exported_encoder(config: Config, encoder: TokenPredictor) -> Exported:
+    """An encoder with a token head, to be handed on."""
+    return Exported(name="encoder", network=encoder, model=config.model, architecture="ElectraForMaskedLM")

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from electra_trainer.batch import Losses, Masked
 from electra_trainer.config import Config, Model
+from electra_trainer.errors import ConfigError
+from electra_trainer.methods import ObjectiveSettings
+from electra_trainer.model.initialize import Weights
 from electra_trainer.randomness import Rng, key
 
 
@@ -30,7 +33,26 @@ class Exported:
 
 
 class Objective(nn.Module, ABC):
-    """A pre-training objective: networks and the losses between them."""
+    """A pre-training objective: networks and the losses between them.
+
+    A subclass says whose settings it takes, `class Mine(Objective, settings=MineSettings)`; it is made with the whole config.
+    """
+
+    by_settings: ClassVar[dict[type[ObjectiveSettings], type[Objective]]] = {}
+
+    def __init_subclass__(cls, *, settings: type[ObjectiveSettings] | None = None, **others: Any) -> None:
+        super().__init_subclass__(**others)
+        if settings is not None:
+            Objective.by_settings[settings] = cls
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+
+    @property
+    def static(self) -> bool:
+        """Whether all shapes follow from the batch's and `rng` is asked for "sample" alone: what a CUDA graph can record."""
+        return True
 
     @abstractmethod
     def counts(self, masked: Masked) -> dict[str, Tensor]:
@@ -45,6 +67,19 @@ class Objective(nn.Module, ABC):
         """The networks to keep, the encoder for downstream use first."""
 
 
-def weight_generator(config: Config, purpose: str) -> torch.Generator:
-    """The generator of initial weights for one network of a run."""
-    return torch.Generator().manual_seed(key(config.seed, f"weights/{purpose}"))
+def build(config: Config) -> Objective:
+    """The objective of `config`, with freshly initialised networks."""
+    made = Objective.by_settings.get(type(config.objective))
+    if made is None:
+        raise ConfigError(f"objective {type(config.objective).__name__}: no class was defined with settings=… of it.")
+    return made(config)
+
+
+def weight_source(config: Config, purpose: Literal["kept", "generator", "heads"]) -> Weights:
+    """The source of initial weights for one network of a run: one for each name, so that arms with one seed begin alike."""
+    return lambda name: torch.Generator().manual_seed(key(config.seed, f"weights/{purpose}/{name}"))
+
+
+def slots(masked: Masked) -> Tensor:
+    """How many slots there are, a scalar."""
+    return masked.slots_K.new_tensor(len(masked.slots_K))

@@ -3,86 +3,117 @@
 What:      a small generator fills masked positions with samples; the discriminator says of every token whether it was replaced.
 Equation:  min over θ_G, θ_D of  L_MLM(x, θ_G) + λ L_Disc(x, θ_D)
 Inputs:    Masked [B, T] with K chosen positions.
-Outputs:   generator_loss, a sum over the K chosen positions; discriminator_loss, a sum over the N real tokens, specials included.
-Siblings:  mlm.py is its first half, with the full-size encoder.
+Outputs:   generator_loss, a sum over the K slots (none from a generator that does not learn); discriminator_loss, a sum over the
+           tokens that `loss_over` names: the N real ones, specials included; the chosen ones (ELECTRA 15 %, §3.5); or as many
+           random ones (footnote 8).
+Siblings:  mlm.py is its first half, with the full-size encoder. adversarial.py trains the generator otherwise, sentence_contrast.py
+           adds a loss over inputs; replace_mlm.py and all_tokens_mlm.py give the kept network words to predict.
 
-No gradient flows from the discriminator through the sampling; both losses reach the shared embeddings.
+No gradient flows from the discriminator through the sampling; both losses reach what the two networks share.
 """
 
 from __future__ import annotations
 
 from torch import Tensor
 
-from electra_trainer.batch import Losses, Masked, Term
-from electra_trainer.config import RTD, Config, generator_shape
-from electra_trainer.model.networks import build_discriminator, build_generator
+from electra_trainer.batch import Corrupted, Losses, Masked, Term
+from electra_trainer.config import Config
+from electra_trainer.methods import RTD
+from electra_trainer.model.networks import Discriminator, build_discriminator, build_generator
 from electra_trainer.objectives.corrupt import corrupt
+from electra_trainer.objectives.generate import exported_generator, generate, generator_seen, generator_terms
 from electra_trainer.objectives.losses import replaced_loss
-from electra_trainer.objectives.protocol import Exported, Objective, weight_generator
-from electra_trainer.objectives.token_softmax import token_softmax
+from electra_trainer.objectives.protocol import Exported, Objective, slots, weight_source
 from electra_trainer.randomness import Rng
 
 
-class ReplacedTokenDetection(Objective):
+class ReplacedTokenDetection(Objective, settings=RTD):
     """Generator and discriminator, trained together."""
 
-    def __init__(self, config: Config, settings: RTD) -> None:
-        super().__init__()
-        self.config = config
-        self.settings = settings
-        self.discriminator = build_discriminator(config, weight_generator(config, "discriminator"))
-        self.generator = build_generator(config, self.discriminator, weight_generator(config, "generator"))
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        assert isinstance(config.objective, RTD)
+        self.settings = config.objective
+        self.discriminator = build_discriminator(config, weight_source(config, "kept"))
+        self.generator = build_generator(config, self.discriminator.electra, weight_source(config, "generator"))
+
+    @property
+    def static(self) -> bool:
+        """Other tokens are drawn anew; the rest is as a graph wants it."""
+        return self.settings.loss_over != "other"
 
     def counts(self, masked: Masked) -> dict[str, Tensor]:
-        """`masked`: chosen positions. `real`: tokens that are not padding."""
-        return {"masked": masked.slots_K.new_tensor(len(masked.slots_K)), "real": masked.batch.real_BT.sum()}
+        """`masked`: slots. `real`: tokens that are not padding; or `chosen`, `others`: those that the loss counts instead."""
+        return {"masked": slots(masked), **self.counted(masked)}
+
+    def counted(self, masked: Masked) -> dict[str, Tensor]:
+        """The discriminator's count alone."""
+        if self.settings.loss_over == "all":
+            return {"real": masked.batch.real_BT.sum()}
+        return {"chosen" if self.settings.loss_over == "masked" else "others": masked.chosen_BT.sum()}
 
     def forward(self, masked: Masked, rng: Rng, *, look: bool = False) -> Losses:
         """Sums of both losses over a lane."""
-        batch = masked.batch
-        tokens = token_softmax(
-            self.generator.project(masked.input_BT, batch, masked.slots_K),
-            *self.generator.output(),
-            labels_K=masked.labels_K,
-            draws_K=rng.uniform("sample", len(masked.slots_K), batch.ids_BT.device),
-            look=look,
-        )
-        corrupted = corrupt(masked, tokens.sampled_K)
-        logits_BT = self.discriminator(corrupted.input_BT, batch)
-        terms = {
-            "generator_loss": Term(sum=tokens.loss, count="masked", weight=self.settings.generator_weight),
-            "discriminator_loss": Term(
-                sum=replaced_loss(logits_BT, corrupted.replaced_BT, batch.real_BT),
-                count="real",
-                weight=self.settings.weight,
-            ),
-        }
+        generated = generate(self.generator, self.config, masked, rng, look=look)
+        corrupted = corrupt(masked, generated.sampled_K)
+        logits_BT = self.discriminator(corrupted.input_BT, masked.batch)
+        terms = generator_terms(generated, self.settings.generator_weight)
+        counted_BT = self.counted_tokens(masked, rng)
+        terms["discriminator_loss"] = self.discriminator_term(masked, corrupted, logits_BT, counted_BT)
         if not look:
             return Losses(terms=terms)
-        seen = {
-            "used_K": masked.slots_K >= 0,
-            "generator_correct_K": tokens.correct_K,
-            "generator_entropy_K": tokens.entropy_K,
-            "real_BT": batch.real_BT,
-            "corrupted_BT": corrupted.input_BT,
-            "replaced_BT": corrupted.replaced_BT,
-            "replaced_logit_BT": logits_BT.detach(),
-        }
+        seen = generator_seen(generated, masked) | discriminator_seen(corrupted, logits_BT, counted_BT)
         return Losses(terms=terms, seen=seen)
+
+    def counted_tokens(self, masked: Masked, rng: Rng) -> Tensor:
+        """The tokens that the discriminator's loss counts, bool [B, T]."""
+        match self.settings.loss_over:
+            case "all":
+                return masked.batch.real_BT
+            case "masked":
+                return masked.chosen_BT
+            case "other":
+                return other_tokens(masked, rng)
+
+    def discriminator_term(self, masked: Masked, corrupted: Corrupted, logits_BT: Tensor, counted_BT: Tensor) -> Term:
+        """The discriminator's term, over the tokens that are counted."""
+        (count,) = self.counted(masked)
+        loss = replaced_loss(logits_BT, corrupted.replaced_BT, counted_BT)
+        return Term(sum=loss, count=count, weight=self.settings.weight)
 
     def exported(self) -> list[Exported]:
         """The discriminator, which is fine-tuned, and the generator."""
         return [
-            Exported(
-                name="discriminator",
-                network=self.discriminator,
-                model=self.config.model,
-                architecture="ElectraForPreTraining",
-            ),
-            Exported(
-                name="generator",
-                network=self.generator,
-                model=generator_shape(self.config),
-                architecture="ElectraForMaskedLM",
-            ),
+            exported_discriminator(self.config, self.discriminator),
+            *exported_generator(self.config, self.generator),
         ]
+
+
+def other_tokens(masked: Masked, rng: Rng) -> Tensor:
+    """In each row as many real tokens as were chosen, drawn anew (footnote 8); bool [B, T].
+
+    The footnote says "distinct from the subset that was originally masked out". Were no masked token allowed, none of these
+    would ever be a replaced one, and there would be nothing to learn; so the subset is another one, drawn independently.
+    """
+    real_BT, wanted_B1 = masked.batch.real_BT, masked.chosen_BT.sum(1, keepdim=True)
+    key_BT = rng.uniform("others", real_BT.numel(), real_BT.device).view_as(real_BT)
+    rank_BT = key_BT.masked_fill(~real_BT, 2.0).argsort(1).argsort(1)
+    return (rank_BT < wanted_B1) & real_BT
+
+
+def discriminator_seen(corrupted: Corrupted, logits_BT: Tensor, counted_BT: Tensor | None = None) -> dict[str, Tensor]:
+    """What the record shows of a discriminator; its loss counts the real tokens unless told."""
+    return {
+        "real_BT": corrupted.batch.real_BT,
+        "counted_BT": corrupted.batch.real_BT if counted_BT is None else counted_BT,
+        "corrupted_BT": corrupted.input_BT,
+        "replaced_BT": corrupted.replaced_BT,
+        "replaced_logit_BT": logits_BT.detach(),
+    }
+
+
+def exported_discriminator(config: Config, discriminator: Discriminator) -> Exported:
+    """The discriminator, to be handed on."""
+    return Exported(
+        name="discriminator", network=discriminator, model=config.model, architecture="ElectraForPreTraining"
+    )

@@ -7,6 +7,7 @@ gradients are taken from them, and nothing of that width outlives the chunk. Sam
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -16,8 +17,21 @@ from electra_trainer.gpu import softmax
 from electra_trainer.native import softmax as native
 from electra_trainer.objectives.corrupt import invert
 
-_CHUNK_ELEMENTS = 4_000_000
+CHUNK_ELEMENTS = 4_000_000
 """Logits in a chunk: 16 MB in fp32."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """How words are drawn from the logits (Appendix H)."""
+
+    temperature: float = 1.0
+    """Divides the logits."""
+    disallow_label: bool = False
+    """Leave out the original word."""
+
+
+_AS_THEY_ARE = Sampling()
 
 
 class TokenSoftmax(NamedTuple):
@@ -36,6 +50,7 @@ def token_softmax(
     *,
     labels_K: Tensor,
     draws_K: Tensor | None,
+    sampling: Sampling = _AS_THEY_ARE,
     look: bool = False,
 ) -> TokenSoftmax:
     """Softmax over the vocabulary at K positions: loss, samples and, with `look`, what the record shows.
@@ -46,16 +61,22 @@ def token_softmax(
         bias_V: the output bias.
         labels_K: original ids; a negative one is a slot that is not used: no loss, no gradient, a sample without meaning.
         draws_K: uniform numbers in [0, 1) that the samples are made of; None: no samples.
+        sampling: another distribution to sample from than the softmax itself; the loss does not see it.
         look: also find the most probable word and the entropy.
     """
-    if native.fits(projected_KE):
+    special = draws_K is not None and sampling != _AS_THEY_ARE
+    if not special and native.fits(projected_KE):
         loss, sampled_K, *seen = native.run_softmax(projected_KE, words_VE, bias_V, labels_K, draws_K)
         return TokenSoftmax(loss, sampled_K, *seen)
     lower = torch.is_autocast_enabled(projected_KE.device.type)
     dtype = torch.get_autocast_dtype(projected_KE.device.type) if lower else torch.float32
-    how = (dtype, torch.is_grad_enabled(), look)
-    how_made = softmax.VocabularySoftmax if softmax.usable(projected_KE.device) else _TokenSoftmax
-    found: tuple[Tensor, ...] = how_made.apply(projected_KE, words_VE, bias_V, labels_K, draws_K, how)  # type: ignore[no-untyped-call]
+    found: tuple[Tensor, ...]
+    if not special and softmax.usable(projected_KE.device):
+        how = (dtype, torch.is_grad_enabled(), look)
+        found = softmax.VocabularySoftmax.apply(projected_KE, words_VE, bias_V, labels_K, draws_K, how)  # type: ignore[no-untyped-call]
+    else:
+        plain = (dtype, torch.is_grad_enabled(), look, sampling if special else _AS_THEY_ARE)
+        found = _TokenSoftmax.apply(projected_KE, words_VE, bias_V, labels_K, draws_K, plain)  # type: ignore[no-untyped-call]
     return TokenSoftmax(*found)
 
 
@@ -72,7 +93,7 @@ class _TokenSoftmax(torch.autograd.Function):
         draws_K: Tensor | None,
         how: tuple[Any, ...],
     ) -> tuple[Tensor, ...]:
-        dtype, wants, look = how
+        dtype, wants, look, sampling = how
         with torch.autocast(projected_KE.device.type, enabled=False):
             hidden_KE, words = projected_KE.to(dtype), words_VE.to(dtype)
             loss = torch.zeros((), device=projected_KE.device)
@@ -82,7 +103,7 @@ class _TokenSoftmax(torch.autograd.Function):
                 else []
             )
             sampled, correct, entropy = torch.zeros_like(labels_K), [], []
-            rows = max(1, _CHUNK_ELEMENTS // len(words_VE))
+            rows = max(1, CHUNK_ELEMENTS // len(words_VE))
             for first in range(0, len(labels_K), rows):
                 part = slice(first, first + rows)
                 logits_kV = (hidden_KE[part] @ words.t()).float().add_(bias_V)
@@ -93,9 +114,11 @@ class _TokenSoftmax(torch.autograd.Function):
                     correct.append(logits_kV.argmax(-1) == labels_K[part])
                     log_p_kV = logits_kV - log_z_k1  # not log Z - Σ p·logit, which cancels where logits are large
                     entropy.append(-(log_p_kV.exp() * log_p_kV).sum(-1))
+                if draws_K is not None and sampling != _AS_THEY_ARE:
+                    sampled[part] = invert(_sampled_from(logits_kV, label_k1, sampling), draws_K[part])
                 # an infinite normaliser makes a whole row 0, without another pass over it
                 p_kV = logits_kV.sub_(log_z_k1.masked_fill(~used_k1, float("inf"))).exp_()
-                if draws_K is not None:
+                if draws_K is not None and sampling == _AS_THEY_ARE:
                     sampled[part] = invert(p_kV, draws_K[part])
                 if wants:
                     p_kV.scatter_add_(1, label_k1, -used_k1.to(p_kV.dtype))
@@ -113,3 +136,11 @@ class _TokenSoftmax(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
         return *(grad * upstream[0] for grad in ctx.saved_tensors), None, None, None
+
+
+def _sampled_from(logits_kV: Tensor, label_k1: Tensor, sampling: Sampling) -> Tensor:
+    """Probabilities to sample from, [k, V], in proportion."""
+    logits_kV = logits_kV / sampling.temperature
+    if sampling.disallow_label:
+        logits_kV = logits_kV.scatter(1, label_k1, float("-inf"))
+    return logits_kV.softmax(-1)

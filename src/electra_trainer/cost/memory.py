@@ -1,0 +1,86 @@
+"""Bytes that a run needs, and bytes that a step moves. No torch here."""
+
+from __future__ import annotations
+
+from electra_trainer.config import Config, Model
+from electra_trainer.cost.layout import learned_generator, predicted, slots
+from electra_trainer.cost.parameters import parameters
+
+_BYTES = 4  # fp32
+_STATE_COPIES = 4  # weight, gradient, and the optimizer's two moments
+_LOGITS_AT_ONCE = 4_000_000  # where all tokens are predicted: objectives/token_softmax.py's chunk
+_LOGITS_COPIES = 4  # logits, probabilities and their gradients
+
+
+def memory_bytes(config: Config) -> int:
+    """An estimate of the bytes that training needs at its peak, in fp32; within a quarter of what CPUs were seen to need.
+
+    Counted: weights, gradients and two moments of everything trainable; what the backward pass of one lane keeps of both
+    networks, attention weights included, as where no fused attention kernel serves; the vocabulary-wide tensors at masked
+    positions; two layers' worth of working space. Not counted: Python and its libraries (about 0.3 GB on a CPU) and the
+    allocator's slack. bf16 and fused attention need less, and so does two-stage training, whose stages are not there at once.
+    """
+    model, generator, length = config.model, learned_generator(config), config.batch.sequence_length
+    fixed = _STATE_COPIES * parameters(config).joint + _joined_weights(model)
+    row = length * _kept_embeddings(model) + (model.num_hidden_layers + 2) * length * _kept_layer(model, length)
+    row += predicted(config) * _kept_token_head(model)
+    if config.objective.predicts == "all":  # a chunk at a time
+        fixed += _LOGITS_COPIES * _LOGITS_AT_ONCE
+    else:
+        row += predicted(config) * _LOGITS_COPIES * model.vocab_size
+    if config.objective.uses_generator:
+        row += 3 * length * model.hidden_size
+    if generator is not None:
+        fixed += _joined_weights(generator)
+        row += length * _kept_embeddings(generator)
+        row += generator.num_hidden_layers * length * _kept_layer(generator, length)
+        row += slots(config) * (_kept_token_head(generator) + _LOGITS_COPIES * generator.vocab_size)
+    return _BYTES * round(fixed + config.lane_size * row)
+
+
+def step_bytes(config: Config, *, width: int) -> float:
+    """Bytes that one step moves to and from memory where pointwise work is fused, with activations of `width` bytes.
+
+    Counted: what each product, fused attention, GELU and dropout + residual + LayerNorm of a layer reads and writes, nothing
+    staying in a cache; weights, read forward and backward once a lane; gradients and the optimizer in fp32. Not counted:
+    embeddings and logits, which can be computed in pieces that stay in a cache.
+    """
+    model, generator = config.model, learned_generator(config)
+    layers = sum(m.num_hidden_layers * _moved_layer(m) for m in (model, generator) if m is not None)
+    # weights forward and backward in `width` bytes; gradient written, and 4 reads and 3 writes of the optimizer, in fp32
+    each_parameter = 2 * width * config.batch.lanes + 8 * _BYTES
+    return float(width * config.tokens_per_step * layers + each_parameter * parameters(config).joint)
+
+
+def _joined_weights(model: Model) -> int:
+    """Elements of the query, key and value weights joined for one product, which the backward pass needs."""
+    return model.num_hidden_layers * 3 * model.hidden_size * model.hidden_size
+
+
+def _moved_layer(model: Model) -> int:
+    """Elements that a layer reads and writes for one token, forward (20h + 4i) and backward (38h + 7i).
+
+    Forward: joined query, key and value 4h, attention 4h, its output 2h, two residual LayerNorms 4h each, feed-forward h + i
+    and i + h, GELU 2i. Backward: each product twice, LayerNorms 4h each, residual sums 3h each, attention 8h, GELU 3i.
+    """
+    return 58 * model.hidden_size + 11 * model.intermediate_size
+
+
+def _kept_layer(model: Model, length: int) -> float:
+    """Elements at one token that the backward pass through a layer needs.
+
+    Queries, keys, values and mixture (4h), two sums before a LayerNorm and two results (4h), two dropout masks of a byte
+    (h/2), the feed-forward network's inside before and after GELU (2i), and for each head the attention weights before and
+    after dropout with the mask (2.25 a pair of tokens).
+    """
+    return 8.5 * model.hidden_size + 2 * model.intermediate_size + 2.25 * model.num_attention_heads * length
+
+
+def _kept_embeddings(model: Model) -> float:
+    """Elements at one token: sum, LayerNorm, dropout mask, projection."""
+    return 2.25 * model.embedding_size + model.hidden_size
+
+
+def _kept_token_head(model: Model) -> int:
+    """Elements at one predicted position, logits left out: the head's inside."""
+    return model.hidden_size + 3 * model.embedding_size

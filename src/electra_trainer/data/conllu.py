@@ -1,0 +1,138 @@
+"""Reading a treebank in CoNLL-U (https://universaldependencies.org/format.html): sentences of words with their tags.
+
+Strict: a file that was cut short, saved with spaces for tabs, or is something else is an error that says the line, since a tagger
+trained on half of it would only look a little worse.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from electra_trainer.errors import DataError, MissingInputError, did_you_mean, storage_error
+
+UPOS = (
+    "ADJ", "ADP", "ADV", "AUX", "CCONJ", "DET", "INTJ", "NOUN", "NUM", "PART", "PRON", "PROPN", "PUNCT", "SCONJ", "SYM",
+    "VERB", "X",
+)  # fmt: skip
+"""The universal parts of speech."""
+_COLUMNS = 10
+_RANGE = re.compile(r"(\d+)-(\d+)")
+_EMPTY_NODE = re.compile(r"\d+\.\d+")
+_NUMBER = re.compile(r"[1-9]\d*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Word:
+    """A syntactic word: "don't" is the two words "do" and "n't"."""
+
+    form: str
+    upos: str | None
+    """One of `UPOS`; None where the treebank has "_"."""
+    xpos: str | None
+    """The language's own tag."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sentence:
+    """One sentence."""
+
+    words: tuple[Word, ...]
+    line: int
+    """Line of its first word in the file, counted from 1."""
+
+
+def treebank_file(folder: str | Path, split: Literal["train", "dev", "test"]) -> Path:
+    """The one file of a split in a treebank's folder, for example `en_ewt-ud-train.conllu`.
+
+    Raises:
+        MissingInputError: there is none. DataError: there are several.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise MissingInputError(f"{folder}: no such folder. Give the folder of a treebank, with its .conllu files.")
+    found = sorted(path for path in folder.glob("*.conllu") if split in re.split(r"[^a-z]+", path.stem.lower()))
+    if not found:
+        raise MissingInputError(f"{folder}: holds no {split} file. Expected a name such as xx-ud-{split}.conllu.")
+    if len(found) > 1:
+        names = ", ".join(path.name for path in found)
+        raise DataError(f"{folder}: holds several {split} files ({names}). Leave one treebank a folder.")
+    return found[0]
+
+
+def read_conllu(path: str | Path) -> list[Sentence]:
+    """All sentences of a file. Multiword tokens (`1-2`) and empty nodes (`1.1`) are checked and left out.
+
+    Raises:
+        MissingInputError, StorageError: cannot be read.
+        DataError: not CoNLL-U; says file:line.
+    """
+    path = Path(path)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise storage_error(error, path) from None
+    lines = data.removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    if lines.pop():  # what follows the last line end
+        raise DataError(f"{path}:{len(lines) + 1}: the file ends within a line. It was cut short: fetch it again.")
+    sentences: list[Sentence] = []
+    block: list[tuple[int, str]] = []
+    for number, raw in enumerate(lines, start=1):
+        try:
+            line = raw.removesuffix(b"\r").decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"{path}:{number}: not UTF-8 at byte {error.start} of the line. Save it as UTF-8."
+            ) from None
+        if line:
+            block.append((number, line))
+        elif block:
+            sentences.append(_sentence(block, path=path))
+            block = []
+    if block:
+        raise DataError(f"{path}:{len(lines)}: the file ends within a sentence. It was cut short: fetch it again.")
+    if not sentences:
+        raise DataError(f"{path}: holds no sentences.")
+    return sentences
+
+
+def _sentence(block: list[tuple[int, str]], *, path: Path) -> Sentence:
+    """The numbered lines between two blank ones: comments, then words."""
+    comments = 0
+    while comments < len(block) and block[comments][1].startswith("#"):
+        comments += 1
+    words: list[Word] = []
+    for number, line in block[comments:]:
+        if line.startswith("#"):
+            raise DataError(f"{path}:{number}: a comment within a sentence. Expected a blank line after each sentence.")
+        word = _word(line, where=f"{path}:{number}", expected=len(words) + 1)
+        words += [word] if word is not None else []
+    if not words:
+        raise DataError(f"{path}:{block[-1][0]}: comments with no words after them. Remove them.")
+    return Sentence(words=tuple(words), line=block[comments][0])
+
+
+def _word(line: str, *, where: str, expected: int) -> Word | None:
+    """A line of a sentence; None for a multiword token or an empty node."""
+    fields = line.split("\t")
+    if len(fields) != _COLUMNS:
+        tabs = "" if "\t" in line else " The line has no tabs: was the file saved by an editor that replaced them?"
+        raise DataError(f"{where}: expected {_COLUMNS} fields between tabs, found {len(fields)}.{tabs}")
+    blank = next((index for index, value in enumerate(fields, start=1) if not value.strip()), None)
+    if blank is not None:
+        raise DataError(f"{where}: field {blank} is empty. A value that is not known is written _.")
+    name, form, _, upos, xpos = fields[:5]
+    if span := _RANGE.fullmatch(name):
+        first, last = int(span[1]), int(span[2])
+        if first != expected or last < first:
+            raise DataError(f"{where}: multiword token {name}: expected it before word {expected}, as {expected}-N.")
+        return None
+    if _EMPTY_NODE.fullmatch(name):
+        return None
+    if not _NUMBER.fullmatch(name) or int(name) != expected:
+        raise DataError(f"{where}: word number {name!r}: expected {expected}.")
+    if upos != "_" and upos not in UPOS:
+        raise DataError(f"{where}: unknown part of speech {upos!r}.{did_you_mean(upos.upper(), UPOS)}")
+    return Word(form=form, upos=None if upos == "_" else upos, xpos=None if xpos == "_" else xpos)

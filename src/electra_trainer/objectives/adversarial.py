@@ -1,0 +1,111 @@
+"""Adversarial training of the generator by REINFORCE (Appendix F).
+
+What:      the generator is rewarded at each slot for the discriminator's loss there; it is never told the original words.
+Equation:  ∇θ_G ≈ Σ over m of ∇ log p_G(x̂_t | x_masked) [R(x̂_t) - b_t], ascended; L_Disc as in ELECTRA, descended
+Reward:    R = -log D(x̂_t) where x̂_t is the original, -log(1 - D(x̂_t)) otherwise, D the probability of "original": what
+           the discriminator pays at t. The appendix prints L_Disc without its minus signs; taken by the letter, its argmax would help
+           the discriminator. Here a step of the generator raises what the discriminator minimises, and a test says so.
+Baseline:  b_t = -log sigmoid(w·h_G(x_masked)_t), the appendix's with the sign of this reward; trained by cross-entropy so that the sigmoid matches
+           exp(-R_t), the probability that the discriminator gave to the truth. Its loss reaches w alone.
+Inputs:    Masked [B, T] with K chosen positions.
+Outputs:   policy_loss and baseline_loss, sums over the K slots; discriminator_loss, a sum over the N real tokens. generator_loss, the
+           generator's -log p(original), is only measured.
+Siblings:  rtd.py, which trains the same generator by maximum likelihood.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from electra_trainer.batch import Losses, Masked, Term
+from electra_trainer.config import Config, generator_shape
+from electra_trainer.methods import Adversarial
+from electra_trainer.model.initialize import initialize
+from electra_trainer.model.networks import TokenPredictor, at, build_discriminator, build_generator
+from electra_trainer.objectives.corrupt import corrupt
+from electra_trainer.objectives.generate import exported_generator, generate, generator_seen
+from electra_trainer.objectives.log_probability import log_probability
+from electra_trainer.objectives.losses import replaced_losses
+from electra_trainer.objectives.protocol import Exported, Objective, slots, weight_source
+from electra_trainer.objectives.rtd import discriminator_seen, exported_discriminator
+from electra_trainer.randomness import Rng
+
+
+class AdversarialReplacedTokenDetection(Objective, settings=Adversarial):
+    """Generator against discriminator."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        assert isinstance(config.objective, Adversarial)
+        self.settings = config.objective
+        self.discriminator = build_discriminator(config, weight_source(config, "kept"))
+        generator = build_generator(config, self.discriminator.electra, weight_source(config, "generator"))
+        assert isinstance(generator, TokenPredictor)
+        self.generator = generator
+        width = generator_shape(config).hidden_size
+        self.baseline = initialize(nn.Linear(width, 1), config.model, weight_source(config, "heads"))
+
+    def counts(self, masked: Masked) -> dict[str, Tensor]:
+        """`masked`: slots. `real`: tokens that are not padding."""
+        return {"masked": slots(masked), "real": masked.batch.real_BT.sum()}
+
+    def forward(self, masked: Masked, rng: Rng, *, look: bool = False) -> Losses:
+        """Sums of the losses over a lane."""
+        settings, used_K = self.settings, masked.slots_K >= 0
+        hidden_KD = at(self.generator.electra(masked.input_BT, masked.batch), masked.slots_K)
+        projected_KE = self.generator.generator_predictions(hidden_KD)
+        with torch.no_grad():
+            generated = generate(self.generator, self.config, masked, rng, look=look, project=projected_KE.detach())
+        corrupted = corrupt(masked, generated.sampled_K)
+        logits_BT = self.discriminator(corrupted.input_BT, masked.batch)
+        paid_BT = replaced_losses(logits_BT, corrupted.replaced_BT)
+        log_p_K = log_probability(
+            projected_KE, *self.generator.output(), generated.sampled_K.masked_fill(~used_K, -100)
+        )
+        with torch.autocast(hidden_KD.device.type, enabled=False):
+            baseline_K = self.baseline(hidden_KD.detach().float())[:, 0]
+        reward_K = paid_BT.detach().flatten()[masked.slots_K.clamp(min=0)]
+        reinforced = reinforce(log_p_K, reward_K, baseline_K, used_K)
+        assert generated.loss is not None
+        disc_sum = (paid_BT * masked.batch.real_BT).sum()
+        terms = {
+            "generator_loss": Term(sum=generated.loss.detach(), count="masked", weight=0.0),
+            "policy_loss": Term(sum=reinforced.policy, count="masked", weight=settings.policy_weight),
+            "baseline_loss": Term(sum=reinforced.baseline, count="masked", weight=settings.baseline_weight),
+            "discriminator_loss": Term(sum=disc_sum, count="real", weight=settings.weight),
+        }
+        if not look:
+            return Losses(terms=terms)
+        return Losses(terms=terms, seen=generator_seen(generated, masked) | discriminator_seen(corrupted, logits_BT))
+
+    def exported(self) -> list[Exported]:
+        """The discriminator, which is fine-tuned, and the generator."""
+        return [
+            exported_discriminator(self.config, self.discriminator),
+            *exported_generator(self.config, self.generator),
+        ]
+
+
+class Reinforced(NamedTuple):
+    """Two sums over some slots, to be minimised."""
+
+    policy: Tensor
+    baseline: Tensor
+
+
+def reinforce(log_p_K: Tensor, reward_K: Tensor, baseline_K: Tensor, used_K: Tensor) -> Reinforced:
+    """Policy gradient and baseline of some slots, as sums to be minimised.
+
+    Args:
+        log_p_K: the generator's log probability of its samples, with gradient.
+        reward_K: R >= 0, without gradient.
+        baseline_K: w·h, with gradient to w.
+        used_K: bool; other slots count for nothing.
+    """
+    advantage_K = (reward_K + F.logsigmoid(baseline_K.detach())) * used_K  # R - b, b = -log sigmoid
+    cross_entropy_K = F.binary_cross_entropy_with_logits(baseline_K, torch.exp(-reward_K), reduction="none")
+    return Reinforced(policy=-(advantage_K * log_p_K).sum(), baseline=(cross_entropy_K * used_K).sum())

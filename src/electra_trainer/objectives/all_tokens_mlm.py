@@ -1,0 +1,90 @@
+"""All-Tokens MLM (§3.5): BERT and ELECTRA in one; predict every word of the corrupted input, mostly by copying it.
+
+What:      as in Replace MLM samples stand in the input; at every token t the encoder gives a copy probability D (a sigmoid layer)
+           and a softmax over the vocabulary.
+Equation:  p(x_t) = D·1[x_t = x_corrupt_t] + (1 - D)·softmax(x_t);   L_MLM(x, θ_G) + w Σ over all tokens of -log p(x_t)
+Inputs:    Masked [B, T] with K chosen positions.
+Outputs:   generator_loss, a sum over the K slots; encoder_loss, a sum over the N real tokens, specials included.
+Siblings:  replace_mlm.py predicts the chosen positions only; rtd.py keeps D and drops the softmax.
+
+The softmax at all tokens is computed a chunk at a time (log_probability.py), so memory does not grow with tokens times vocabulary.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from electra_trainer.batch import Corrupted, Losses, Masked, Term
+from electra_trainer.config import Config
+from electra_trainer.methods import AllTokensMLM
+from electra_trainer.model.initialize import initialize
+from electra_trainer.model.networks import at, build_generator, build_masked_lm
+from electra_trainer.objectives.corrupt import corrupt
+from electra_trainer.objectives.generate import exported_generator, generate, generator_seen, generator_terms
+from electra_trainer.objectives.log_probability import log_probabilities, log_probability
+from electra_trainer.objectives.mlm import exported_encoder
+from electra_trainer.objectives.protocol import Exported, Objective, slots, weight_source
+from electra_trainer.objectives.rtd import discriminator_seen
+from electra_trainer.randomness import Rng
+
+
+class AllTokensMaskedLanguageModelling(Objective, settings=AllTokensMLM):
+    """A generator, a token predictor of the full shape, and its copy layer."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        assert isinstance(config.objective, AllTokensMLM)
+        self.settings = config.objective
+        self.encoder = build_masked_lm(config, weight_source(config, "kept"))
+        self.generator = build_generator(config, self.encoder.electra, weight_source(config, "generator"))
+        self.copy = initialize(nn.Linear(config.model.hidden_size, 1), config.model, weight_source(config, "heads"))
+
+    def counts(self, masked: Masked) -> dict[str, Tensor]:
+        """`masked`: slots. `real`: tokens that are not padding."""
+        return {"masked": slots(masked), "real": masked.batch.real_BT.sum()}
+
+    def forward(self, masked: Masked, rng: Rng, *, look: bool = False) -> Losses:
+        """Sums of both losses over a lane."""
+        real_BT = masked.batch.real_BT
+        generated = generate(self.generator, self.config, masked, rng, look=look)
+        corrupted = corrupt(masked, generated.sampled_K)
+        hidden_BTD = self.encoder.electra(corrupted.input_BT, masked.batch)
+        with torch.autocast(hidden_BTD.device.type, enabled=False):
+            copy_BT = self.copy(hidden_BTD.float())[..., 0]
+        labels_BT = masked.batch.ids_BT.masked_fill(~real_BT, -100)
+        log_p_BT = log_probability(
+            self.encoder.generator_predictions(hidden_BTD.flatten(0, 1)), *self.encoder.output(), labels_BT.flatten()
+        ).view_as(copy_BT)
+        loss = -(mixture(copy_BT, log_p_BT, copied_BT=~corrupted.replaced_BT) * real_BT).sum()
+        terms = generator_terms(generated, self.settings.generator_weight)
+        terms["encoder_loss"] = Term(sum=loss, count="real", weight=self.settings.weight)
+        if not look:
+            return Losses(terms=terms)
+        seen = generator_seen(generated, masked) | discriminator_seen(corrupted, -copy_BT)
+        seen["encoder_correct_K"] = self._correct(masked, corrupted, hidden_BTD.detach(), copy_BT.detach())
+        return Losses(terms=terms, seen=seen)
+
+    @torch.no_grad()
+    def _correct(self, masked: Masked, corrupted: Corrupted, hidden_BTD: Tensor, copy_BT: Tensor) -> Tensor:
+        """Whether the most probable word of the mixture is the original, at the slots; bool [K]."""
+        slots_K = masked.slots_K.clamp(min=0)
+        projected_KE = self.encoder.generator_predictions(at(hidden_BTD, slots_K))
+        input_K, copy_K = corrupted.input_BT.flatten()[slots_K], copy_BT.flatten()[slots_K]
+        correct = [torch.zeros_like(input_K[:0], dtype=torch.bool)]
+        for part, log_p_kV in log_probabilities(projected_KE, *self.encoder.output()):
+            copied_kV = F.one_hot(input_K[part], log_p_kV.shape[1]).bool()
+            mixed_kV = mixture(copy_K[part, None], log_p_kV, copied_BT=copied_kV)
+            correct.append(mixed_kV.argmax(-1) == masked.labels_K[part])
+        return torch.cat(correct)
+
+    def exported(self) -> list[Exported]:
+        """The encoder with its token head, and the generator; the copy layer serves pre-training only."""
+        return [exported_encoder(self.config, self.encoder), *exported_generator(self.config, self.generator)]
+
+
+def mixture(copy_BT: Tensor, log_p_BT: Tensor, *, copied_BT: Tensor) -> Tensor:
+    """log(D·1[copied] + (1 - D)·p) with D = sigmoid(copy); fp32, elementwise."""
+    log_other_BT = F.logsigmoid(-copy_BT) + log_p_BT
+    return torch.where(copied_BT, torch.logaddexp(F.logsigmoid(copy_BT), log_other_BT), log_other_BT)

@@ -1,0 +1,93 @@
+"""The generator's part of a step: its loss and its samples at the chosen positions (§2, §3.2)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from electra_trainer.batch import Masked, Term
+from electra_trainer.config import Config, generator_shape
+from electra_trainer.methods import Learned
+from electra_trainer.model.frequencies import WordFrequencies
+from electra_trainer.model.networks import TokenPredictor
+from electra_trainer.objectives.protocol import Exported
+from electra_trainer.objectives.token_softmax import Sampling, token_softmax
+from electra_trainer.randomness import Rng
+
+
+class Generated(NamedTuple):
+    """What a generator gives at K slots."""
+
+    loss: Tensor | None
+    """Scalar, fp32: sum of -log p(original word); None for one that does not learn."""
+    sampled_K: Tensor
+    correct_K: Tensor
+    entropy_K: Tensor
+
+
+def generate(
+    generator: nn.Module, config: Config, masked: Masked, rng: Rng, *, look: bool, project: Tensor | None = None
+) -> Generated:
+    """Sample a word for each slot.
+
+    Args:
+        generator: a TokenPredictor or WordFrequencies, as `config.generator` says.
+        config: the run.
+        masked: the lane.
+        rng: its randomness; one uniform number a slot is taken for "sample".
+        look: also find what the record shows.
+        project: what the token head gave, where the caller has it already.
+    """
+    settings = config.generator
+    draws_K = rng.uniform("sample", len(masked.slots_K), masked.slots_K.device)
+    if isinstance(generator, WordFrequencies):
+        return _from_frequencies(generator, masked, draws_K, without_correct=settings.disallow_correct)
+    assert isinstance(generator, TokenPredictor) and isinstance(settings, Learned)
+    if project is None:
+        project = generator.project(masked.input_BT, masked.batch, masked.slots_K)
+    tokens = token_softmax(
+        project,
+        *generator.output(),
+        labels_K=masked.labels_K,
+        draws_K=draws_K,
+        sampling=Sampling(temperature=settings.temperature, disallow_label=settings.disallow_correct),
+        look=look,
+    )
+    return Generated(tokens.loss, tokens.sampled_K, tokens.correct_K, tokens.entropy_K)
+
+
+def _from_frequencies(
+    generator: WordFrequencies, masked: Masked, draws_K: Tensor, *, without_correct: bool
+) -> Generated:
+    labels_K = masked.labels_K
+    with torch.no_grad():
+        sampled_K = generator.sample(draws_K, without_K=labels_K.clamp(min=0) if without_correct else None)
+        likeliest = generator.probability_V.argmax()
+        entropy_K = generator.entropy().float().expand(len(labels_K))
+    return Generated(None, sampled_K, labels_K == likeliest, entropy_K)
+
+
+def generator_terms(generated: Generated, weight: float) -> dict[str, Term]:
+    """The generator's term of the loss; none for one that does not learn."""
+    if generated.loss is None:
+        return {}
+    return {"generator_loss": Term(sum=generated.loss, count="masked", weight=weight)}
+
+
+def generator_seen(generated: Generated, masked: Masked) -> dict[str, Tensor]:
+    """What the record shows of a generator."""
+    return {
+        "used_K": masked.slots_K >= 0,
+        "generator_correct_K": generated.correct_K,
+        "generator_entropy_K": generated.entropy_K,
+    }
+
+
+def exported_generator(config: Config, generator: nn.Module) -> list[Exported]:
+    """The generator, if it is a network."""
+    if not isinstance(generator, TokenPredictor):
+        return []
+    shape = generator_shape(config)
+    return [Exported(name="generator", network=generator, model=shape, architecture="ElectraForMaskedLM")]

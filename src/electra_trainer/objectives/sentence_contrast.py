@@ -1,0 +1,107 @@
+"""RTD with a sentence-level contrastive objective (Appendix H).
+
+What:      a fifth of the inputs is left as it is; a head at [CLS] says of each input whether it was corrupted.
+Equation:  L_MLM + λ L_Disc + w Σ over inputs s of -log p(corrupted_s | h_D at its [CLS])
+Inputs:    Masked [B, T] with K chosen positions. An input is a piece of a row, `[CLS] … [SEP]`.
+Outputs:   generator_loss over the K slots (the generator reads every input masked), discriminator_loss over the N real tokens,
+           sentence_loss over the inputs. An input whose samples were all the originals is not corrupted, as a token is not (§2).
+Siblings:  rtd.py, which is this without the head and with every input noised.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from electra_trainer.batch import Batch, Corrupted, Losses, Masked, Term
+from electra_trainer.config import Config
+from electra_trainer.methods import SentenceContrast
+from electra_trainer.model.initialize import initialize
+from electra_trainer.model.networks import build_discriminator, build_generator
+from electra_trainer.objectives.corrupt import corrupt
+from electra_trainer.objectives.generate import exported_generator, generate, generator_seen, generator_terms
+from electra_trainer.objectives.losses import replaced_loss
+from electra_trainer.objectives.protocol import Exported, Objective, slots, weight_source
+from electra_trainer.objectives.rtd import discriminator_seen, exported_discriminator
+from electra_trainer.randomness import Rng
+
+
+class ContrastiveReplacedTokenDetection(Objective, settings=SentenceContrast):
+    """Generator and discriminator, with a head over inputs."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        assert isinstance(config.objective, SentenceContrast)
+        self.settings = config.objective
+        self.discriminator = build_discriminator(config, weight_source(config, "kept"))
+        self.generator = build_generator(config, self.discriminator.electra, weight_source(config, "generator"))
+        self.sentence = initialize(nn.Linear(config.model.hidden_size, 1), config.model, weight_source(config, "heads"))
+
+    @property
+    def static(self) -> bool:
+        """No: which inputs stay is drawn too, and their number follows from the ids."""
+        return False
+
+    def counts(self, masked: Masked) -> dict[str, Tensor]:
+        """`masked`: slots. `real`: tokens that are not padding. `sentences`: inputs."""
+        return {
+            "masked": slots(masked),
+            "real": masked.batch.real_BT.sum(),
+            "sentences": _starts(masked.batch).sum(),
+        }
+
+    def forward(self, masked: Masked, rng: Rng, *, look: bool = False) -> Losses:
+        """Sums of the three losses over a lane."""
+        settings, batch = self.settings, masked.batch
+        generated = generate(self.generator, self.config, masked, rng, look=look)
+        stays_K = unchanged_tokens(batch, rng, settings.unchanged).flatten()[masked.slots_K]
+        corrupted = corrupt(masked, torch.where(stays_K, masked.labels_K, generated.sampled_K))
+        hidden_BTD = self.discriminator.electra(corrupted.input_BT, batch)
+        logits_BT = self.discriminator.replaced(hidden_BTD)
+        starts_BT, corrupted_S = _starts(batch), corrupted_sentences(corrupted)
+        with torch.autocast(hidden_BTD.device.type, enabled=False):
+            logits_S = self.sentence(hidden_BTD[starts_BT].float())[:, 0]
+        sentence = F.binary_cross_entropy_with_logits(logits_S, corrupted_S.float(), reduction="sum")
+        disc_sum = replaced_loss(logits_BT, corrupted.replaced_BT, batch.real_BT)
+        terms = generator_terms(generated, settings.generator_weight)
+        terms["discriminator_loss"] = Term(sum=disc_sum, count="real", weight=settings.weight)
+        terms["sentence_loss"] = Term(sum=sentence, count="sentences", weight=settings.sentence_weight)
+        if not look:
+            return Losses(terms=terms)
+        seen = {"corrupted_S": corrupted_S, "corrupted_logit_S": logits_S.detach()}
+        return Losses(
+            terms=terms, seen=generator_seen(generated, masked) | discriminator_seen(corrupted, logits_BT) | seen
+        )
+
+    def exported(self) -> list[Exported]:
+        """The discriminator, which is fine-tuned, and the generator; the head over inputs serves pre-training only."""
+        return [
+            exported_discriminator(self.config, self.discriminator),
+            *exported_generator(self.config, self.generator),
+        ]
+
+
+def _starts(batch: Batch) -> Tensor:
+    """Bool [B, T], True at the [CLS] of each input; they are in the order of rows."""
+    return batch.real_BT & (batch.position_BT == 0)
+
+
+def _start_of_each(batch: Batch) -> Tensor:
+    """int64 [B, T], flat index of the [CLS] of each token's input."""
+    index_BT = torch.arange(batch.ids_BT.numel(), device=batch.ids_BT.device).view_as(batch.ids_BT)
+    return index_BT - batch.position_BT
+
+
+def unchanged_tokens(batch: Batch, rng: Rng, share: float) -> Tensor:
+    """Bool [B, T], True on the tokens of inputs that are to stay as they are; one draw decides for a whole input."""
+    draw_N = rng.uniform("unchanged", batch.ids_BT.numel(), batch.ids_BT.device)
+    return draw_N[_start_of_each(batch)] < share
+
+
+def corrupted_sentences(corrupted: Corrupted) -> Tensor:
+    """Bool [S], for each input in order: does it hold a replaced token."""
+    batch = corrupted.batch
+    replaced_N = corrupted.replaced_BT.flatten().long()
+    found_N = torch.zeros_like(replaced_N).index_add_(0, _start_of_each(batch).flatten(), replaced_N)
+    return found_N.view_as(batch.ids_BT)[_starts(batch)] > 0

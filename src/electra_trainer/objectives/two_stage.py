@@ -1,0 +1,87 @@
+"""The two stages of two-stage training (§3.2, "Training Algorithms"), made of one replaced token detection.
+
+What:      stage 1 trains the generator alone with L_MLM; stage 2 begins the discriminator's encoder from the generator's weights and
+           trains it alone with L_Disc against samples of the frozen generator.
+Inputs, outputs: as rtd.py; each stage has one of its two terms.
+Siblings:  rtd.py, which holds both networks, evaluates them and is what a checkpoint stores; train/phases.py, which says when.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from electra_trainer.batch import Losses, Masked
+from electra_trainer.model.networks import TokenPredictor
+from electra_trainer.objectives.corrupt import corrupt
+from electra_trainer.objectives.generate import generate, generator_seen, generator_terms
+from electra_trainer.objectives.protocol import Exported, Objective, slots
+from electra_trainer.objectives.rtd import ReplacedTokenDetection, discriminator_seen
+from electra_trainer.randomness import Rng
+
+
+class GeneratorStage(Objective):
+    """Stage 1: masked language modelling with the generator. Its parameters are the generator's."""
+
+    def __init__(self, whole: ReplacedTokenDetection) -> None:
+        super().__init__(whole.config)
+        self.generator = whole.generator
+        self._whole = (whole,)  # in a tuple, so that its parameters are not this module's
+
+    def counts(self, masked: Masked) -> dict[str, Tensor]:
+        """`masked`: slots."""
+        return {"masked": slots(masked)}
+
+    def forward(self, masked: Masked, rng: Rng, *, look: bool = False) -> Losses:
+        """The generator's sum over a lane."""
+        (whole,) = self._whole
+        generated = generate(self.generator, self.config, masked, rng, look=look)
+        terms = generator_terms(generated, whole.settings.generator_weight)
+        return Losses(terms=terms, seen=generator_seen(generated, masked) if look else {})
+
+    def exported(self) -> list[Exported]:
+        """What the whole exports."""
+        return self._whole[0].exported()
+
+
+class DiscriminatorStage(Objective):
+    """Stage 2: replaced token detection against a frozen generator. Its parameters are the discriminator's."""
+
+    def __init__(self, whole: ReplacedTokenDetection) -> None:
+        super().__init__(whole.config)
+        self.discriminator = whole.discriminator
+        self._whole = (whole,)
+
+    @property
+    def static(self) -> bool:
+        """As the whole."""
+        return self._whole[0].static
+
+    def counts(self, masked: Masked) -> dict[str, Tensor]:
+        """As the whole: `masked` is what the generator's accuracy is a mean over."""
+        return self._whole[0].counts(masked)
+
+    def forward(self, masked: Masked, rng: Rng, *, look: bool = False) -> Losses:
+        """The discriminator's sum over a lane."""
+        (whole,) = self._whole
+        with torch.no_grad():
+            generated = generate(whole.generator, self.config, masked, rng, look=look)
+        corrupted = corrupt(masked, generated.sampled_K)
+        logits_BT = self.discriminator(corrupted.input_BT, masked.batch)
+        counted_BT = whole.counted_tokens(masked, rng)
+        terms = {"discriminator_loss": whole.discriminator_term(masked, corrupted, logits_BT, counted_BT)}
+        if not look:
+            return Losses(terms=terms)
+        seen = generator_seen(generated, masked) | discriminator_seen(corrupted, logits_BT, counted_BT)
+        return Losses(terms=terms, seen=seen)
+
+    def exported(self) -> list[Exported]:
+        """What the whole exports."""
+        return self._whole[0].exported()
+
+
+@torch.no_grad()
+def begin_from_generator(whole: ReplacedTokenDetection) -> None:
+    """Copy the generator's encoder over the discriminator's, embeddings too; the heads differ and stay as they are."""
+    assert isinstance(whole.generator, TokenPredictor)
+    whole.discriminator.electra.load_state_dict(whole.generator.electra.state_dict())

@@ -1,0 +1,180 @@
+"""Operations of steps and runs: published numbers, PyTorch's own counter, and brute force."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+import torch
+from tests.cost.narrow import OBJECTIVES, narrow
+from torch.utils.flop_counter import FlopCounterMode
+
+from electra_trainer import objectives, presets
+from electra_trainer.batch import Batch, Masked
+from electra_trainer.config import Config, generator_shape
+from electra_trainer.cost.flops import (
+    first_stage_steps,
+    infer_flops,
+    row_parts,
+    run_flops,
+    step_flops,
+    steps_for_flops,
+)
+from electra_trainer.cost.layout import single_output, slots
+from electra_trainer.methods import MLM, RTD, Adversarial, AllTokensMLM, Learned, TwoStage, Uniform, Unigram
+from electra_trainer.randomness import Rng
+
+
+@pytest.mark.parametrize(
+    ("width", "total"), [(32, 1.257), (64, 1.294), (96, 1.350), (128, 1.424), (192, 1.634), (256, 1.920)]
+)
+def test_paper_flops_of_small_follow_the_generator(width: int, total: float) -> None:
+    """The authors' formulas for generators of other widths; units of 1e18."""
+    config = dataclasses.replace(presets.small(), generator=Learned(width=width / 256))
+    assert run_flops(config).paper / 1e18 == pytest.approx(total, abs=6e-4)
+
+
+@pytest.mark.parametrize(
+    ("width", "step", "ratio"),
+    [
+        (64, 7.782, 1.21),
+        (128, 7.922, 1.23),
+        (256, 8.387, 1.30),
+        (384, 9.100, 1.42),
+        (512, 10.059, 1.56),
+        (768, 12.69, 1.97),
+    ],
+)
+def test_paper_flops_of_base_follow_the_generator(width: int, step: float, ratio: float) -> None:
+    """One step, in units of 1e13, and against BERT-Base's."""
+    config = dataclasses.replace(presets.base(), generator=Learned(width=width / 768))
+    counted = step_flops(config).paper
+    assert counted / 1e13 == pytest.approx(step, abs=6e-4 if width < 768 else 6e-3)
+    assert counted / step_flops(presets.bert_base()).paper == pytest.approx(ratio, abs=6e-3)
+
+
+@pytest.mark.parametrize(("name", "forward"), [("small", 3.677e9), ("base", 2.862e10), ("large", 8.747e10)])
+def test_inference_flops_are_those_of_table_1(name: str, forward: float) -> None:
+    assert infer_flops(presets.preset(name)).paper == pytest.approx(forward, rel=2e-4)
+
+
+@pytest.mark.parametrize(("name", "millions"), [("small", 70.2), ("base", 667.7), ("large", 2169)])
+def test_real_flops_of_a_token(name: str, millions: float) -> None:
+    config = presets.preset(name)
+    assert step_flops(config).real / config.tokens_per_step / 1e6 == pytest.approx(millions, rel=1e-3)
+
+
+def counted_by_torch(config: Config, *, backward: bool) -> int:
+    """Products of a whole step of full rows. With dropout on, attention is made of plain products, which the counter knows."""
+    shape, vocabulary = config.batch, config.model.vocab_size
+    network = objectives.build(config)
+    ids_BT = torch.randint(vocabulary, (shape.size, shape.sequence_length))
+    zeros_BT = torch.zeros_like(ids_BT)
+    position_BT = torch.arange(shape.sequence_length).expand_as(ids_BT)
+    batch = Batch(ids_BT=ids_BT, segment_BT=zeros_BT, position_BT=position_BT, piece_BT=zeros_BT + 1)
+    slots_K = (torch.arange(shape.size)[:, None] * shape.sequence_length + torch.arange(slots(config))).flatten()
+    masked = Masked(batch=batch, input_BT=ids_BT, slots_K=slots_K)
+    with torch.set_grad_enabled(backward), FlopCounterMode(display=False) as counter:
+        losses = network(masked, Rng(seed=1, step=1, lane=0))
+        if backward:
+            losses.total(network.counts(masked)).backward()
+    return int(counter.get_total_flops())
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_real_flops_equal_the_products_of_a_forward_pass(name: str) -> None:
+    config = narrow(objective=OBJECTIVES[name])
+    forward = config.batch.size * sum(part.real for part in row_parts(config))
+    assert counted_by_torch(config, backward=False) == forward
+
+
+@pytest.mark.parametrize("generator", [Learned(width=1.0, depth=0.5), Unigram(), Uniform()])
+def test_real_flops_with_other_generators(generator: Any) -> None:
+    config = narrow(generator=generator)
+    assert counted_by_torch(config, backward=False) == config.batch.size * sum(p.real for p in row_parts(config))
+    assert len(row_parts(config)) == (4 if isinstance(generator, Learned) else 2)
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_real_flops_equal_the_products_of_a_step(name: str) -> None:
+    """Forward and backward. Beside them: logits that are made again to save memory, and the baseline, whose input has no gradient."""
+    config = narrow(objective=OBJECTIVES[name])
+    logits = 2 * config.model.embedding_size * config.model.vocab_size
+    beside = 0
+    if isinstance(config.objective, AllTokensMLM):
+        beside = config.batch.sequence_length * logits
+    if isinstance(config.objective, Adversarial):
+        width, read = single_output(config)
+        beside = slots(config) * logits - 2 * width * read
+    assert counted_by_torch(config, backward=True) == step_flops(config).real + config.batch.size * beside
+
+
+def two_stage(**changes: Any) -> Config:
+    return narrow(generator=Learned(width=1.0), sharing="none", phases=TwoStage(**changes))
+
+
+def test_the_first_stage_costs_what_the_generator_alone_does() -> None:
+    """A masked language model of its shape; in the second stage it is read, not trained."""
+    config = two_stage()
+    switch = first_stage_steps(config)
+    assert switch == config.schedule.steps // 2
+    alone = step_flops(dataclasses.replace(narrow(objective=MLM()), model=generator_shape(config)))
+    joint = step_flops(dataclasses.replace(config, phases=narrow().phases))
+    before, after = step_flops(config, step=switch - 1), step_flops(config, step=switch)
+    assert before == step_flops(config) == alone
+    assert after.paper == pytest.approx(joint.paper - alone.paper / 2)
+    assert after.real == pytest.approx(joint.real - alone.real * 2 / 3)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.3, 0.77])
+def test_flops_of_a_run_are_those_of_its_steps(share: float) -> None:
+    config = dataclasses.replace(
+        two_stage(share=share), schedule=dataclasses.replace(narrow().schedule, steps=9, warmup_steps=0)
+    )
+    for steps in range(10):
+        each = [step_flops(config, step=step) for step in range(steps)]
+        counted = run_flops(config, steps=steps)
+        assert counted.paper == pytest.approx(sum(cost.paper for cost in each))
+        assert counted.real == pytest.approx(sum(cost.real for cost in each))
+    assert run_flops(config) == run_flops(config, steps=9)
+    assert run_flops(narrow(), steps=7).real == 7 * step_flops(narrow()).real
+
+
+@pytest.mark.parametrize("counting", ["paper", "real"])
+@pytest.mark.parametrize("config", [narrow(), *(two_stage(share=share) for share in (0.5, 0.31, 0.9))], ids=str)
+def test_steps_for_flops_are_the_most_that_fit(config: Config, counting: Any) -> None:
+    """Against a search through whole runs of 0, 1, 2, … steps."""
+
+    def whole(steps: int) -> float:
+        schedule = dataclasses.replace(config.schedule, steps=steps, warmup_steps=0)
+        return float(getattr(run_flops(dataclasses.replace(config, schedule=schedule)), counting))
+
+    totals = [0.0] + [whole(steps) for steps in range(1, 40)]
+    assert totals == sorted(set(totals))
+    for steps, total in enumerate(totals[:-1]):
+        between = (total + totals[steps + 1]) / 2
+        for flops in (total, between):
+            assert steps_for_flops(config, flops=max(flops, 1e-9), counting=counting) == steps
+
+
+def test_steps_for_any_amount() -> None:
+    assert steps_for_flops(presets.small(), flops=1.0) == 0
+    assert steps_for_flops(presets.small(), flops=run_flops(presets.small()).paper) == 1_000_000
+    assert steps_for_flops(narrow(), flops=1e60) > 10**18
+
+
+def test_an_objective_of_ones_own_is_counted_by_what_it_says(own_objective: type) -> None:
+    """A discriminator that also sends the masked positions through the vocabulary."""
+    mine = [part.name for part in row_parts(narrow(objective=own_objective()))]
+    assert mine == [*(part.name for part in row_parts(narrow(objective=RTD()))), "token head"]
+
+
+def test_paper_flops_of_all_tokens_see_the_vocabulary_everywhere() -> None:
+    """128 positions of 128 instead of 20, beside the copy layer."""
+    few, all_tokens = (
+        {part.name: part.paper for part in row_parts(presets.preset(name))}
+        for name in ("base_replace_mlm", "base_all_tokens_mlm")
+    )
+    assert all_tokens["token head"] == pytest.approx(6.4 * few["token head"])
+    assert all_tokens["the objective's own layer"] == 512 * 2 * 768

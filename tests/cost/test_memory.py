@@ -1,0 +1,56 @@
+"""Memory against what was measured, and bytes that a step moves."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from electra_trainer import presets
+from electra_trainer.config import Config
+from electra_trainer.cost.memory import memory_bytes, step_bytes
+from electra_trainer.cost.parameters import parameters
+from electra_trainer.presets_published import PRESETS
+
+
+def test_memory_follows_the_lane_and_not_the_batch() -> None:
+    small = presets.small()
+    halved = dataclasses.replace(small, batch=dataclasses.replace(small.batch, lanes=2))
+    doubled = dataclasses.replace(small, batch=dataclasses.replace(small.batch, size=256, lanes=2))
+    assert memory_bytes(doubled) == memory_bytes(small)
+    assert 16 * parameters(small).joint < memory_bytes(halved) < 0.6 * memory_bytes(small)
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "measured"), [("small", 16, 1.57), ("bert_small", 16, 1.37), ("base", 2, 4.75)]
+)
+def test_memory_is_near_what_was_measured(name: str, rows: int, measured: float) -> None:
+    """GB that the process grew by in three steps with Adam on a CPU, fp32; 0.3 of them are the library's own."""
+    config = presets.preset(name)
+    config = dataclasses.replace(config, batch=dataclasses.replace(config.batch, size=rows, lanes=1))
+    assert memory_bytes(config) / 1e9 + 0.3 == pytest.approx(measured, rel=0.25)
+
+
+def test_bytes_of_a_step() -> None:
+    """By hand for BERT-Small in bf16: 16,384 tokens through 12 layers, and 13,546,682 parameters."""
+    expected = 2 * 16384 * 12 * (58 * 256 + 11 * 1024) + 13_546_682 * (2 * 2 + 32)
+    assert step_bytes(presets.bert_small(), width=2) == pytest.approx(expected)
+    assert step_bytes(presets.small(), width=4) > step_bytes(presets.small(), width=2) > expected
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_memory_is_a_number(name: str) -> None:
+    assert memory_bytes(presets.preset(name)) > 16 * parameters(presets.preset(name)).joint
+
+
+def test_a_softmax_over_all_tokens_is_made_a_chunk_at_a_time() -> None:
+    """10,000 more words cost their parameters' state and a generator's logits, nothing at the other tokens."""
+
+    def with_words(words: int) -> Config:
+        config = presets.preset("base_all_tokens_mlm")
+        return dataclasses.replace(config, model=dataclasses.replace(config.model, vocab_size=words))
+
+    few, many = with_words(20_000), with_words(30_000)
+    state = 16 * (parameters(many).joint - parameters(few).joint)
+    logits = 4 * 4 * 10_000 * 77 * few.lane_size
+    assert memory_bytes(many) - memory_bytes(few) == state + logits

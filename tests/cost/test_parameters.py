@@ -1,0 +1,87 @@
+"""Parameters against published numbers, and against the networks of every method."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from tests.cost.narrow import GENERATORS, OBJECTIVES, narrow
+
+from electra_trainer import objectives, presets
+from electra_trainer.config import Config
+from electra_trainer.cost.parameters import parameters
+from electra_trainer.errors import ConfigError
+from electra_trainer.methods import MLM, RTD, Learned, TwoStage
+
+PARTS = ("embeddings", "backbone", "kept", "generator_encoder", "generator_head", "generator", "joint")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("small", (3_972_864, 13_483_008, 13_549_057, 608_064, 39_098, 4_620_026, 14_196_219)),
+        ("small_plus_plus", (3_972_864, 13_483_008, 13_549_057, 9_510_144, 63_674, 13_546_682, 23_122_875)),
+        ("base", (23_837_184, 108_891_648, 109_483_009, 9_673_984, 229_434, 33_740_602, 119_386_427)),
+        ("large", (31_782_912, 334_092_288, 335_142_913, 19_216_640, 295_738, 51_295_290, 354_655_291)),
+    ],
+)
+def test_parameters_are_the_published_ones(name: str, expected: tuple[int, ...]) -> None:
+    counted = parameters(presets.preset(name))
+    assert {part: getattr(counted, part) for part in PARTS} == dict(zip(PARTS, expected, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("name", "joint"), [("bert_small", 13_546_682), ("bert_base", 109_514_298), ("bert_large", 335_174_458)]
+)
+def test_bert_has_no_generator(name: str, joint: int) -> None:
+    counted = parameters(presets.preset(name))
+    assert (counted.generator, counted.generator_encoder, counted.generator_head) == (0, 0, 0)
+    assert counted.kept == counted.joint == joint
+
+
+def methods() -> dict[str, Config]:
+    """Every objective with every generator and sharing mode that go together."""
+    found = {}
+    for (objective, make), (generator, settings), sharing in product(
+        OBJECTIVES.items(), GENERATORS.items(), ("none", "embeddings", "all")
+    ):
+        try:
+            found[f"{objective}, {generator}, {sharing}"] = narrow(objective=make, generator=settings, sharing=sharing)
+        except ConfigError:
+            continue
+    found["rtd, two-stage"] = narrow(generator=Learned(width=1.0), sharing="none", phases=TwoStage())
+    return found
+
+
+METHODS = methods()
+
+
+def test_few_methods_exclude_each_other() -> None:
+    """So that the next test cannot pass by testing little: whole encoders cannot be shared with a narrower or shallower generator, nor
+    against an adversary, which must learn and sample plainly."""
+    assert len(METHODS) > 70
+    for objective in OBJECTIVES:
+        for sharing in ("none", "embeddings"):
+            assert f"{objective}, half as wide, {sharing}" in METHODS
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_parameters_equal_those_of_the_networks(name: str) -> None:
+    config = METHODS[name]
+    network, counted = objectives.build(config), parameters(config)
+    assert counted.joint == sum(parameter.numel() for parameter in network.parameters())
+    exported = {item.name: item.network for item in network.exported()}
+    assert next(iter(exported)) == config.objective.keeps
+    assert counted.kept == sum(p.numel() for p in exported[config.objective.keeps].parameters())
+    generator = exported.get("generator")
+    assert counted.generator == (sum(p.numel() for p in generator.parameters()) if generator else 0)
+    assert (generator is not None) == (config.objective.uses_generator and isinstance(config.generator, Learned))
+
+
+def test_an_objective_of_ones_own_is_counted_by_what_it_says(own_objective: type) -> None:
+    """A discriminator that also sends the masked positions through the vocabulary."""
+    mine, rtd, bert = (
+        parameters(narrow(objective=objective, generator=Learned(width=0.5)))
+        for objective in (own_objective(), RTD(), MLM())
+    )
+    assert mine.head == rtd.head + bert.head and mine.generator == rtd.generator

@@ -1,0 +1,222 @@
+"""Sharing none, embeddings or all (§3.2): which parameters are the very same objects, whatever is done to the networks."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+import torch.distributed as dist
+from tests.prepared import small_config, write_store
+from tests.reach import RNG, distance, gradients, lively, losses, made, masked_rows
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from electra_trainer import hub, load
+from electra_trainer.config import Config
+from electra_trainer.methods import RTD, AllTokensMLM, Learned, ObjectiveSettings, ReplaceMLM
+from electra_trainer.objectives import Objective, build
+from electra_trainer.score import encode_rows, export_run
+from electra_trainer.train.checkpoint import Saved
+from electra_trainer.train.loop import pretrain, restore, stored
+
+OBJECTIVES: dict[str, ObjectiveSettings] = {"rtd": RTD(), "replace-mlm": ReplaceMLM(), "all-tokens-mlm": AllTokensMLM()}
+EVERY = pytest.mark.parametrize("kind", OBJECTIVES)
+SHARING = pytest.mark.parametrize("sharing", ["none", "embeddings", "all"])
+EMBEDDINGS = {
+    "word_embeddings.weight", "position_embeddings.weight", "token_type_embeddings.weight", "LayerNorm.weight",
+    "LayerNorm.bias",
+}  # fmt: skip
+
+
+def settings(kind: str, sharing: str) -> Config:
+    """The generator has the encoder's size in every mode, so that nothing but the mode decides."""
+    return lively(objective=OBJECTIVES[kind], sharing=sharing, generator=Learned(width=1.0))
+
+
+def kept(objective: Any) -> Any:
+    """The network beside the generator."""
+    return objective.discriminator if hasattr(objective, "discriminator") else objective.encoder
+
+
+def expected(objective: Any, sharing: str) -> set[str]:
+    """Names, within an encoder, of what the mode shares; written out, but for the layers."""
+    if sharing == "none":
+        return set()
+    embeddings = {f"embeddings.{name}" for name in EMBEDDINGS}
+    if sharing == "embeddings":
+        return embeddings
+    names = {name for name, _ in kept(objective).electra.named_parameters()}
+    assert names > embeddings | {"embeddings_project.weight", "encoder.layer.1.output.dense.bias"}
+    return names
+
+
+def assert_shared(objective: Any, sharing: str) -> None:
+    """The very same parameters, and no others; heads and output biases are each network's own."""
+    mine, theirs = (
+        dict(kept(objective).electra.named_parameters()),
+        dict(objective.generator.electra.named_parameters()),
+    )
+    assert mine.keys() == theirs.keys()
+    assert {name for name in mine if mine[name] is theirs[name]} == expected(objective, sharing)
+    assert {name for name in mine if mine[name].data_ptr() == theirs[name].data_ptr() != 0} == (
+        expected(objective, sharing) if next(iter(mine.values())).device.type == "cpu" else set()
+    )
+    both = {id(p) for p in kept(objective).parameters()} & {id(p) for p in objective.generator.parameters()}
+    assert len(both) == len(expected(objective, sharing))
+
+
+def saved_and_restored(objective: Objective) -> Objective:
+    """Through the bytes of a safetensors file, as a checkpoint does it, into networks of another seed."""
+    weights = safetensors.torch.load(safetensors.torch.save({n: t.detach() for n, t in stored(objective).items()}))
+    other = build(dataclasses.replace(objective.config, seed=99))
+    restore(other, Saved(step=0, weights=weights, optimizer={}, state={}))
+    for name, parameter in objective.named_parameters():
+        assert torch.equal(parameter, other.get_parameter(name)), name
+    return other
+
+
+WAYS: dict[str, Callable[[Objective], nn.Module]] = {
+    "as built": lambda objective: objective,
+    "to float64": lambda objective: objective.to(torch.float64),
+    "to a device": lambda objective: objective.to("meta"),
+    "half and back": lambda objective: objective.half().float(),
+    "deepcopy": copy.deepcopy,
+    "saved and restored": saved_and_restored,
+}
+
+
+@EVERY
+@SHARING
+@pytest.mark.parametrize("way", WAYS)
+def test_the_very_same_parameters(kind: str, sharing: str, way: str) -> None:
+    objective = WAYS[way](build(settings(kind, sharing)))
+    assert_shared(objective, sharing)
+
+
+@EVERY
+@SHARING
+def test_a_copy_is_not_shared_with_its_original(kind: str, sharing: str) -> None:
+    objective = build(settings(kind, sharing))
+    other = copy.deepcopy(objective)
+    assert not {id(p) for p in objective.parameters()} & {id(p) for p in other.parameters()}
+    assert not {p.data_ptr() for p in objective.parameters()} & {p.data_ptr() for p in other.parameters()}
+
+
+@EVERY
+@SHARING
+def test_stored_once(kind: str, sharing: str) -> None:
+    """A checkpoint names each shared parameter once, under the kept network, and its bytes are there once."""
+    objective = build(settings(kind, sharing))
+    names = set(stored(objective))
+    first = "discriminator" if kind == "rtd" else "encoder"
+    for name in (name for name, _ in kept(objective).electra.named_parameters()):
+        assert f"{first}.electra.{name}" in names
+        assert (f"generator.electra.{name}" in names) == (name not in expected(objective, sharing))
+    size = sum(parameter.numel() for parameter in {id(p): p for p in objective.parameters()}.values())
+    content = safetensors.torch.save({n: t.detach() for n, t in stored(objective).items()})
+    assert 4 * size <= len(content) < 4 * size + 20_000
+    whole = kept(objective).electra
+    saved = {"none": 0, "embeddings": sum(p.numel() for p in whole.embeddings.parameters())}
+    saved["all"] = sum(p.numel() for p in whole.parameters())
+    apart = sum(p.numel() for p in build(settings(kind, "none")).parameters())
+    assert size == apart - saved[sharing]
+
+
+@EVERY
+@SHARING
+def test_a_weight_that_moves_moves_in_both(kind: str, sharing: str) -> None:
+    """Written through one network it is read by the other, also after saving and restoring."""
+    objective: Any = saved_and_restored(build(settings(kind, sharing)))
+    with torch.no_grad():
+        for parameter in kept(objective).electra.parameters():
+            parameter.fill_(0.125)
+    theirs = dict(objective.generator.electra.named_parameters())
+    filled = {name for name, parameter in theirs.items() if bool((parameter == 0.125).all())}
+    assert filled == expected(objective, sharing)
+
+
+def second(kind: str) -> str:
+    return "discriminator_loss" if kind == "rtd" else "encoder_loss"
+
+
+@EVERY
+@SHARING
+def test_gradients_of_both_losses_add_up_where_shared(kind: str, sharing: str) -> None:
+    """.grad of a shared parameter is the sum of the two; of any other it is that of its own loss."""
+    objective, masked = made(settings(kind, sharing)), masked_rows(settings(kind, sharing))
+    terms = losses(objective, masked).terms
+    one = gradients(objective, terms["generator_loss"].sum)
+    two = gradients(objective, terms[second(kind)].sum)
+    (terms["generator_loss"].sum + terms[second(kind)].sum).backward()
+    shared = {id(dict(kept(objective).electra.named_parameters())[name]) for name in expected(objective, sharing)}
+    for name, parameter in objective.named_parameters():
+        assert (name in one and name in two) == (id(parameter) in shared), name
+        parts = [part[name] for part in (one, two) if name in part]
+        assert all(part.any() for part in parts) and parameter.grad is not None
+        assert torch.allclose(parameter.grad, sum(parts), rtol=1e-4, atol=1e-5), name  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def one_rank(tmp_path: Path) -> Iterator[None]:
+    """A process group of this process alone."""
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path / 'meeting'}", rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@EVERY
+@SHARING
+def test_within_distributed_data_parallel(kind: str, sharing: str, one_rank: None) -> None:
+    """Wrapping keeps what is shared and loses no gradient: those of both losses, as without."""
+    objective, masked = made(settings(kind, sharing)), masked_rows(settings(kind, sharing))
+    counts = {name: float(count) for name, count in objective.counts(masked).items()}
+    plain = gradients(objective, losses(objective, masked).total(counts))
+    wrapped = DistributedDataParallel(objective)
+    for _ in range(2):
+        wrapped.zero_grad()
+        wrapped(masked, RNG).total(counts).backward()
+        found = {n: p.grad for n, p in wrapped.module.named_parameters() if p.grad is not None}
+        assert distance(found, plain) < 1e-5
+    assert_shared(wrapped.module, sharing)
+
+
+# --- runs ---
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A few steps with everything shared."""
+    folder = tmp_path_factory.mktemp("sharing")
+    config = dataclasses.replace(small_config(steps=4), sharing="all", generator=Learned(width=1.0))
+    return pretrain(config, write_store(folder / "data"), out=folder / "run", device="cpu", quiet=True)
+
+
+def test_exported_folders_give_equal_logits(run: Path) -> None:
+    """Each folder holds the whole encoder; read back on their own, or by transformers, both compute what the run computes."""
+    out = run.parent / "exported"
+    folders = {folder.name: folder for folder in export_run(run, out)}
+    assert set(folders) == {"discriminator", "generator"}
+    ids = [[2, *range(5, 30), 3], [2, *range(40, 65), 3]]
+    rows, live = encode_rows(ids), {item.name: item.network for item in load(run).networks}
+    slots = torch.arange(rows.ids_BT.numel())
+    encoders: list[dict[str, Tensor]] = []
+    for name, folder in folders.items():
+        network, _ = hub.read_network(folder)
+        extra = (slots,) if name == "generator" else ()
+        with torch.no_grad():
+            assert torch.equal(network(rows.ids_BT, rows, *extra), live[name](rows.ids_BT, rows, *extra))
+        assert hub.check_with_transformers(folder, ids=ids) <= 1e-5
+        encoders.append({key: tensor for key, tensor in network.state_dict().items() if key.startswith("electra.")})
+    assert encoders[0].keys() == encoders[1].keys()
+    assert all(torch.equal(encoders[0][key], encoders[1][key]) for key in encoders[0])
+
+
+def test_a_run_is_loaded_with_everything_shared(run: Path) -> None:
+    one, two = (item.network.electra for item in load(run).networks)  # type: ignore[union-attr]
+    assert one is two

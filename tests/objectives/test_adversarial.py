@@ -1,0 +1,389 @@
+"""Adversarial training (Appendix F): the policy gradient against enumeration of all samples, its sign, its baseline, what it reaches."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from tests.reach import (
+    RNG,
+    distance,
+    gradients,
+    lively,
+    losses,
+    made,
+    masked_rows,
+    named,
+    reached,
+    with_unused_slots,
+)
+from tests.small import CLS, MASK, PAD, SEP, batch
+from torch import Tensor
+
+from electra_trainer.batch import Losses, Masked
+from electra_trainer.config import Config
+from electra_trainer.methods import Adversarial
+from electra_trainer.objectives.adversarial import reinforce
+from electra_trainer.objectives.generate import Generated
+from electra_trainer.randomness import Rng
+
+SMALL = 14  # words, so that all pairs of samples are 196
+
+
+def settings(**changes: Any) -> Config:
+    return lively(**{"objective": Adversarial(), **changes})
+
+
+def outspoken(given: Config) -> Any:
+    """An objective whose discriminator is far from indifferent: what it pays goes from next to 0 to several nats."""
+    objective = made(given)
+    with torch.no_grad():
+        objective.discriminator.discriminator_predictions.dense_prediction.weight.mul_(8)
+    return objective
+
+
+def row(slots: list[int]) -> Masked:
+    """One row of six words of the small vocabulary, masked at `slots`."""
+    ids = batch(np.array([[CLS, 5, 6, 7, 8, 9, 10, SEP, PAD, PAD]]))
+    shown = ids.ids_BT.clone()
+    shown[0, slots] = MASK
+    return Masked(batch=ids, input_BT=shown, slots_K=torch.tensor(slots))
+
+
+def force(monkeypatch: pytest.MonkeyPatch, words: tuple[int, ...]) -> None:
+    """Have the generator sample these words."""
+    generated = Generated(torch.zeros(()), torch.tensor(words), torch.zeros(0), torch.zeros(0))
+    monkeypatch.setattr("electra_trainer.objectives.adversarial.generate", lambda *_, **__: generated)
+
+
+def paid(objective: Any, masked: Masked, words: tuple[int, ...]) -> list[float]:
+    """R of each slot by the book: -log D where the word is the original, -log(1 - D) otherwise; D = 1 - sigmoid(logit)."""
+    ids = masked.batch.ids_BT.clone()
+    ids[0, masked.slots_K] = torch.tensor(words)
+    logits = objective.discriminator(ids, masked.batch)[0].tolist()
+    found = []
+    for slot, word in zip(masked.slots_K.tolist(), words, strict=True):
+        d = 1 - 1 / (1 + math.exp(-logits[slot]))
+        found.append(-math.log(d) if word == int(masked.batch.ids_BT[0, slot]) else -math.log(1 - d))
+    return found
+
+
+def probabilities(objective: Any, masked: Masked) -> Tensor:
+    """p_G at the slots, with gradient, [K, V]."""
+    found: Tensor = objective.generator(masked.input_BT, masked.batch, masked.slots_K).softmax(-1)
+    return found
+
+
+# --- the estimator alone ---
+
+
+@pytest.mark.parametrize("baseline", [-6.0, 0.0, 2.5])
+def test_expectation_of_the_policy_gradient_is_the_gradient_of_the_expectation(baseline: float) -> None:
+    """One slot, five words: Σ p(v) ∇policy(v) = -∇ Σ p(v) R(v), exactly, whatever the baseline."""
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(5, dtype=torch.float64, generator=generator).requires_grad_()
+    reward = 3 * torch.rand(5, dtype=torch.float64, generator=generator)
+    (exact,) = torch.autograd.grad((logits.softmax(0) * reward).sum(), logits)
+    found = torch.zeros_like(exact)
+    for word, p in enumerate(logits.detach().softmax(0).tolist()):
+        one = reinforce(
+            logits.log_softmax(0)[word, None], reward[word, None], torch.tensor([baseline]), torch.tensor([True])
+        )
+        found += p * torch.autograd.grad(one.policy, logits)[0]
+    assert exact.norm() > 0.1
+    assert torch.allclose(found, -exact, atol=1e-7)
+
+
+def test_the_baseline_takes_variance_away() -> None:
+    """Not the mean, but the spread: with the best constant baseline the estimates vary less than without."""
+    generator = torch.Generator().manual_seed(1)
+    logits = torch.randn(5, dtype=torch.float64, generator=generator).requires_grad_()
+    reward = 3 + torch.rand(5, dtype=torch.float64, generator=generator)
+    spread = {}
+    for name, baseline in (("none", 50.0), ("mean", math.log(math.exp(-3.5) / (1 - math.exp(-3.5))))):
+        total = 0.0
+        for word, p in enumerate(logits.detach().softmax(0).tolist()):
+            one = reinforce(
+                logits.log_softmax(0)[word, None],
+                reward[word, None],
+                torch.tensor([baseline], dtype=torch.float64),
+                torch.tensor([True]),
+            )
+            total += p * float(torch.autograd.grad(one.policy, logits)[0].square().sum())
+        spread[name] = total
+    assert spread["mean"] < 0.1 * spread["none"]
+
+
+def test_sums_by_a_loop() -> None:
+    """policy = -Σ (R - b) log p, b = -log sigmoid; baseline = Σ cross-entropy to exp(-R); unused slots count for nothing."""
+    generator = torch.Generator().manual_seed(2)
+    log_p, baseline = -3 * torch.rand(20, generator=generator), 3 * torch.randn(20, generator=generator)
+    reward, used = 4 * torch.rand(20, generator=generator), torch.arange(20) % 3 > 0
+    reward[1] = 0.0  # a discriminator that was right and sure
+    found = reinforce(log_p, reward, baseline, used)
+    policy = entropy = 0.0
+    for number in range(20):
+        if number % 3 == 0:
+            continue
+        r, s = float(reward[number]), 1 / (1 + math.exp(-float(baseline[number])))
+        target = math.exp(-r)
+        assert 0 < target <= 1
+        policy -= (r - -math.log(s)) * float(log_p[number])
+        entropy -= target * math.log(s) + (1 - target) * math.log(1 - s)
+    assert float(found.policy) == pytest.approx(policy, rel=1e-5)
+    assert float(found.baseline) == pytest.approx(entropy, rel=1e-5)
+
+
+@pytest.mark.parametrize("odd", [float("inf"), float("nan"), 1e30])
+def test_what_stands_at_unused_slots_does_not_matter(odd: float) -> None:
+    """A log probability of 0 there; large rewards at worst."""
+    used = torch.tensor([True, False])
+    log_p, baseline = torch.tensor([-1.0, 0.0], requires_grad=True), torch.tensor([0.3, 0.3], requires_grad=True)
+    reward = torch.tensor([0.5, odd if odd == 1e30 else 7.0])
+    found = reinforce(log_p, reward, baseline, used)
+    one = reinforce(log_p[:1], reward[:1], baseline[:1], used[:1])
+    assert torch.equal(found.policy, one.policy) and torch.equal(found.baseline, one.baseline)
+    for gradient in torch.autograd.grad(found.policy + found.baseline, [log_p, baseline]):
+        assert gradient[0] != 0 and gradient[1] == 0
+
+
+def test_gradients_of_the_two_sums() -> None:
+    """∂policy/∂log p = -(R - b) and nothing to the baseline; ∂baseline/∂logit = sigmoid - exp(-R) and nothing to the policy."""
+    log_p, baseline = torch.tensor([-1.0, -2.0], requires_grad=True), torch.tensor([0.3, -1.0], requires_grad=True)
+    reward, used = torch.tensor([0.5, 2.0]), torch.tensor([True, True])
+    found = reinforce(log_p, reward, baseline, used)
+    (mine,) = torch.autograd.grad(found.policy, log_p, retain_graph=True)
+    assert torch.autograd.grad(found.policy, baseline, allow_unused=True, retain_graph=True) == (None,)
+    assert mine.tolist() == pytest.approx(
+        [-(0.5 + math.log(1 / (1 + math.exp(-0.3)))), -(2.0 + math.log(1 / (1 + math.e)))]
+    )
+    (slope,) = torch.autograd.grad(found.baseline, baseline, retain_graph=True)
+    assert torch.autograd.grad(found.baseline, log_p, allow_unused=True) == (None,)
+    assert slope.tolist() == pytest.approx(
+        [1 / (1 + math.exp(-0.3)) - math.exp(-0.5), 1 / (1 + math.e) - math.exp(-2.0)], rel=1e-5
+    )
+
+
+def test_the_baseline_converges_to_the_mean() -> None:
+    """Trained alone against many rewards of one position, its sigmoid becomes the mean of exp(-R): the truth's mean probability."""
+    reward = 3 * torch.rand(500, generator=torch.Generator().manual_seed(4))
+    logit, none, used = torch.zeros(1, requires_grad=True), torch.zeros(500), torch.ones(500, dtype=torch.bool)
+    optimizer = torch.optim.SGD([logit], lr=4.0 / 500)
+    for _ in range(200):
+        optimizer.zero_grad()
+        reinforce(none, reward, logit.expand(500), used).baseline.backward()
+        optimizer.step()
+    assert float(logit.detach().sigmoid()) == pytest.approx(float(torch.exp(-reward).mean()), abs=1e-4)
+    b = -math.log(float(logit.detach().sigmoid()))
+    assert float(reward.min()) < b < float(reward.mean())  # the mean of exp(-R) lies under the mean of R (Jensen)
+
+
+# --- the objective as a whole ---
+
+
+@pytest.mark.parametrize("sharing", ["none", "embeddings"])
+def test_policy_gradient_of_the_networks_by_enumeration(sharing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All words at one slot: the mean gradient of policy_loss is -∇ Σ p_G(v) R(v) in every parameter, exactly."""
+    given = settings(vocab_size=SMALL, sharing=sharing)
+    objective, masked = outspoken(given), row([3])
+    p_KV = probabilities(objective, masked)
+    reward = [paid(objective, masked, (word,))[0] for word in range(SMALL)]
+    assert max(reward) - min(reward) > 0.5
+    exact = gradients(objective, -(p_KV[0] * torch.tensor(reward)).sum())
+    found = {name: torch.zeros_like(gradient) for name, gradient in exact.items()}
+    for word, p in enumerate(p_KV[0].tolist()):
+        force(monkeypatch, (word,))
+        one = gradients(objective, objective(masked, RNG).terms["policy_loss"].sum)
+        assert one.keys() == found.keys()
+        for name, gradient in one.items():
+            found[name] += p * gradient
+    assert distance(found, exact) < 1e-4
+
+
+def test_each_slot_is_rewarded_for_what_is_paid_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two slots, 196 pairs of samples: the mean gradient is that of Σ_t E[R_t] by the words of slot t alone, as the appendix
+    simplifies ("depends only on the token x_t and the non-replaced tokens"); what another slot pays is no one's credit."""
+    given = settings(vocab_size=SMALL, sharing="none")
+    objective, masked = outspoken(given), row([2, 5])
+    p_KV = probabilities(objective, masked)
+    pairs = list(itertools.product(range(SMALL), repeat=2))
+    reward = {pair: paid(objective, masked, pair) for pair in pairs}
+    found: dict[str, Tensor] = {}
+    for pair in pairs:
+        force(monkeypatch, pair)
+        one = gradients(objective, objective(masked, RNG).terms["policy_loss"].sum)
+        weight = float((p_KV[0, pair[0]] * p_KV[1, pair[1]]).detach())
+        for name, gradient in one.items():
+            found[name] = found.get(name, 0) + weight * gradient
+    mean_KV = torch.zeros(2, SMALL)  # E[R_t | word of slot t]
+    for pair in pairs:
+        for slot in (0, 1):
+            mean_KV[slot, pair[slot]] += float(p_KV[1 - slot, pair[1 - slot]].detach()) * reward[pair][slot]
+    exact = gradients(objective, -(p_KV * mean_KV).sum())
+    assert distance(found, exact) < 1e-4
+
+
+def expected_losses(objective: Any, masked: Masked) -> tuple[float, float]:
+    """By enumeration of the samples of one slot: Σ p_G(v) R(v), and the same of the discriminator's loss over all tokens."""
+    with torch.no_grad():
+        p_V = probabilities(objective, masked)[0].double()
+        here, everywhere = 0.0, 0.0
+        for word, p in enumerate(p_V.tolist()):
+            here += p * paid(objective, masked, (word,))[0]
+            ids = masked.batch.ids_BT.clone()
+            ids[0, masked.slots_K] = word
+            real = masked.batch.ids_BT != PAD
+            logits = objective.discriminator(ids, masked.batch)[real]
+            target = (ids != masked.batch.ids_BT)[real].float()
+            everywhere += p * float(F.binary_cross_entropy_with_logits(logits, target, reduction="sum"))
+    return here, everywhere
+
+
+def move(objective: Any, direction: dict[str, Tensor], by: float) -> None:
+    with torch.no_grad():
+        for name, parameter in objective.named_parameters():
+            if name in direction:
+                parameter -= by * direction[name]
+
+
+def test_a_step_raises_the_discriminators_loss_and_the_printed_sign_would_lower_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A small step of the generator down policy_loss, in the mean over samples, raises by enumeration what the discriminator
+    minimises, by as much as the gradient says. Ascending the appendix's R by the letter (log D, log(1 - D)) lowers it."""
+    given = settings(vocab_size=SMALL, sharing="none")
+    start = outspoken(given).state_dict()
+    changes = {}
+    for name in ("ours", "printed"):
+        objective, masked = outspoken(given), row([3])
+        assert all(torch.equal(tensor, start[key]) for key, tensor in objective.state_dict().items())
+        p_KV = probabilities(objective, masked)
+        if name == "ours":
+            direction: dict[str, Tensor] = {}
+            for word, p in enumerate(p_KV[0].tolist()):
+                force(monkeypatch, (word,))
+                one = gradients(objective, objective(masked, RNG).terms["policy_loss"].sum)
+                direction = {key: direction.get(key, 0) + p * gradient for key, gradient in one.items()}
+        else:  # argmax of E[log D or log(1 - D)]: the gradient descends its negative
+            printed = -torch.tensor([paid(objective, masked, (word,))[0] for word in range(SMALL)])
+            direction = gradients(objective, -(p_KV[0] * printed).sum())
+        assert all(key.startswith("generator.") for key in direction)
+        before, step = expected_losses(objective, masked), 0.02
+        move(objective, direction, step)
+        after = expected_losses(objective, masked)
+        slope = sum(float(gradient.square().sum()) for gradient in direction.values())
+        changes[name] = (after[0] - before[0], after[1] - before[1], step * slope)
+    for name, sign in (("ours", 1), ("printed", -1)):
+        here, everywhere, first_order = changes[name]
+        assert sign * here == pytest.approx(first_order, rel=0.2) and first_order > 1e-4, name
+        assert sign * everywhere > 0, name
+
+
+def mean_loss(objective: Any, masked: Masked, seeds: range) -> float:
+    with torch.no_grad():
+        found = [objective(masked, Rng(1, seed, 0)).terms["discriminator_loss"].sum for seed in seeds]
+    return float(torch.stack(found).double().mean())
+
+
+def test_sampled_steps_raise_the_discriminators_loss() -> None:
+    """Twelve rows, single samples as in training: steps of the generator alone make the samples harder; against the sign, easier."""
+    given = settings(sharing="none")
+    masked = masked_rows(given)
+    found = {}
+    for sign in (1, -1):
+        objective = outspoken(given)
+        before = mean_loss(objective, masked, range(1000, 1040))
+        for seed in range(15):
+            direction = gradients(objective, objective(masked, Rng(1, seed, 0)).terms["policy_loss"].sum)
+            assert all(name.startswith("generator.") for name in direction)
+            move(objective, direction, sign * 0.002)
+        found[sign] = mean_loss(objective, masked, range(1000, 1040)) - before
+    assert found[1] > 1.0 and found[-1] < -1.0
+
+
+def by_loops(objective: Any, masked: Masked, found: Losses) -> dict[str, float]:
+    """All four sums, slot by slot and token by token, in float64."""
+    hidden_BTD = objective.generator.electra(masked.input_BT, masked.batch).detach().flatten(0, 1)
+    corrupted, original = found.seen["corrupted_BT"].flatten().tolist(), masked.batch.ids_BT.flatten().tolist()
+    logits = objective.discriminator(found.seen["corrupted_BT"], masked.batch).detach().flatten().tolist()
+    pays = [math.log1p(math.exp(-z if c != o else z)) for z, c, o in zip(logits, corrupted, original, strict=True)]
+    sums = dict.fromkeys(("generator_loss", "policy_loss", "baseline_loss"), 0.0)
+    for slot in masked.slots_K.tolist():
+        if slot < 0:
+            continue
+        log_p = (
+            objective.generator(masked.input_BT, masked.batch, torch.tensor([slot])).detach().double().log_softmax(-1)
+        )
+        s = 1 / (1 + math.exp(-float(objective.baseline(hidden_BTD[slot]).detach())))
+        target = math.exp(-pays[slot])
+        sums["generator_loss"] -= float(log_p[0, original[slot]])
+        sums["policy_loss"] -= (pays[slot] + math.log(s)) * float(log_p[0, corrupted[slot]])
+        sums["baseline_loss"] -= target * math.log(s) + (1 - target) * math.log(1 - s)
+    real = [number for number, token in enumerate(original) if token != PAD]
+    return {**sums, "discriminator_loss": sum(pays[number] for number in real)}
+
+
+@pytest.mark.parametrize("unused", [0, 7])
+def test_terms_by_loops(unused: int) -> None:
+    objective, masked = outspoken(settings()), with_unused_slots(masked_rows(settings()), unused)
+    found = losses(objective, masked)
+    assert {name: (term.count, term.weight) for name, term in found.terms.items()} == {
+        "generator_loss": ("masked", 0.0),
+        "policy_loss": ("masked", 1.0),
+        "baseline_loss": ("masked", 1.0),
+        "discriminator_loss": ("real", 50.0),
+    }
+    for name, expected in by_loops(objective, masked, found).items():
+        assert float(found.terms[name].sum.detach()) == pytest.approx(expected, rel=1e-4), name
+
+
+def test_gradients_with_unused_slots() -> None:
+    objective, masked = outspoken(settings()), masked_rows(settings())
+    one, two = (losses(objective, given) for given in (masked, with_unused_slots(masked)))
+    for name in ("policy_loss", "baseline_loss", "discriminator_loss"):
+        pair = [gradients(objective, found.terms[name].sum) for found in (one, two)]
+        assert distance(pair[1], pair[0]) < 1e-5
+
+
+@pytest.mark.parametrize("sharing", ["none", "embeddings"])
+def test_what_each_loss_reaches(sharing: str) -> None:
+    """policy: the generator and what is shared, no layer of the discriminator's own, not the baseline; discriminator: the discriminator;
+    baseline: w alone; the generator's likelihood of the originals: nothing."""
+    given = settings(sharing=sharing)
+    objective = outspoken(given)
+    terms = losses(objective, masked_rows(given)).terms
+    shared = named(objective, "discriminator.electra.embeddings.") if sharing == "embeddings" else set()
+    assert reached(objective, terms["policy_loss"].sum) == named(objective, "generator.") | shared
+    assert reached(objective, terms["discriminator_loss"].sum) == named(objective, "discriminator.")
+    assert reached(objective, terms["baseline_loss"].sum) == named(objective, "baseline.")
+    assert not terms["generator_loss"].sum.requires_grad and terms["generator_loss"].weight == 0.0
+
+
+def test_weights_are_those_of_the_settings() -> None:
+    given = settings(objective=Adversarial(weight=7.0, policy_weight=3.0, baseline_weight=0.5))
+    objective, masked = outspoken(given), masked_rows(given)
+    terms = losses(objective, masked).terms
+    total = losses(objective, masked).total({"masked": 2.0, "real": 4.0})
+    expected = (3 * terms["policy_loss"].sum + 0.5 * terms["baseline_loss"].sum) / 2
+    expected = expected + 7 * terms["discriminator_loss"].sum / 4
+    assert float(total.detach()) == pytest.approx(float(expected.detach()), rel=1e-5)
+
+
+def test_the_generator_is_not_told_the_originals() -> None:
+    """With the discriminator's verdicts held fixed, other originals change nothing in the policy gradient: no likelihood leaks in."""
+    objective = outspoken(settings())
+    with torch.no_grad():  # a discriminator that says 1/2 everywhere pays log 2 whatever the original is
+        for parameter in objective.discriminator.discriminator_predictions.parameters():
+            parameter.zero_()
+    masked = masked_rows(settings())
+    ids = masked.batch.ids_BT.clone()
+    ids.view(-1)[masked.slots_K] = 5 + (ids.view(-1)[masked.slots_K] + 40) % 90
+    other = dataclasses.replace(masked, batch=dataclasses.replace(masked.batch, ids_BT=ids))
+    one, two = (gradients(objective, losses(objective, given).terms["policy_loss"].sum) for given in (masked, other))
+    assert distance(two, one) < 1e-6

@@ -1,0 +1,247 @@
+"""All-Tokens MLM (§3.5): the mixture written out in float64, its gradient by autograd over all logits, and its memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from decimal import Decimal, localcontext
+from typing import Any
+
+import pytest
+import torch
+from tests.reach import (
+    RNG,
+    distance,
+    gradients,
+    in_float64,
+    lively,
+    losses,
+    made,
+    masked_rows,
+    named,
+    reached,
+    with_unused_slots,
+)
+from tests.small import PAD
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from electra_trainer.batch import Corrupted, Masked
+from electra_trainer.config import Config
+from electra_trainer.methods import AllTokensMLM, Learned, Unigram
+from electra_trainer.objectives import log_probability, token_softmax
+from electra_trainer.objectives.all_tokens_mlm import mixture
+from electra_trainer.objectives.corrupt import corrupt
+
+
+def settings(**changes: Any) -> Config:
+    return lively(**{"objective": AllTokensMLM(weight=3.0, generator_weight=0.5), **changes})
+
+
+def plain_loss(objective: Any, masked: Masked, corrupted_BT: Tensor) -> Tensor:
+    """-log(D·1[x = x_corrupt] + (1 - D)·softmax(x)) over all real tokens, from all logits [B, T, V]; in float64."""
+    hidden_BTD = objective.encoder.electra(corrupted_BT, masked.batch)
+    words_VE, bias_V = objective.encoder.output()
+    logits_BTV = objective.encoder.generator_predictions(hidden_BTD) @ words_VE.t() + bias_V
+    copy_BT1 = torch.sigmoid(objective.copy(hidden_BTD))
+    assert logits_BTV.dtype == torch.float64
+    copied_BTV = torch.nn.functional.one_hot(corrupted_BT, logits_BTV.shape[-1])
+    p_BTV = copy_BT1 * copied_BTV + (1 - copy_BT1) * logits_BTV.softmax(-1)
+    p_BT = p_BTV.gather(-1, masked.batch.ids_BT[..., None])[..., 0]
+    return -p_BT[masked.batch.ids_BT != PAD].log().sum()
+
+
+def test_terms_and_counts() -> None:
+    objective, masked = made(settings()), masked_rows(settings())
+    terms = losses(objective, masked).terms
+    assert {name: (term.count, term.weight) for name, term in terms.items()} == {
+        "generator_loss": ("masked", 0.5),
+        "encoder_loss": ("real", 3.0),
+    }
+    assert {name: int(count) for name, count in objective.counts(masked).items()} == {
+        "masked": len(masked.slots_K),
+        "real": sum(token != PAD for row in masked.batch.ids_BT.tolist() for token in row),
+    }
+
+
+def every_second_right(given: Masked, _: Tensor) -> Corrupted:
+    """In place of samples: at every second slot the original, as from a lucky generator; elsewhere the next word."""
+    odd_K = torch.arange(len(given.slots_K)) % 2 == 1
+    return corrupt(given, torch.where(odd_K, given.labels_K, (given.labels_K + 1) % 97))
+
+
+def test_loss_by_a_loop_over_all_real_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chosen or not, specials too, padding not; a lucky sample is a copy, so is a token that was never chosen."""
+    monkeypatch.setattr("electra_trainer.objectives.all_tokens_mlm.corrupt", every_second_right)
+    objective, masked = made(settings()), masked_rows(settings())
+    found = losses(objective, masked)
+    corrupted, original = found.seen["corrupted_BT"], masked.batch.ids_BT
+    plain = in_float64(objective)
+    with torch.no_grad():
+        hidden_BTD = plain.encoder.electra(corrupted, masked.batch)
+        words_VE, bias_V = plain.encoder.output()
+        expected, kinds = 0.0, set()
+        for row in range(len(original)):
+            for column in range(original.shape[1]):
+                word, stands = int(original[row, column]), int(corrupted[row, column])
+                if word == PAD:
+                    continue
+                hidden_D = hidden_BTD[row, column]
+                scores = (words_VE @ plain.encoder.generator_predictions(hidden_D) + bias_V).tolist()
+                softmax = math.exp(scores[word]) / sum(math.exp(score) for score in scores)
+                copy = 1 / (1 + math.exp(-float(plain.copy(hidden_D))))
+                expected -= math.log(copy * (word == stands) + (1 - copy) * softmax)
+                kinds.add((row * original.shape[1] + column in set(masked.slots_K.tolist()), word == stands))
+    assert kinds == {(True, False), (True, True), (False, True)}
+    assert float(found.terms["encoder_loss"].sum.detach()) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("chunk", [1, 97, 10 * 97, 4_000_000])
+def test_gradient_is_that_of_the_plain_formula(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every parameter, the copy layer too, by autograd over all logits in float64; whatever the size of the chunks."""
+    monkeypatch.setattr(log_probability, "CHUNK_ELEMENTS", chunk)
+    objective, masked = made(settings()), masked_rows(settings())
+    found = losses(objective, masked)
+    plain = in_float64(objective)
+    expected = gradients(plain, plain_loss(plain, masked, found.seen["corrupted_BT"]))
+    assert distance(gradients(objective, found.terms["encoder_loss"].sum), expected) < 1e-5
+
+
+@pytest.mark.parametrize("bias", [-50.0, 50.0])
+def test_a_copy_layer_that_is_sure(bias: float) -> None:
+    """D next to 0 or 1: loss and gradient are finite and those of the formula; a replaced token under D = 1 costs some 50 nats."""
+    objective, masked = made(settings()), masked_rows(settings())
+    with torch.no_grad():
+        objective.copy.bias.fill_(bias)
+    found = losses(objective, masked)
+    loss = found.terms["encoder_loss"].sum
+    plain = in_float64(objective)
+    expected = plain_loss(plain, masked, found.seen["corrupted_BT"])
+    if bias < 0:
+        assert float(loss.detach()) == pytest.approx(float(expected.detach()), rel=1e-5)
+        assert distance(gradients(objective, loss), gradients(plain, expected)) < 1e-5
+    else:
+        assert float(loss.detach()) > 45 * int(found.seen["replaced_BT"].sum())
+    assert all(gradient.isfinite().all() for gradient in gradients(objective, loss).values())
+
+
+@pytest.mark.parametrize("copy", [-1e4, -50.0, -3.0, 0.0, 3.0, 30.0, 50.0, 1e4])
+@pytest.mark.parametrize("log_p", [0.0, -1e-3, -5.0, -80.0, -200.0])
+@pytest.mark.parametrize("copied", [True, False])
+def test_mixture_against_exact_arithmetic(copy: float, log_p: float, copied: bool) -> None:
+    """log(D·1 + (1 - D)·p) in 50 digits and any exponent, and a finite gradient even there."""
+    inputs = [torch.tensor(copy, requires_grad=True), torch.tensor(log_p, requires_grad=True)]
+    found = mixture(*inputs, copied_BT=torch.tensor(copied))
+    with localcontext() as context:
+        context.prec = 50
+        d, rest = (1 / (1 + Decimal(logit).exp()) for logit in (-copy, copy))
+        expected = float(((d if copied else 0) + rest * Decimal(log_p).exp()).ln())
+    assert float(found.detach()) == pytest.approx(expected, rel=1e-6, abs=1e-7)
+    assert all(gradient.isfinite() for gradient in torch.autograd.grad(found, inputs))
+
+
+def test_mixture_is_a_distribution() -> None:
+    """It adds up to 1 over the vocabulary, wherever the copied word stands."""
+    generator = torch.Generator().manual_seed(0)
+    log_p_NV = (3 * torch.randn(50, 97, generator=generator)).log_softmax(-1)
+    copy_N1 = 4 * torch.randn(50, 1, generator=generator)
+    copied_NV = torch.nn.functional.one_hot(torch.randint(97, (50,), generator=generator), 97).bool()
+    total_N = mixture(copy_N1, log_p_NV, copied_BT=copied_NV).exp().sum(-1)
+    assert torch.allclose(total_N, torch.ones(50), atol=1e-5)
+
+
+class Largest(TorchDispatchMode):
+    """Elements of the largest tensor that any operation writes, forward or backward."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, function: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = function(*args, **(kwargs or {}))
+        for leaf in tree_leaves(out):
+            if isinstance(leaf, Tensor):
+                self.elements = max(self.elements, leaf.untyped_storage().nbytes() // leaf.element_size())
+        return out
+
+
+def test_no_tensor_of_all_positions_and_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With 2,000 words all logits would be 576,000 numbers; forward, looking and backward write none of more than a tenth."""
+    for module in (log_probability, token_softmax):
+        monkeypatch.setattr(module, "CHUNK_ELEMENTS", 20_000)
+    given = settings(vocab_size=2000)
+    objective, masked = made(given), masked_rows(given)
+    with Largest() as largest:
+        found = losses(objective, masked)
+        found.total({"masked": 1.0, "real": 1.0}).backward()
+    assert max(2000 * 16, 20_000) <= largest.elements <= 57_600
+    plain = in_float64(objective)
+    with Largest() as largest:  # what the bound is against
+        plain_loss(plain, masked, found.seen["corrupted_BT"]).backward()
+    assert largest.elements >= 12 * 24 * 2000
+
+
+@pytest.mark.parametrize("bias", [-3.0, 0.0])
+@pytest.mark.parametrize("chunk", [97, 4_000_000])
+def test_encoder_correct_is_the_argmax_of_the_whole_mixture(
+    bias: float, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a loop over the vocabulary; at every second slot the copy is right."""
+    monkeypatch.setattr(log_probability, "CHUNK_ELEMENTS", chunk)
+    monkeypatch.setattr("electra_trainer.objectives.all_tokens_mlm.corrupt", every_second_right)
+    objective, masked = made(settings()), masked_rows(settings())
+    with torch.no_grad():
+        objective.copy.bias.fill_(bias)
+        objective.encoder.generator_lm_head.bias[masked.labels_K[:5]] = 3.0  # the softmax is right at some slots, too
+        seen = losses(objective, masked).seen
+        corrupted = seen["corrupted_BT"].flatten()
+        hidden_ND = objective.encoder.electra(seen["corrupted_BT"], masked.batch).flatten(0, 1)
+        logits_NV = objective.encoder(seen["corrupted_BT"], masked.batch, torch.arange(len(corrupted)))
+        copy_N = objective.copy(hidden_ND)[:, 0].sigmoid()
+    expected = []
+    for slot, label in zip(masked.slots_K.tolist(), masked.labels_K.tolist(), strict=True):
+        p = ((1 - copy_N[slot]) * logits_NV[slot].softmax(-1)).tolist()
+        p[int(corrupted[slot])] += float(copy_N[slot])
+        expected.append(p.index(max(p)) == label)
+    assert seen["encoder_correct_K"].tolist() == expected
+    assert {True, False} == set(expected)
+
+
+SHARED = {"none": (), "embeddings": ("encoder.electra.embeddings.",), "all": ("encoder.electra.",)}
+
+
+@pytest.mark.parametrize("sharing", SHARED)
+def test_what_each_loss_reaches(sharing: str) -> None:
+    """The generator's loss: the generator and what is shared. The encoder's: encoder and copy layer, never the generator's own layers."""
+    given = settings(sharing=sharing, generator=Learned(width=1.0 if sharing == "all" else 0.5))
+    objective = made(given)
+    terms = losses(objective, masked_rows(given)).terms
+    shared = named(objective, *SHARED[sharing]) if SHARED[sharing] else set()
+    assert reached(objective, terms["generator_loss"].sum) == named(objective, "generator.") | shared
+    assert reached(objective, terms["encoder_loss"].sum) == named(objective, "encoder.", "copy.")
+
+
+def test_with_a_generator_that_does_not_learn() -> None:
+    given = settings(generator=Unigram())
+    objective = made(given)
+    terms = losses(objective, masked_rows(given)).terms
+    assert list(terms) == ["encoder_loss"]
+    assert reached(objective, terms["encoder_loss"].sum) == named(objective, "encoder.", "copy.")
+
+
+def test_unused_slots_count_for_nothing() -> None:
+    objective, masked = made(settings()), masked_rows(settings())
+    one, two = (losses(objective, given) for given in (masked, with_unused_slots(masked)))
+    for name in one.terms:
+        pair = [gradients(objective, found.terms[name].sum) for found in (one, two)]
+        assert distance(pair[1], pair[0]) < 1e-5
+        assert float(two.terms[name].sum.detach()) == pytest.approx(float(one.terms[name].sum.detach()), rel=1e-6)
+    used = len(masked.slots_K)
+    assert torch.equal(two.seen["encoder_correct_K"][:used], one.seen["encoder_correct_K"])
+
+
+def test_generator_loss_is_that_of_masked_language_modelling() -> None:
+    objective, masked = made(settings()), masked_rows(settings())
+    logits_KV = objective.generator(masked.input_BT, masked.batch, masked.slots_K)
+    expected = torch.nn.functional.cross_entropy(logits_KV, masked.labels_K, reduction="sum")
+    found = losses(objective, masked, RNG).terms["generator_loss"].sum
+    assert float(found.detach()) == pytest.approx(float(expected.detach()), rel=1e-5)

@@ -1,0 +1,153 @@
+"""Replace MLM (§3.5): what the encoder reads, its loss slot by slot, and what each loss reaches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from tests.plain import sample
+from tests.reach import (
+    RNG,
+    distance,
+    gradients,
+    in_float64,
+    lively,
+    losses,
+    made,
+    masked_rows,
+    named,
+    reached,
+    with_unused_slots,
+)
+from tests.small import MASK
+from torch import Tensor
+
+from electra_trainer.batch import Batch, Masked
+from electra_trainer.config import Config
+from electra_trainer.methods import Learned, ReplaceMLM, Unigram
+from electra_trainer.objectives.corrupt import corrupt
+
+
+def settings(**changes: Any) -> Config:
+    return lively(**{"objective": ReplaceMLM(weight=3.0, generator_weight=0.5), **changes})
+
+
+def what_it_reads(objective: torch.nn.Module, masked: Masked) -> tuple[Tensor, Batch]:
+    read: list[tuple[Tensor, Batch]] = []
+    objective.encoder.electra.register_forward_pre_hook(lambda _module, inputs: read.append(inputs))
+    losses(objective, masked)
+    (found,) = read
+    return found
+
+
+def test_terms_and_counts() -> None:
+    objective, masked = made(settings()), masked_rows(settings())
+    terms = losses(objective, masked).terms
+    assert {name: (term.count, term.weight) for name, term in terms.items()} == {
+        "generator_loss": ("masked", 0.5),
+        "encoder_loss": ("masked", 3.0),
+    }
+    assert {name: int(count) for name, count in objective.counts(masked).items()} == {"masked": len(masked.slots_K)}
+
+
+def test_the_encoder_reads_samples_and_no_mask() -> None:
+    """At the chosen positions the generator's words, drawn from its own logits; elsewhere the originals."""
+    objective, masked = made(settings()), masked_rows(settings())
+    ids_BT, layout = what_it_reads(objective, masked)
+    words = sample(objective.generator(masked.input_BT, masked.batch, masked.slots_K), RNG.generator("sample"))
+    expected = masked.batch.ids_BT.flatten().tolist()
+    for slot, word in zip(masked.slots_K.tolist(), words.tolist(), strict=True):
+        expected[slot] = word
+    assert ids_BT.flatten().tolist() == expected and layout is masked.batch
+    assert (masked.input_BT == MASK).any() and not (ids_BT == MASK).flatten()[masked.slots_K[words != MASK]].any()
+    assert (ids_BT != masked.batch.ids_BT).sum() > 0.5 * len(masked.slots_K)
+
+
+def test_losses_by_loops() -> None:
+    """-log p(original word) at every chosen position, of the encoder from the samples, of the generator from [MASK]."""
+    objective, masked = made(settings()), masked_rows(settings())
+    ids_BT, _ = what_it_reads(objective, masked)
+    expected = {"generator_loss": 0.0, "encoder_loss": 0.0}
+    plain = in_float64(objective)
+    for slot in masked.slots_K:
+        word = int(masked.batch.ids_BT.flatten()[slot])
+        for name, network, read in (
+            ("generator_loss", plain.generator, masked.input_BT),
+            ("encoder_loss", plain.encoder, ids_BT),
+        ):
+            logits = network(read, masked.batch, slot[None])[0].double()
+            expected[name] -= float((logits[word] - torch.log(torch.exp(logits).sum())).detach())
+    for name, term in losses(objective, masked).terms.items():
+        assert float(term.sum.detach()) == pytest.approx(expected[name], rel=1e-5), name
+
+
+def test_gradient_is_that_of_the_plain_formula() -> None:
+    objective, masked = made(settings()), masked_rows(settings())
+    mine = gradients(objective, losses(objective, masked).terms["encoder_loss"].sum)
+    plain, (ids_BT, _) = in_float64(objective), what_it_reads(objective, masked)
+    logits_KV = plain.encoder(ids_BT, masked.batch, masked.slots_K).double()
+    labels_K = masked.batch.ids_BT.flatten()[masked.slots_K]
+    loss = torch.nn.functional.cross_entropy(logits_KV, labels_K, reduction="sum")
+    assert distance(mine, gradients(plain, loss)) < 1e-5
+
+
+SHARED = {
+    "none": ((), ()),
+    "embeddings": (("encoder.electra.embeddings.",), ()),
+    "all": (("encoder.electra.",), ()),
+}
+
+
+@pytest.mark.parametrize("sharing", SHARED)
+def test_what_each_loss_reaches(sharing: str) -> None:
+    """The generator's loss: the generator and what is shared. The encoder's: the encoder, and never the generator's own layers."""
+    given = settings(sharing=sharing, generator=Learned(width=1.0 if sharing == "all" else 0.5))
+    objective = made(given)
+    terms = losses(objective, masked_rows(given)).terms
+    shared = named(objective, *SHARED[sharing][0]) if sharing != "none" else set()
+    assert reached(objective, terms["generator_loss"].sum) == named(objective, "generator.") | shared
+    assert reached(objective, terms["encoder_loss"].sum) == named(objective, "encoder.")
+
+
+def test_unused_slots_count_for_nothing() -> None:
+    objective, masked = made(settings()), masked_rows(settings())
+    one, two = (losses(objective, given) for given in (masked, with_unused_slots(masked)))
+    for name in one.terms:
+        pair = [gradients(objective, found.terms[name].sum) for found in (one, two)]
+        assert distance(pair[1], pair[0]) < 1e-5
+        assert float(two.terms[name].sum.detach()) == pytest.approx(float(one.terms[name].sum.detach()), rel=1e-6)
+
+
+def test_a_lucky_sample_is_still_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the sample is the original its prediction counts all the same: the sum is over all chosen positions."""
+    monkeypatch.setattr(
+        "electra_trainer.objectives.replace_mlm.corrupt", lambda given, _: corrupt(given, given.labels_K)
+    )
+    objective, masked = made(settings()), masked_rows(settings())
+    logits_KV = objective.encoder(masked.batch.ids_BT, masked.batch, masked.slots_K)
+    expected = torch.nn.functional.cross_entropy(logits_KV, masked.labels_K, reduction="sum")
+    found = losses(objective, masked).terms["encoder_loss"].sum
+    assert float(found.detach()) == pytest.approx(float(expected.detach()), rel=1e-5)
+
+
+def test_what_is_seen() -> None:
+    """Whether the encoder's likeliest word is the original, and its entropy, by loops; nothing with a gradient."""
+    objective, masked = made(settings()), masked_rows(settings())
+    (ids_BT, _), seen = what_it_reads(objective, masked), losses(objective, masked).seen
+    logits_KV = objective.encoder(ids_BT, masked.batch, masked.slots_K).double().detach()
+    for number, label in enumerate(masked.labels_K.tolist()):
+        p = logits_KV[number].softmax(-1).tolist()
+        assert bool(seen["encoder_correct_K"][number]) == (p.index(max(p)) == label)
+        entropy = -sum(share * torch.tensor(share).log().item() for share in p)
+        assert float(seen["encoder_entropy_K"][number]) == pytest.approx(entropy, rel=1e-4)
+    assert not any(tensor.requires_grad for tensor in seen.values())
+
+
+def test_with_a_generator_that_does_not_learn() -> None:
+    given = settings(generator=Unigram())
+    objective = made(given)
+    terms = losses(objective, masked_rows(given)).terms
+    assert list(terms) == ["encoder_loss"]
+    assert reached(objective, terms["encoder_loss"].sum) == named(objective, "encoder.")
+    assert [exported.name for exported in objective.exported()] == ["encoder"]

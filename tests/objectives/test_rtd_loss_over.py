@@ -1,0 +1,155 @@
+"""Which tokens the discriminator's loss counts (§2, §3.5 "ELECTRA 15%", footnote 8), token by token."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import chisquare
+from tests.reach import RNG, gradients, lively, losses, made, masked_rows, named, reached, with_unused_slots
+from tests.small import CLS, PAD, SEP, batch, masker, rows
+from torch import Tensor
+
+from electra_trainer.batch import Masked
+from electra_trainer.config import Config
+from electra_trainer.methods import RTD
+from electra_trainer.objectives.rtd import other_tokens
+from electra_trainer.randomness import Rng
+
+OVER = pytest.mark.parametrize("loss_over", ["all", "masked", "other"])
+SIGMAS = 4.5
+
+
+def settings(loss_over: str) -> Config:
+    return lively(objective=RTD(loss_over=loss_over))  # type: ignore[arg-type]
+
+
+def expected_tokens(loss_over: str, masked: Masked) -> list[tuple[int, int]]:
+    """(row, column) of every token that counts, by the words of the paper."""
+    ids, columns = masked.batch.ids_BT.tolist(), masked.batch.ids_BT.shape[1]
+    every = [(row, column) for row in range(len(ids)) for column in range(columns)]
+    if loss_over == "all":
+        return [(row, column) for row, column in every if ids[row][column] != PAD]
+    if loss_over == "masked":
+        slots = set(masked.slots_K.tolist())
+        return [(row, column) for row, column in every if row * columns + column in slots]
+    return [(row, column) for row, column in every if other_tokens(masked, RNG)[row, column]]
+
+
+def cross_entropy(logit: float, *, replaced: bool) -> float:
+    """-log of the probability that sigmoid(logit) gives to what is the case."""
+    return math.log1p(math.exp(-logit)) if replaced else math.log1p(math.exp(logit))
+
+
+@OVER
+def test_loss_and_count_by_a_loop(loss_over: str) -> None:
+    objective, masked = made(settings(loss_over)), masked_rows(settings(loss_over))
+    found = losses(objective, masked)
+    corrupted = found.seen["corrupted_BT"]
+    logits, original = objective.discriminator(corrupted, masked.batch).tolist(), masked.batch.ids_BT.tolist()
+    tokens = expected_tokens(loss_over, masked)
+    expected = sum(
+        cross_entropy(logits[row][column], replaced=int(corrupted[row, column]) != original[row][column])
+        for row, column in tokens
+    )
+    term = found.terms["discriminator_loss"]
+    assert float(term.sum.detach()) == pytest.approx(expected, rel=1e-5)
+    assert int(objective.counts(masked)[term.count]) == len(tokens) > 20
+    assert [tuple(place) for place in found.seen["counted_BT"].nonzero().tolist()] == tokens
+
+
+@OVER
+def test_gradient_reaches_the_logits_of_these_tokens_alone(loss_over: str) -> None:
+    """At each of them it is D's probability of "replaced" less the truth; elsewhere it is 0."""
+    objective, masked = made(settings(loss_over)), masked_rows(settings(loss_over))
+    kept: list[Tensor] = []
+    objective.discriminator.register_forward_hook(lambda _module, _inputs, output: kept.append(output))
+    found = losses(objective, masked)
+    (logits,) = kept
+    (gradient,) = torch.autograd.grad(found.terms["discriminator_loss"].sum, logits)
+    expected = torch.zeros(logits.shape, dtype=torch.float64)
+    for row, column in expected_tokens(loss_over, masked):
+        replaced = found.seen["corrupted_BT"][row, column] != masked.batch.ids_BT[row, column]
+        expected[row, column] = 1 / (1 + math.exp(-float(logits[row, column].detach()))) - float(replaced)
+    assert torch.allclose(gradient.double(), expected, atol=1e-6)
+    assert torch.equal(gradient != 0, expected != 0)
+
+
+@OVER
+@pytest.mark.parametrize("sharing", ["none", "embeddings"])
+def test_what_each_loss_reaches(loss_over: str, sharing: str) -> None:
+    given = dataclasses.replace(settings(loss_over), sharing=sharing)  # type: ignore[arg-type]
+    objective = made(given)
+    terms = losses(objective, masked_rows(given)).terms
+    shared = named(objective, "discriminator.electra.embeddings.") if sharing == "embeddings" else set()
+    assert reached(objective, terms["generator_loss"].sum) == named(objective, "generator.") | shared
+    assert reached(objective, terms["discriminator_loss"].sum) == named(objective, "discriminator.")
+
+
+def test_the_generator_does_not_know_which_tokens_count() -> None:
+    """Same loss, same gradient, same samples: ELECTRA 15 % differs in the sum of the discriminator alone."""
+    given = [settings(loss_over) for loss_over in ("all", "masked", "other")]
+    objectives = [made(one) for one in given]
+    found = [losses(objective, masked_rows(given[0])) for objective in objectives]
+    first = gradients(objectives[0], found[0].terms["generator_loss"].sum)
+    for objective, other in zip(objectives[1:], found[1:], strict=True):
+        assert torch.equal(other.terms["generator_loss"].sum, found[0].terms["generator_loss"].sum)
+        assert torch.equal(other.seen["corrupted_BT"], found[0].seen["corrupted_BT"])
+        mine = gradients(objective, other.terms["generator_loss"].sum)
+        assert all(torch.equal(mine[name], first[name]) for name in first)
+
+
+def test_unused_slots_choose_nothing() -> None:
+    objective, masked = made(settings("masked")), masked_rows(settings("masked"))
+    more = with_unused_slots(masked)
+    one, two = losses(objective, masked), losses(objective, more)
+    for name, term in one.terms.items():
+        assert float(two.terms[name].sum.detach()) == pytest.approx(float(term.sum.detach()), rel=1e-6)
+    assert int(objective.counts(more)["chosen"]) == int(objective.counts(masked)["chosen"]) == len(masked.slots_K)
+
+
+def test_other_tokens_are_as_many_in_each_row_and_real() -> None:
+    masked = masked_rows(settings("other"), 40)
+    other = other_tokens(masked, RNG)
+    columns = masked.batch.ids_BT.shape[1]
+    for row, ids in enumerate(masked.batch.ids_BT.tolist()):
+        chosen = len({slot for slot in masked.slots_K.tolist() if slot // columns == row})
+        assert sum(other[row].tolist()) == chosen > 0
+        assert not any(picked and token == PAD for picked, token in zip(other[row].tolist(), ids, strict=True))
+
+
+def test_other_tokens_with_repeated_choices_and_without_any() -> None:
+    """A position drawn twice counts once; a row of padding and one of [CLS] [SEP] have none."""
+    given = settings("other")
+    repeated = dataclasses.replace(given, masking=dataclasses.replace(given.masking, draw="with-replacement"))
+    masked = masker(repeated)(batch(rows(40)), RNG)
+    assert len(set(masked.slots_K.tolist())) < len(masked.slots_K)
+    assert torch.equal(other_tokens(masked, RNG).sum(1), masked.chosen_BT.sum(1))
+    empty = masker(given)(batch(np.array([[CLS, SEP, PAD, PAD], [PAD] * 4])), RNG)
+    assert not other_tokens(empty, RNG).any()
+
+
+def test_other_tokens_are_a_function_of_the_lane() -> None:
+    masked = masked_rows(settings("other"), 40)
+    once = other_tokens(masked, Rng(3, 4, 5))
+    torch.manual_seed(0)
+    assert torch.equal(other_tokens(masked, Rng(3, 4, 5)), once)
+    for rng in (Rng(4, 4, 5), Rng(3, 5, 5), Rng(3, 4, 6)):
+        assert not torch.equal(other_tokens(masked, rng), once)
+
+
+def test_other_tokens_have_nothing_to_do_with_the_chosen() -> None:
+    """Of the chosen tokens as many are among the others as of any real tokens; every column is as likely as another, specials too."""
+    masked = masker(settings("other"))(batch(rows(50, full=True)), RNG)
+    chosen, counts, both, draws = masked.chosen_BT, torch.zeros(24), 0, 400
+    for step in range(draws):
+        other = other_tokens(masked, Rng(1, step, 0))
+        counts += other.sum(0)
+        both += int((other & chosen).sum())
+    rate, tries = 6 / 24, draws * int(chosen.sum())  # six of the 24 tokens of a row
+    assert int(chosen.sum()) == 50 * 6
+    assert abs(both / tries - rate) <= SIGMAS * math.sqrt(rate * (1 - rate) / tries)
+    assert chisquare(counts.numpy()).pvalue > 1e-4
