@@ -15,10 +15,11 @@ from torch import Tensor, nn
 from benchmarks.peers import electra_config
 from electra_trainer.batch import Batch
 from electra_trainer.config import Config, Model
+from electra_trainer.cost.flops import infer_flops
 from electra_trainer.data.rows import to_batch
-from electra_trainer.model.cost import infer_flops
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.model.initialize import initialize
+from electra_trainer.objectives.protocol import weight_source
 from electra_trainer.train.device import autocast
 from electra_trainer.train.optim import build_optimizer
 from electra_trainer.train.trial import CLS, PAD, SEP, zipf_words
@@ -64,8 +65,9 @@ class Ours:
         size = config.batch.size
         self.batches = [_batch(rows[first : first + size]).to(device) for first in range(0, len(rows), size)]
         self.labels = [_labels(size, step).to(device) for step in range(BATCHES)]
-        seed = torch.Generator().manual_seed(config.seed)
-        self.network = initialize(_Classifier(config.model), config.model, seed).to(device).train()
+        self.network = (
+            initialize(_Classifier(config.model), config.model, weight_source(config, "kept")).to(device).train()
+        )
         self.optimizer = build_optimizer(self.network, config.optimizer)
         for group in self.optimizer.param_groups:
             group["lr"] = _LEARNING_RATE

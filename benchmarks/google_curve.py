@@ -19,9 +19,10 @@ import torch
 from numpy.typing import NDArray
 
 from electra_trainer.batch import Batch, Masked
-from electra_trainer.config import RTD, BatchShape, Config, Generator, Masking, Model, Optimizer, Schedule
+from electra_trainer.config import BatchShape, Config, Masking, Model, Optimizer, Schedule
 from electra_trainer.data.masking import MaskTokens
 from electra_trainer.data.order import batch_rows
+from electra_trainer.methods import RTD, Learned
 from electra_trainer.objectives import Objective, build
 from electra_trainer.randomness import Rng
 from electra_trainer.train.device import autocast
@@ -50,7 +51,7 @@ def config(seed: int) -> Config:
             vocab_size=30522, embedding_size=64, hidden_size=128, num_hidden_layers=4, num_attention_heads=2,
             intermediate_size=512,
         ),
-        generator=Generator(width=0.25),
+        generator=Learned(width=0.25),
         objective=RTD(weight=50.0),
         masking=Masking(fraction=0.15, mask_share=0.85, draw="with-replacement"),
         optimizer=Optimizer(learning_rate=1e-3),

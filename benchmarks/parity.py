@@ -8,6 +8,7 @@ CUDA graph too.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import os
@@ -18,9 +19,11 @@ import torch
 from torch import Tensor
 
 from benchmarks.synthetic import make, sized
+from electra_trainer import arms
 from electra_trainer.batch import Corrupted, Masked
 from electra_trainer.config import Config
 from electra_trainer.gpu import trust
+from electra_trainer.methods import TwoStage
 from electra_trainer.objectives.corrupt import corrupt
 from electra_trainer.train import graph
 from electra_trainer.train.optim import optimizer_tensors
@@ -35,6 +38,10 @@ WAYS = {
     "static, graph, compiled": (graph.GRAPH, graph.COMPILE),
 }
 """What is on; all else is off."""
+WAYS_OF_ARMS = ("kernels", "static, kernels, graph")
+MODULES = ("rtd", "replace_mlm", "all_tokens_mlm", "adversarial", "sentence_contrast")
+"""Objectives that put samples in."""
+LOSSES = ("generator_loss", "discriminator_loss", "encoder_loss", "sentence_loss")
 
 
 def switches(on: tuple[str, ...]) -> dict[str, str]:
@@ -59,19 +66,28 @@ def by_place(masked: Masked, _: Tensor) -> Corrupted:
 
 
 def one_step(config: Config, device: torch.device, precision: str) -> tuple[dict[str, float], Tensor]:
-    """Both mean losses, and the gradient as one vector on the CPU."""
+    """Mean losses, and the gradient as one vector on the CPU."""
     made = make(config, device, precision=precision)
-    with mock.patch("electra_trainer.objectives.rtd.corrupt", by_place):
+    with contextlib.ExitStack() as patches:
+        for module in MODULES:
+            patches.enter_context(mock.patch(f"electra_trainer.objectives.{module}.corrupt", by_place))
         result = graph.train_step(made.objective, made.optimizer, made.feed, step=0, look=True)
     moments = optimizer_tensors(made.objective, made.optimizer)
     means = [value.flatten().cpu() for name, value in sorted(moments.items()) if name.endswith("/exp_avg")]
-    losses = {name: value for name, value in result.metrics.items() if name in ("generator_loss", "discriminator_loss")}
+    losses = {name: value for name, value in result.metrics.items() if name in LOSSES}
     return losses, torch.cat(means) / (1 - config.optimizer.beta1)
 
 
-def compare(config: Config, device: torch.device, precision: str, way: str, expected: tuple[dict[str, float], Tensor]) -> bool:  # fmt: skip
+def compare(
+    config: Config,
+    device: torch.device,
+    precision: str,
+    way: str,
+    expected: tuple[dict[str, float], Tensor],
+    arm: str = "electra",
+) -> bool:
     """Print one line; True where the differences are within the limits."""
-    line: dict[str, object] = {"device": str(device), "precision": precision, "way": way}
+    line: dict[str, object] = {"device": str(device), "arm": arm, "precision": precision, "way": way}
     with mock.patch.dict(os.environ, switches(WAYS[way])), warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         try:
@@ -97,10 +113,17 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--preset", default="small")
     parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--arms", action="store_true", help="every arm of the paper's experiments in fp32 too")
     given = parser.parse_args()
     device, config = torch.device(given.device), settings(given.preset, given.layers)
     expected = one_step(config, torch.device("cpu"), "fp32")
     good = [compare(config, device, precision, way, expected) for precision in LIMITS for way in WAYS]
+    for name in arms.ARMS if given.arms else ():
+        changed = arms.arm(name, config)
+        if isinstance(changed.phases, TwoStage):
+            continue  # the networks and losses of sharing-none
+        expected = one_step(changed, torch.device("cpu"), "fp32")
+        good += [compare(changed, device, "fp32", way, expected, name) for way in WAYS_OF_ARMS]
     if device.type == "cuda":
         print(json.dumps({"kernels": dict(trust.report(device))}))
     raise SystemExit(0 if all(good) else 1)

@@ -52,8 +52,11 @@ def rows(count: int, *, tokens: int, vocab_size: int) -> NDArray[np.int64]:
 def make(config: Config, device: torch.device, *, precision: str = "auto") -> Made:
     """Networks, optimizer and feed of `config` over random rows."""
     words, shape = config.model.vocab_size, config.batch
-    mask = MaskTokens(masking=config.masking, vocab_size=words, mask_id=MASK, never=(PAD, CLS, SEP, MASK))
     given = rows(max(2 * shape.size, 64), tokens=shape.sequence_length, vocab_size=words)
+    counts_V = np.bincount(given.reshape(-1), minlength=words)
+    mask = MaskTokens(
+        masking=config.masking, vocab_size=words, mask_id=MASK, never=(PAD, CLS, SEP, MASK), counts_V=counts_V
+    )
     feed = Feed(
         config=config, rows=given, valid=given[:64], mask=mask, pad=PAD, cls=CLS, sep=SEP, device=device,
         precision=choose_precision(precision, device),

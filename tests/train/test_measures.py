@@ -24,7 +24,8 @@ def lane(seed: int, *, slots: int, real: int) -> Losses:
             "generator_correct_K": torch.rand(slots, generator=random) < 0.4,
             "generator_entropy_K": 3 * torch.rand(slots, generator=random),
             "replaced_N": torch.rand(real, generator=random) < 0.2,
-            "replaced_logit_N": torch.randn(real, generator=random).round(decimals=1),  # with ties
+            "counted_replaced_N": torch.rand(real // 2, generator=random) < 0.3,
+            "counted_logit_N": torch.randn(real // 2, generator=random).round(decimals=1),  # with ties
         },
     )
 
@@ -61,18 +62,18 @@ def test_means_over_lanes_of_different_sizes() -> None:
 
 def test_rates_and_auc() -> None:
     found = measure(LANES, COUNTS)
-    replaced = [bool(value) for value in joined("replaced_N")]
-    rate = sum(replaced) / 80
-    assert found["fake_rate"] == pytest.approx(rate)
-    assert found["discriminator_auc"] == pytest.approx(auc(replaced, joined("replaced_logit_N")))
-    constant = -sum(math.log(rate if fake else 1 - rate) for fake in replaced) / 80
+    assert found["fake_rate"] == pytest.approx(sum(joined("replaced_N")) / 80)
+    replaced = [bool(value) for value in joined("counted_replaced_N")]
+    rate = sum(replaced) / 40
+    assert found["discriminator_auc"] == pytest.approx(auc(replaced, joined("counted_logit_N")))
+    constant = -sum(math.log(rate if fake else 1 - rate) for fake in replaced) / 40
     assert found["discriminator_constant_loss"] == pytest.approx(constant)
 
 
 @pytest.mark.parametrize("everything", [True, False])
 def test_auc_of_one_class_is_chance(everything: bool) -> None:
     one = lane(3, slots=2, real=10)
-    one.seen["replaced_N"][:] = everything
+    one.seen["counted_replaced_N"][:] = everything
     found = measure([one], {"masked": 2.0, "real": 10.0})
     assert found["discriminator_auc"] == 0.5
     assert found["discriminator_constant_loss"] == 0.0
@@ -80,7 +81,7 @@ def test_auc_of_one_class_is_chance(everything: bool) -> None:
 
 def test_logits_that_are_no_numbers_do_not_stop_the_report() -> None:
     one = lane(4, slots=2, real=10)
-    one.seen["replaced_logit_N"][3] = float("nan")
+    one.seen["counted_logit_N"][3] = float("nan")
     assert measure([one], {"masked": 2.0, "real": 10.0})["discriminator_auc"] == 0.5
 
 

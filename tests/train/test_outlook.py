@@ -11,7 +11,8 @@ import torch
 from tests import small
 
 from electra_trainer.cli import _trains, main
-from electra_trainer.model.cost import memory_bytes, step_bytes, step_flops
+from electra_trainer.cost.flops import step_flops
+from electra_trainer.cost.memory import memory_bytes, step_bytes
 from electra_trainer.presets import large
 from electra_trainer.train import outlook as module
 from electra_trainer.train.machine import Machine, copy_rate, free_bytes, matrix_rate

@@ -11,7 +11,8 @@ from tests.small import WORDS, batch, config, feed, masker, part, rows
 from torch import Tensor
 
 from electra_trainer.batch import Corrupted, Masked
-from electra_trainer.config import MLM, BatchShape, Config
+from electra_trainer.config import BatchShape, Config
+from electra_trainer.methods import MLM
 from electra_trainer.objectives import Objective, build
 from electra_trainer.objectives.corrupt import corrupt
 from electra_trainer.randomness import Rng

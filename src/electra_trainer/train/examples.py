@@ -18,7 +18,7 @@ ROWS = 8
 def look_at_rows(objective: Objective, feed: Feed, tokenizer: Tokenizer) -> list[dict[str, Any]]:
     """The first held-out rows: tokens, what was masked and sampled, and the discriminator's probability of "replaced".
 
-    Empty for an objective without a discriminator.
+    Empty for an objective that says nothing of each token.
     """
     was_training = objective.training
     objective.eval()
@@ -28,7 +28,7 @@ def look_at_rows(objective: Objective, feed: Feed, tokenizer: Tokenizer) -> list
             seen = objective(masked, rng, look=True).seen
     finally:
         objective.train(was_training)
-    if "corrupted_BT" not in seen:
+    if "replaced_logit_BT" not in seen:
         return []
     chosen_BT = torch.zeros_like(masked.batch.ids_BT, dtype=torch.bool)
     chosen_BT.view(-1)[masked.slots_K] = True

@@ -19,6 +19,7 @@ import torch
 from electra_trainer.model.encoder import Layer
 from electra_trainer.native import layers
 from electra_trainer.objectives import Objective
+from electra_trainer.train.distributed import world
 from electra_trainer.train.static import StaticStep
 from electra_trainer.train.step import Feed, StepResult
 from electra_trainer.train.step import train_step as plain_step
@@ -43,20 +44,21 @@ def train_step(
     return fast(step, look=look)
 
 
-_latest: list[tuple[torch.optim.Optimizer, Feed, StaticStep | None]] = []
+_latest: list[tuple[Objective, torch.optim.Optimizer, Feed, StaticStep | None]] = []
 """The one graph that is kept: a process trains one network at a time, and a graph holds the memory of a whole step."""
 
 
 def _fast_step(objective: Objective, optimizer: torch.optim.Optimizer, feed: Feed) -> StaticStep | None:
-    if not (_latest and _latest[0][0] is optimizer and _latest[0][1] is feed):
+    wanted = (objective, optimizer, feed)
+    if not (_latest and all(one is other for one, other in zip(_latest[0], wanted, strict=False))):
         _latest.clear()
-        _latest.append((optimizer, feed, build_fast_step(objective, optimizer, feed)))
-    return _latest[0][2]
+        _latest.append((*wanted, build_fast_step(objective, optimizer, feed)))
+    return _latest[0][3]
 
 
 def in_use() -> list[str]:
     """What the latest step is made of, fastest first; empty for the plain step."""
-    step = _latest[0][2] if _latest else None
+    step = _latest[0][3] if _latest else None
     if not isinstance(step, GraphStep):
         return []
     parts = {"CUDA graph": step.recorded, "compiled layers": step.compiled, "matrices rounded once": bool(step.rounded)}
@@ -71,8 +73,8 @@ def forget() -> None:
 
 def build_fast_step(objective: Objective, optimizer: torch.optim.Optimizer, feed: Feed) -> StaticStep | None:
     """A recorded step; an unrecorded one where recording fails; None where only the plain step works."""
-    if not isinstance(optimizer, torch.optim.AdamW) or _off(GRAPH):
-        return None  # LAMB asks for its step count on the CPU
+    if not isinstance(optimizer, torch.optim.AdamW) or not objective.static or world().size > 1 or _off(GRAPH):
+        return None  # LAMB asks for its step count on the CPU; ranks add up gradients between backward pass and update
     for group in optimizer.param_groups:
         group["capturable"] = True
     optimizer._warned_capturable_if_run_uncaptured = True  # rehearsals are meant

@@ -35,11 +35,14 @@ def health_line(metrics: dict[str, float], *, vocab_size: int) -> str:
         )  # fmt: skip
         words = verdict(loss, constant=constant, auc=auc)
         parts.append(f"discriminator {loss:.3f} vs {constant:.3f} for the constant guess, AUC {auc:.2f}: {words}")
-    share = metrics["generator_entropy"] / math.log(vocab_size)
-    parts.append(
-        f"generator {metrics['generator_loss']:.2f} nats, right {100 * metrics['generator_accuracy']:.0f} % of the time, "
-        f"entropy {100 * share:.0f} % of the most"
-    )
+    if "encoder_loss" in metrics:
+        right = 100 * metrics["encoder_accuracy"]
+        parts.append(f"encoder {metrics['encoder_loss']:.3f} nats, right {right:.0f} % of the time at chosen positions")
+    if "generator_entropy" in metrics:
+        share = metrics["generator_entropy"] / math.log(vocab_size)
+        nats = f"{metrics['generator_loss']:.2f} nats, " if "generator_loss" in metrics else ""
+        right = 100 * metrics["generator_accuracy"]
+        parts.append(f"generator {nats}right {right:.0f} % of the time, entropy {100 * share:.0f} % of the most")
     return "; ".join(parts)
 
 
@@ -52,9 +55,9 @@ def alarms(metrics: dict[str, float], *, vocab_size: int, step: int, steps: int)
     if step < max(500, steps / 4):
         return []
     found = []
-    if metrics["generator_entropy"] > 0.9 * math.log(vocab_size):
+    if "generator_loss" in metrics and metrics["generator_entropy"] > 0.9 * math.log(vocab_size):
         found.append("the generator is still almost uniform: raise the learning rate or train longer")
-    if "discriminator_auc" in metrics:
+    if "discriminator_loss" in metrics:
         if metrics["discriminator_auc"] < 0.55:
             found.append(
                 "the discriminator does not rank replaced tokens above originals (AUC < 0.55): lower the learning rate, "

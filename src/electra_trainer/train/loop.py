@@ -12,12 +12,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from electra_trainer.config import Config
 from electra_trainer.config_io import differences
+from electra_trainer.cost.flops import first_stage_steps, run_flops
+from electra_trainer.cost.parameters import parameters
 from electra_trainer.data.store import Store
+from electra_trainer.data.word_counts import uniform_counts, word_counts
 from electra_trainer.errors import CheckpointError, ConfigError, DataError, Diverged, Interrupted, storage_error
-from electra_trainer.model.cost import parameters, step_flops
+from electra_trainer.methods import Unigram
+from electra_trainer.model.frequencies import WordFrequencies
 from electra_trainer.objectives import Objective, build
 from electra_trainer.train.checkpoint import Saved, load_newest, require_space, save
 from electra_trainer.train.device import arithmetic, choose_device, choose_precision, use_threads
@@ -25,6 +30,7 @@ from electra_trainer.train.examples import look_at_rows
 from electra_trainer.train.graph import forget, train_step
 from electra_trainer.train.health import alarms, health_line
 from electra_trainer.train.optim import build_optimizer, load_optimizer_tensors, optimizer_tensors
+from electra_trainer.train.phases import Phases
 from electra_trainer.train.plan import Length, fit_to_data, measure_time, steps_for
 from electra_trainer.train.progress import Display
 from electra_trainer.train.record import RunFolder
@@ -140,7 +146,9 @@ def _settle(config: Config, folder: RunFolder, store: Store, *, length: Length, 
 
 def _prepare(config: Config, folder: RunFolder, store: Store, *, device: torch.device, quiet: bool) -> _Run:
     """Build the networks and put back the newest checkpoint; save one at step 0 to find a bad disk early."""
-    objective = build(config).to(device)
+    objective = build(config)
+    give_frequencies(objective, store)
+    objective.to(device)
     run = _Run(
         config=config,
         folder=folder,
@@ -168,10 +176,11 @@ def _train(run: _Run, stop: Callable[[], str | None]) -> None:
     config, total = run.config, run.config.schedule.steps
     run.started = time.monotonic()
     mark, since = run.step, run.started
+    phases = Phases(config, run.objective)
     run.objective.train()
     while run.step < total:
         logged = (run.step + 1) % config.log_every == 0 or run.step + 1 == total
-        result = train_step(run.objective, run.optimizer, run.feed, step=run.step, look=logged)
+        result = train_step(phases.at(run.step), run.optimizer, run.feed, step=run.step, look=logged)
         run.step += 1
         _check_finite(run, result)
         if logged and result.finite:
@@ -217,18 +226,20 @@ def _evaluate(run: _Run) -> None:
         run.folder.append("examples.jsonl", {"step": run.step, "rows": rows})
     vocab_size = run.config.model.vocab_size
     _say(run, f"step {run.step}  held-out: {health_line(metrics, vocab_size=vocab_size)}")
-    for alarm in alarms(metrics, vocab_size=vocab_size, step=run.step, steps=run.config.schedule.steps):
+    turn = first_stage_steps(run.config)  # before it the discriminator has not begun
+    told = alarms(metrics, vocab_size=vocab_size, step=run.step - turn, steps=run.config.schedule.steps - turn)
+    for alarm in told if run.step > turn else []:
         _say(run, f"  ALARM: {alarm}", style="bold red")
 
 
 def _place(run: _Run) -> dict[str, float]:
     """Where a row of metrics.jsonl stands in the run."""
-    cost = step_flops(run.config)
+    done = run_flops(run.config, steps=run.step)
     return {
         "step": run.step,
         "tokens": run.step * run.config.tokens_per_step,
-        "flops": run.step * cost.paper,
-        "flops_real": run.step * cost.real,
+        "flops": done.paper,
+        "flops_real": done.real,
         "seconds": round(run.elapsed(), 3),
     }
 
@@ -236,11 +247,24 @@ def _place(run: _Run) -> dict[str, float]:
 def _save(run: _Run) -> None:
     saved = Saved(
         step=run.step,
-        weights=dict(run.objective.named_parameters()),  # a shared parameter is named, and stored, once
+        weights=stored(run.objective),
         optimizer=optimizer_tensors(run.objective, run.optimizer),
         state={"seconds": run.elapsed()},
     )
     save(run.folder.checkpoints, saved, run_id=run.run_id, keep=run.config.checkpoint.keep)
+
+
+def stored(objective: Objective) -> dict[str, Tensor]:
+    """What a checkpoint stores of the networks: parameters, shared ones named once, and a generator's word frequencies."""
+    return {**dict(objective.named_parameters()), **dict(objective.named_buffers())}
+
+
+def give_frequencies(objective: Objective, store: Store) -> None:
+    """Tell a generator that samples by frequency what the frequencies are."""
+    for module in objective.modules():
+        if isinstance(module, WordFrequencies):
+            counts = word_counts if isinstance(objective.config.generator, Unigram) else uniform_counts
+            module.use(torch.from_numpy(counts(store)))
 
 
 def restore(objective: Objective, saved: Saved) -> None:
@@ -249,7 +273,7 @@ def restore(objective: Objective, saved: Saved) -> None:
     Raises:
         CheckpointError: names or shapes differ.
     """
-    mine = dict(objective.named_parameters())
+    mine = stored(objective)
     if mine.keys() != saved.weights.keys():
         odd = sorted(mine.keys() ^ saved.weights.keys())[:3]
         raise CheckpointError(f"the checkpoint's tensors are not those of this config, for example {', '.join(odd)}.")

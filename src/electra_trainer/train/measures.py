@@ -11,16 +11,24 @@ from torch import Tensor
 from electra_trainer.batch import Losses
 from electra_trainer.train.health import binary_entropy
 
-_SEEN_AT_SLOTS = ("generator_correct_K", "generator_entropy_K")
+_MEANS_AT_SLOTS = {
+    "generator_correct_K": "generator_accuracy",
+    "generator_entropy_K": "generator_entropy",
+    "encoder_correct_K": "encoder_accuracy",
+    "encoder_entropy_K": "encoder_entropy",
+}
 
 
 def keep_measured(losses: Losses) -> Losses:
     """The same, of what was seen only that which `measure` reads: unused slots and padding dropped, no [B, T] kept."""
     seen = losses.seen
-    kept: dict[str, Tensor] = {name: seen[name][seen["used_K"]] for name in _SEEN_AT_SLOTS if name in seen}
+    kept: dict[str, Tensor] = {name: seen[name][seen["used_K"]] for name in _MEANS_AT_SLOTS if name in seen}
     if "replaced_BT" in seen:
-        real_BT = seen["real_BT"]
-        kept |= {"replaced_N": seen["replaced_BT"][real_BT], "replaced_logit_N": seen["replaced_logit_BT"][real_BT]}
+        counted_BT = seen["counted_BT"]
+        kept["replaced_N"] = seen["replaced_BT"][seen["real_BT"]]
+        kept["counted_replaced_N"] = seen["replaced_BT"][counted_BT]
+        kept["counted_logit_N"] = seen["replaced_logit_BT"][counted_BT]
+    kept |= {name: seen[name] for name in ("corrupted_S", "corrupted_logit_S") if name in seen}
     return Losses(terms=losses.terms, seen=kept)
 
 
@@ -33,24 +41,31 @@ def measure(lanes: Sequence[Losses], counts: dict[str, float]) -> dict[str, floa
 
     Returns:
         The means of all terms; `loss`, their weighted sum; `generator_accuracy`, `generator_entropy` (nats); and, where there
-        is a discriminator, `fake_rate`, `discriminator_auc` (0.5 where only one class is there) and
-        `discriminator_constant_loss`.
+        is a discriminator (or a copy layer), `fake_rate` among the real tokens, and over the tokens that its loss counts `discriminator_auc`
+        (0.5 where only one class is there) and `discriminator_constant_loss`, the loss of the best constant guess; `encoder_accuracy` at the chosen
+        positions where the kept network predicts words from a corrupted input; `sentence_auc` where there is a head over inputs.
     """
     first = lanes[0]
     sums = {name: sum(float(lane.terms[name].sum.detach()) for lane in lanes) for name in first.terms}
     means = {name: sums[name] / max(counts[term.count], 1.0) for name, term in first.terms.items()}
     metrics = {"loss": sum(first.terms[name].weight * mean for name, mean in means.items()), **means}
-    if "generator_correct_K" in first.seen:
-        metrics["generator_accuracy"] = _mean(_joined(lanes, "generator_correct_K"))
-        metrics["generator_entropy"] = _mean(_joined(lanes, "generator_entropy_K"))
+    for name, metric in _MEANS_AT_SLOTS.items():
+        if name in first.seen:
+            metrics[metric] = _mean(_joined(lanes, name))
     if "replaced_N" in first.seen:
-        replaced, logits = _joined(lanes, "replaced_N"), _joined(lanes, "replaced_logit_N")
-        rate = _mean(replaced)
-        metrics["fake_rate"] = rate
-        both = 0.0 < rate < 1.0 and bool(torch.isfinite(logits).all())
-        metrics["discriminator_auc"] = float(roc_auc_score(replaced.cpu(), logits.cpu())) if both else 0.5
-        metrics["discriminator_constant_loss"] = binary_entropy(rate)
+        replaced, logits = _joined(lanes, "counted_replaced_N"), _joined(lanes, "counted_logit_N")
+        metrics["fake_rate"] = _mean(_joined(lanes, "replaced_N"))
+        metrics["discriminator_auc"] = _auc(replaced, logits)
+        metrics["discriminator_constant_loss"] = binary_entropy(_mean(replaced))
+    if "corrupted_S" in first.seen:
+        metrics["sentence_auc"] = _auc(_joined(lanes, "corrupted_S"), _joined(lanes, "corrupted_logit_S"))
     return metrics
+
+
+def _auc(truth: torch.Tensor, logits: torch.Tensor) -> float:
+    """Area under the ROC curve; 0.5 where only one class is there or a logit is no number."""
+    both = bool(truth.any()) and not bool(truth.all()) and bool(torch.isfinite(logits).all())
+    return float(roc_auc_score(truth.cpu(), logits.cpu())) if both else 0.5
 
 
 def _mean(values: torch.Tensor) -> float:

@@ -6,7 +6,7 @@ even two rows would take too long, layers are left out as well, and both prices 
 that of the update by the parameters.
 
 The measured step is held against two limits: its matrix products at the rate of a large square product, and the bytes that it
-must move (model/cost.py: step_bytes) at the rate of a large copy.
+must move (cost/memory.py: step_bytes) at the rate of a large copy.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from dataclasses import dataclass
 import torch
 
 from electra_trainer.config import Config
-from electra_trainer.model.cost import memory_bytes, parameters, step_bytes, step_flops
+from electra_trainer.cost.flops import step_flops
+from electra_trainer.cost.memory import memory_bytes, step_bytes
+from electra_trainer.cost.parameters import parameters
 from electra_trainer.train.machine import DTYPES, Machine, timed
 from electra_trainer.train.trial import Trial, made_up_feed
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 import statistics
 import time
@@ -10,14 +11,18 @@ from dataclasses import dataclass
 
 import torch
 
-from electra_trainer.config import RTD, Config, with_steps
+from electra_trainer.config import Config, with_steps
+from electra_trainer.cost.flops import first_stage_steps, run_flops, steps_for_flops
+from electra_trainer.cost.memory import memory_bytes
+from electra_trainer.cost.parameters import parameters
 from electra_trainer.data.store import Store
 from electra_trainer.errors import ConfigError
-from electra_trainer.model.cost import memory_bytes, parameters, step_flops
-from electra_trainer.objectives import build
-from electra_trainer.presets import PRESETS
+from electra_trainer.objectives import Objective, build
+from electra_trainer.presets_published import PRESETS
+from electra_trainer.titles import objective_title
 from electra_trainer.train.graph import forget, train_step
 from electra_trainer.train.optim import build_optimizer
+from electra_trainer.train.phases import Phases
 from electra_trainer.train.step import EVALUATION_ROWS, Feed, evaluate
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -27,20 +32,24 @@ _SHARE_OF_BUDGET = 0.95
 
 @dataclass(frozen=True, kw_only=True)
 class Length:
-    """How long a run is to be: at most one of the three; none keeps the preset's steps."""
+    """How long a run is to be: at most one of the four; none keeps the preset's steps."""
 
     steps: int | None = None
     budget: str | None = None
     """Wall-clock time: 90s, 20m, 4h, 2d."""
     flops: float | None = None
-    """Operations as the paper counts them (Appendix E), so that 1.4e18 is ELECTRA-Small's whole run."""
+    """Operations as the paper counts them (Appendix E), so that 1.3e18 is ELECTRA-Small's whole run."""
+    flops_real: float | None = None
+    """Operations as matrix products, backward twice forward."""
 
     def __post_init__(self) -> None:
-        given = [name for name in ("steps", "budget", "flops") if getattr(self, name) is not None]
+        given = [name for name in ("steps", "budget", "flops", "flops_real") if getattr(self, name) is not None]
         if len(given) > 1:
-            raise ConfigError(f"--{given[0]} and --{given[1]} both say how long the run is: give one.")
-        if self.flops is not None and self.flops <= 0:
-            raise ConfigError(f"--flops {self.flops:g}: expected a number above 0, for example 1e15.")
+            flags = [f"--{name.replace('_', '-')}" for name in given]
+            raise ConfigError(f"{flags[0]} and {flags[1]} both say how long the run is: give one.")
+        for flag, value in (("--flops", self.flops), ("--flops-real", self.flops_real)):
+            if value is not None and not 0 < value < math.inf:
+                raise ConfigError(f"{flag} {value:g}: expected a number above 0, for example 1e15.")
         if self.steps is not None and self.steps < 1:
             raise ConfigError(f"--steps {self.steps}: expected at least 1.")
         if self.budget is not None:
@@ -83,19 +92,36 @@ class Timing:
 
 
 def measure_time(config: Config, store: Store, *, device: torch.device, precision: str, limit: float = 6.0) -> Timing:
-    """Time a few steps of a throw-away copy of the run: at least 3, then until `limit` seconds have passed."""
+    """Time a few steps of a throw-away copy of the run: at least 3, then until `limit` seconds have passed.
+
+    The stages of two-stage training cost differently: each is timed, and a step is their mean by their shares of the steps.
+    """
     feed = Feed.of(config, store, device=device, precision=precision)
     objective = build(config).to(device)
     optimizer = build_optimizer(objective, config.optimizer)
-    train_step(objective, optimizer, feed, step=0)  # warms up
-    times: list[float] = []
-    while len(times) < 3 or sum(times) < limit:
-        times.append(_timed(lambda: train_step(objective, optimizer, feed, step=len(times)), device))
+    phases, turn = Phases(config, objective), first_stage_steps(config)
+    second = 1 - turn / config.schedule.steps
+    shares = {0: 1 - second, turn: second}  # by the first step of each stage; joint training has the second alone
+    step = sum(
+        share * _step_time(phases.at(first), optimizer, feed, first=first, limit=limit * share)
+        for first, share in shares.items()
+    )
     forget()
     rows = min(config.evaluation.rows, len(feed.valid))
     few = min(rows, 2 * EVALUATION_ROWS)
     evaluation = _timed(lambda: evaluate(objective, feed, limit=few), device) * rows / few if few else 0.0
-    return Timing(step=statistics.median(times), evaluation=evaluation)
+    return Timing(step=step, evaluation=evaluation)
+
+
+def _step_time(
+    objective: Objective, optimizer: torch.optim.Optimizer, feed: Feed, *, first: int, limit: float
+) -> float:
+    """Median seconds of the steps from `first` on."""
+    train_step(objective, optimizer, feed, step=first)  # warms up
+    times: list[float] = []
+    while len(times) < 3 or sum(times) < limit:
+        times.append(_timed(lambda: train_step(objective, optimizer, feed, step=first + len(times)), feed.device))
+    return statistics.median(times)
 
 
 def _timed(work: object, device: torch.device) -> float:
@@ -115,7 +141,10 @@ def steps_for(length: Length, config: Config, timing: Timing | None) -> Config:
     if length.steps is not None:
         return with_steps(config, length.steps, defaults=defaults)
     if length.flops is not None:
-        return with_steps(config, max(1, int(length.flops / step_flops(config).paper)), defaults=defaults)
+        return with_steps(config, max(1, steps_for_flops(config, flops=length.flops)), defaults=defaults)
+    if length.flops_real is not None:
+        steps = steps_for_flops(config, flops=length.flops_real, counting="real")
+        return with_steps(config, max(1, steps), defaults=defaults)
     if length.budget is not None:
         assert timing is not None
         available = seconds(length.budget) * _SHARE_OF_BUDGET
@@ -128,13 +157,12 @@ def steps_for(length: Length, config: Config, timing: Timing | None) -> Config:
 
 def describe(config: Config, store: Store | None = None, timing: Timing | None = None) -> list[tuple[str, str]]:
     """What `--dry-run` and `show` print: name and value."""
-    count, cost, steps = parameters(config), step_flops(config), config.schedule.steps
+    count, cost, steps = parameters(config), run_flops(config), config.schedule.steps
     tokens = steps * config.tokens_per_step
-    lines = [
-        ("objective", "replaced token detection" if isinstance(config.objective, RTD) else "masked language model")
-    ]
+    lines = [("objective", objective_title(config))]
     if count.generator:
-        lines += [("parameters, discriminator", f"{count.kept:,}"), ("parameters, generator", f"{count.generator:,}")]
+        kept = f"parameters, {config.objective.keeps}"
+        lines += [(kept, f"{count.kept:,}"), ("parameters, generator", f"{count.generator:,}")]
     lines += [
         ("parameters, joint", f"{count.joint:,}"),
         ("steps", f"{steps:,} of {config.batch.size} rows x {config.batch.sequence_length} tokens"),
@@ -143,8 +171,8 @@ def describe(config: Config, store: Store | None = None, timing: Timing | None =
     if store is not None:
         lines.append(("epochs of the data", f"{steps * config.batch.size / len(store.rows('train')):.2f}"))
     lines += [
-        ("FLOPs, as the paper counts", f"{steps * cost.paper:.3g}"),
-        ("FLOPs, matrix products", f"{steps * cost.real:.3g}"),
+        ("FLOPs, as the paper counts", f"{cost.paper:.3g}"),
+        ("FLOPs, matrix products", f"{cost.real:.3g}"),
         ("memory, estimate", f"{memory_bytes(config) / 1e9:.2f} GB"),
     ]
     if timing is not None:

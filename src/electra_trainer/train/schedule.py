@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from electra_trainer.config import Schedule
+import dataclasses
+
+from electra_trainer.config import Config, Schedule
+from electra_trainer.cost.flops import first_stage_steps
 
 
 def learning_rate(step: int, *, peak: float, schedule: Schedule) -> float:
@@ -19,3 +22,13 @@ def learning_rate(step: int, *, peak: float, schedule: Schedule) -> float:
     if done <= schedule.warmup_steps:
         return peak * warm
     return peak * max(0.0, (schedule.steps - done) / max(1, schedule.steps - schedule.warmup_steps))
+
+
+def rate_at(step: int, config: Config) -> float:
+    """Learning rate of step `step` of a run: its whole schedule, or in two-stage training that of the stage it falls in."""
+    schedule, turn, peak = config.schedule, first_stage_steps(config), config.optimizer.learning_rate
+    if not turn:
+        return learning_rate(step, peak=peak, schedule=schedule)
+    first, steps = (0, turn) if step < turn else (turn, schedule.steps - turn)
+    stage = dataclasses.replace(schedule, steps=steps, warmup_steps=min(schedule.warmup_steps, steps))
+    return learning_rate(step - first, peak=peak, schedule=stage)

@@ -19,7 +19,7 @@ from electra_trainer.objectives import Objective
 from electra_trainer.randomness import Rng
 from electra_trainer.train.device import autocast
 from electra_trainer.train.measures import keep_measured, measure
-from electra_trainer.train.schedule import learning_rate
+from electra_trainer.train.schedule import rate_at
 from electra_trainer.train.step import Feed, StepResult, add_counts
 
 _RING = 3
@@ -172,7 +172,7 @@ class StaticStep:
         config = self.feed.config
         lanes = self.lanes(step)
         counts = add_counts([self.objective.counts(masked) for masked, _ in lanes])
-        rate = learning_rate(step, peak=config.optimizer.learning_rate, schedule=config.schedule)
+        rate = rate_at(step, config)
         seen = []
         for number, (masked, rng) in enumerate(lanes):
             self.inputs.fill(masked, rng, counts, rate=rate, skip=rehearsal)

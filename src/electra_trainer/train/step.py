@@ -16,11 +16,13 @@ from electra_trainer.data.masking import MaskTokens
 from electra_trainer.data.order import batch_rows
 from electra_trainer.data.rows import to_batch
 from electra_trainer.data.store import Store
+from electra_trainer.data.word_counts import word_counts
 from electra_trainer.objectives import Objective
 from electra_trainer.randomness import Rng
 from electra_trainer.train.device import autocast
+from electra_trainer.train.distributed import add_counts_over_ranks, add_gradients_over_ranks, world
 from electra_trainer.train.measures import keep_measured, measure
-from electra_trainer.train.schedule import learning_rate
+from electra_trainer.train.schedule import rate_at
 
 EVALUATION_ROWS = 64
 """Held-out rows that are masked, and computed, together."""
@@ -51,6 +53,7 @@ class Feed:
             vocab_size=store.vocab_size,
             mask_id=special.mask,
             never=(special.pad, special.cls, special.sep, special.mask),
+            counts_V=word_counts(store) if config.masking.rarity else None,
         )
         return cls(
             config=config, rows=store.rows("train"), valid=store.rows("valid"), mask=mask, pad=special.pad,
@@ -66,11 +69,11 @@ class Feed:
         return self.mask(self.batch(rows_BT), rng).to(self.device)
 
     def lanes(self, step: int) -> list[tuple[Masked, Rng]]:
-        """The lanes of a training step, masked."""
+        """The lanes of a training step that this process computes, masked."""
         config = self.config
         picked = batch_rows(step, rows=len(self.rows), size=config.batch.size, seed=config.seed)
         found = []
-        for lane in range(config.batch.lanes):
+        for lane in world().owned(config.batch.lanes):
             rng = Rng(config.seed, step, lane)
             rows = self.rows[picked[lane * config.lane_size : (lane + 1) * config.lane_size]]
             found.append((self.masked(rows, rng), rng))
@@ -105,11 +108,13 @@ def train_step(
 ) -> StepResult:
     """Forward, backward and update for step `step`, counted from 0.
 
-    The gradient is that of the whole batch whatever the number of lanes: each sum is divided by the count of all lanes.
+    The gradient is that of the whole batch whatever the number of lanes and of ranks: each sum is divided by the count of all.
+    Metrics are those of this rank's lanes.
     """
     config = feed.config
     lanes = feed.lanes(step)
-    counts = add_counts([objective.counts(masked) for masked, _ in lanes])
+    own = add_counts([objective.counts(masked) for masked, _ in lanes])
+    counts = add_counts_over_ranks(own)
     seen: list[Losses] = []
     for masked, rng in lanes:
         rng.seed_dropout()
@@ -118,16 +123,17 @@ def train_step(
         losses.total(counts).backward()  # type: ignore[no-untyped-call]
         if look:
             seen.append(keep_measured(losses))
+    add_gradients_over_ranks(objective.parameters())
     limit = config.optimizer.clip_norm or float("inf")
     norm = float(torch.nn.utils.clip_grad_norm_(objective.parameters(), limit))
-    rate = learning_rate(step, peak=config.optimizer.learning_rate, schedule=config.schedule)
+    rate = rate_at(step, config)
     finite = bool(np.isfinite(norm))
     if finite:
         for group in optimizer.param_groups:
             group["lr"] = rate
         optimizer.step()
     optimizer.zero_grad()
-    metrics = measure(seen, counts) if look and finite else {}
+    metrics = measure(seen, own) if look and finite else {}
     return StepResult(finite=finite, gradient_norm=norm, learning_rate=rate, metrics=metrics)
 
 

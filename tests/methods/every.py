@@ -1,0 +1,65 @@
+"""Every objective, generator, sharing mode and training algorithm, as a change to a small configuration."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from electra_trainer.config import Config
+from electra_trainer.methods import (
+    MLM,
+    RTD,
+    Adversarial,
+    AllTokensMLM,
+    Generator,
+    Learned,
+    ReplaceMLM,
+    SentenceContrast,
+    TwoStage,
+    Uniform,
+    Unigram,
+)
+
+
+def _change(**changes: Any) -> Callable[[Config], Config]:
+    return lambda config: dataclasses.replace(config, **changes)
+
+
+def _learned(**changes: Any) -> Generator:
+    return Learned(width=0.5, **changes)
+
+
+_SAME: Generator = Learned(width=1.0)
+METHODS: dict[str, Callable[[Config], Config]] = {
+    "rtd": _change(objective=RTD()),
+    "rtd weights": _change(objective=RTD(weight=3.0, generator_weight=0.5)),
+    "rtd masked": _change(objective=RTD(loss_over="masked")),
+    "rtd other": _change(objective=RTD(loss_over="other")),
+    "mlm": _change(objective=MLM()),
+    "replace-mlm": _change(objective=ReplaceMLM()),
+    "replace-mlm all": _change(objective=ReplaceMLM(), generator=_SAME, sharing="all"),
+    "all-tokens-mlm": _change(objective=AllTokensMLM()),
+    "all-tokens-mlm unigram": _change(objective=AllTokensMLM(), generator=Unigram()),
+    "adversarial": _change(objective=Adversarial()),
+    "adversarial sharing none": _change(objective=Adversarial(), sharing="none"),
+    "sentence-contrast": _change(objective=SentenceContrast(unchanged=0.4)),
+    "unigram": _change(generator=Unigram()),
+    "uniform": _change(generator=Uniform(disallow_correct=True)),
+    "temperature": _change(generator=_learned(temperature=2.0)),
+    "disallow correct": _change(generator=_learned(disallow_correct=True)),
+    "sharing none": _change(sharing="none"),
+    "sharing all": _change(sharing="all", generator=_SAME),
+    "two-stage": _change(phases=TwoStage(share=0.5), generator=_SAME, sharing="none"),
+    "two-stage fresh": _change(phases=TwoStage(share=0.5, start="fresh"), sharing="none"),
+    "rare": lambda config: dataclasses.replace(config, masking=dataclasses.replace(config.masking, rarity=0.5)),
+    "80/10/10": lambda config: dataclasses.replace(
+        config, objective=MLM(), masking=dataclasses.replace(config.masking, mask_share=0.8, random_share=0.1)
+    ),
+}
+
+
+def without_dropout(config: Config) -> Config:
+    """The same with nothing left to chance inside the networks."""
+    model = dataclasses.replace(config.model, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    return dataclasses.replace(config, model=model)

@@ -1,0 +1,41 @@
+"""How long a run will be, measured."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.prepared import small_config, write_store
+
+from electra_trainer.data.store import Store
+from electra_trainer.methods import Learned, TwoStage
+from electra_trainer.objectives.two_stage import GeneratorStage
+from electra_trainer.train import plan
+from electra_trainer.train.plan import measure_time
+
+
+@pytest.mark.parametrize("share", [None, 0.25])
+def test_a_step_is_the_mean_over_the_stages(
+    share: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Joint steps of 5 s; stage 1 takes 1 s and stage 2 3 s a step: over a quarter and three quarters of them 2.5 s."""
+    config = small_config(steps=8)
+    if share is not None:
+        config = dataclasses.replace(config, phases=TwoStage(share=share), sharing="none", generator=Learned(width=1.0))
+    clock = {"now": 0.0}
+
+    def step(objective: Any, *_: Any, **__: Any) -> None:
+        clock["now"] += 5.0 if share is None else 1.0 if isinstance(objective, GeneratorStage) else 3.0
+
+    def timed(work: Callable[[], object], device: torch.device) -> float:
+        before = clock["now"]
+        work()
+        return clock["now"] - before
+
+    monkeypatch.setattr(plan, "train_step", step)
+    monkeypatch.setattr(plan, "_timed", timed)
+    store = Store.open(write_store(tmp_path / "data"))
+    timing = measure_time(config, store, device=torch.device("cpu"), precision="fp32")
+    assert timing.step == pytest.approx(5.0 if share is None else 2.5)
