@@ -1,0 +1,238 @@
+"""An experiment on disk: which cells there are, and what every one of them is.
+
+EXP/experiment.json               what was declared: arms with their complete configs, seeds, match, probes, metrics
+EXP/cells/ARM/seed-N/run/         a run folder, as `electra pretrain` makes it
+EXP/cells/ARM/seed-N/result.json  the cell's numbers, written last
+EXP/summary.json, summary.md      summary.py
+
+The same command goes on; more seeds, arms and probes extend an experiment; anything else that differs is an error that names it.
+The reference of all differences is the arm that the experiment began with.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from electra_trainer.arms import arm
+from electra_trainer.config import Config
+from electra_trainer.config_io import differences, from_dict, read_table, to_dict
+from electra_trainer.durable import replace_durably
+from electra_trainer.errors import ConfigError, DataError, MissingInputError, storage_error
+
+Match = Literal["paper-flops", "real-flops", "steps", "time"]
+Say = Callable[[str], None]
+"""What tells a person how far the experiment is."""
+VERSION = 1
+UNTRAINED = "untrained"
+"""The arm that is not trained: the floor of every probe."""
+_FILE = "experiment.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One arm with one seed."""
+
+    arm: str
+    seed: int
+    folder: Path
+
+    @property
+    def run(self) -> Path:
+        """The run folder."""
+        return self.folder / "run"
+
+    @property
+    def result(self) -> Path:
+        """The file whose presence says that the cell is done."""
+        return self.folder / "result.json"
+
+    def __str__(self) -> str:
+        return f"{self.arm}, seed {self.seed}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """What experiment.json holds."""
+
+    preset: str
+    data: str
+    tokenizer_sha256: str
+    train_sha256: str
+    valid_sha256: str
+    match: Match
+    amount: float
+    seeds: tuple[int, ...]
+    probes: dict[str, str | None]
+    """Name -> folder that the probe reads, if it reads one."""
+    probes_sha256: dict[str, str | None]
+    """Name -> hash of what is in that folder; folders may move, their contents may not change."""
+    probe_sentences: int
+    probe_pairs: int
+    metrics: tuple[str, ...]
+    """Metrics whose contrasts were declared; empty: the default ones (summary.py)."""
+    arms: dict[str, Config]
+
+    @property
+    def reference(self) -> str:
+        """The arm that the others are compared with."""
+        return next(iter(self.arms))
+
+    def config(self, cell: Cell) -> Config:
+        """The complete config of a cell."""
+        return replace(self.arms[cell.arm], seed=cell.seed)
+
+
+def cells(folder: Path, *, arms: Sequence[str], seeds: Sequence[int], shard: tuple[int, int] = (1, 1)) -> list[Cell]:
+    """Cells in their fixed order, all arms of a seed before the next seed; of these every N-th, from the i-th on.
+
+    Args:
+        shard: (i, N), i counted from 1.
+    """
+    first, step = shard
+    found = [Cell(arm=a, seed=s, folder=folder / "cells" / a / f"seed-{s}") for s in seeds for a in arms]
+    return found[first - 1 :: step]
+
+
+def arm_config(name: str, config: Config) -> Config:
+    """The config of an arm; `untrained` has ELECTRA's networks, fresh.
+
+    Raises:
+        ConfigError: no such arm, or one that this config cannot be.
+    """
+    if name == UNTRAINED:
+        return arm("electra", config)
+    try:
+        return arm(name, config)
+    except ConfigError as error:
+        known = f" Or {UNTRAINED}: fresh weights." if str(error).startswith("Unknown arm") else ""
+        raise ConfigError(f"--arms {name}: {error}{known}") from None
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """`"3"` -> (1, 2, 3); `"1,2,5"` -> (1, 2, 5); `"5,"` -> (5,)."""
+    words = [word.strip() for word in text.split(",")]
+    given = words[:-1] if len(words) > 1 and not words[-1] else words
+    if not all(word.isdecimal() for word in given):
+        raise ConfigError(f"--seeds {text!r}: expected a number of seeds such as 3, or a list such as 1,2,5.")
+    numbers = tuple(int(word) for word in given)
+    if len(words) == 1:
+        if not 1 <= numbers[0] <= 1000:
+            raise ConfigError(
+                f"--seeds {text}: expected from 1 to 1000 seeds; one seed by its number is written {text},"
+            )
+        return tuple(range(1, numbers[0] + 1))
+    if len(set(numbers)) < len(numbers):
+        raise ConfigError(f"--seeds {text!r}: a seed stands twice.")
+    return numbers
+
+
+def parse_shard(text: str) -> tuple[int, int]:
+    """`"2/4"` -> (2, 4)."""
+    first, slash, of = text.partition("/")
+    if not (slash and first.isdecimal() and of.isdecimal() and 1 <= int(first) <= int(of)):
+        raise ConfigError(f"--shard {text!r}: expected i/N with i from 1 to N, for example 1/4.")
+    return int(first), int(of)
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Hold the experiment's lock while experiment.json is read and written, so that machines which share a folder agree.
+
+    Raises:
+        ConfigError: the folder holds something that is no experiment.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        foreign = [path.name for path in folder.iterdir() if not path.name.startswith(".")]
+        if foreign and _FILE not in foreign:
+            raise ConfigError(
+                f"--out {folder}: the folder holds {foreign[0]!r} and no experiment. Choose a new or empty folder."
+            )
+        lock = (folder / ".lock").open("w")
+    except OSError as error:
+        raise storage_error(error, folder, writing=True) from None
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def exists(folder: Path) -> bool:
+    """Whether an experiment has begun in `folder`."""
+    return (folder / _FILE).is_file()
+
+
+def write(folder: Path, experiment: Experiment) -> None:
+    """Write experiment.json whole."""
+    plain = {"version": VERSION, **{name: getattr(experiment, name) for name in experiment.__dataclass_fields__}}
+    plain["arms"] = {name: to_dict(config) for name, config in experiment.arms.items()}
+    replace_durably(folder / _FILE, (json.dumps(plain, indent=1) + "\n").encode())
+
+
+def read(folder: Path) -> Experiment:
+    """The experiment of a folder.
+
+    Raises:
+        MissingInputError: there is none. DataError, ConfigError: it is not one that this version wrote.
+    """
+    path = folder / _FILE
+    if not path.is_file():
+        raise MissingInputError(f"{folder}: no experiment is here (no {_FILE}). Check the path.")
+    table: dict[str, Any] = read_table(path)
+    if table.pop("version", None) != VERSION:
+        raise DataError(f"{path}: expected version {VERSION}. It was written by another version of electra-trainer.")
+    try:
+        arms = {name: from_dict(Config, plain, where=f"{path}: {name}") for name, plain in table.pop("arms").items()}
+        seeds, metrics = tuple(table.pop("seeds")), tuple(table.pop("metrics"))
+        return Experiment(arms=arms, seeds=seeds, metrics=metrics, **table)
+    except (TypeError, KeyError, AttributeError) as error:
+        raise DataError(f"{path}: not an experiment: {error}.") from None
+
+
+def extend(old: Experiment, new: Experiment, *, folder: Path, measured: bool) -> Experiment:
+    """`old` with the arms, seeds and probes of `new` that it lacks; what it has keeps its place, and its first arm the reference.
+
+    Args:
+        measured: the steps were measured, so those of `old` stand.
+
+    Raises:
+        ConfigError: anything else differs; says what.
+    """
+    fixed = (
+        "preset", "match", "amount", "tokenizer_sha256", "train_sha256", "valid_sha256", "probe_sentences", "probe_pairs", "metrics",
+    )  # fmt: skip
+    changed = [
+        f"{name}: {getattr(old, name)!r} -> {getattr(new, name)!r}"
+        for name in fixed
+        if getattr(old, name) != getattr(new, name)
+    ]
+    both = [name for name in new.probes_sha256 if name in old.probes_sha256]
+    changed += [
+        f"the contents of probe {name}: {old.probes[name]} -> {new.probes[name]}"
+        for name in both
+        if old.probes_sha256[name] != new.probes_sha256[name]
+    ]
+    settled = ("schedule.", "evaluation.every", "checkpoint.every", "log_every") if measured else ()
+    of_arms: dict[str, list[str]] = {}
+    for name in [name for name in new.arms if name in old.arms]:
+        for line in differences(old.arms[name], new.arms[name]):
+            if not line.startswith(("seed:", *settled)):
+                of_arms.setdefault(line, []).append(name)
+    changed += [f"{line} in {', '.join(names)}" for line, names in of_arms.items()]
+    if changed:
+        raise ConfigError(
+            f"{folder} began with other settings ({'; '.join(changed)}). Repeat the command that it began with to go on, with "
+            "more arms, seeds or probes if you like, or choose another --out."
+        )
+    return replace(
+        old,
+        seeds=old.seeds + tuple(seed for seed in new.seeds if seed not in old.seeds),
+        probes=old.probes | new.probes,
+        probes_sha256=old.probes_sha256 | new.probes_sha256,
+        arms=old.arms | {name: config for name, config in new.arms.items() if name not in old.arms},
+    )

@@ -1,0 +1,164 @@
+"""Probes: what is asked of the encoder that a cell kept. None downloads anything.
+
+    held-out              the objective's own metrics over all held-out rows, always with the same masks
+    pos=TREEBANK          part-of-speech tags from the frozen encoder (part_of_speech.py)
+    minimal-pairs=FOLDER  which sentence of a pair is the grammatical one (minimal_pairs.py)
+
+A probe is one function, `Subject -> {name: number}`; `PROBES` names it, and its numbers appear as `PROBE/name`. Fine-tuning on a
+task (`finetune=TASK`) will be one more such function: `subject.run` is a run folder as `electra finetune` takes it, `subject.folder` the task's
+data, `subject.seed` the seed to fine-tune with.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from electra_trainer.analysis.blimp import read_pairs
+from electra_trainer.analysis.minimal_pairs import minimal_pairs as score_pairs
+from electra_trainer.analysis.part_of_speech import kept_encoder, probe_tags
+from electra_trainer.data.conllu import read_conllu, treebank_file
+from electra_trainer.errors import ConfigError, Diverged, MissingInputError, did_you_mean, storage_error
+from electra_trainer.evaluation import evaluate
+from electra_trainer.score import load
+from electra_trainer.train.device import choose_device
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """What a probe is given."""
+
+    run: Path
+    """The run folder of the cell."""
+    data: Path
+    """The prepared rows that it was trained on."""
+    folder: Path | None
+    """The folder that was named with the probe."""
+    seed: int
+    device: str
+    sentences: int
+    """Sentences that a probe which learns is trained on."""
+    pairs: int
+    """Minimal pairs that are read of each paradigm."""
+
+
+def held_out(subject: Subject) -> dict[str, float]:
+    """Losses, accuracies and AUC of the objective itself."""
+    return evaluate(subject.run, subject.data, device=subject.device).metrics
+
+
+def part_of_speech(subject: Subject) -> dict[str, float]:
+    """Accuracy of the tags that a linear layer reads from a mix of all layers, and its baselines."""
+    assert subject.folder is not None
+    pretrained = load(subject.run)
+    scores = probe_tags(
+        kept_encoder(pretrained),
+        pretrained.tokenizer,
+        length=pretrained.length,
+        train=read_conllu(treebank_file(subject.folder, "train")),
+        dev=read_conllu(treebank_file(subject.folder, "dev")),
+        sentences=subject.sentences,
+        seed=subject.seed,
+        device=choose_device(subject.device),
+    )
+    return {
+        "accuracy": scores.accuracy,
+        "embeddings_accuracy": scores.embeddings_accuracy,
+        "majority_accuracy": scores.majority_accuracy,
+        "mean_layer": scores.mean_layer,
+    }
+
+
+def minimal_pairs(subject: Subject) -> dict[str, float]:
+    """Share of the pairs whose grammatical sentence is preferred, for each score that the networks can give."""
+    assert subject.folder is not None
+    pretrained = load(subject.run).to(choose_device(subject.device))
+    found = score_pairs(pretrained, subject.folder, limit=subject.pairs)
+    return {name: score.mean for name, score in found.scores.items()}
+
+
+ProbeFunction = Callable[[Subject], dict[str, float]]
+PROBES: dict[str, ProbeFunction] = {
+    "held-out": held_out,
+    "pos": part_of_speech,
+    "minimal-pairs": minimal_pairs,
+}
+METRICS: dict[str, tuple[str, ...]] = {
+    "pos": ("accuracy", "embeddings_accuracy", "majority_accuracy", "mean_layer"),
+    "minimal-pairs": ("discriminator", "appendix-g", "encoder", "pseudo-likelihood", "generator"),
+}
+"""What a probe may give, where that is known before it is asked."""
+_NEEDS_FOLDER = {"pos": "the folder of a treebank in CoNLL-U", "minimal-pairs": "the folder of BLiMP's .jsonl files"}
+"""Probes that read something, and what it is."""
+
+
+def parse_probes(words: Sequence[str]) -> dict[str, Path | None]:
+    """`["held-out", "pos=DIR"]` -> name and folder of each.
+
+    Raises:
+        ConfigError: no such probe, or a folder missing or one too many.
+    """
+    probes: dict[str, Path | None] = {}
+    for word in words:
+        name, equals, folder = word.partition("=")
+        if name not in PROBES:
+            raise ConfigError(
+                f"--probe {word}: unknown probe {name!r}.{did_you_mean(name, PROBES)} Known: {', '.join(PROBES)}."
+            )
+        if name in probes:
+            raise ConfigError(f"--probe {name}: is given twice.")
+        needs = _NEEDS_FOLDER.get(name)
+        if needs and not folder:
+            raise ConfigError(f"--probe {name}: expected --probe {name}=DIR, {needs}.")
+        if equals and not needs:
+            raise ConfigError(f"--probe {word}: {name} reads no folder. Give --probe {name}.")
+        probes[name] = Path(folder) if needs else None
+    return probes
+
+
+def fingerprint(name: str, folder: Path | None) -> str | None:
+    """A hash of the files that a probe reads, which are checked as far as is quick: before hours of training, not after.
+
+    Raises:
+        MissingInputError, DataError: they are not there, or not what the probe reads.
+    """
+    if folder is None:
+        return None
+    if not folder.is_dir():
+        raise MissingInputError(f"--probe {name}={folder}: no such folder. Expected {_NEEDS_FOLDER[name]}.")
+    if name == "pos":
+        files = [treebank_file(folder, "train"), treebank_file(folder, "dev")]
+        for path in files:
+            read_conllu(path)
+    else:
+        files = sorted(folder.glob("*.jsonl"))  # as read_pairs finds them
+        if not files:
+            raise MissingInputError(f"--probe {name}={folder}: holds no .jsonl file. Expected {_NEEDS_FOLDER[name]}.")
+        read_pairs(folder)
+    digest = hashlib.sha256()
+    for path in files:
+        digest.update(path.name.encode() + b"\0")
+        try:
+            digest.update(hashlib.sha256(path.read_bytes()).digest())
+        except OSError as error:
+            raise storage_error(error, path) from None
+    return digest.hexdigest()
+
+
+def probe(names: Mapping[str, str | None], subject: Subject) -> dict[str, float]:
+    """The numbers of some probes, each under `PROBE/name`.
+
+    Raises:
+        Diverged: a probe gave a number that is none, of weights that are none.
+    """
+    metrics: dict[str, float] = {}
+    for name, folder in names.items():
+        found = PROBES[name](replace(subject, folder=Path(folder) if folder else None))
+        bad = [metric for metric, value in found.items() if not math.isfinite(value)]
+        if bad:
+            raise Diverged(f"probe {name} gave {bad[0]} = {found[bad[0]]}.")
+        metrics |= {f"{name}/{metric}": value for metric, value in found.items()}
+    return metrics

@@ -1,0 +1,441 @@
+"""Experiments: paired cells, interruption, shards, extension, failure, and the command from end to end."""
+
+import json
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.prepared import small_config, write_store
+
+from electra_trainer import api
+from electra_trainer.analysis import cells as cells_module
+from electra_trainer.analysis import compare as compare_module
+from electra_trainer.analysis.experiment import arm_config, cells, parse_seeds, parse_shard
+from electra_trainer.analysis.probes import parse_probes
+from electra_trainer.analysis.summary import Summary, comparable, summarize
+from electra_trainer.analysis.summary_page import print_summary
+from electra_trainer.cli import main
+from electra_trainer.config import Masking
+from electra_trainer.config_io import to_dict
+from electra_trainer.data.store import Store
+from electra_trainer.errors import ConfigError, DataError, Interrupted, MissingInputError
+from electra_trainer.objectives import build
+from electra_trainer.train import loop
+from electra_trainer.train.step import Feed
+
+STEPS = 8
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_store(tmp_path_factory.mktemp("compare") / "data")
+
+
+def run(data: Path, out: Path, **changes: Any) -> Summary:
+    settings: dict[str, Any] = {"arms": ("electra", "mlm"), "seeds": 2, "steps": STEPS, **changes}
+    return api.compare(data, out=out, preset=small_config(), device="cpu", quiet=True, **settings)
+
+
+@pytest.fixture(scope="module")
+def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two arms with two seeds, uninterrupted."""
+    out = tmp_path_factory.mktemp("compare") / "whole"
+    run(data, out)
+    return out
+
+
+def results(out: Path) -> dict[str, dict[str, Any]]:
+    """Every result but its wall-clock."""
+    found = {}
+    for path in sorted(out.glob("cells/*/*/result.json")):
+        result = json.loads(path.read_text())
+        assert result.pop("seconds") >= 0
+        found[f"{result['arm']}-{result['seed']}"] = result
+    return found
+
+
+def test_results_have_the_agreed_layout(whole: Path) -> None:
+    found = results(whole)
+    assert list(found) == ["electra-1", "electra-2", "mlm-1", "mlm-2"]
+    result = found["electra-1"]
+    assert result["run"] == "cells/electra/seed-1/run" and (whole / result["run"] / "metrics.jsonl").is_file()
+    assert (result["steps"], result["tokens"], result["failed"]) == (STEPS, STEPS * 8 * 32, None)
+    assert result["parameters"] == sum(p.numel() for p in build(small_config()).parameters())
+    assert result["flops_paper"] > result["flops_real"] > 0
+    assert {"held-out/generator_loss", "held-out/discriminator_auc"} <= result["metrics"].keys()
+    experiment = json.loads((whole / "experiment.json").read_text())
+    assert (experiment["version"], experiment["match"], experiment["amount"], experiment["seeds"]) == (
+        1,
+        "steps",
+        STEPS,
+        [1, 2],
+    )
+    assert experiment["arms"]["mlm"]["objective"] == {"kind": "mlm"} and experiment["probes"] == {"held-out": None}
+    assert experiment["tokenizer_sha256"] and list(experiment["arms"]) == ["electra", "mlm"]
+
+
+def test_held_out_numbers_are_those_of_evaluate(whole: Path, data: Path) -> None:
+    metrics = api.evaluate(whole / "cells/mlm/seed-2/run", data, device="cpu").metrics
+    assert {f"held-out/{name}": value for name, value in metrics.items()} == results(whole)["mlm-2"]["metrics"]
+
+
+def test_arms_with_one_seed_begin_alike_and_read_alike(data: Path) -> None:
+    """Same initial weights wherever name and shape agree, same rows, same masks; another seed has others."""
+    store = Store.open(data)
+    base = small_config()
+    configs = {
+        name: arm_config(name, base) for name in ("electra", "electra-15", "mlm", "replace-mlm", "all-tokens-mlm")
+    }
+    kept = {name: build(config).exported()[0].network.state_dict() for name, config in configs.items()}
+    for name, weights in kept.items():
+        shared = [key for key in weights if key.startswith("electra.")]
+        assert len(shared) > 30
+        for key in shared:
+            assert torch.equal(weights[key], kept["electra"][key]), (name, key)
+    generators = {name: build(configs[name]).exported()[-1].network.state_dict() for name in ("electra", "replace-mlm")}
+    assert all(torch.equal(generators["electra"][key], value) for key, value in generators["replace-mlm"].items())
+
+    def lanes(config: Any) -> list[Any]:
+        return [masked for masked, _ in Feed.of(config, store, device=torch.device("cpu"), precision="fp32").lanes(5)]
+
+    for config in configs.values():
+        for mine, theirs in zip(lanes(config), lanes(base), strict=True):
+            assert torch.equal(mine.batch.ids_BT, theirs.batch.ids_BT) and torch.equal(mine.input_BT, theirs.input_BT)
+            assert torch.equal(mine.slots_K, theirs.slots_K)
+    other = arm_config("mlm", replace(base, seed=2))
+    assert not torch.equal(lanes(other)[0].batch.ids_BT, lanes(base)[0].batch.ids_BT)
+
+
+@pytest.mark.parametrize("stop_at", [3, STEPS + 5])
+def test_interrupted_it_goes_on_to_the_same_results(
+    data: Path, whole: Path, tmp_path: Path, stop_at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal in the first or in the second cell: the summary says what is missing, the same call ends as if nothing had been."""
+    real, done = loop.train_step, []
+
+    def interrupted(*arguments: Any, **more: Any) -> Any:
+        done.append(1)
+        if len(done) == stop_at:
+            signal.raise_signal(signal.SIGTERM)
+        return real(*arguments, **more)
+
+    monkeypatch.setattr(loop, "train_step", interrupted)
+    with pytest.raises(Interrupted, match="The same command goes on"):
+        run(data, tmp_path / "exp")
+    finished = list(results(tmp_path / "exp"))
+    assert finished == (["electra-1"] if stop_at > STEPS else [])
+    assert "Missing: " in (tmp_path / "exp/summary.md").read_text()
+    run(data, tmp_path / "exp")
+    assert results(tmp_path / "exp") == results(whole)
+    assert len(done) == 4 * STEPS  # no step was computed twice
+
+
+def test_killed_while_probing_only_the_probe_is_repeated(
+    data: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cells_module, "probe", killed)
+    with pytest.raises(KeyboardInterrupt):
+        run(data, tmp_path / "exp")
+    monkeypatch.undo()
+    monkeypatch.setattr(loop, "train_step", _counted(loop.train_step, steps := []))
+    run(data, tmp_path / "exp")
+    assert len(steps) == 3 * STEPS
+    assert results(tmp_path / "exp") == results(whole)
+
+
+def _counted(real: Any, calls: list[int]) -> Any:
+    def counted(*arguments: Any, **more: Any) -> Any:
+        calls.append(1)
+        return real(*arguments, **more)
+
+    return counted
+
+
+def test_finished_cells_are_not_run_again(data: Path, whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "train_step", None)
+    monkeypatch.setattr(cells_module, "probe", None)
+    summary = run(data, whole)
+    assert [one.state for one in summary.cells] == ["done"] * 4
+
+
+@pytest.mark.parametrize("machines", [1, 2, 3, 4, 7, 20])
+def test_shards_partition_the_cells(machines: int) -> None:
+    arms, seeds = ("electra", "mlm", "untrained"), (1, 2, 5)
+    everything = cells(Path("E"), arms=arms, seeds=seeds)
+    parts = [cells(Path("E"), arms=arms, seeds=seeds, shard=(i, machines)) for i in range(1, machines + 1)]
+    assert sorted(map(str, everything)) == sorted(str(cell) for part in parts for cell in part)
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+    assert str(everything[0]) == "electra, seed 1" and everything[3].seed == 2
+
+
+def test_shards_make_one_experiment(data: Path, whole: Path, tmp_path: Path) -> None:
+    """Two machines over one folder: the first alone shows what is missing, both give what one machine gives."""
+    first = run(data, tmp_path / "exp", shard=(1, 2))
+    assert sorted(one.state for one in first.cells) == ["done", "done", "missing", "missing"]
+    assert [one.arm for one in first.cells if one.state == "done"] == ["electra", "electra"]
+    second = run(data, tmp_path / "exp", shard=(2, 2))
+    assert {one.state for one in second.cells} == {"done"}
+    assert results(tmp_path / "exp") == results(whole)
+
+
+def test_more_seeds_arms_and_probes_extend(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "exp"
+    first = run(data, out, arms=("electra",), seeds=1)
+    assert first.contrasts == [] and first.arms["electra"]["held-out/loss"].sd is None
+    before = (out / "cells/electra/seed-1/result.json").read_text()
+    monkeypatch.setattr(loop, "train_step", _counted(loop.train_step, steps := []))
+    second = run(data, out, arms=("untrained", "mlm", "electra"), seeds=[2, 1])
+    assert len(steps) == 3 * STEPS
+    assert (
+        second.reference == "electra"
+        and list(second.arms) == ["electra", "untrained", "mlm"]
+        and second.seeds == (1, 2)
+    )
+    assert (out / "cells/electra/seed-1/result.json").read_text() == before
+    treebank = write_treebank(tmp_path / "treebank")
+    third = run(data, out, arms=("electra", "untrained"), probes=(f"pos={treebank}",), probe_sentences=4000)
+    assert len(steps) == 3 * STEPS  # kept runs are probed, not trained again
+    assert third.arms["electra"]["pos/accuracy"].n == third.arms["electra"]["held-out/loss"].n == 2
+    assert "pos/accuracy" not in third.arms["mlm"]  # it was not among this call's arms
+    assert third.declared == ("pos/accuracy",)
+    untrained = results(out)["untrained-1"]
+    assert (untrained["steps"], untrained["tokens"], untrained["flops_paper"]) == (0, 0, 0)
+
+
+def write_treebank(folder: Path) -> Path:
+    folder.mkdir()
+    words = [("the", "DET"), ("statement", "NOUN"), ("is", "AUX"), ("executed", "VERB"), (".", "PUNCT")]
+    block = "\n".join("\t".join([str(i), form, "_", tag, *"______"]) for i, (form, tag) in enumerate(words, 1))
+    for split in ("train", "dev"):
+        (folder / f"x-ud-{split}.conllu").write_text((block + "\n\n") * 6)
+    return folder
+
+
+CHANGED: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "amount": ({"steps": 9}, ["amount: 8.0 -> 9.0"]),
+    "match": ({"steps": None, "flops": 1e9}, ["match: 'steps' -> 'paper-flops'"]),
+    "metrics": ({"metrics": ("held-out/loss",)}, ["metrics: () -> ('held-out/loss',)"]),
+}
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_other_settings_are_named(name: str, data: Path, whole: Path) -> None:
+    changes, words = CHANGED[name]
+    before = (whole / "experiment.json").read_text()
+    with pytest.raises(ConfigError, match="began with other settings") as caught:
+        run(data, whole, **changes)
+    assert all(word in str(caught.value) for word in words)
+    assert (whole / "experiment.json").read_text() == before
+
+
+def test_other_data_and_other_config_are_named(data: Path, whole: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="tokenizer_sha256"):
+        run(write_store(tmp_path / "other", vocab_size=300), whole)
+    with pytest.raises(ConfigError, match=r"masking.fraction: 0\.15 -> 0\.2 in electra, mlm"):
+        config = replace(small_config(), masking=Masking(fraction=0.2))
+        api.compare(
+            data, out=whole, arms=("electra", "mlm"), preset=config, seeds=2, steps=STEPS, device="cpu", quiet=True
+        )
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/notes.txt").touch()
+    with pytest.raises(ConfigError, match=r"holds 'notes\.txt' and no experiment"):
+        run(data, tmp_path / "full")
+
+
+def test_a_treebank_that_changed_is_named(data: Path, tmp_path: Path) -> None:
+    """It may move, its contents may not change; a broken one stops before training."""
+    treebank = write_treebank(tmp_path / "one")
+    run(data, tmp_path / "exp", arms=("untrained",), seeds=1, probes=(f"pos={treebank}",))
+    moved = treebank.rename(tmp_path / "two")
+    run(data, tmp_path / "exp", arms=("untrained",), seeds=1, probes=(f"pos={moved}",))
+    dev = moved / "x-ud-dev.conllu"
+    dev.write_text(dev.read_text().replace("the", "a"))
+    with pytest.raises(ConfigError, match="the contents of probe pos"):
+        run(data, tmp_path / "exp", arms=("untrained",), seeds=1, probes=(f"pos={moved}",))
+    dev.write_text(dev.read_text()[:-1])
+    with pytest.raises(DataError, match="cut short"):
+        run(data, tmp_path / "new", probes=(f"pos={moved}",))
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_cell_that_diverges_is_reported_and_the_others_go_on(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = loop.train_step
+
+    def broken(objective: Any, optimizer: Any, feed: Any, **more: Any) -> Any:
+        result = real(objective, optimizer, feed, **more)
+        bad = feed.config.seed == 2 and not feed.config.objective.uses_generator
+        return replace(result, finite=False) if bad else result
+
+    monkeypatch.setattr(loop, "train_step", broken)
+    summary = run(data, tmp_path / "exp", steps=12)
+    states = {f"{one.arm}-{one.seed}": one for one in summary.cells}
+    assert {name: one.state for name, one in states.items()} == {
+        "electra-1": "done", "mlm-1": "done", "electra-2": "done", "mlm-2": "failed",
+    }  # fmt: skip
+    assert "not a finite number" in str(states["mlm-2"].message)
+    result = results(tmp_path / "exp")["mlm-2"]
+    assert result["metrics"] == {} and result["steps"] == 10
+    assert summary.arms["mlm"]["held-out/loss"].n == 1 and summary.arms["electra"]["held-out/loss"].n == 2
+    assert all(one.found.note == "needs at least 2 seeds" for one in summary.contrasts)
+    assert "FAILED: mlm, seed 2: the gradient" in (tmp_path / "exp/summary.md").read_text()
+    monkeypatch.setattr(loop, "train_step", None)
+    assert run(data, tmp_path / "exp", steps=12).cells == summary.cells  # it would diverge again
+
+
+def test_a_number_that_is_none_is_a_failure(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(cells_module.probe.__globals__["PROBES"], "held-out", lambda _: {"loss": float("nan")})
+    summary = run(data, tmp_path / "exp", seeds=1, arms=("mlm",))
+    assert summary.cells[0].state == "failed" and "held-out gave loss = nan" in str(summary.cells[0].message)
+
+
+def test_equal_time_is_measured_once(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All seeds of an arm get the same steps, also when the machine is asked again and has become slower."""
+    from electra_trainer.train.plan import Timing
+
+    measured = []
+
+    def measure(config: Any, *_: Any, **__: Any) -> Timing:
+        measured.append(type(config.objective).__name__)
+        return Timing(step=(0.1 if measured[-1] == "RTD" else 0.05) * (1 + len(measured) // 3), evaluation=0.0)
+
+    monkeypatch.setattr(compare_module, "measure_time", measure)
+    run(data, tmp_path / "exp", steps=None, budget="1s", seeds=1)
+    assert measured == ["RTD", "MLM"]
+    run(data, tmp_path / "exp", steps=None, budget="1s", seeds=2)
+    assert measured == ["RTD", "MLM"]
+    steps = {name: result["steps"] for name, result in results(tmp_path / "exp").items()}
+    assert steps == {"electra-1": 9, "electra-2": 9, "mlm-1": 18, "mlm-2": 18}
+    run(data, tmp_path / "exp", steps=None, budget="1s", seeds=1, arms=("electra", "electra-15"))
+    assert measured == ["RTD", "MLM", "RTD"]
+    with pytest.raises(ConfigError, match=r"amount: 1.0 -> 2.0"):
+        run(data, tmp_path / "exp", steps=None, budget="2s")
+
+
+def test_differences_by_hand(data: Path, tmp_path: Path) -> None:
+    """From the results on disk: arm minus reference by seed; Holm over the declared contrasts only."""
+    name = "held-out/generator_loss"
+    whole = tmp_path / "exp"
+    run(data, whole, metrics=(name,))
+    summary = json.loads((whole / "summary.json").read_text())
+    found = results(whole)
+    by_seed = [found[f"mlm-{seed}"]["metrics"][name] - found[f"electra-{seed}"]["metrics"][name] for seed in (1, 2)]
+    one = next(row for row in summary["differences"] if row["metric"] == name)
+    assert (one["arm"], one["reference"], one["n"], one["declared"]) == ("mlm", "electra", 2, True)
+    assert one["mean"] == pytest.approx(sum(by_seed) / 2)
+    assert summary["arms"]["mlm"][name]["mean"] == pytest.approx(
+        sum(found[f"mlm-{s}"]["metrics"][name] for s in (1, 2)) / 2
+    )
+    assert one["p_holm"] == pytest.approx(one["p"])  # the only declared metric that both arms have
+    assert all(row["p_holm"] is None for row in summary["differences"] if not row["declared"])
+
+
+def test_unlike_things_are_not_compared(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """MLM of the whole encoder against ELECTRA's small generator: no difference unless it was declared, and the summary says so."""
+    summary = summarize(whole)
+    assert summary.contrasts == []
+    print_summary(summary)
+    assert "Not compared: mlm with electra" in capsys.readouterr().out
+    assert "Not compared: mlm with electra" in (whole / "summary.md").read_text()
+
+
+def test_what_is_comparable() -> None:
+    base = small_config()
+    arms = {
+        name: arm_config(name, base)
+        for name in ("electra", "mlm", "electra-15", "unigram", "same-size", "mlm-80-10-10")
+    }
+
+    def like(metric: str, one: str, other: str) -> bool:
+        return comparable(metric, arms[one], arms[other])
+
+    assert like("pos/accuracy", "mlm", "electra") and like("minimal-pairs/generator", "mlm", "electra")
+    assert like("held-out/generator_loss", "electra-15", "electra")
+    assert not like("held-out/generator_loss", "mlm", "electra")
+    assert not like("held-out/generator_loss", "same-size", "electra")
+    assert not like("held-out/generator_accuracy", "mlm-80-10-10", "mlm")  # it reads other inputs
+    assert like("held-out/discriminator_auc", "unigram", "electra")
+    assert like("held-out/discriminator_auc", "same-size", "electra")
+    assert not like("held-out/discriminator_loss", "electra-15", "electra")  # over masked tokens only
+    assert not like("held-out/loss", "electra-15", "electra")
+
+
+def test_words() -> None:
+    assert parse_seeds("3") == (1, 2, 3) and parse_seeds("1,2,5") == (1, 2, 5) and parse_seeds("7,") == (7,)
+    assert parse_shard("2/4") == (2, 4)
+    for bad in ("", "0", "x", "1,,2", "1,1", "-3", ","):
+        with pytest.raises(ConfigError, match="--seeds"):
+            parse_seeds(bad)
+    for bad in ("", "0/2", "3/2", "1", "1/", "a/b"):
+        with pytest.raises(ConfigError, match="--shard"):
+            parse_shard(bad)
+
+
+PROBE_WORDS = {
+    "unknown": (["hold-out"], "Did you mean 'held-out'"),
+    "no folder": (["pos"], "--probe pos=DIR"),
+    "folder": (["held-out=x"], "reads no folder"),
+    "twice": (["held-out", "held-out"], "given twice"),
+}
+
+
+@pytest.mark.parametrize("name", PROBE_WORDS)
+def test_wrong_probes(name: str) -> None:
+    words, message = PROBE_WORDS[name]
+    with pytest.raises(ConfigError, match=message):
+        parse_probes(words)
+
+
+def test_probe_folders_are_looked_at_first(data: Path, tmp_path: Path) -> None:
+    for probe in ("pos=nowhere", "minimal-pairs=nowhere"):
+        with pytest.raises(MissingInputError, match="nowhere"):
+            run(data, tmp_path / "exp", probes=(probe,))
+    assert not (tmp_path / "exp").exists()
+
+
+def test_declared_metrics_need_their_probe(data: Path, tmp_path: Path) -> None:
+    """Said before anything is trained: what was declared cannot be changed afterwards."""
+    with pytest.raises(ConfigError, match=r"--metrics pos/accuracy: the probe pos is not asked. Add --probe pos=DIR"):
+        run(data, tmp_path / "exp", metrics=("pos/accuracy",))
+    assert not (tmp_path / "exp/experiment.json").exists()
+
+
+def test_command_from_end_to_end(data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Three arms, two seeds, two probes; the tables; the same line again; wrong words."""
+    (tmp_path / "config.json").write_text(json.dumps(to_dict(small_config())))
+    treebank = write_treebank(tmp_path / "treebank")
+    words = [
+        "compare", str(data), "--config", str(tmp_path / "config.json"), "--arms", "electra,mlm,untrained", "--flops", "1.5e9",
+        "--seeds", "2", "--out", str(tmp_path / "exp"), "--probe", "held-out", "--probe", f"pos={treebank}", "--device", "cpu",
+        "--metrics", "pos/accuracy,held-out/generator_loss", "--optimizer.learning-rate", "2e-3",
+    ]  # fmt: skip
+    assert main(words) == 0
+    out, err = capfd.readouterr()
+    assert "[6/6] untrained, seed 2" in err
+    assert "pos/accuracy" in out and "differences to electra" in out and str(tmp_path / "exp/summary.md") in out
+    found = results(tmp_path / "exp")
+    assert found["mlm-1"]["steps"] > found["electra-1"]["steps"] > 1
+    assert found["mlm-1"]["flops_paper"] <= 1.5e9
+    page = (tmp_path / "exp/summary.md").read_text()
+    assert "untrained (floor)" in page and "cells/mlm/seed-2/run" in page and "1.5e+09 an arm" in page
+    assert main([*words, "--quiet"]) == 0
+    assert "training" not in capfd.readouterr().err
+    for more, message in (
+        (["--seed", "3"], "--seeds"),
+        (["--metrics", "pos/accuracy"], "metrics"),
+        (["--steps", "3"], "--steps and --flops"),
+        (["--arms", "electra,electra"], "twice"),
+        (["--metrics", "posaccuracy"], "--metrics posaccuracy: Did you mean 'pos/accuracy'?"),
+        (["--metrics", "pos/acuracy"], "--metrics pos/acuracy: Did you mean 'pos/accuracy'?"),
+        (["--metrics", "seconds,"], "metrics: ("),
+    ):
+        assert main([*words, *more]) == 78
+        err = capfd.readouterr().err
+        assert message in err and "Traceback" not in err, more

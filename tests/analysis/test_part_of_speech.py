@@ -1,0 +1,156 @@
+"""The probe reads from the layers what is in them, and no more."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tests.prepared import small_config, write_store
+
+from electra_trainer.analysis import part_of_speech
+from electra_trainer.analysis.part_of_speech import TagScores, kept_encoder, layer_outputs, probe_tags
+from electra_trainer.data.conllu import Sentence, Word
+from electra_trainer.data.store import Store
+from electra_trainer.data.tokenizer import word_piece
+from electra_trainer.errors import DataError
+from electra_trainer.model.encoder import Encoder
+from electra_trainer.objectives import build
+from electra_trainer.score import encode_rows, load
+from electra_trainer.train.loop import pretrain
+
+WORDS = ("the", "dog", "cat", "run", "jump", "walk", "a")
+VOCAB = {word: i for i, word in enumerate(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, "##s", "."))}
+
+
+def toy(count: int, *, seed: int) -> list[Sentence]:
+    """A word is a NOUN after "the" and a VERB after "a", whichever word it is: only context tells. "." is PUNCT, unless untagged."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for _ in range(count):
+        words = []
+        for _ in range(int(rng.integers(1, 5))):
+            article, content = rng.choice(["the", "a"]), rng.choice(WORDS[1:6])
+            words += [
+                ("the" if article == "the" else "a", "DET"),
+                (str(content), "NOUN" if article == "the" else "VERB"),
+            ]
+        words.append((".", "PUNCT"))
+        found.append(Sentence(words=tuple(Word(form=f, upos=u, xpos=None) for f, u in words), line=1))
+    return found
+
+
+def scores(sentences: int = 300, *, encoder: Encoder | None = None, seed: int = 1, length: int = 32) -> TagScores:
+    config = small_config()
+    encoder = encoder or build(config).exported()[0].network.electra  # type: ignore[union-attr, assignment]
+    assert encoder is not None
+    return probe_tags(
+        encoder, word_piece(VOCAB, cased=False, keep_accents=None), length=length, train=toy(400, seed=1), dev=toy(150, seed=2),
+        sentences=sentences, seed=seed, device=torch.device("cpu"),
+    )  # fmt: skip
+
+
+@pytest.fixture
+def wide() -> Encoder:
+    """Random weights, but large enough that a layer mixes neighbours into a word."""
+    config = small_config()
+    config = replace(
+        config,
+        model=replace(config.model, initializer="fan-in", hidden_size=128, num_attention_heads=4, embedding_size=32),
+    )
+    encoder = build(config).exported()[0].network.electra
+    assert isinstance(encoder, Encoder)
+    return encoder
+
+
+def test_beats_chance_and_the_baselines_where_context_tells(wide: Encoder) -> None:
+    """Without context a content word's tag is a coin: the two baselines know articles and the full stop only."""
+    found = scores(encoder=wide)
+    tags = [word.upos for sentence in toy(150, seed=2) for word in sentence.words]
+    coin = 1 - 0.5 * sum(tag in ("NOUN", "VERB") for tag in tags) / len(tags)
+    assert found.majority_accuracy == pytest.approx(coin, abs=0.03)
+    assert found.embeddings_accuracy == pytest.approx(coin, abs=0.03)
+    assert found.accuracy > max(coin, found.embeddings_accuracy) + 0.05
+    assert found.mean_layer > 0.5  # the embeddings alone do not say it
+
+
+def test_is_a_function_of_the_seed(wide: Encoder) -> None:
+    assert scores(encoder=wide) == scores(encoder=wide)
+    assert scores(encoder=wide, seed=2) != scores(encoder=wide)
+
+
+def test_majority_by_hand() -> None:
+    """ "dog" was NOUN twice and VERB once, "run" is new: it gets the most frequent tag of all."""
+
+    def sentence(*words: str) -> Sentence:
+        pairs = [word.split("/") for word in words]
+        return Sentence(words=tuple(Word(form=f, upos=u if u != "_" else None, xpos=None) for f, u in pairs), line=1)
+
+    train = [
+        sentence("dog/NOUN", "dog/VERB", "the/DET"),
+        sentence("dog/NOUN", "walk/VERB"),
+        sentence("jump/VERB", "cat/_"),
+    ]
+    dev = [sentence("dog/NOUN", "run/VERB", "run/NOUN", "the/DET", "walk/_"), sentence("dog/VERB")]
+    encoder = build(small_config()).exported()[0].network.electra
+    assert isinstance(encoder, Encoder)
+    found = probe_tags(
+        encoder, word_piece(VOCAB, cased=False, keep_accents=None), length=32, train=train, dev=dev, sentences=9, seed=1,
+        device=torch.device("cpu"),
+    )  # fmt: skip
+    assert found.majority_accuracy == pytest.approx(3 / 5)
+
+
+def test_layer_outputs_are_those_of_the_forward_pass() -> None:
+    """Embeddings first, the result of the whole encoder last; no hook stays behind."""
+    encoder = build(small_config()).eval().exported()[0].network.electra
+    assert isinstance(encoder, Encoder)
+    batch = encode_rows([[2, 5, 6, 3], [2, 7, 8, 3]])
+    with torch.no_grad():
+        found = layer_outputs(encoder, batch.ids_BT, batch)
+        assert len(found) == 3
+        assert encoder.embeddings_project is not None
+        torch.testing.assert_close(found[0], encoder.embeddings_project(encoder.embeddings(batch.ids_BT, batch)))
+        torch.testing.assert_close(found[-1], encoder(batch.ids_BT, batch))
+    assert not any(layer._forward_hooks or layer._forward_pre_hooks for layer in encoder.encoder.layer)
+
+
+def test_long_sentences_and_rows_of_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut into rows between words: every tagged word is there once, at its first token; no row is too long."""
+    sentence = toy(1, seed=3)[0]
+    long = Sentence(words=sentence.words * 6, line=1)
+    ids_of = {word.form: [5, 12, 12] if word.form == "the" else [6] for word in long.words}
+    specials = part_of_speech.specials_of(word_piece(VOCAB, cased=False, keep_accents=None))
+    rows = part_of_speech._rows(long, ids_of, length=8, specials=specials)
+    assert len(rows) > 1 and all(len(row.ids) <= 8 and row.ids[0] == 2 and row.ids[-1] == 3 for row in rows)
+    assert [form for row in rows for form in row.forms] == [word.form for word in long.words]
+    for row in rows:
+        for form, (start, stop) in zip(row.forms, row.spans, strict=True):
+            assert row.ids[start:stop] == ids_of[form]
+
+
+def test_without_tags_says_so() -> None:
+    bare = [Sentence(words=(Word(form="the", upos=None, xpos=None),), line=1)]
+    encoder = build(small_config()).exported()[0].network.electra
+    assert isinstance(encoder, Encoder)
+    with pytest.raises(DataError, match="no word of the treebank has a tag"):
+        probe_tags(
+            encoder, word_piece(VOCAB, cased=False, keep_accents=None), length=32, train=bare, dev=bare, sentences=1, seed=1,
+            device=torch.device("cpu"),
+        )  # fmt: skip
+
+
+def test_sentences_are_spread_evenly() -> None:
+    sentences = toy(10, seed=1)
+    assert part_of_speech._spread(sentences, 4) == [sentences[i] for i in (0, 2, 5, 7)]
+    assert part_of_speech._spread(sentences, 99) == sentences
+
+
+def test_the_kept_encoder_of_a_run(tmp_path: Path) -> None:
+    """The discriminator's, not the generator's."""
+    data = write_store(tmp_path / "data")
+    pretrain(small_config(steps=3), data, out=tmp_path / "run", device="cpu", quiet=True)
+    loaded = load(tmp_path / "run")
+    assert loaded.discriminator is not None
+    assert kept_encoder(loaded) is loaded.discriminator.electra
+    assert Store.open(data).vocab_size == loaded.discriminator.electra.embeddings.word_embeddings.num_embeddings

@@ -1,0 +1,187 @@
+"""Figure 2: masking, sampling and judging checked with networks that are written out, then on a real run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import torch
+from tests.prepared import small_config, write_store
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+from torch import Tensor
+
+from electra_trainer.analysis.worked_example import worked_example
+from electra_trainer.analysis.worked_example_figure import draw_example, terminal_table
+from electra_trainer.api import pretrain
+from electra_trainer.cli import main
+from electra_trainer.config import Evaluation
+from electra_trainer.errors import ConfigError, DataError
+from electra_trainer.methods import MLM, Unigram
+from electra_trainer.score import Pretrained
+
+VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "chef", "meal", "ate", "cook", "##ed", "."]
+ID = {word: index for index, word in enumerate(VOCABULARY)}
+
+
+class Generator:
+    """Gives each slot a distribution that the test wrote, and keeps what it has read."""
+
+    def __init__(self, logits_KV: Tensor) -> None:
+        self.logits_KV = logits_KV
+        self.read: list[list[int]] = []
+        self.slots: list[int] = []
+
+    def __call__(self, ids_BT: Tensor, _: object, slots_K: Tensor) -> Tensor:
+        self.read, self.slots = ids_BT.tolist(), slots_K.tolist()
+        return self.logits_KV[: len(slots_K)]
+
+
+class Discriminator:
+    """Holds "ate" for replaced and everything else for original."""
+
+    def __init__(self) -> None:
+        self.read: list[list[int]] = []
+
+    def __call__(self, ids_BT: Tensor, _: object) -> Tensor:
+        self.read = ids_BT.tolist()
+        return torch.where(ids_BT == ID["ate"], 2.0, -2.0)
+
+
+def surely(*words: str) -> Tensor:
+    """Logits that leave no choice."""
+    logits = torch.full((len(words), len(VOCABULARY)), -1e4)
+    for row, word in enumerate(words):
+        logits[row, ID[word]] = 0.0
+    return logits
+
+
+def make(generator: Generator | None, discriminator: Discriminator | None, *, length: int = 32) -> Pretrained:
+    tokenizer = Tokenizer(models.WordPiece(ID, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer()
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.add_special_tokens(VOCABULARY[:5])
+    return Pretrained(
+        tokenizer=tokenizer,
+        specials=cast(Any, SimpleNamespace(pad=0, unk=1, cls=2, sep=3, mask=4)),
+        length=length,
+        generator=cast(Any, generator),
+        discriminator=cast(Any, discriminator),
+    )
+
+
+def test_the_papers_example() -> None:
+    """ "the" is sampled as it was and counts as original; both pieces of "cooked" are masked and replaced."""
+    generator, discriminator = Generator(surely("the", "ate", "##ed")), Discriminator()
+    example = worked_example(make(generator, discriminator), "the chef cooked the meal", mask=(1, 3), seed=0)
+    row = ["[CLS]", "[MASK]", "chef", "[MASK]", "[MASK]", "the", "meal", "[SEP]"]
+    assert generator.read == [[ID[word] for word in row]]
+    assert generator.slots == [1, 3, 4]
+    row = ["[CLS]", "the", "chef", "ate", "##ed", "the", "meal", "[SEP]"]
+    assert discriminator.read == [[ID[word] for word in row]], "no [MASK] reaches the discriminator"
+    assert example.original == ["the", "chef", "cook", "##ed", "the", "meal"]
+    assert example.masked == [True, False, True, True, False, False]
+    assert example.sampled == row[1:-1]
+    assert example.replaced == [False, False, True, False, False, False]
+    assert example.probability == pytest.approx([0.1192, 0.1192, 0.8808, 0.1192, 0.1192, 0.1192], abs=1e-4)
+    assert example.verdicts == ["original", "original", "replaced", "original", "original", "original"]
+    assert example.right == 6
+
+
+def test_samples_follow_the_generators_distribution() -> None:
+    logits = torch.full((1, len(VOCABULARY)), -1e4)
+    logits[0, ID["ate"]], logits[0, ID["the"]], logits[0, ID["meal"]] = 0.5, 0.3, 0.2
+    logits[0, [ID["ate"], ID["the"], ID["meal"]]] = torch.tensor([0.5, 0.3, 0.2]).log()
+    model = make(Generator(logits), Discriminator())
+    drawn = [worked_example(model, "chef", mask=(1,), seed=seed).sampled[0] for seed in range(1000)]
+    for word, share in (("ate", 0.5), ("the", 0.3), ("meal", 0.2)):
+        assert drawn.count(word) / 1000 == pytest.approx(share, abs=0.06)  # four standard errors
+    assert drawn == [worked_example(model, "chef", mask=(1,), seed=seed).sampled[0] for seed in range(1000)]
+
+
+def test_a_written_mask_is_plain_text_and_punctuation_is_a_word() -> None:
+    example = worked_example(make(Generator(surely("meal")), Discriminator()), "the chef.", mask=(3,), seed=0)
+    assert example.sampled == ["the", "chef", "meal"]
+    plain = worked_example(make(Generator(surely("meal")), Discriminator()), "[MASK] chef", mask=(1,), seed=0)
+    assert "[MASK]" not in plain.original
+
+
+def test_errors() -> None:
+    generator, discriminator = Generator(surely("the")), Discriminator()
+    with pytest.raises(ConfigError, match="no discriminator"):
+        worked_example(make(generator, None), "the", mask=(1,), seed=0)
+    with pytest.raises(ConfigError, match="no generator network"):
+        worked_example(make(None, discriminator), "the", mask=(1,), seed=0)
+    both = make(generator, discriminator, length=5)
+    for mask in ((), (0,), (3,), (1, -1)):
+        with pytest.raises(ConfigError, match="from 1 to 2"):
+            worked_example(both, "the chef", mask=mask, seed=0)
+    with pytest.raises(DataError, match="room for 3"):
+        worked_example(both, "the chef the chef", mask=(1,), seed=0)
+    with pytest.raises(DataError, match="empty"):
+        worked_example(both, " ", mask=(1,), seed=0)
+
+
+def test_picture_and_terminal(tmp_path: Path) -> None:
+    example = worked_example(
+        make(Generator(surely("ate", "ate", "##ed")), Discriminator()), "the chef cooked the meal", mask=(1, 3), seed=5
+    )
+    svg = draw_example(example, name="my $run_", form="svg").decode()
+    for text in (
+        "[MASK]",
+        "Generator",
+        "Discriminator",
+        "replaced 0.88",
+        "original 0.12",
+        "my $run_",
+        "right about 6 of 6",
+    ):
+        assert text in svg, text
+    assert terminal_table(example).row_count == 6
+    with pytest.raises(ConfigError):
+        draw_example(example, name="x", form="gif")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("worked")
+    write_store(folder / "data")
+    pretrain(folder / "data", out=folder / "run", preset=small_config(steps=3))
+    return folder / "run"
+
+
+def test_the_verb_on_a_real_run(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def printed(*flags: str) -> str:
+        assert main(["figure", "2", str(run), "--out", str(tmp_path / "f.svg"), *flags]) == 0
+        return capsys.readouterr().out
+
+    first = printed("--text", "the value of a name", "--mask", "2,5")
+    assert "[MASK]" in first and "P(replaced)" in first and str(tmp_path / "f.svg") in first
+    assert printed("--text", "the value of a name", "--mask", "2,5") == first
+    assert printed("--text", "the value of a name", "--mask", "2,5", "--seed", "2") != first
+    assert "[MASK]" in printed()  # the paper's sentence
+    assert "[MASK]" in printed("--text", "one sentence that has no mask of its own")
+    for flags in (["--mask", "a"], ["--mask", "9"], ["--metric", "x"]):
+        assert main(["figure", "2", str(run), "--out", str(tmp_path / "f.svg"), *flags]) == ConfigError.exit_code, flags
+    assert main(["figure", "2", str(run), str(run)]) == ConfigError.exit_code
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [({"generator": Unigram()}, "no generator network"), ({"objective": MLM()}, "no discriminator")],
+    ids=["unigram", "mlm"],
+)
+def test_runs_that_lack_a_network(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: Any, reason: str
+) -> None:
+    pretrain(
+        run.parent / "data",
+        out=tmp_path / "run",
+        preset=replace(small_config(steps=3), evaluation=Evaluation(rows=0), **changes),
+    )
+    capsys.readouterr()
+    assert main(["figure", "2", str(tmp_path / "run")]) == ConfigError.exit_code
+    assert reason in capsys.readouterr().err
+    assert not (tmp_path / "run/figure-2.svg").exists()
