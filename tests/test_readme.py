@@ -1,5 +1,7 @@
 """The README's commands exist, and its journey runs as it is written, on a smaller scale."""
 
+import functools
+import json
 import re
 import shlex
 import subprocess
@@ -7,17 +9,26 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.prepared import write_text
+from tests.prepared import write_store, write_text
 
-from electra_trainer.cli import VERBS
-from electra_trainer.presets import PRESETS
+from electra_trainer.cli import VERBS, main
+from electra_trainer.presets import MODELS
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```bash\n(.*?)```", README, re.S)
 COMMANDS = [
-    line.split("#")[0].strip() for block in BLOCKS for line in block.splitlines() if line.startswith("electra ")
+    line.split("#")[0].strip()
+    for block in BLOCKS
+    for line in block.replace("\\\n", "").splitlines()
+    if line.startswith("electra ")
 ]
+
+
+@functools.cache
+def help_of(verb: str) -> str:
+    words = [sys.executable, "-m", "electra_trainer", verb, "--help"]
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout
 
 
 def test_commands_name_verbs_and_flags() -> None:
@@ -25,11 +36,8 @@ def test_commands_name_verbs_and_flags() -> None:
     for command in COMMANDS:
         words = shlex.split(command)
         assert words[1] in VERBS
-        page = subprocess.run(
-            [sys.executable, "-m", "electra_trainer", words[1], "--help"], capture_output=True, text=True, check=True
-        )
         for flag in (word for word in words if word.startswith("--")):
-            assert flag in page.stdout, f"{command}: {flag}"
+            assert flag in help_of(words[1]), f"{command}: {flag}"
 
 
 def test_links_and_paths_exist() -> None:
@@ -42,7 +50,7 @@ def test_links_and_paths_exist() -> None:
 
 
 def test_every_preset_is_in_the_table() -> None:
-    for name in PRESETS:
+    for name in MODELS:
         assert f"`{name}`" in README
 
 
@@ -75,3 +83,45 @@ def test_the_journey_runs(tmp_path: Path) -> None:
     code = next(block for block in re.findall(r"```python\n(.*?)```", README, re.S) if "AutoModel" in block)
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_the_experiments_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The block of experiments, line by line, on little text and for few steps."""
+    (tmp_path / "data").mkdir()
+    write_store(tmp_path / "data" / "wiki")
+    write_pairs(tmp_path / "blimp")
+    write_treebank(tmp_path / "ud-english-ewt")
+    block = README.split("## Every experiment of the paper")[1].split("```bash\n")[1].split("```")[0]
+    block = block.replace("\\\n", "")
+    commands = [line.split("#")[0].strip() for line in block.splitlines() if line.startswith("electra ")]
+    assert {shlex.split(command)[1] for command in commands} >= {
+        "pretrain", "compare", "table", "figure", "cloze", "minimal-pairs", "flops",
+    }  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    for command in commands:
+        command = command.replace("--flops 1e14 --seeds 3", "--steps 4 --seeds 1")
+        words = shlex.split(command)[1:] + (["--steps", "4"] if " pretrain " in command else [])
+        assert main(words) == 0, f"{command}\n{capsys.readouterr().err}"
+    assert (tmp_path / "figure1.svg").is_file() and (tmp_path / "exp/objectives/summary.md").is_file()
+
+
+def write_pairs(folder: Path) -> None:
+    """Minimal pairs in BLiMP's layout."""
+    folder.mkdir()
+    pairs = [
+        {"sentence_good": f"the value of {n} is an object", "sentence_bad": f"the value {n} of object an is"}
+        for n in "xyz"
+    ]
+    (folder / "order.jsonl").write_text("\n".join(json.dumps({**pair, "UID": "order"}) for pair in pairs) + "\n")
+
+
+def write_treebank(folder: Path) -> None:
+    """A treebank of one sentence, in CoNLL-U."""
+    folder.mkdir()
+    words = [("the", "DET"), ("value", "NOUN"), ("is", "AUX"), ("an", "DET"), ("object", "NOUN")]
+    lines = [f"{n}\t{form}\t{form}\t{tag}" + "\t_" * 6 for n, (form, tag) in enumerate(words, 1)]
+    for part in ("train", "dev"):
+        (folder / f"en-ud-{part}.conllu").write_text("\n".join([*lines, "", ""]), encoding="utf-8")

@@ -18,9 +18,10 @@ from benchmarks.speed_process import Failed, Process, environment
 from tests import small
 
 from electra_trainer.batch import Masked
-from electra_trainer.config import RTD, Config
+from electra_trainer.config import Config
+from electra_trainer.cost.flops import step_flops
 from electra_trainer.data.rows import to_batch
-from electra_trainer.model.cost import step_flops
+from electra_trainer.methods import RTD
 from electra_trainer.objectives.rtd import ReplacedTokenDetection
 from electra_trainer.presets import tiny
 from electra_trainer.process import tuned
@@ -165,7 +166,7 @@ def test_the_peer_computes_our_losses_and_gradients() -> None:
     config = without_dropout()
     masked = masked_rows(config)
     assert isinstance(config.objective, RTD)
-    ours = ReplacedTokenDetection(config, config.objective)
+    ours = ReplacedTokenDetection(config)
     with torch.no_grad():
         for parameter in ours.parameters():
             parameter.add_(

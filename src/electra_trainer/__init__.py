@@ -8,11 +8,34 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from electra_trainer.api import Pretrained, evaluate, export, load, pretrain, report
+    from electra_trainer.api import (
+        Pretrained,
+        cloze,
+        compare,
+        evaluate,
+        export,
+        load,
+        minimal_pairs,
+        pretrain,
+        report,
+    )
     from electra_trainer.config import Config
     from electra_trainer.presets import preset
 
-__all__ = ["Config", "Pretrained", "__version__", "evaluate", "export", "load", "preset", "pretrain", "report"]
+__all__ = [
+    "Config",
+    "Pretrained",
+    "__version__",
+    "cloze",
+    "compare",
+    "evaluate",
+    "export",
+    "load",
+    "minimal_pairs",
+    "preset",
+    "pretrain",
+    "report",
+]
 
 _HOMES = {"Config": "electra_trainer.config", "preset": "electra_trainer.presets"}
 

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from electra_trainer.analysis.cloze import Cloze, cloze
+from electra_trainer.analysis.compare import Comparison
+from electra_trainer.analysis.compare import compare as run_comparison
+from electra_trainer.analysis.experiment import Match
+from electra_trainer.analysis.minimal_pairs import MinimalPairs, minimal_pairs
+from electra_trainer.analysis.summary import Summary
 from electra_trainer.config import Config
 from electra_trainer.evaluation import Evaluated, evaluate
 from electra_trainer.presets import preset as preset_named
@@ -13,7 +20,10 @@ from electra_trainer.score import Candidate, Pretrained, Scored, export_run, loa
 from electra_trainer.train.loop import pretrain as run_config
 from electra_trainer.train.plan import Length
 
-__all__ = ["Candidate", "Evaluated", "Pretrained", "Scored", "evaluate", "export", "load", "pretrain", "report"]
+__all__ = [
+    "Candidate", "Cloze", "Evaluated", "MinimalPairs", "Pretrained", "Scored", "Summary", "cloze", "compare", "evaluate", "export", "load",
+    "minimal_pairs", "pretrain", "report",
+]  # fmt: skip
 
 export = export_run
 
@@ -26,6 +36,7 @@ def pretrain(
     steps: int | None = None,
     budget: str | None = None,
     flops: float | None = None,
+    flops_real: float | None = None,
     seed: int | None = None,
     device: str = "auto",
     quiet: bool = False,
@@ -36,7 +47,7 @@ def pretrain(
         data: a folder that `electra prepare` made.
         out: the run folder.
         preset: a preset's name, or a whole Config.
-        steps, budget, flops: how long, at most one of them; `budget` is a time such as "20m".
+        steps, budget, flops, flops_real: how long, at most one of them; `budget` is a time such as "20m".
         seed: of weights, order, masks, samples and dropout; None keeps the preset's.
         device: auto, cpu, cuda or cuda:N.
         quiet: show nothing.
@@ -50,6 +61,65 @@ def pretrain(
     config = preset_named(preset) if isinstance(preset, str) else preset
     if seed is not None:
         config = replace(config, seed=seed)
-    length = Length(steps=steps, budget=budget, flops=flops)
+    length = Length(steps=steps, budget=budget, flops=flops, flops_real=flops_real)
     run_config(config, Path(data), out=Path(out), length=length, device=device, quiet=quiet)
     return load(out)
+
+
+def compare(
+    data: str | Path,
+    *,
+    out: str | Path,
+    arms: Sequence[str],
+    preset: str | Config = "small",
+    seeds: int | Sequence[int] = 3,
+    flops: float | None = None,
+    steps: int | None = None,
+    budget: str | None = None,
+    match: Match | None = None,
+    probes: Sequence[str] = ("held-out",),
+    metrics: Sequence[str] = (),
+    probe_sentences: int = 4000,
+    probe_pairs: int = 100,
+    shard: tuple[int, int] = (1, 1),
+    device: str = "auto",
+    quiet: bool = False,
+) -> Summary:
+    """Pre-train several arms with several seeds at equal compute, and compare what their encoders learned.
+
+    Args:
+        data: a folder that `electra prepare` made.
+        out: the experiment's folder; the same call goes on, more seeds, arms or probes extend it.
+        arms: names from `electra_trainer.arms`, or `untrained`; the first is the reference of all differences.
+        preset: a preset's name, or a whole Config.
+        seeds: how many (1, 2, ...), or which.
+        flops, steps, budget: what each run is given, one of them.
+        match: what is equal: paper-flops or real-flops (with `flops`), steps, time.
+        probes: `held-out`, `pos=TREEBANK`, `minimal-pairs=FOLDER`.
+        metrics: those whose contrasts are declared, over which p-values are corrected; by default by the probes.
+        probe_sentences: sentences that a probe which learns is trained on.
+        probe_pairs: minimal pairs that are read of each paradigm.
+        shard: (i, N) runs every N-th cell, from the i-th on.
+        device: auto, cpu, cuda or cuda:N.
+        quiet: show nothing.
+
+    Returns:
+        Means, differences and the state of every cell; also in `out` as summary.json and summary.md.
+
+    Raises:
+        ElectraError: see errors.py.
+    """
+    asked = Comparison(
+        arms=arms,
+        seeds=tuple(range(1, seeds + 1)) if isinstance(seeds, int) else seeds,
+        flops=flops,
+        steps=steps,
+        budget=budget,
+        match=match,
+        probes=probes,
+        metrics=metrics,
+        probe_sentences=probe_sentences,
+        probe_pairs=probe_pairs,
+    )
+    config = preset_named(preset) if isinstance(preset, str) else preset
+    return run_comparison(asked, config, Path(data), out=Path(out), shard=shard, device=device, quiet=quiet)

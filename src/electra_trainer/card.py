@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from electra_trainer import __version__
-from electra_trainer.config import RTD, Config
+from electra_trainer.config import Config
 from electra_trainer.objectives import Exported
+from electra_trainer.titles import objective_title
 
 _USES = {
     "discriminator": (
@@ -25,7 +26,7 @@ pipeline("fill-mask", model="PATH")("some [MASK] here")""",
     ),
     "encoder": (
         "fill-mask",
-        "a masked language model, trained as the baseline of ELECTRA",
+        "an encoder that predicts words, trained as a baseline of ELECTRA",
         """from transformers import AutoModel, AutoTokenizer
 
 tokenizer = AutoTokenizer.from_pretrained("PATH")
@@ -38,7 +39,7 @@ def model_card(exported: Exported, *, config: Config, metrics: dict[str, float])
     """Markdown with the Hub's header. `metrics` are held-out and may be empty."""
     pipeline, what, code = _USES[exported.name]
     model, length = exported.model, config.batch.sequence_length
-    objective = "replaced token detection" if isinstance(config.objective, RTD) else "masked language modelling"
+    objective = objective_title(config)
     rows = [
         ("layers x width", f"{model.num_hidden_layers} x {model.hidden_size}, {model.num_attention_heads} heads"),
         ("embeddings, vocabulary", f"{model.embedding_size}, {model.vocab_size:,} words"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import io
 import os
@@ -19,16 +20,22 @@ VERBS = {
     "tokenizer": "train a WordPiece vocabulary on your text",
     "prepare": "turn text into rows of token ids",
     "pretrain": "pre-train an encoder on prepared rows; the same command again goes on",
+    "compare": "train several objectives at equal compute, with seeds, and compare what they learned",
     "evaluate": "held-out metrics of a run",
     "report": "one page with pictures of one or several runs",
     "score": "say of each token of a sentence whether it looks replaced",
     "fill": "fill the [MASK]s of a sentence",
+    "cloze": "ELECTRA as a masked language model: predict held-out words (Appendix G)",
+    "minimal-pairs": "which of two sentences is grammatical (BLiMP)",
     "export": "write folders that transformers loads",
+    "table": "a table of the paper, with your experiments' cells under the paper's",
+    "figure": "a figure of the paper, from your experiments or one run",
     "show": "a preset: configuration, parameters, FLOPs",
+    "flops": "operations of training and inference, as the paper counts them and as they are needed",
     "doctor": "what this machine has, what is missing and, with --bench, what it will do",
 }
 
-_TRAINING = ("demo", "pretrain")
+_TRAINING = ("demo", "pretrain", "compare")
 _MEMORY = (
     "not enough memory for this run. Divide the batch with --batch.lanes 2 (4, 8, ...), or take a smaller preset or shorter rows; "
     "--dry-run shows an estimate."
@@ -91,7 +98,7 @@ def _out_of_memory(error: Exception) -> bool:
 def _run(verb: str, words: list[str]) -> int:
     if verb not in VERBS:
         raise ConfigError(f"unknown verb {verb!r}.{did_you_mean(verb, VERBS)} Type: electra --help")
-    module = importlib.import_module(f"electra_trainer.verbs.{verb}")
+    module = importlib.import_module(f"electra_trainer.verbs.{verb.replace('-', '_')}")
     try:
         arguments = module.parse(words) if hasattr(module, "parse") else parse(module.Arguments, words, verb=verb)
     except SystemExit as stop:  # tyro has printed help (0) or what is wrong with the flags (2)
@@ -102,14 +109,25 @@ def _run(verb: str, words: list[str]) -> int:
 
 def parse(arguments: Any, words: Sequence[str], *, verb: str, default: Any = None) -> Any:
     """Read flags into the dataclass `arguments`."""
+    import ast
+    import gc
+
     import tyro
 
     markers = (tyro.conf.AvoidSubcommands, tyro.conf.FlagCreatePairsOff)
-    return tyro.cli(arguments, args=list(words), prog=f"electra {verb}", default=default, config=markers)
+    plain = ast.parse
+    ast.parse = functools.cache(plain)  # type: ignore[assignment]  # the docstring of each class is looked up in its whole file, parsed anew
+    gc.disable()  # thousands of small trees, and nothing to collect
+    try:
+        return tyro.cli(arguments, args=list(words), prog=f"electra {verb}", default=default, config=markers)
+    finally:
+        ast.parse = plain
+        gc.enable()
 
 
 def _overview() -> str:
-    verbs = "\n".join(f"  {name:<10} {what}" for name, what in VERBS.items())
+    width = max(map(len, VERBS))
+    verbs = "\n".join(f"  {name:<{width}} {what}" for name, what in VERBS.items())
     return (
         "electra: give it text, it gives you a pre-trained text encoder.\n\n"
         f"usage: electra VERB [OPTIONS]\n\n{verbs}\n\n"

@@ -23,7 +23,15 @@ Points = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 # Distinguishable with any colour vision (Okabe and Ito), dark enough for thin lines on white
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#8A6D00", "#3AA0DC", "#666666")
-_INK, _FAINT = "#333333", "#8c8c8c"
+INK, FAINT = "#333333", "#8c8c8c"
+STYLE: Any = {
+    "font.size": 10, "axes.titlesize": 11, "axes.titleweight": "bold", "axes.titlelocation": "left",
+    "axes.spines.top": False, "axes.spines.right": False, "axes.edgecolor": FAINT, "axes.labelcolor": INK,
+    "axes.grid": True, "axes.axisbelow": True, "grid.color": "#e6e6e6", "grid.linewidth": 0.8, "text.color": INK,
+    "xtick.color": INK, "ytick.color": INK, "xtick.major.size": 3, "ytick.major.size": 3,
+    "legend.frameon": False, "lines.solid_capstyle": "round",
+}  # fmt: skip
+"""What every figure of this package looks like, as matplotlib's settings."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,15 +114,8 @@ def draw(runs: Sequence[Run]) -> dict[str, bytes]:
     """All pictures that the runs have numbers for, as PNGs."""
     import matplotlib
 
-    style: Any = {
-        "font.size": 10, "axes.titlesize": 11, "axes.titleweight": "bold", "axes.titlelocation": "left",
-        "axes.spines.top": False, "axes.spines.right": False, "axes.edgecolor": _FAINT, "axes.labelcolor": _INK,
-        "axes.grid": True, "axes.axisbelow": True, "grid.color": "#e6e6e6", "grid.linewidth": 0.8, "text.color": _INK,
-        "xtick.color": _INK, "ytick.color": _INK, "xtick.major.size": 3, "ytick.major.size": 3,
-        "legend.frameon": False, "lines.solid_capstyle": "round",
-    }  # fmt: skip
     pictures: dict[str, bytes] = {}
-    with matplotlib.rc_context(style):
+    with matplotlib.rc_context(STYLE):
         for name, (panels, dashed) in FIGURES.items():
             shown = [panel for panel in panels if any(_has(run, panel.key) for run in runs)]
             if shown:
@@ -159,7 +160,7 @@ def _picture(runs: Sequence[Run], panels: Sequence[Panel], dashed: str) -> bytes
     for column, panel in enumerate(panels):
         axes = figure.add_subplot(grid[0, column])
         for run, colour in _coloured(runs):
-            marks |= _curve(axes, run, panel, colour, colour if len(runs) > 1 else _INK)
+            marks |= _curve(axes, run, panel, colour, colour if len(runs) > 1 else INK)
         _decorate(axes, panel)
     handles = _legend(runs, marks, dashed)
     legend = figure.legend(
@@ -227,7 +228,7 @@ def _legend(runs: Sequence[Run], marks: set[str], dashed: str) -> list[Line2D]:
     from matplotlib.lines import Line2D
 
     several = len(runs) > 1
-    colour = _FAINT if several else COLOURS[0]
+    colour = FAINT if several else COLOURS[0]
     handles = [Line2D([], [], color=tint, linewidth=3, label=" " + run.name) for run, tint in _coloured(runs)]
     handles = handles if several else []
     if "train" in marks:
@@ -247,6 +248,6 @@ def _legend(runs: Sequence[Run], marks: set[str], dashed: str) -> list[Line2D]:
         )
     if "reference" in marks:
         handles.append(
-            Line2D([], [], color=_FAINT if several else _INK, linewidth=1.1, linestyle=(0, (4, 2)), label=dashed)
+            Line2D([], [], color=FAINT if several else INK, linewidth=1.1, linestyle=(0, (4, 2)), label=dashed)
         )
     return handles

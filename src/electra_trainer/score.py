@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer
+from torch import Tensor
 
 from electra_trainer.batch import Batch
 from electra_trainer.config import Config
@@ -39,10 +40,10 @@ class Candidate:
     probability: float
 
 
-def encode_rows(ids: Sequence[Sequence[int]]) -> Batch:
-    """Rows of equal length, each one piece of one segment, as a batch."""
-    ids_BT = torch.tensor(ids, dtype=torch.int64)
-    positions_BT = torch.arange(ids_BT.shape[1]).expand_as(ids_BT)
+def encode_rows(ids: Sequence[Sequence[int]] | Tensor) -> Batch:
+    """Rows of equal length, each one piece of one segment, as a batch; on the device of `ids` where that is a tensor."""
+    ids_BT = torch.as_tensor(ids, dtype=torch.int64)
+    positions_BT = torch.arange(ids_BT.shape[1], device=ids_BT.device).expand_as(ids_BT)
     return Batch(
         ids_BT=ids_BT,
         segment_BT=torch.zeros_like(ids_BT),
@@ -53,7 +54,7 @@ def encode_rows(ids: Sequence[Sequence[int]]) -> Batch:
 
 @dataclass(frozen=True, kw_only=True)
 class Pretrained:
-    """A trained run or an exported folder, ready to use (on the CPU, in fp32)."""
+    """A trained run or an exported folder, ready to use (loaded on the CPU, in fp32)."""
 
     tokenizer: Tokenizer
     specials: Specials
@@ -61,10 +62,20 @@ class Pretrained:
     """Longest row that was trained, in tokens."""
     discriminator: Discriminator | None
     generator: TokenPredictor | None
+    """Fills gaps: the generator, or the encoder of a run without one."""
+    encoder: TokenPredictor | None = None
+    """The token predictor that is kept, of mlm, replace-mlm and all-tokens-mlm runs."""
     networks: tuple[Exported, ...] = ()
     """What a run exports; empty for an exported folder."""
     config: Config | None = None
     step: int | None = None
+
+    def to(self, device: torch.device) -> Pretrained:
+        """Itself, its networks moved to `device`: for analysis/. `score` and `fill` are for the CPU."""
+        for network in (self.discriminator, self.generator, self.encoder):
+            if network is not None:
+                network.to(device)
+        return self
 
     @torch.no_grad()
     def score(self, text: str) -> Scored:
@@ -76,7 +87,7 @@ class Pretrained:
         """
         if self.discriminator is None:
             raise ConfigError(
-                "score: there is no discriminator here (a masked language model, or a generator's folder)."
+                "score: there is no discriminator here (a masked language model, or a generator's folder). Give a run of --objective rtd."
             )
         ids = self._ids(text, specials=False)
         probabilities: list[float] = []
@@ -97,7 +108,9 @@ class Pretrained:
         if top < 1:
             raise ConfigError(f"--top {top}: expected at least 1.")
         if self.generator is None:
-            raise ConfigError("fill: there is no generator here. Give the run, or the folder of the generator.")
+            raise ConfigError(
+                "fill: there is no generator here. Give a run of --generator learned, or the generator's exported folder."
+            )
         ids = [self.specials.cls, *self._ids(text, specials=True), self.specials.sep]
         gaps = [index for index, token in enumerate(ids) if token == self.specials.mask]
         if not gaps:
@@ -144,6 +157,7 @@ def load(path: str | Path) -> Pretrained:
     if not parts:
         raise MissingInputError(f"{folder}: neither a run nor an exported model. Check the path.")
     networks = [read_network(part)[0] for part in parts]
+    kept = next((n for part, n in zip(parts, networks, strict=True) if part.name == "encoder"), None)
     tokenizer = load_tokenizer(parts[0])
     return Pretrained(
         tokenizer=tokenizer,
@@ -151,6 +165,7 @@ def load(path: str | Path) -> Pretrained:
         length=_trained_length(parts[0], networks[0]),
         discriminator=next((n for n in networks if isinstance(n, Discriminator)), None),
         generator=next((n for n in networks if isinstance(n, TokenPredictor)), None),
+        encoder=kept if isinstance(kept, TokenPredictor) else None,
     )
 
 
@@ -172,15 +187,18 @@ def _load_run(folder: RunFolder) -> Pretrained:
     exported = tuple(objective.eval().exported())
     by_name = {item.name: item.network for item in exported}
     tokenizer = load_tokenizer(folder.tokenizer)
-    discriminator, generator = by_name.get("discriminator"), by_name.get("generator", by_name.get("encoder"))
+    discriminator, encoder = by_name.get("discriminator"), by_name.get("encoder")
+    generator = by_name.get("generator", encoder)
     assert discriminator is None or isinstance(discriminator, Discriminator)
     assert generator is None or isinstance(generator, TokenPredictor)
+    assert encoder is None or isinstance(encoder, TokenPredictor)
     return Pretrained(
         tokenizer=tokenizer,
         specials=specials_of(tokenizer),
         length=config.batch.sequence_length,
         discriminator=discriminator,
         generator=generator,
+        encoder=encoder,
         networks=exported,
         config=config,
         step=saved.step,

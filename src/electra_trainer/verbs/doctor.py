@@ -31,18 +31,18 @@ class Arguments:
     """What this machine has: device, arithmetic, threads, disk, packages; and what is missing."""
 
     bench: bool = False
-    """Also measure what it will do with each preset: speed, time of the paper's run, and what limits it. Under two minutes."""
+    """Also measure what it will do with each model: speed, time of the paper's run, and what limits it. Under two minutes."""
     presets: tuple[str, ...] = ()
-    """Presets to measure with --bench; all of them by default."""
+    """Presets to measure with --bench; by default the models that the paper compares, and tiny."""
     json: bool = False
     """Print one JSON object."""
 
 
 def run(arguments: Arguments) -> None:
     """Print one line a finding, and the table of --bench."""
-    from electra_trainer.presets import PRESETS, preset
+    from electra_trainer.presets import MODELS, preset
 
-    configs = [preset(name) for name in arguments.presets or PRESETS]  # a wrong name is told before anything else
+    configs = [preset(name) for name in arguments.presets or MODELS]  # a wrong name is told before anything else
     findings = _findings()
     if not arguments.json:
         for label, value in findings.items():
@@ -52,7 +52,7 @@ def run(arguments: Arguments) -> None:
             print(json.dumps({"findings": findings}))
         return
 
-    from electra_trainer.model.cost import step_flops
+    from electra_trainer.cost.flops import step_flops
     from electra_trainer.train.device import choose_device
     from electra_trainer.train.machine import measure_machine
     from electra_trainer.train.outlook import look_ahead

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
 
 from electra_trainer import cli
-from electra_trainer.config import MLM, RTD, Config
-from electra_trainer.config_io import kind_of, overlay
-from electra_trainer.presets import preset
-
-_OBJECTIVES = {kind_of(member): member for member in (RTD, MLM)}
+from electra_trainer.config import Config
+from electra_trainer.verbs.settings import settings_from
 
 
 @dataclass(frozen=True, kw_only=True)
 class Arguments:
     """Pre-train an encoder. The same command again goes on where it stopped; Ctrl-C and SIGTERM save first.
 
-    Settings come from the preset, then from --config, then from the flags. How long: at most one of --steps, --budget, --flops.
+    Settings come from the preset, then from --config, then from the flags. How long: at most one of --steps, --budget, --flops, --flops-real.
     """
 
     data: tyro.conf.Positional[Path]
@@ -31,14 +28,21 @@ class Arguments:
     """Run folder: a new one, or one to go on with."""
     config: Path | None = None
     """JSON or TOML file with settings, for example the config.json of another run; it may hold only some."""
-    objective: Literal["rtd", "mlm"] | None = None
-    """rtd: ELECTRA; mlm: BERT. Default: the preset's."""
+    objective: str | None = None
+    """rtd: ELECTRA; mlm: BERT; replace-mlm, all-tokens-mlm (§3.5); adversarial (Appendix F); sentence-contrast (Appendix H); or one of
+    your own. Default: the preset's."""
+    generator: str | None = None
+    """learned: a small masked language model; unigram: samples by word frequency; uniform. Default: the preset's."""
+    phases: str | None = None
+    """joint, or two-stage: first the generator, then the discriminator (§3.2). Default: the preset's."""
     steps: int | None = None
     """Optimizer steps."""
     budget: str | None = None
     """Wall-clock time, for example 90s, 20m, 4h, 2d: the steps that fit are measured on this machine."""
     flops: float | None = None
-    """Operations as the paper counts them, for example 1.4e18 for all of ELECTRA-Small."""
+    """Operations as the paper counts them, for example 1.3e18 for all of ELECTRA-Small."""
+    flops_real: float | None = None
+    """Operations as matrix products, backward twice forward: what the hardware does."""
     dry_run: bool = False
     """Print parameters, FLOPs, memory, tokens, and hours on this device; train nothing."""
     device: str = "auto"
@@ -50,26 +54,9 @@ class Arguments:
 
 def parse(words: Sequence[str]) -> Arguments:
     """Flags -> Arguments. The preset and the file decide the defaults of all other flags, so they are read first."""
-    config = preset(_value(words, "--preset") or "small")
-    file = _value(words, "--config")
-    if file is not None:
-        config = overlay(config, Path(file))
-    kind = _value(words, "--objective")
-    if kind in _OBJECTIVES and not isinstance(config.objective, _OBJECTIVES[kind]):
-        config = replace(config, objective=_OBJECTIVES[kind]())
-    default = Arguments(data=tyro.MISSING, out=tyro.MISSING, settings=config)
+    default = Arguments(data=tyro.MISSING, out=tyro.MISSING, settings=settings_from(words))
     arguments: Arguments = cli.parse(Arguments, words, verb="pretrain", default=default)
     return arguments
-
-
-def _value(words: Sequence[str], flag: str) -> str | None:
-    """The value of a flag, before the flags are parsed."""
-    for index, word in enumerate(words):
-        if word == flag and index + 1 < len(words):
-            return words[index + 1]
-        if word.startswith(flag + "="):
-            return word.split("=", 1)[1]
-    return None
 
 
 def run(arguments: Arguments) -> None:
@@ -78,7 +65,9 @@ def run(arguments: Arguments) -> None:
     from electra_trainer.train.loop import pretrain
     from electra_trainer.train.plan import Length
 
-    length = Length(steps=arguments.steps, budget=arguments.budget, flops=arguments.flops)
+    length = Length(
+        steps=arguments.steps, budget=arguments.budget, flops=arguments.flops, flops_real=arguments.flops_real
+    )
     if arguments.dry_run:
         _dry_run(arguments, length)
         return

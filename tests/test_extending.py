@@ -1,0 +1,88 @@
+"""docs/extending.md: one file and one line, taken from the page word for word, make a new objective."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.prepared import write_store
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+FILE, LINE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+COMMANDS = re.search(r"```bash\n(.*?)```", PAGE, re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the source with the file and the line of the page; one line is all that changes in what was there."""
+    copy = tmp_path_factory.mktemp("extended") / "src"
+    shutil.copytree(ROOT / "src", copy, ignore=shutil.ignore_patterns("__pycache__"))
+    objectives = copy / "electra_trainer" / "objectives"
+    (objectives / "exchanged_words.py").write_text(FILE, encoding="utf-8")
+    assert LINE.count("\n") == 1
+    listed = (objectives / "__init__.py").read_text(encoding="utf-8")
+    (objectives / "__init__.py").write_text(listed + LINE, encoding="utf-8")
+    return copy
+
+
+def run(source: Path, *words: str) -> str:
+    environment = {**os.environ, "PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, *words], env=environment, capture_output=True, text=True, check=False, cwd=source
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_the_page_runs(source: Path, tmp_path: Path) -> None:
+    """The commands of the page: trained, resumed, evaluated, exported."""
+    data = write_store(tmp_path / "data")
+    assert COMMANDS
+    places = {"DATA": str(data), "RUN": str(tmp_path / "run"), "EXPORT": str(tmp_path / "export")}
+    commands = [[places.get(word, word) for word in line.split()] for line in COMMANDS[1].strip().splitlines()]
+    assert all(words[0] == "electra" for words in commands)
+    program = f"from electra_trainer.cli import main; print([main(words) for words in {[w[1:] for w in commands]!r}])"
+    assert run(source, "-c", program).strip().endswith(str([0] * len(commands)))
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["objective"] == {"kind": "exchanged-words", "weight": 20.0}
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    held_out = [row for row in rows if row.get("split") == "valid"]
+    assert (
+        0.05 < held_out[-1]["fake_rate"] < 0.25
+        and held_out[-1]["discriminator_loss"] < held_out[0]["discriminator_loss"]
+    )
+    assert held_out[-1]["flops"] > 0 and held_out[-1]["flops_real"] > 0
+    assert (tmp_path / "export" / "discriminator" / "model.safetensors").is_file()
+
+
+@pytest.mark.slow
+def test_it_keeps_the_promises(source: Path) -> None:
+    """Uneven micro-batches give the same gradient, and the page's warning is true: a plain roll does not."""
+    program = """
+import dataclasses, sys
+sys.path.insert(0, {root!r})
+import torch
+from tests import small
+from tests.methods.every import without_dropout
+from tests.methods.test_every_method import ROWS, gradient, masks
+from electra_trainer.objectives import build, exchanged_words
+
+config = without_dropout(dataclasses.replace(small.config(), objective=exchanged_words.ExchangedWords()))
+def apart():
+    made, whole = build(config), masks(config)
+    expected = gradient(made, whole, [ROWS])
+    return max(float((gradient(made, whole, sizes) - expected).norm() / expected.norm()) for sizes in ([6, 6], [1, 3, 8]))
+print(apart())
+exchanged_words.next_in_row = lambda masked: masked.labels_K.roll(-1)
+print(apart())
+"""
+    right, wrong = map(float, run(source, "-c", program.format(root=str(ROOT))).split())
+    assert right < 2e-5 < 1e-2 < wrong
