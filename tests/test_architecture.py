@@ -26,7 +26,18 @@ LEVELS = {
     1: ("data", "gpu", "model", "native"),
     2: ("objectives",),
     3: ("train",),
-    4: ("analysis", "hub", "card", "score", "terminal", "evaluation", "report", "report_figures", "report_page"),
+    4: (
+        "analysis",
+        "finetune",
+        "hub",
+        "card",
+        "score",
+        "terminal",
+        "evaluation",
+        "report",
+        "report_figures",
+        "report_page",
+    ),
     5: ("api", "cli", "process", "verbs", "__main__", "__init__"),
 }
 TORCH_FREE = (
@@ -46,6 +57,8 @@ TORCH_FREE = (
     "data.corpus",
     "data.docstrings",
     "analysis.published",
+    "finetune.recipe",
+    "finetune.examples",
     "analysis.table_text",
     "analysis.figure_points",
 )

@@ -129,8 +129,8 @@ def overlay(config: Config, path: Path) -> Config:
     return from_dict(Config, merge(to_dict(config), read_table(path)), where=str(path))
 
 
-def differences(first: Config, second: Config) -> list[str]:
-    """Dotted names of the fields in which two configs differ, with both values."""
+def differences(first: object, second: object) -> list[str]:
+    """Dotted names of the fields in which two configs (or tables of plain values) differ, with both values."""
 
     def flatten(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
         flat: dict[str, Any] = {}

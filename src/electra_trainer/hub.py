@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import shutil
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from electra_trainer.config import Config, Model
 from electra_trainer.config_io import read_table
 from electra_trainer.durable import write_durably
 from electra_trainer.errors import CheckpointError, ConfigError, MissingInputError, storage_error
+from electra_trainer.model.encoder import Encoder
 from electra_trainer.model.networks import Discriminator, TokenPredictor
 from electra_trainer.objectives import Exported
 
@@ -115,24 +117,53 @@ def read_network(folder: Path) -> tuple[nn.Module, Model]:
         MissingInputError: a file is not there.
         CheckpointError: the files are not an ELECTRA that this program knows, or tensors are missing, odd or misshapen.
     """
-    table = read_table(folder / "config.json")
+    table = _electra_table(folder)
     architecture = next(iter(table.get("architectures") or []), None)
-    if table.get("model_type") != "electra" or architecture not in NETWORKS:
+    if architecture not in NETWORKS:
         raise CheckpointError(
-            f"{folder / 'config.json'}: describes {table.get('model_type')!r} {architecture!r}, expected an 'electra' of "
-            f"{' or '.join(NETWORKS)}."
+            f"{folder / 'config.json'}: describes an 'electra' {architecture!r}, expected one of {' or '.join(NETWORKS)}."
+        )
+    network, model = _empty(NETWORKS[architecture], table, folder)
+    _fill(network, _read_tensors(folder / "model.safetensors"), where=folder / "model.safetensors")
+    return network.eval(), model
+
+
+def read_encoder(folder: Path) -> tuple[Encoder, Model]:
+    """Read the encoder, and no head, of any local transformers ELECTRA folder with safetensors weights.
+
+    Raises:
+        MissingInputError, CheckpointError: as `read_network`.
+    """
+    encoder, model = _empty(Encoder, _electra_table(folder), folder)
+    path = folder / "model.safetensors"
+    tensors = _read_tensors(path)
+    prefix = "electra." if any(name.startswith("electra.") for name in tensors) else ""
+    mine = {name: tensors[prefix + name] for name in encoder.state_dict() if prefix + name in tensors}
+    _fill(encoder, mine, where=path)
+    assert isinstance(encoder, Encoder)
+    return encoder.eval(), model
+
+
+def _electra_table(folder: Path) -> dict[str, Any]:
+    table = read_table(folder / "config.json")
+    if table.get("model_type") != "electra":
+        raise CheckpointError(
+            f"{folder / 'config.json'}: describes {table.get('model_type')!r} "
+            f"{next(iter(table.get('architectures') or []), None)!r}, expected an 'electra'."
         )
     if table.get("hidden_act", "gelu") != "gelu":
         raise CheckpointError(f"{folder / 'config.json'}: hidden_act {table['hidden_act']!r}, expected 'gelu' (exact).")
+    return table
+
+
+def _empty(kind: Callable[[Model], nn.Module], table: dict[str, Any], folder: Path) -> tuple[nn.Module, Model]:
     try:
         model = Model(**{name: table[name] for name in _SHAPE_KEYS if name in table})
         with torch.device("meta"):
-            network = NETWORKS[architecture](model)
+            network = kind(model)
     except (TypeError, ConfigError) as error:
         raise CheckpointError(f"{folder / 'config.json'}: {error}") from None
-    network.to_empty(device="cpu")
-    _fill(network, _read_tensors(folder / "model.safetensors"), where=folder / "model.safetensors")
-    return network.eval(), model
+    return network.to_empty(device="cpu"), model
 
 
 def _read_tensors(path: Path) -> dict[str, Tensor]:

@@ -12,16 +12,18 @@ from torch import Tensor
 
 from electra_trainer.batch import Batch
 from electra_trainer.config import Config
+from electra_trainer.config_io import read_table
 from electra_trainer.data.tokenizer import Specials, load_tokenizer, specials_of
 from electra_trainer.errors import ConfigError, DataError, MissingInputError
 from electra_trainer.hub import export, read_network
+from electra_trainer.model.encoder import Encoder
 from electra_trainer.model.networks import Discriminator, TokenPredictor
 from electra_trainer.objectives import Exported, build
 from electra_trainer.train.checkpoint import newest
 from electra_trainer.train.loop import restore
 from electra_trainer.train.record import RunFolder, read_jsonl
 
-__all__ = ["Candidate", "Pretrained", "Scored", "encode_rows", "export_run", "load"]
+__all__ = ["Candidate", "Pretrained", "Scored", "encode_rows", "export_run", "kept_encoder", "load", "trained_length"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,6 +144,14 @@ class Pretrained:
         return ids
 
 
+def kept_encoder(pretrained: Pretrained) -> Encoder:
+    """The encoder for downstream use: the discriminator's, or a masked language model's own."""
+    kept = pretrained.networks[0].network if pretrained.networks else pretrained.discriminator or pretrained.generator
+    encoder = getattr(kept, "electra", None)
+    assert isinstance(encoder, Encoder)
+    return encoder
+
+
 def load(path: str | Path) -> Pretrained:
     """Load a run folder, an export (`DIR`) or one exported network (`DIR/discriminator`).
 
@@ -156,24 +166,22 @@ def load(path: str | Path) -> Pretrained:
     parts = [folder / name for name in names] or ([folder] if (folder / "config.json").is_file() else [])
     if not parts:
         raise MissingInputError(f"{folder}: neither a run nor an exported model. Check the path.")
-    networks = [read_network(part)[0] for part in parts]
+    read = [read_network(part) for part in parts]
+    networks = [network for network, _ in read]
     kept = next((n for part, n in zip(parts, networks, strict=True) if part.name == "encoder"), None)
     tokenizer = load_tokenizer(parts[0])
     return Pretrained(
         tokenizer=tokenizer,
         specials=specials_of(tokenizer),
-        length=_trained_length(parts[0], networks[0]),
+        length=trained_length(parts[0], read[0][1].max_position_embeddings),
         discriminator=next((n for n in networks if isinstance(n, Discriminator)), None),
         generator=next((n for n in networks if isinstance(n, TokenPredictor)), None),
         encoder=kept if isinstance(kept, TokenPredictor) else None,
     )
 
 
-def _trained_length(folder: Path, network: torch.nn.Module) -> int:
-    from electra_trainer.config_io import read_table
-
-    assert isinstance(network, Discriminator | TokenPredictor)
-    positions = network.electra.embeddings.position_embeddings.num_embeddings
+def trained_length(folder: Path, positions: int) -> int:
+    """Longest row that the network of an exported folder was trained on, in tokens, where its tokenizer_config.json says so."""
     path = folder / "tokenizer_config.json"
     written = read_table(path).get("model_max_length") if path.is_file() else None
     return min(positions, written) if isinstance(written, int) and written > 2 else positions

@@ -9,7 +9,7 @@ import torch
 from tests.prepared import small_config, write_store
 
 from electra_trainer.analysis import part_of_speech
-from electra_trainer.analysis.part_of_speech import TagScores, kept_encoder, layer_outputs, probe_tags
+from electra_trainer.analysis.part_of_speech import TagScores, layer_outputs, probe_tags
 from electra_trainer.data.conllu import Sentence, Word
 from electra_trainer.data.store import Store
 from electra_trainer.data.tokenizer import word_piece

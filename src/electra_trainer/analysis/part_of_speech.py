@@ -26,7 +26,6 @@ from electra_trainer.data.tokenizer import Specials, as_plain_text, specials_of
 from electra_trainer.errors import DataError
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.randomness import key
-from electra_trainer.score import Pretrained
 
 _ROWS = 64  # rows that are encoded together
 _WORDS = 1024  # words in a step of the probe
@@ -55,14 +54,6 @@ class _Words:
     tags_W: Tensor
     states_WSD: Tensor  # fp16: half the memory, and LayerNorm has made the numbers near 1
     embedded_WE: Tensor
-
-
-def kept_encoder(pretrained: Pretrained) -> Encoder:
-    """The encoder for downstream use: the discriminator's, or a masked language model's own."""
-    kept = pretrained.networks[0].network if pretrained.networks else pretrained.discriminator or pretrained.generator
-    encoder = getattr(kept, "electra", None)
-    assert isinstance(encoder, Encoder)
-    return encoder
 
 
 def probe_tags(

@@ -19,11 +19,11 @@ from pathlib import Path
 
 from electra_trainer.analysis.blimp import read_pairs
 from electra_trainer.analysis.minimal_pairs import minimal_pairs as score_pairs
-from electra_trainer.analysis.part_of_speech import kept_encoder, probe_tags
+from electra_trainer.analysis.part_of_speech import probe_tags
 from electra_trainer.data.conllu import read_conllu, treebank_file
 from electra_trainer.errors import ConfigError, Diverged, MissingInputError, did_you_mean, storage_error
 from electra_trainer.evaluation import evaluate
-from electra_trainer.score import load
+from electra_trainer.score import kept_encoder, load
 from electra_trainer.train.device import choose_device
 
 

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import math
 
+BAD_STEPS_IN_A_ROW = 10
+"""Steps without a finite gradient after which a run ends: it would not come back."""
+
 
 def binary_entropy(rate: float) -> float:
     """Loss, in nats a token, of always guessing the share of replaced tokens: what a blind discriminator reaches."""

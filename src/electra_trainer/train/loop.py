@@ -28,7 +28,7 @@ from electra_trainer.train.checkpoint import Saved, load_newest, require_space, 
 from electra_trainer.train.device import arithmetic, choose_device, choose_precision, use_threads
 from electra_trainer.train.examples import look_at_rows
 from electra_trainer.train.graph import forget, train_step
-from electra_trainer.train.health import alarms, health_line
+from electra_trainer.train.health import BAD_STEPS_IN_A_ROW, alarms, health_line
 from electra_trainer.train.optim import build_optimizer, load_optimizer_tensors, optimizer_tensors
 from electra_trainer.train.phases import Phases
 from electra_trainer.train.plan import Length, fit_to_data, measure_time, steps_for
@@ -37,7 +37,6 @@ from electra_trainer.train.record import RunFolder
 from electra_trainer.train.signals import StopRequest
 from electra_trainer.train.step import Feed, StepResult, evaluate
 
-_BAD_STEPS_IN_A_ROW = 10
 _MEASURED = ("schedule.", "evaluation.every", "checkpoint.every", "log_every")
 """What a time budget settled when the run began."""
 
@@ -204,7 +203,7 @@ def _check_finite(run: _Run, result: StepResult) -> None:
     run.bad_steps = 0 if result.finite else run.bad_steps + 1
     if not result.finite:
         _say(run, f"step {run.step}: the gradient is not a finite number; the step was skipped", style="yellow")
-    if run.bad_steps >= _BAD_STEPS_IN_A_ROW:
+    if run.bad_steps >= BAD_STEPS_IN_A_ROW:
         _save(run)
         raise Diverged(
             f"the gradient was not a finite number for {run.bad_steps} steps, up to step {run.step}; the weights from before "

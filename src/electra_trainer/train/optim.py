@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -14,22 +14,30 @@ _FULLY_CORRECTED = 1e9
 """A step count at which 1 - beta**step is exactly 1 in fp32: bias correction without effect."""
 
 
-def parameter_groups(network: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Two groups: weights, which decay (and whose step LAMB adapts), and biases and LayerNorm. Each parameter is in one, once."""
-    decay: list[nn.Parameter] = []
-    rest: list[nn.Parameter] = []
+def parameter_groups(
+    network: nn.Module, weight_decay: float, share: Callable[[str], float] | None = None
+) -> list[dict[str, Any]]:
+    """Weights, which decay (and whose step LAMB adapts), and biases and LayerNorm. Each parameter is in one group, once.
+
+    Args:
+        share: of the learning rate, by parameter name (layer-wise decay in fine-tuning); None: 1 for all, in two groups.
+    """
+    groups: dict[tuple[float, bool], list[nn.Parameter]] = {} if share else {(1.0, True): [], (1.0, False): []}
     for name, parameter in network.named_parameters():  # a shared parameter is named once
         if parameter.requires_grad:
-            (rest if "LayerNorm" in name or name.endswith("bias") else decay).append(parameter)
+            decays = not ("LayerNorm" in name or name.endswith("bias"))
+            groups.setdefault((share(name) if share else 1.0, decays), []).append(parameter)
     return [
-        {"params": decay, "weight_decay": weight_decay, "adapts": True},
-        {"params": rest, "weight_decay": 0.0, "adapts": False},
+        {"params": members, "weight_decay": weight_decay * decays, "adapts": decays, "share": portion}
+        for (portion, decays), members in groups.items()
     ]
 
 
-def build_optimizer(network: nn.Module, settings: Settings) -> torch.optim.Optimizer:
-    """The optimizer that `settings` names, over all parameters of `network`; the loop sets `lr` before each step."""
-    groups = parameter_groups(network, settings.weight_decay)
+def build_optimizer(
+    network: nn.Module, settings: Settings, share: Callable[[str], float] | None = None
+) -> torch.optim.Optimizer:
+    """The optimizer that `settings` names, over all parameters of `network`; `set_rate` comes before each step."""
+    groups = parameter_groups(network, settings.weight_decay, share)
     betas = (settings.beta1, settings.beta2)
     if settings.name == "lamb":
         return Lamb(groups, betas=betas, eps=settings.epsilon)
@@ -37,6 +45,12 @@ def build_optimizer(network: nn.Module, settings: Settings) -> torch.optim.Optim
     if settings.name == "adam":
         without_bias_correction(optimizer)
     return optimizer
+
+
+def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Set the learning rate of the next step, each group's by its share."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate * group["share"]
 
 
 def without_bias_correction(optimizer: torch.optim.AdamW) -> None:

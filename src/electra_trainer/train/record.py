@@ -61,11 +61,11 @@ class RunFolder:
         except OSError as error:
             raise storage_error(error, self.path, writing=True) from None
 
-    def begin(self, config: Config, data: dict[str, Any]) -> None:
-        """Write what identifies the run."""
+    def begin(self, settings: object, data: dict[str, Any]) -> None:
+        """Write what identifies the run: its settings (a dataclass, or plain values) and its data."""
         environment = {"run_id": uuid.uuid4().hex, "data": data, **environment_facts()}
         self.write_json("environment.json", environment)
-        self.write_json("config.json", to_dict(config))  # last: its presence says that the run has begun
+        self.write_json("config.json", to_dict(settings))  # last: its presence says that the run has begun
 
     def config(self) -> Config:
         """The resolved config of the run."""

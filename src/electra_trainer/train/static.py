@@ -19,6 +19,7 @@ from electra_trainer.objectives import Objective
 from electra_trainer.randomness import Rng
 from electra_trainer.train.device import autocast
 from electra_trainer.train.measures import keep_measured, measure
+from electra_trainer.train.optim import set_rate
 from electra_trainer.train.schedule import rate_at
 from electra_trainer.train.step import Feed, StepResult, add_counts
 
@@ -151,7 +152,7 @@ class StaticStep:
         limit = self.feed.config.optimizer.clip_norm or float("inf")
         optimizer = self.optimizer
         for group in optimizer.param_groups:
-            group["lr"] = self.inputs.rate
+            group["lr"] = self.inputs.rate  # of every share: pre-training knows none but 1
         # the fused optimizer divides by grad_scale and does nothing where found_inf is 1, all in its one kernel
         optimizer.grad_scale = 1 / (limit / (norm + 1e-6)).clamp(max=1.0)  # type: ignore[attr-defined]
         optimizer.found_inf = torch.maximum(bad, self.inputs.skip)  # type: ignore[attr-defined]
@@ -183,8 +184,7 @@ class StaticStep:
         if not rehearsal:
             self.lanes(step + 1)
         norm, bad = self.outcome.tolist()
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
+        set_rate(self.optimizer, rate)
         metrics = measure(seen, counts) if look and not bad else {}
         return StepResult(finite=not bad, gradient_norm=norm, learning_rate=rate, metrics=metrics)
 

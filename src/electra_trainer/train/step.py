@@ -22,6 +22,7 @@ from electra_trainer.randomness import Rng
 from electra_trainer.train.device import autocast
 from electra_trainer.train.distributed import add_counts_over_ranks, add_gradients_over_ranks, world
 from electra_trainer.train.measures import keep_measured, measure
+from electra_trainer.train.optim import set_rate
 from electra_trainer.train.schedule import rate_at
 
 EVALUATION_ROWS = 64
@@ -124,17 +125,27 @@ def train_step(
         if look:
             seen.append(keep_measured(losses))
     add_gradients_over_ranks(objective.parameters())
-    limit = config.optimizer.clip_norm or float("inf")
-    norm = float(torch.nn.utils.clip_grad_norm_(objective.parameters(), limit))
     rate = rate_at(step, config)
-    finite = bool(np.isfinite(norm))
-    if finite:
-        for group in optimizer.param_groups:
-            group["lr"] = rate
-        optimizer.step()
-    optimizer.zero_grad()
+    norm, finite = update(objective, optimizer, clip_norm=config.optimizer.clip_norm, rate=rate)
     metrics = measure(seen, own) if look and finite else {}
     return StepResult(finite=finite, gradient_norm=norm, learning_rate=rate, metrics=metrics)
+
+
+def update(
+    network: torch.nn.Module, optimizer: torch.optim.Optimizer, *, clip_norm: float, rate: float
+) -> tuple[float, bool]:
+    """Clip the gradient to a global norm (0: not at all) and move the weights; gradients are cleared.
+
+    Returns:
+        The norm before clipping, and whether it is a number; if not, weights and moments are untouched.
+    """
+    norm = float(torch.nn.utils.clip_grad_norm_(network.parameters(), clip_norm or float("inf")))
+    finite = bool(np.isfinite(norm))
+    if finite:
+        set_rate(optimizer, rate)
+        optimizer.step()
+    optimizer.zero_grad()
+    return norm, finite
 
 
 @torch.no_grad()

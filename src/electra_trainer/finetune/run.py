@@ -1,0 +1,343 @@
+"""One fine-tuning run, top to bottom: rows, steps, scores, and a folder that says what happened.
+
+config.json       encoder, task, recipe, seed        metrics.jsonl   loss, learning rate and speed of some steps
+environment.json  versions, device, git              log.txt         what was said
+result.json       the scores, written last           predictions/    one JSON object an example, for each split
+checkpoints/      while it trains                    weights/        the fine-tuned weights, where they are kept
+
+Dropout, order and first weights are functions of the seed and the step, so a run that was killed goes on and ends in the same bits.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from electra_trainer.config_io import differences, read_table
+from electra_trainer.durable import replace_durably
+from electra_trainer.errors import CheckpointError, ConfigError, DataError, Diverged, Interrupted
+from electra_trainer.finetune.batches import Order, collate
+from electra_trainer.finetune.network import FineTuned, build_network, layer_share
+from electra_trainer.finetune.predict import predict
+from electra_trainer.finetune.recipe import Recipe
+from electra_trainer.finetune.source import Source
+from electra_trainer.finetune.task import Prediction, Row, TaskData, Text, lengths_of
+from electra_trainer.randomness import Rng
+from electra_trainer.train.checkpoint import Saved, load_newest, require_space, save
+from electra_trainer.train.device import autocast, choose_device, choose_precision
+from electra_trainer.train.health import BAD_STEPS_IN_A_ROW
+from electra_trainer.train.optim import build_optimizer, load_optimizer_tensors, optimizer_tensors
+from electra_trainer.train.progress import Display
+from electra_trainer.train.record import RunFolder
+from electra_trainer.train.schedule import learning_rate
+from electra_trainer.train.signals import StopRequest
+from electra_trainer.train.step import update
+
+SAVE_EVERY = 60.0
+"""Seconds between checkpoints; when one is saved changes no result."""
+_LOG_EVERY = 10
+"""Steps between rows of metrics.jsonl."""
+_RESULT = "result.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What one run is; with the same job and device it is the same to the bit."""
+
+    source: Source
+    data: TaskData
+    recipe: Recipe
+    seed: int
+
+    def identity(self) -> dict[str, Any]:
+        """What config.json holds."""
+        return {
+            "model": self.source.name,
+            "model_sha256": self.source.sha256,
+            "task": describe(self.data),
+            "data_sha256": self.data.sha256,
+            "recipe": asdict(self.recipe),
+            "seed": self.seed,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What a run came to."""
+
+    task: str
+    seed: int
+    steps: int
+    scores: dict[str, dict[str, float]]
+    """By split, then metric."""
+    doubts: tuple[str, ...] = ()
+    failed: str | None = None
+    """Why it has no scores, if it diverged."""
+    rows: int = 0
+    """Training rows."""
+    seconds: float = field(default=0.0, compare=False)
+    """Of training; not part of the result."""
+
+
+@dataclass(kw_only=True)
+class _State:
+    job: Job
+    folder: RunFolder
+    network: FineTuned
+    optimizer: torch.optim.Optimizer
+    order: Order
+    rows: list[Row]
+    steps: int
+    device: torch.device
+    precision: str
+    display: Display
+    step: int = 0
+    seconds: float = 0.0
+    started: float = 0.0
+
+    def elapsed(self) -> float:
+        return self.seconds + time.monotonic() - self.started
+
+
+def describe(data: TaskData) -> dict[str, Any]:
+    """A task's kind and fields, as plain values."""
+    kind = type(data.task).__name__
+    return {"kind": kind, **{name: _plain(value) for name, value in vars(data.task).items()}}
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def finetune_run(
+    job: Job, *, out: Path, device: str = "auto", keep_weights: bool = False, quiet: bool = False
+) -> Result:
+    """Fine-tune and evaluate, or go on where the run in `out` stopped; a finished one is read.
+
+    Raises:
+        ConfigError: another run is there. Interrupted: stopped by a signal and saved; the same call goes on.
+        Diverged: the gradient was no number for several steps. StorageError, CheckpointError: see errors.py.
+    """
+    folder = RunFolder(out)
+    folder.open_for_writing()
+    _begin(folder, job)
+    if (out / _RESULT).is_file() and (not keep_weights or (out / "weights").is_dir()):
+        return read_result(out)
+    with StopRequest() as stop:
+        state = _prepare(job, folder, device=choose_device(device), quiet=quiet)
+        with state.display:
+            _train(state, lambda: stop.name)
+            scores, doubts = _evaluate(state, lambda: stop.name)
+    result = Result(
+        task=job.data.task.name,
+        seed=job.seed,
+        steps=state.steps,
+        scores=scores,
+        doubts=doubts,
+        rows=len(state.rows),
+        seconds=round(state.seconds, 3),
+    )
+    if keep_weights:
+        _keep(state)
+    folder.write_json(_RESULT, asdict(result))
+    shutil.rmtree(folder.checkpoints, ignore_errors=True)
+    return result
+
+
+def read_result(out: Path) -> Result:
+    """The result of a finished run.
+
+    Raises:
+        DataError: result.json is not one.
+    """
+    table = read_table(out / _RESULT)
+    try:
+        return Result(**{**table, "doubts": tuple(table["doubts"])})
+    except (TypeError, KeyError) as error:
+        raise DataError(f"{out / _RESULT}: not a result of this version: {error}.") from None
+
+
+def _begin(folder: RunFolder, job: Job) -> None:
+    """Note what the run is, or see that it is the one that began here."""
+    identity = job.identity()
+    if not folder.exists:
+        folder.begin(identity, {"data_sha256": job.data.sha256})
+    elif changed := differences(read_table(folder.path / "config.json"), identity):
+        raise ConfigError(
+            f"{folder.path} began otherwise ({'; '.join(changed)}). Repeat the command that it began with to go on, or choose "
+            "another --out."
+        )
+
+
+def _prepare(job: Job, folder: RunFolder, *, device: torch.device, quiet: bool) -> _State:
+    """Rows, network and optimizer, and the newest checkpoint put back."""
+    text = job.source.text(job.recipe.max_length)
+    rows = _training_rows(job, text)
+    if not rows:
+        raise DataError(f"{job.data.task.name}: there are no training rows.")
+    order = Order(lengths_of(rows), batch_size=job.recipe.batch_size, seed=job.seed)
+    steps = order.steps(job.recipe.epochs)
+    network = build_network(job.source, job.data.task, job.recipe, seed=job.seed).to(device)
+    share = layer_share(job.recipe, job.source.model.num_hidden_layers)
+    state = _State(
+        job=job,
+        folder=folder,
+        network=network,
+        optimizer=build_optimizer(network, job.recipe.optimizer, share),
+        order=order,
+        rows=rows,
+        steps=steps,
+        device=device,
+        precision=choose_precision("auto", device),
+        display=Display(total=steps, quiet=quiet),
+    )
+    run_id = str(folder.environment()["run_id"])
+    saved = load_newest(folder.checkpoints, run_id=run_id, warn=lambda line: _say(state, line))
+    if saved is not None:
+        _restore(state, saved)
+        folder.forget_after(state.step)
+        _say(state, f"resuming at step {state.step:,} of {steps:,}")
+    else:
+        require_space(folder.path, 16 * sum(parameter.numel() for parameter in network.parameters()))
+    return state
+
+
+def _training_rows(job: Job, text: Text) -> list[Row]:
+    task, train = job.data.task, job.data.train
+    rows = task.rows(train, text, training=True)
+    if job.recipe.double_unordered and job.data.unordered_pairs:
+        swapped = [replace(example, text=example.pair, pair=example.text) for example in train]
+        rows += task.rows(swapped, text, training=True)
+    return rows
+
+
+def _train(state: _State, stop: Callable[[], str | None]) -> None:
+    recipe = state.job.recipe
+    schedule = recipe.schedule_of(state.steps)
+    state.started = last_saved = since = time.monotonic()
+    bad, tokens = 0, 0
+    state.network.train()
+    while state.step < state.steps:
+        rows = [state.rows[index] for index in state.order.at(state.step)]
+        rate = learning_rate(state.step, peak=recipe.learning_rate, schedule=schedule)
+        loss = _gradient(state, rows)
+        norm, finite = update(state.network, state.optimizer, clip_norm=recipe.clip_norm, rate=rate)
+        state.step += 1
+        tokens += sum(len(row.ids) for row in rows)
+        bad = 0 if finite else bad + 1
+        if not finite:
+            _say(state, f"step {state.step}: the gradient is not a finite number; the step was skipped", style="yellow")
+        if bad >= BAD_STEPS_IN_A_ROW:
+            raise Diverged(
+                f"the gradient was not a finite number for {bad} steps, up to step {state.step}. Lower --learning-rate."
+            )
+        now = time.monotonic()
+        if state.step % _LOG_EVERY == 0 or state.step == state.steps:
+            speed = tokens / max(now - since, 1e-9)
+            row = {"step": state.step, "loss": loss, "learning_rate": rate, "gradient_norm": norm}
+            state.folder.append("metrics.jsonl", {**row, "tokens_per_second": round(speed, 1)})
+            state.display.step(state.step, {"loss": loss}, tokens_per_second=speed, last=state.step == state.steps)
+            tokens, since = 0, now
+        name = stop()
+        if name or now - last_saved > SAVE_EVERY:
+            _save(state)
+            last_saved = now
+        if name:
+            raise Interrupted(
+                f"{name}: saved at step {state.step:,} of {state.steps:,}. The same command goes on from there."
+            )
+    state.seconds = state.elapsed()
+
+
+def _gradient(state: _State, rows: Sequence[Row]) -> float:
+    """Accumulate the gradient of a batch, in portions where the recipe says so; returns the loss a row or token."""
+    job, task = state.job, state.job.data.task
+    size = job.recipe.micro_batch or len(rows)
+    parts = [rows[first : first + size] for first in range(0, len(rows), size)]
+    total, count = 0.0, 0
+    for lane, part in enumerate(parts):
+        Rng(job.seed, state.step, lane).seed_dropout()
+        batch = collate(part, job.source.specials, state.device)
+        with autocast(state.precision, state.device):
+            hidden_BTD = state.network(batch)
+        loss, counted = task.loss(state.network.head, hidden_BTD, batch, part)
+        loss.backward()  # type: ignore[no-untyped-call]
+        total, count = total + float(loss.detach()), count + counted
+    if job.recipe.reduction == "mean":
+        for parameter in state.network.parameters():
+            if parameter.grad is not None:
+                parameter.grad /= max(count, 1)
+    return total / max(count, 1)
+
+
+def _evaluate(state: _State, stop: Callable[[], str | None]) -> tuple[dict[str, dict[str, float]], tuple[str, ...]]:
+    """Predict every split, write the predictions down, and score those with answers."""
+    data = state.job.data
+    text = state.job.source.text(state.job.recipe.max_length)
+    scores: dict[str, dict[str, float]] = {}
+    doubts: list[str] = []
+    for split, examples in {**data.dev, **data.test}.items():
+        predictions = predict(
+            state.network,
+            state.job.data.task,
+            examples,
+            text=text,
+            device=state.device,
+            precision=state.precision,
+            stop=stop,
+        )
+        _write_predictions(state.folder, split, predictions)
+        if split in data.dev:
+            scores[split] = data.task.score(examples, predictions)
+            doubts += [f"{split}: {doubt}" for doubt in data.task.doubts(examples, predictions)]
+    for doubt in doubts:
+        _say(state, f"WARNING: {doubt}", style="bold red")
+    return scores, tuple(doubts)
+
+
+def _write_predictions(folder: RunFolder, split: str, predictions: Sequence[Prediction]) -> None:
+    path = folder.path / "predictions" / f"{split}.jsonl"
+    path.parent.mkdir(exist_ok=True)
+    replace_durably(path, "".join(json.dumps(prediction) + "\n" for prediction in predictions).encode())
+
+
+def _save(state: _State) -> None:
+    saved = Saved(
+        step=state.step,
+        weights=dict(state.network.named_parameters()),
+        optimizer=optimizer_tensors(state.network, state.optimizer),
+        state={"seconds": state.elapsed()},
+    )
+    save(state.folder.checkpoints, saved, run_id=str(state.folder.environment()["run_id"]), keep=1)
+
+
+def _restore(state: _State, saved: Saved) -> None:
+    mine: dict[str, Tensor] = dict(state.network.named_parameters())
+    if mine.keys() != saved.weights.keys():
+        raise CheckpointError(
+            f"{state.folder.checkpoints}: its tensors are not those of this task. Choose another --out."
+        )
+    with torch.no_grad():
+        for name, parameter in mine.items():
+            parameter.copy_(saved.weights[name])
+    load_optimizer_tensors(state.network, state.optimizer, saved.optimizer)
+    state.step, state.seconds = saved.step, float(saved.state["seconds"])
+
+
+def _keep(state: _State) -> None:
+    """Keep the weights, as a checkpoint keeps them: whole or not at all."""
+    saved = Saved(step=state.steps, weights=dict(state.network.named_parameters()), optimizer={}, state={})
+    save(state.folder.path / "weights", saved, run_id=str(state.folder.environment()["run_id"]), keep=1)
+
+
+def _say(state: _State, line: str, style: str | None = None) -> None:
+    state.display.say(line, style=style)
+    state.folder.log(line.strip())

@@ -1,0 +1,128 @@
+"""The encoder that is fine-tuned: of a run, of a folder that `transformers` loads, or from the Hub."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import safetensors.torch
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from electra_trainer.config import Model
+from electra_trainer.data.tokenizer import Specials, as_plain_text, load_tokenizer, specials_of, tokenizer_sha256
+from electra_trainer.errors import ConfigError, MissingInputError
+from electra_trainer.finetune.task import Text
+from electra_trainer.hub import read_encoder
+from electra_trainer.model.encoder import Encoder
+from electra_trainer.model.initialize import initialize
+from electra_trainer.randomness import key
+from electra_trainer.score import kept_encoder, load, trained_length
+
+_HUB_FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """An encoder's shape, weights and tokenizer, on the CPU in fp32."""
+
+    name: str
+    """As it was given."""
+    model: Model
+    weights: Mapping[str, Tensor]
+    """By the encoder's own parameter names, `embeddings.word_embeddings.weight` and so on."""
+    tokenizer: Tokenizer
+    specials: Specials
+    length: int
+    """Longest row that it was trained on, in tokens."""
+
+    def encoder(self, *, dropout: float, attention_dropout: float) -> Encoder:
+        """A new encoder with these weights."""
+        model = replace(self.model, hidden_dropout_prob=dropout, attention_probs_dropout_prob=attention_dropout)
+        encoder = Encoder(model)
+        encoder.load_state_dict(dict(self.weights))
+        return encoder
+
+    def text(self, max_length: int) -> Text:
+        """Text -> ids for rows of at most `max_length` tokens, or of as many as the encoder was trained on."""
+        length = min(max_length, self.length)
+        return Text(tokenizer=as_plain_text(self.tokenizer), specials=self.specials, length=length)
+
+    @property
+    def sha256(self) -> str:
+        """Of weights and tokenizer: what a score depends on."""
+        digest = hashlib.sha256(tokenizer_sha256(self.tokenizer).encode())
+        digest.update(safetensors.torch.save(dict(self.weights)))
+        return digest.hexdigest()
+
+
+def load_source(name: str | Path) -> Source:
+    """The encoder of a run folder, of an exported or any other ELECTRA folder, or of a Hub name such as `google/electra-small-discriminator`.
+
+    Of an export with several networks it is the discriminator's, or the kept token predictor's.
+
+    Raises:
+        MissingInputError: nothing is there, and it is no Hub name. CheckpointError: it does not verify, or is no ELECTRA.
+        ConfigError: the Hub cannot be reached.
+    """
+    folder = Path(name)
+    if (folder / "checkpoints").is_dir():
+        pretrained = load(folder)
+        assert pretrained.config is not None
+        encoder, model, tokenizer, length = (
+            kept_encoder(pretrained), pretrained.config.model, pretrained.tokenizer, pretrained.length,
+        )  # fmt: skip
+    else:
+        if not folder.exists():
+            folder = _download(str(name))
+        parts = [folder / part for part in ("discriminator", "encoder") if (folder / part / "config.json").is_file()]
+        folder = parts[0] if parts else folder
+        encoder, model = read_encoder(folder)
+        tokenizer = load_tokenizer(folder)
+        length = trained_length(folder, model.max_position_embeddings)
+    return Source(
+        name=str(name),
+        model=model,
+        weights={key: tensor.detach().contiguous() for key, tensor in encoder.state_dict().items()},
+        tokenizer=tokenizer,
+        specials=specials_of(tokenizer, where=str(name)),
+        length=length,
+    )
+
+
+def untrained(source: Source, *, seed: int) -> Source:
+    """The same shape and tokenizer with fresh weights: the floor of every score."""
+    encoder = initialize(
+        Encoder(source.model),
+        source.model,
+        lambda name: torch.Generator().manual_seed(key(seed, f"weights/untrained/{name}")),
+    )
+    return replace(source, name=f"untrained ({source.name})", weights=encoder.state_dict())
+
+
+def _download(name: str) -> Path:
+    if name.count("/") != 1 or name.startswith((".", "/")) or name.endswith("/"):
+        raise MissingInputError(
+            f"{name}: no such folder. Expected a run folder, an exported folder or a Hub name such as "
+            "google/electra-small-discriminator."
+        )
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
+
+    try:
+        folder = Path(snapshot_download(name, allow_patterns=list(_HUB_FILES)))
+    except RepositoryNotFoundError:
+        raise MissingInputError(f"{name}: no such folder, and no such model on the Hub. Check the name.") from None
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        raise ConfigError(
+            f"{name}: no such folder, and the Hub could not be asked ({str(error).splitlines()[0]}). Check the name and the network."
+        ) from None
+    if not (folder / "model.safetensors").is_file():
+        raise MissingInputError(
+            f'{name}: has no model.safetensors on the Hub, and pickled weights are not read. Convert it once: python -c "from '
+            f"transformers import AutoModel as M, AutoTokenizer as T; [c.from_pretrained('{name}').save_pretrained('DIR') for c in (M, T)]\""
+        )
+    return folder
