@@ -1,0 +1,173 @@
+"""Spans and F1 as conlleval counts them."""
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from electra_trainer.finetune.span_f1 import Span, SpanCounts, count_spans, spans_of, split_tag, total
+from electra_trainer.finetune.tag_scheme import fault, scheme_of
+
+TAGS = st.sampled_from(["O", *(f"{mark}-{kind}" for mark in "BIES" for kind in ("PER", "LOC-X"))])
+SENTENCE = st.lists(TAGS, max_size=9)
+
+
+@st.composite
+def tagged(draw: st.DrawFn) -> tuple[list[list[str]], list[list[str]]]:
+    """Truth and predictions of some sentences."""
+    truth = draw(st.lists(SENTENCE, max_size=4))
+    return truth, [draw(st.lists(TAGS, min_size=len(tags), max_size=len(tags))) for tags in truth]
+
+
+def by_definition(tags: list[str]) -> set[tuple[str, int, int]]:
+    """All pairs of places, each held against what a span is: one word that continues nothing, then words that do, then one that does not."""
+    types = [tag[2:] for tag in tags]
+
+    def continues(at: int) -> bool:
+        return (
+            0 < at < len(tags)
+            and tags[at][0] in "IE"
+            and tags[at - 1][0] in "BI"
+            and types[at] == types[at - 1]
+        )  # fmt: skip
+
+    return {
+        (types[first], first, stop)
+        for first in range(len(tags))
+        for stop in range(first + 1, len(tags) + 1)
+        if tags[first] != "O"
+        and not continues(first)
+        and all(continues(at) for at in range(first + 1, stop))
+        and not continues(stop)
+    }
+
+
+@given(SENTENCE)
+@settings(max_examples=400)
+def test_spans_are_those_of_the_definition(tags: list[str]) -> None:
+    found = spans_of(tags)
+    assert set(found) == by_definition(tags) and len(found) == len(set(found))
+    assert found == sorted(found, key=lambda span: span.first)
+    covered = [word for span in found for word in range(span.first, span.stop)]
+    assert covered == [index for index, tag in enumerate(tags) if tag != "O"]  # every word in a span is in one
+
+
+GOLDENS: dict[str, tuple[str, str]] = {
+    "IOB2": ("B-PER I-PER O B-LOC B-LOC", "PER 0 2, LOC 3 4, LOC 4 5"),
+    "IOB1": ("I-PER I-PER O I-LOC B-LOC I-LOC", "PER 0 2, LOC 3 4, LOC 4 6"),
+    "an I after another type": ("B-PER I-LOC I-LOC", "PER 0 1, LOC 1 3"),
+    "an I after O": ("O I-PER O", "PER 1 2"),
+    "BIOES": ("S-PER B-LOC I-LOC E-LOC O S-PER", "PER 0 1, LOC 1 4, PER 5 6"),
+    "an E that ends nothing": ("E-PER E-PER I-PER", "PER 0 1, PER 1 2, PER 2 3"),
+    "a B without an E": ("B-PER O", "PER 0 1"),
+    "an S continues nothing": ("B-PER S-PER I-PER", "PER 0 1, PER 1 2, PER 2 3"),
+    "the sentence ends within": ("O B-PER I-PER", "PER 1 3"),
+    "a type with dashes": ("B-WORK-OF-ART I-WORK-OF-ART", "WORK-OF-ART 0 2"),
+    "no types": ("O B I O I", " 1 3,  4 5"),
+    "nothing": ("O O", ""),
+}
+
+
+@pytest.mark.parametrize("name", GOLDENS)
+def test_goldens(name: str) -> None:
+    tags, expected = GOLDENS[name]
+    spans = [re.fullmatch(r" ?(\S*) (\d) (\d)", part) for part in expected.split(",") if part]
+    assert spans_of(tags.split()) == [Span(m[1], int(m[2]), int(m[3])) for m in spans if m] and all(spans)
+
+
+def test_f1_of_a_worked_example() -> None:
+    """Two PER of three and one LOC of two found, one PER at other words, one LOC taken for PER."""
+    truth = ["B-PER I-PER O B-LOC".split(), "B-PER O B-LOC B-PER I-PER".split()]
+    said = ["B-PER I-PER O B-LOC".split(), "B-PER O B-PER B-PER O".split()]
+    counts = count_spans(truth, said)
+    assert counts == {"LOC": SpanCounts(true=2, said=1, right=1), "PER": SpanCounts(true=3, said=4, right=2)}
+    assert (counts["LOC"].precision, counts["LOC"].recall) == (1.0, 0.5)
+    assert counts["LOC"].f1 == pytest.approx(2 / 3) and counts["PER"].f1 == pytest.approx(4 / 7)
+    micro = total(counts)
+    assert (micro.precision, micro.recall, micro.f1) == (0.6, 0.6, pytest.approx(0.6))
+
+
+def test_nothing_to_find_scores_nothing() -> None:
+    counts = total(count_spans([["O", "O"]], [["O", "O"]]))
+    assert (counts.precision, counts.recall, counts.f1) == (0.0, 0.0, 0.0)
+
+
+@given(tagged())
+def test_counts_are_those_of_the_definition(both: tuple[list[list[str]], list[list[str]]]) -> None:
+    truth, said = both
+    true = {(index, *span) for index, tags in enumerate(truth) for span in by_definition(tags)}
+    found = {(index, *span) for index, tags in enumerate(said) for span in by_definition(tags)}
+    counts = total(count_spans(truth, said))
+    assert (counts.true, counts.said, counts.right) == (len(true), len(found), len(true & found))
+    assert 0 <= min(counts.precision, counts.recall) <= counts.f1 <= max(counts.precision, counts.recall) <= 1
+
+
+@given(tagged())
+def test_truth_and_predictions_may_change_places(both: tuple[list[list[str]], list[list[str]]]) -> None:
+    there, back = total(count_spans(*both)), total(count_spans(*reversed(both)))
+    assert (there.precision, there.recall, there.f1) == (back.recall, back.precision, back.f1)
+
+
+@given(st.lists(SENTENCE, max_size=4))
+def test_the_truth_itself_is_perfect(truth: list[list[str]]) -> None:
+    spans = any(tag != "O" for tags in truth for tag in tags)
+    counts = count_spans(truth, truth)
+    assert total(counts).f1 == float(spans)
+    assert all(count.f1 == 1 for count in counts.values())
+
+
+@given(SENTENCE)
+def test_other_schemes_of_the_same_spans(tags: list[str]) -> None:
+    """Written anew in IOB2 or BIOES, the spans are the same."""
+    iob2, bioes = ["O"] * len(tags), ["O"] * len(tags)
+    for kind, first, stop in spans_of(tags):
+        iob2[first:stop] = [f"B-{kind}", *[f"I-{kind}"] * (stop - first - 1)]
+        bioes[first:stop] = (
+            [f"S-{kind}"] if stop - first == 1 else [f"B-{kind}", *[f"I-{kind}"] * (stop - first - 2), f"E-{kind}"]
+        )
+    assert spans_of(iob2) == spans_of(bioes) == spans_of(tags)
+
+
+@pytest.mark.parametrize("tag", ["PER", "O-PER", "B-", "", "b-PER", "B_PER", "L-PER", "BI-PER", "-"])
+def test_what_is_no_tag_is_refused(tag: str) -> None:
+    with pytest.raises(ValueError, match="not a tag of a span"):
+        split_tag(tag)
+
+
+def test_sentences_of_other_lengths_are_refused() -> None:
+    with pytest.raises(ValueError, match="2 true tags and 1 predicted"):
+        count_spans([["O", "O"]], [["O"]])
+    with pytest.raises(ValueError):
+        count_spans([["O"]], [])
+
+
+@pytest.mark.parametrize(
+    ("labels", "scheme"),
+    [
+        ("O B-PER I-PER", "bio"),
+        ("O I-PER", "bio"),
+        ("B-NP I-NP B-VP", "bio"),
+        ("O B I", "bio"),
+        ("O B-PER I-PER E-PER S-PER", "bioes"),
+        ("O S-PER", "bioes"),
+        ("O B-PER I-PER b-PER", "bio"),
+        ("O B-PER I-PER L-PER U-PER", "bio"),
+        ("NOUN VERB ADJ", "none"),
+        ("O", "none"),
+        ("O X", "none"),
+        ("B M E S", "none"),
+        ("NN B-x VB JJ O", "none"),
+        ("B-x C-x", "none"),
+        ("", "none"),
+    ],
+)
+def test_the_scheme_is_seen_from_the_labels(labels: str, scheme: str) -> None:
+    assert scheme_of(labels.split()) == scheme
+
+
+def test_a_wrong_label_is_explained() -> None:
+    assert fault("anything", "none") == fault("B-X", "bio") == fault("O", "bioes") == fault("S-X", "bioes") == ""
+    assert fault("S-X", "bio") == "label 'S-X' is none of BIO: expected O, B-TYPE, I-TYPE."
+    assert fault("b_PER", "bio").endswith("Did you mean 'B-PER'?")
+    assert "write E for L and S for U" in fault("U-PER", "bioes")
