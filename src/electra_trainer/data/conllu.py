@@ -33,6 +33,12 @@ class Word:
     """One of `UPOS`; None where the treebank has "_"."""
     xpos: str | None
     """The language's own tag."""
+    feats: str | None = None
+    """Morphological features, `Number=Sing|Person=3`; None where it has none."""
+    deprel: str | None = None
+    """Relation to its head."""
+    line: int = 0
+    """Its line in the file, counted from 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,23 +113,24 @@ def _sentence(block: list[tuple[int, str]], *, path: Path) -> Sentence:
     for number, line in block[comments:]:
         if line.startswith("#"):
             raise DataError(f"{path}:{number}: a comment within a sentence. Expected a blank line after each sentence.")
-        word = _word(line, where=f"{path}:{number}", expected=len(words) + 1)
+        word = _word(line, path=path, number=number, expected=len(words) + 1)
         words += [word] if word is not None else []
     if not words:
         raise DataError(f"{path}:{block[-1][0]}: comments with no words after them. Remove them.")
     return Sentence(words=tuple(words), line=block[comments][0])
 
 
-def _word(line: str, *, where: str, expected: int) -> Word | None:
+def _word(line: str, *, path: Path, number: int, expected: int) -> Word | None:
     """A line of a sentence; None for a multiword token or an empty node."""
+    where = f"{path}:{number}"
     fields = line.split("\t")
     if len(fields) != _COLUMNS:
         tabs = "" if "\t" in line else " The line has no tabs: was the file saved by an editor that replaced them?"
         raise DataError(f"{where}: expected {_COLUMNS} fields between tabs, found {len(fields)}.{tabs}")
-    blank = next((index for index, value in enumerate(fields, start=1) if not value.strip()), None)
-    if blank is not None:
+    if not all(map(str.strip, fields)):
+        blank = 1 + next(index for index, value in enumerate(fields) if not value.strip())
         raise DataError(f"{where}: field {blank} is empty. A value that is not known is written _.")
-    name, form, _, upos, xpos = fields[:5]
+    name, form, _, upos, xpos, feats, _, deprel, _, _ = fields
     if span := _RANGE.fullmatch(name):
         first, last = int(span[1]), int(span[2])
         if first != expected or last < first:
@@ -135,4 +142,15 @@ def _word(line: str, *, where: str, expected: int) -> Word | None:
         raise DataError(f"{where}: word number {name!r}: expected {expected}.")
     if upos != "_" and upos not in UPOS:
         raise DataError(f"{where}: unknown part of speech {upos!r}.{did_you_mean(upos.upper(), UPOS)}")
-    return Word(form=form, upos=None if upos == "_" else upos, xpos=None if xpos == "_" else xpos)
+    return Word(
+        form=form,
+        line=number,
+        upos=_known(upos),
+        xpos=_known(xpos),
+        feats=_known(feats),
+        deprel=_known(deprel),
+    )
+
+
+def _known(value: str) -> str | None:
+    return None if value == "_" else value

@@ -1,0 +1,189 @@
+"""Column files are read whole, or an error says which line and what to do."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError
+from electra_trainer.finetune.column_files import read_tagged
+from electra_trainer.finetune.tagged_sentence import TaggedSentence
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_bytes(text.encode())
+    return path
+
+
+def pairs(sentences: list[TaggedSentence]) -> list[list[tuple[str, str | None]]]:
+    return [list(zip(sentence.words, sentence.labels, strict=True)) for sentence in sentences]
+
+
+def test_conll_2003(tmp_path: Path) -> None:
+    """Spaces, documents, a file without a last line end; "#" is a word where it has as many columns."""
+    text = (
+        "-DOCSTART- -X- O O\n\nEU NNP I-NP I-ORG\nrejects VBZ I-VP O\n\n\n-DOCSTART- -X- O O\n\n# # I-NP O\n1 CD I-NP _"
+    )
+    path = write(tmp_path / "eng.train", text)
+    found = read_tagged(path)
+    assert pairs(found) == [[("EU", "I-ORG"), ("rejects", "O")], [("#", "O"), ("1", None)]]
+    assert [sentence.lines for sentence in found] == [(3, 4), (9, 10)]
+    assert (found[1].place, found[1].place_of(1)) == (f"{path}:9", f"{path}:10")
+    assert pairs(read_tagged(path, column=2))[0] == [("EU", "NNP"), ("rejects", "VBZ")]
+    assert pairs(read_tagged(path, words=2, column="3"))[0] == [("NNP", "I-NP"), ("VBZ", "I-VP")]
+    assert pairs(read_tagged(path, labelled=False))[0] == [("EU", None), ("rejects", None)]
+
+
+def test_tabs_comments_and_line_ends(tmp_path: Path) -> None:
+    """A byte-order mark, CRLF, comments before sentences, words with spaces and line separators in them, columns before the word."""
+    text = "\ufeff# id 7\tdomain=en\r\n# made by hand\r\n1\t10 000\tNUM\r\n2\t\u2028\tX\r\n \r\n#\r\n3\t#tag\tX\r\n4\t\xa0\tX \r\n"
+    assert pairs(read_tagged(write(tmp_path / "x.tsv", text), words=2)) == [
+        [("10 000", "NUM"), ("\u2028", "X")],
+        [("#tag", "X"), ("\xa0", "X")],
+    ]
+
+
+@pytest.mark.parametrize(
+    "comment",
+    [
+        "# a b",
+        "#",
+        "# sent_id = 1",
+        "#text=x",
+        "# id 5239d808-f300 domain=en",
+        "# id 5239d808-f300\tdomain=en",
+        "# = y z",
+    ],
+)
+def test_comments(comment: str, tmp_path: Path) -> None:
+    """Also those with as many fields as there are columns."""
+    path = write(tmp_path / "x", f"{comment}\nthe _ _ O\ncat _ _ O\n\n{comment}\na _ _ O\n")
+    assert [sentence.words for sentence in read_tagged(path)] == [("the", "cat"), ("a",)]
+
+
+def test_words_alone_can_be_predicted(tmp_path: Path) -> None:
+    path = write(tmp_path / "x", "# a comment\nthe\n#\n\ncat\n")
+    assert pairs(read_tagged(path, labelled=False, words=2)) == [[("the", None), ("#", None)], [("cat", None)]]
+
+
+def conllu(*words: str) -> str:
+    lines = ["1-2\tx\t_\t_\t_\t_\t_\t_\t_\t_"]
+    lines += [
+        f"{index}\t{word}\t_\t{tag}\t_\tNumber=Sing\t0\troot\t_\t_"
+        if index == 1
+        else f"{index}\t{word}\t_\t{tag}\tNN\t_\t1\tdep\t_\t_"
+        for index, (word, tag) in enumerate((word.split("/") for word in words), start=1)
+    ]
+    return "\n".join(["# text", *lines, "", ""])
+
+
+def test_treebanks(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.conllu", conllu("do/AUX", "n't/PART") + conllu("go/VERB", "on/_"))
+    found = read_tagged(path)
+    assert pairs(found) == [[("do", "AUX"), ("n't", "PART")], [("go", "VERB"), ("on", None)]]
+    assert [sentence.lines for sentence in found] == [(3, 4), (8, 9)]
+    assert [read_tagged(path, column=name)[0].labels for name in ("xpos", "feats", "deprel")] == [
+        (None, "NN"), ("Number=Sing", "_"), ("root", "dep"),
+    ]  # fmt: skip
+    assert read_tagged(path, column="7", labelled=False)[1].labels == (None, None)
+    with pytest.raises(ConfigError, match=r"label column 'UPOS': expected upos, .* Did you mean 'upos'\?"):
+        read_tagged(path, column="UPOS")
+    with pytest.raises(ConfigError, match="label column '4': expected upos"):
+        read_tagged(path, column=4)
+
+
+WRONG: dict[str, tuple[str, list[str]]] = {
+    "too few": ("a O\nb\n", [":2: expected 2 columns, as line 1 has, found 1"]),
+    "too many": ("a O\nNew York B-LOC\n", [":2: expected 2 columns", "found 3", "a space in it"]),
+    "spaces for tabs": ("# x\na\tO\n\nb    O\n", [":4: expected 2 columns, as line 2 has, found 1", "has no tabs"]),
+    "a tab too many": ("a\tO\nb\tO\t\n", [":2: expected 2 columns", "found 3"]),
+    "a comment within": ("a O\n# one two\n", [":2: expected 2 columns", "before a sentence only"]),
+    "empty label": ("a\tO\nb\t\n", [":2: column 2 is empty", "written _"]),
+    "empty word": ("a\tO\n\tO\n", [":2: column 1 is empty"]),
+    "one column": ("a\nb\n", [":1: has one column", "a word and its label"]),
+    "nothing": ("", ["holds no sentences", "a word a line"]),
+    "blank": (" \n\t\n\r\n", ["holds no sentences"]),
+    "documents only": ("-DOCSTART- -X- O O\n\n", ["holds no sentences"]),
+    "comments only": ("# a\n# b\n", ["holds no sentences"]),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_says_what_is_wrong_and_where(name: str, tmp_path: Path) -> None:
+    text, words = WRONG[name]
+    path = write(tmp_path / "x.txt", text)
+    with pytest.raises(DataError) as caught:
+        read_tagged(path)
+    assert str(caught.value).startswith(str(path))
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_columns_that_cannot_be(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.txt", "\na O\n")
+    with pytest.raises(DataError, match=r"x\.txt:2: the label column is 3, and here are 2"):
+        read_tagged(path, column=3)
+    with pytest.raises(DataError, match="the word column is 4"):
+        read_tagged(path, words=4)
+    with pytest.raises(ConfigError, match="column 2 cannot be that of the words and that of the labels"):
+        read_tagged(path, words=2)
+    for column in ("0", "-1", "first", "²", 1.5):
+        with pytest.raises(ConfigError, match="expected a number counted from 1, or last"):
+            read_tagged(path, column=column)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"upos is a column of \.conllu files"):
+        read_tagged(path, column="upos")
+
+
+def test_bytes_and_absence(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes("a O\n\nMüller B-PER\n".encode("latin-1"))
+    with pytest.raises(DataError, match=r"x:3: not UTF-8.*iconv"):
+        read_tagged(tmp_path / "x")
+    (tmp_path / "x").write_bytes("a O\n".encode("utf-16"))
+    with pytest.raises(DataError, match="x:1: not UTF-8"):
+        read_tagged(tmp_path / "x")
+    with pytest.raises(MissingInputError, match="none"):
+        read_tagged(tmp_path / "none")
+    with pytest.raises(DataError, match="is a folder"):
+        read_tagged(tmp_path)
+
+
+PIECES = st.sampled_from([b"a", b"O", b"B-X", b" ", b"\t", b"\n", b"\n\n", b"\r\n", b"#", b"# x = y", b"=", b"_", b"-DOCSTART-",
+                          b"\xef\xbb\xbf", b"\xc3\xa4", b"\xff", b"\x00", b"1\tw\t_\tNOUN\t_\t_\t0\troot\t_\t_\n"])  # fmt: skip
+
+
+@given(
+    data=st.one_of(st.binary(max_size=60), st.lists(PIECES, max_size=14).map(b"".join)),
+    name=st.sampled_from(["x.txt", "x.conllu"]),
+    labelled=st.booleans(),
+)
+@settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_any_bytes_are_sentences_or_an_error(data: bytes, name: str, labelled: bool, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_bytes(data)
+    try:
+        found = read_tagged(path, labelled=labelled)
+    except ElectraError as error:
+        assert str(path) in str(error)
+        return
+    lines = data.decode().split("\n")
+    assert found and all(sentence.words for sentence in found)
+    for sentence in found:
+        for word, number, label in zip(sentence.words, sentence.lines, sentence.labels, strict=True):
+            assert word.strip(" ") == word != "" and word in lines[number - 1]
+            assert label is None or (labelled and label in lines[number - 1])
+
+
+FIELD = st.text(
+    st.characters(exclude_characters="\t\n\r #=", exclude_categories=["Cs"]), min_size=1, max_size=6
+).filter(lambda field: field != "_" and not field.startswith(("-DOCSTART-", "\ufeff")))
+
+
+@given(
+    sentences=st.lists(st.lists(st.tuples(FIELD, FIELD), min_size=1, max_size=5), min_size=1, max_size=4),
+    gap=st.sampled_from([" ", "\t", "   "]),
+)
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_what_is_written_is_read(sentences: list[list[tuple[str, str]]], gap: str, tmp_path: Path) -> None:
+    text = "\n\n".join("\n".join(f"{word}{gap}{label}" for word, label in sentence) for sentence in sentences)
+    assert pairs(read_tagged(write(tmp_path / "x", text))) == sentences
