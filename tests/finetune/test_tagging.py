@@ -1,0 +1,324 @@
+"""A word's label is learned and read at its first token, and every word has exactly one."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from electra_trainer.config import Model
+from electra_trainer.data.tokenizer import as_plain_text, load_tokenizer, specials_of, word_piece
+from electra_trainer.errors import ConfigError
+from electra_trainer.finetune.batches import collate
+from electra_trainer.finetune.network import FineTuned, build_network
+from electra_trainer.finetune.predict import predict
+from electra_trainer.finetune.recipe import Recipe
+from electra_trainer.finetune.run import Job, describe, finetune_run
+from electra_trainer.finetune.source import Source, untrained
+from electra_trainer.finetune.span_f1 import SpanCounts
+from electra_trainer.finetune.tagged_sentence import TaggedSentence
+from electra_trainer.finetune.tagging import Tagging
+from electra_trainer.finetune.tagging_task import TaggingTask
+from electra_trainer.finetune.task import Row, TaskData, Text
+
+VOCAB = (
+    "the",
+    "dog",
+    "cat",
+    "run",
+    "jump",
+    "walk",
+    "a",
+    "##s",
+    "##ing",
+    "don",
+    "'",
+    "t",
+    ".",
+    "[",
+    "]",
+    "sep",
+    "-",
+    "x",
+    "##x",
+)
+IDS = {word: number for number, word in enumerate(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *VOCAB))}
+TOKENIZER = word_piece(IDS, cased=False, keep_accents=None)
+MODEL = Model(
+    vocab_size=len(IDS), embedding_size=16, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=48,
+    max_position_embeddings=64, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, initializer="fan-in",
+)  # fmt: skip
+CPU = torch.device("cpu")
+WORDS = st.sampled_from(
+    [
+        "the",
+        "dogs",
+        "Cats",
+        "don't",
+        "walking",
+        "zebra",
+        "[SEP]",
+        "\x00",
+        "\u0301",
+        "",
+        " ",
+        "日本",
+        "run jump",
+        "x" * 30,
+        "x-" * 9,
+    ]
+)
+
+
+def text(length: int = 64) -> Text:
+    return Text(tokenizer=as_plain_text(TOKENIZER), specials=specials_of(TOKENIZER), length=length)
+
+
+def source() -> Source:
+    bare = Source(
+        name="tiny", model=MODEL, weights={}, tokenizer=TOKENIZER, specials=specials_of(TOKENIZER), length=64,
+    )  # fmt: skip
+    return untrained(bare, seed=3)
+
+
+def sentence(words: list[str], labels: list[str | None] | None = None) -> TaggedSentence:
+    return TaggedSentence(words=tuple(words), labels=tuple(labels or [None] * len(words)))
+
+
+def network(task: Tagging, *, dropout: float = 0.0) -> FineTuned:
+    return build_network(source(), task, Recipe(dropout=dropout, attention_dropout=dropout), seed=5)
+
+
+def alone(word: str, length: int) -> list[int]:
+    """The tokens of one word, by the tokenizer itself."""
+    ids = as_plain_text(TOKENIZER).encode(word, add_special_tokens=False).ids
+    return ids[: length - 2] or [IDS["[UNK]"]]
+
+
+@given(sentences=st.lists(st.lists(WORDS, min_size=1, max_size=12), min_size=1, max_size=4), length=st.integers(8, 40))
+@settings(max_examples=150, deadline=None)
+def test_rows_hold_every_word_once_and_know_where_it_begins(sentences: list[list[str]], length: int) -> None:
+    """Row by row, against a loop that puts one word's tokens after the other's."""
+    examples = [sentence(words) for words in sentences]
+    rows = Tagging(labels=("A", "B")).rows(examples, text(length), training=False)
+    expected = []
+    for index, words in enumerate(sentences):
+        ids, begins = [IDS["[CLS]"]], []
+        for word in words:
+            tokens = alone(word, length)
+            if len(ids) + len(tokens) + 1 > length:
+                expected.append((index, [*ids, IDS["[SEP]"]], begins))
+                ids, begins = [IDS["[CLS]"]], []
+            begins = [*begins, len(ids)]
+            ids = ids + tokens
+        expected.append((index, [*ids, IDS["[SEP]"]], begins))
+    assert [(row.example, list(row.ids), list(row.place)) for row in rows] == expected
+    assert all(len(row.ids) <= length and row.target is None for row in rows)
+
+
+def test_only_words_with_labels_are_learned() -> None:
+    examples = [
+        sentence(["the", "dogs", "run"], ["A", None, "B"]),
+        sentence(["cat", "\x07"], [None, None]),
+        sentence(["\x07", "don't"], ["B", "A"]),
+    ]
+    rows = Tagging(labels=("A", "B")).rows(examples, text(), training=True)
+    assert [(row.example, row.target, row.place) for row in rows] == [(0, (0, -1, 1), (1, 2, 4)), (2, (1, 0), (1, 2))]
+
+
+def random_sentences(count: int, *, seed: int, labels: tuple[str, ...]) -> list[TaggedSentence]:
+    random = np.random.default_rng(seed)
+    words = ["the", "dogs", "walking", "don't", "\x07", "x-x-x", "zebra"]
+    return [
+        sentence(
+            [str(random.choice(words)) for _ in range(size)],
+            [str(random.choice(labels)) if random.random() < 0.8 else None for _ in range(size)],
+        )
+        for size in random.integers(1, 14, count)
+    ]
+
+
+def test_the_loss_is_that_of_a_plain_loop() -> None:
+    """Word for word, each row alone and without padding: -log of the softmax at the word's first token."""
+    task = Tagging(labels=("A", "B", "C"))
+    model = network(task).double()
+    rows = task.rows(random_sentences(6, seed=1, labels=task.labels), text(12), training=True)
+    assert len({len(row.ids) for row in rows}) > 2 and len({row.example for row in rows}) < len(rows)
+    total, count = 0.0, 0
+    for row in rows:
+        hidden_TD = model(collate([row], text().specials, CPU))[0].detach()
+        for begin, target in zip(row.place, row.target, strict=True):
+            if target >= 0:
+                scores = [
+                    float(weight @ hidden_TD[begin].double() + bias)
+                    for weight, bias in zip(*(p.detach() for p in model.head.parameters()), strict=True)
+                ]
+                total -= scores[target] - math.log(sum(math.exp(score) for score in scores))
+                count += 1
+    batch = collate(rows, text().specials, CPU)
+    loss, counted = task.loss(model.head, model(batch).double(), batch, rows)
+    assert counted == count and float(loss.detach()) == pytest.approx(total, rel=1e-6)
+
+
+def test_uneven_micro_batches_are_the_batch_and_gradients_reach_everything() -> None:
+    task = Tagging(labels=("A", "B", "C"))
+    model = network(task)
+    rows = task.rows(random_sentences(7, seed=2, labels=task.labels), text(16), training=True)
+
+    def gradients(parts: list[list[Row]]) -> dict[str, torch.Tensor]:
+        model.zero_grad()
+        for part in parts:
+            batch = collate(part, text().specials, CPU)
+            task.loss(model.head, model(batch), batch, part)[0].backward()
+        return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+    whole, parts = gradients([rows]), gradients([rows[:1], rows[1:4], rows[4:]])
+    assert whole.keys() == {name for name, _ in model.named_parameters()} == parts.keys()
+    for name, gradient in whole.items():
+        torch.testing.assert_close(parts[name], gradient, rtol=1e-4, atol=1e-6)
+        if not name.endswith("attention.self.key.bias"):  # which a softmax does not feel
+            assert float(gradient.abs().max()) > 1e-6, name
+
+
+def test_predictions_are_those_of_each_row_alone() -> None:
+    task = Tagging(labels=("A", "B", "C"))
+    model = network(task).eval()
+    examples = [*random_sentences(9, seed=4, labels=task.labels), sentence([])]
+    found = predict(model, task, examples, text=text(10), device=CPU, precision="fp32")
+    for index, (example, prediction) in enumerate(zip(examples, found, strict=True)):
+        tags = []
+        for row in task.rows([example], text(10), training=False):
+            logits_TC = model.head(model(collate([row], text().specials, CPU)))[0]
+            tags += [task.labels[int(logits_TC[begin].argmax())] for begin in row.place]
+        assert prediction == {"words": list(example.words), "tags": tags}, index
+        assert len(tags) == len(example.words)
+    assert len({tag for prediction in found for tag in prediction["tags"]}) > 1
+
+
+def test_logits_equal_those_of_transformers() -> None:
+    """ElectraForTokenClassification with the same weights, on padded rows."""
+    transformers = pytest.importorskip("transformers")
+    task = Tagging(labels=("A", "B", "C"))
+    mine = network(task).eval()
+    config = transformers.ElectraConfig(
+        vocab_size=MODEL.vocab_size, embedding_size=16, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
+        intermediate_size=48, max_position_embeddings=64, num_labels=3,
+    )  # fmt: skip
+    theirs = transformers.ElectraForTokenClassification(config).eval()
+    weights = {name.replace("head.", "classifier."): value for name, value in mine.state_dict().items()}
+    missing, unexpected = theirs.load_state_dict(weights, strict=False)
+    assert not unexpected and {name.split(".")[-1] for name in missing} <= {"position_ids", "token_type_ids"}
+    rows = task.rows(random_sentences(5, seed=6, labels=task.labels), text(), training=False)
+    batch = collate(rows, text().specials, CPU)
+    with torch.no_grad():
+        expected_BTC = theirs(input_ids=batch.ids_BT, attention_mask=batch.real_BT.long()).logits
+        logits_BTC = mine.head(mine(batch))
+    torch.testing.assert_close(logits_BTC[batch.real_BT], expected_BTC[batch.real_BT], rtol=1e-5, atol=1e-5)
+
+
+def test_scores() -> None:
+    task = Tagging(labels=("B-X", "I-X", "O"), scheme="bio")
+    assert task.metrics == ("f1", "precision", "recall", "accuracy") and task.metric == "f1"
+    examples = [
+        sentence(["a"] * 5, ["B-X", "I-X", "O", "B-X", None]),
+        sentence(["a"] * 3, ["B-X", None, "I-X"]),
+    ]
+    said = [{"tags": ["B-X", "I-X", "O", "O", "B-X"]}, {"tags": ["B-X", "I-X", "I-X"]}]
+    counts = task.spans_by_type(examples, said)
+    assert counts == {"X": SpanCounts(true=4, said=3, right=3)}  # a word without a label parts the spans of both
+    assert task.score(examples, said) == {
+        "f1": pytest.approx(6 / 7), "precision": 1.0, "recall": 0.75, "accuracy": pytest.approx(5 / 6),
+    }  # fmt: skip
+    plain = Tagging(labels=("A", "B"))
+    assert plain.metric == "accuracy"
+    unseen = [sentence(["a"] * 4, ["A", "B", "new", None])]
+    assert plain.score(unseen, [{"tags": ["A", "A", "A", "A"]}]) == {"accuracy": pytest.approx(1 / 3)}
+    assert plain.score([sentence(["a"])], [{"tags": ["A"]}]) == {"accuracy": 0.0}
+
+
+def test_doubts() -> None:
+    task = Tagging(labels=("A", "B"))
+    assert "'A' for every word" in task.doubts([], [{"tags": ["A"]}, {"tags": ["A"]}])[0]
+    assert task.doubts([], [{"tags": ["A", "B"]}]) == task.doubts([], [{"tags": ["A"]}]) == []
+
+
+def test_a_task_can_be_written_down_and_made_again() -> None:
+    task = Tagging(labels=("B-X", "O"), scheme="bio", name="ner")
+    written = json.loads(json.dumps(describe(TaskData(task=task, train=[], dev={}))))
+    assert written.pop("kind") == "Tagging"
+    again = Tagging(**{name: tuple(value) if isinstance(value, list) else value for name, value in written.items()})
+    assert again == task
+
+
+def test_tasks_that_cannot_be() -> None:
+    with pytest.raises(ConfigError, match="each of them once"):
+        Tagging(labels=("A", "A"))
+    with pytest.raises(ConfigError, match="each of them once"):
+        Tagging(labels=())
+    with pytest.raises(ConfigError, match="'PER' is none of BIO"):
+        Tagging(labels=("O", "PER"), scheme="bio")
+    with pytest.raises(ConfigError, match="metrics"):
+        Tagging(labels=("A", "B"), metrics=("f1",))
+    with pytest.raises(ValueError, match="2 words and 1 labels"):
+        TaggedSentence(words=("a", "b"), labels=("A",))
+
+
+def toy(count: int, *, seed: int) -> list[TaggedSentence]:
+    """What follows "the" is a NOUN and what follows "a" a VERB, whichever word it is: only context tells."""
+    random = np.random.default_rng(seed)
+    found = []
+    for _ in range(count):
+        words, labels = [], []
+        for _ in range(int(random.integers(1, 5))):
+            article = str(random.choice(["the", "a"]))
+            words += [article, str(random.choice(["dogs", "cat", "run", "walking"]))]
+            labels += ["DET", "NOUN" if article == "the" else "VERB"]
+        found.append(sentence([*words, "\x07"], [*labels, None]))
+    return found
+
+
+def test_a_run_learns_and_can_be_repeated(tmp_path: Path) -> None:
+    """Labels that only the word before tells: without it at most 0.75 can be had, and at the edge of a row nobody has it."""
+    task = Tagging(labels=("DET", "NOUN", "VERB"))
+    data = TaskData(task=task, train=toy(300, seed=1), dev={"dev": toy(60, seed=2)}, test={"test": toy(3, seed=3)})
+    recipe = Recipe(learning_rate=3e-3, layer_decay=1.0, epochs=8, max_length=12)
+    job = Job(source=source(), data=data, recipe=recipe, seed=1)
+    result = finetune_run(job, out=tmp_path / "one", device="cpu", quiet=True)
+    assert result.scores["dev"]["accuracy"] > 0.85 and not result.doubts
+    again = finetune_run(replace(job), out=tmp_path / "two", device="cpu", quiet=True)
+    assert again == result
+    lines = (tmp_path / "one" / "predictions" / "test.jsonl").read_text().splitlines()
+    written = [json.loads(line) for line in lines]
+    assert [len(said["tags"]) for said in written] == [len(example.words) for example in data.test["test"]]
+    assert (tmp_path / "two" / "predictions" / "test.jsonl").read_text().splitlines() == lines
+
+
+@pytest.mark.slow
+def test_real_sentences_are_tagged_better_than_by_the_most_frequent_tag(shared: Path, tmp_path: Path) -> None:
+    """UD English-EWT's parts of speech with 400 sentences and a small random encoder, which cannot do more than know words."""
+    folder = shared / "data" / "tagging" / "ud-english-ewt"
+    vocab = shared / "data" / "vocab" / "bert-base-uncased-vocab.txt"
+    if not folder.is_dir() or not vocab.is_file():
+        pytest.skip("needs shared/data/tagging and shared/data/vocab")
+    data = TaggingTask(train=folder, limit=400, epochs=3).load()
+    data = replace(data, dev={"dev": data.dev["dev"][::5]})
+    tokenizer = load_tokenizer(vocab)
+    model = replace(MODEL, vocab_size=30_522, hidden_size=64, embedding_size=64, intermediate_size=128)
+    bare = Source(
+        name="small", model=model, weights={}, tokenizer=tokenizer, specials=specials_of(tokenizer), length=64,
+    )  # fmt: skip
+    recipe = Recipe(learning_rate=3e-3, layer_decay=1.0, epochs=3)
+    result = finetune_run(
+        Job(source=untrained(bare, seed=1), data=data, recipe=recipe, seed=1),
+        out=tmp_path / "run",
+        device="cpu",
+        quiet=True,
+    )
+    labels = [label for example in data.dev["dev"] for label in example.labels]
+    majority = max(labels.count(label) for label in set(labels)) / len(labels)
+    assert majority < 0.2 and result.scores["dev"]["accuracy"] > majority + 0.2

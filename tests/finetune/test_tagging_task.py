@@ -1,0 +1,139 @@
+"""Files become a task, with notes on what is odd in them, or an error that says where."""
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError
+from electra_trainer.finetune.tagging import Tagging
+from electra_trainer.finetune.tagging_task import TaggingTask
+
+TRAIN = "the DET\ndog NOUN\nruns VERB\n\na DET\ncat NOUN\n"
+ENTITIES = "Ann B-PER\nLee I-PER\nsaw O\nBonn B-LOC\n"
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def task(folder: Path, train: str = TRAIN, dev: str = TRAIN, **fields: object) -> TaggingTask:
+    return TaggingTask(train=write(folder / "train", train), dev=write(folder / "dev", dev), **fields)  # type: ignore[arg-type]
+
+
+def test_tags(tmp_path: Path) -> None:
+    made = task(tmp_path, dev="a DET\ndog NOUN\n", predict=write(tmp_path / "new", "the\nbird\n"))
+    assert pickle.loads(pickle.dumps(made)) == made
+    data = made.load()
+    assert data.task == Tagging(labels=("DET", "NOUN", "VERB")) and data.task.metric == "accuracy"
+    assert (len(data.train), len(data.dev["dev"])) == (2, 1)
+    assert data.test["test"][0].words == ("the", "bird") and data.test["test"][0].labels == (None, None)
+    assert data.notes == () and len(data.sha256) == 64
+
+
+@pytest.mark.parametrize(
+    ("train", "scheme"),
+    [(ENTITIES, "bio"), ("Ann I-PER\nsaw O\n", "bio"), ("Ann S-PER\nsaw O\n", "bioes"), (TRAIN, "none")],
+)
+def test_the_scheme_is_detected(train: str, scheme: str, tmp_path: Path) -> None:
+    found = task(tmp_path, train, train).load().task
+    assert isinstance(found, Tagging) and found.scheme == scheme
+    assert found.metric == ("accuracy" if scheme == "none" else "f1")
+
+
+def test_the_scheme_can_be_set(tmp_path: Path) -> None:
+    found = task(tmp_path, ENTITIES, ENTITIES, scheme="none").load().task
+    assert isinstance(found, Tagging) and found.metrics == ("accuracy",)
+    with pytest.raises(DataError, match=r"train:1: label 'DET' is none of BIO: expected O, B-TYPE, I-TYPE"):
+        task(tmp_path, scheme="bio").load()
+
+
+def test_what_a_reader_of_the_scores_must_know(tmp_path: Path) -> None:
+    train = ENTITIES * 40 + "\nWe _\nlike O\nher I-PER\na O\nlot O\n" + "\n" + "x O\n" * 1001
+    dev = (
+        "\nWe O\nlike O\nher O\na O\nlot O\n\nJo B-PRE\n\nx O\n\n" + "We O\nlike B-LOC\nher I-PER\na O\nlot O\n\n" * 25
+    )
+    assert task(tmp_path, train, dev).load().notes == (
+        "1 word of train without a label (first at train:162): not learned, not scored.",
+        "1 span of train that an I- or E- begins (first at train:164): counted, as conlleval does. They are usual in IOB1, and slips elsewhere.",
+        "train:168: a sentence of 1,001 words. Are blank lines missing?",
+        "25 spans of dev that an I- or E- begins (first at dev:14): counted, as conlleval does. They are usual in IOB1, and slips elsewhere.",
+        "dev:8: label 'B-PRE' does not occur in train. Did you mean 'B-PER'? 1 word of 132 with such labels: scored, and never right.",
+        "26 of 28 sentences in dev stand in training as well, 26 of them with 5 words or more (first at dev:2).",
+    )
+
+
+def test_limit_and_hash(tmp_path: Path) -> None:
+    train = "".join(f"w{number} {'A' if number % 2 else 'B'}\n\n" for number in range(10))
+    made = task(tmp_path, train, train, limit=4)
+    data = made.load()
+    assert [example.words for example in data.train] == [("w0",), ("w2",), ("w5",), ("w7",)]
+    assert "4 of 10 training sentences were used." in data.notes
+    others = [task(tmp_path, train, train), task(tmp_path, train, train, limit=4, words=2, column=1)]
+    write(tmp_path / "more", train + "w A\n")
+    others.append(TaggingTask(train=tmp_path / "train", dev=tmp_path / "more", limit=4))
+    hashes = {data.sha256, *(other.load().sha256 for other in others)}
+    assert len(hashes) == 4 and made.load().sha256 == data.sha256
+
+
+def test_the_folder_of_a_treebank(tmp_path: Path) -> None:
+    for split, tag in (("train", "X"), ("dev", "NOUN"), ("test", "_")):
+        words = [f"{number}\t{split}\t_\t{tag if number == 2 else 'NOUN'}\t_\t_\t0\troot\t_\t_\n" for number in (1, 2)]
+        write(tmp_path / f"xx-ud-{split}.conllu", "".join(words) + "\n")
+    data = TaggingTask(train=tmp_path).load()
+    assert isinstance(data.task, Tagging) and data.task.labels == ("NOUN", "X") and not data.test
+    assert (data.train[0].words[0], data.dev["dev"][0].words[0]) == ("train", "dev")
+    assert TaggingTask(train=tmp_path, predict=tmp_path).load().test["test"][0].words == ("test", "test")
+    assert TaggingTask(train=tmp_path, dev=tmp_path / "xx-ud-train.conllu").load().dev["dev"][0].words[0] == "train"
+    (tmp_path / "xx-ud-dev.conllu").unlink()
+    with pytest.raises(MissingInputError, match="holds no dev file"):
+        TaggingTask(train=tmp_path).load()
+
+
+WRONG: dict[str, tuple[str, str, str]] = {
+    "lower case": (
+        ENTITIES + "x b-PER\n",
+        ENTITIES,
+        r"train:5: label 'b-PER' is none of BIO: .* Did you mean 'B-PER'\?",
+    ),
+    "no prefix": (ENTITIES, ENTITIES + "x LOC\n", r"dev:5: label 'LOC' is none of BIO: expected O, B-TYPE, I-TYPE"),
+    "BIOES in dev": (ENTITIES, ENTITIES + "\nx S-LOC\n", r"dev:6: label 'S-LOC' is none of BIO"),
+    "BILOU": (ENTITIES + "x U-PER\n", ENTITIES, "write E for L and S for U"),
+    "no type": (ENTITIES + "x B-\n", ENTITIES, r"train:5: label 'B-' is none of BIO"),
+    "another tag set": (
+        TRAIN,
+        "the DT\ndog NN\n",
+        r"dev:1: label 'DT' does not occur in train\. .*2 of 2 words have such",
+    ),
+    "one label": ("a X\nb X\n", TRAIN, r"train: every word has the label 'X', so there is nothing to learn"),
+    "no labels": ("a _\nb _\n", TRAIN, r"train: no word has a label"),
+    "no labels in dev": (TRAIN, "a _\n", r"dev: no word has a label, so nothing can be scored"),
+    "ragged": (TRAIN, TRAIN + "x\n", r"dev:7: expected 2 columns"),
+    "empty": (TRAIN, "", r"dev: holds no sentences"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_says_what_is_wrong_and_where(name: str, tmp_path: Path) -> None:
+    train, dev, message = WRONG[name]
+    with pytest.raises(DataError, match=message):
+        task(tmp_path, train, dev).load()
+
+
+def test_files_and_fields_that_cannot_be(tmp_path: Path) -> None:
+    write(tmp_path / "train", TRAIN)
+    cases: list[tuple[type[ElectraError], str, dict[str, object]]] = [
+        (ConfigError, "no development file", {}),
+        (MissingInputError, "none: no such file", {"dev": tmp_path / "none"}),
+        (MissingInputError, "none: no such file", {"dev": tmp_path / "train", "predict": tmp_path / "none"}),
+        (ConfigError, "upos is a column of .conllu files", {"dev": tmp_path / "train", "column": "upos"}),
+        (DataError, "the label column is 3", {"dev": tmp_path / "train", "column": 3}),
+    ]
+    for kind, message, fields in cases:
+        with pytest.raises(kind, match=message):
+            TaggingTask(train=tmp_path / "train", **fields).load()  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="words = 0"):
+        TaggingTask(train="train", words=0)
+    with pytest.raises(ConfigError, match="limit = 0"):
+        TaggingTask(train="train", limit=0)
