@@ -16,6 +16,8 @@ _ENOUGH = 20
 """Rows below which a rule that fits all of them says little."""
 _RULE = 0.99
 """Share of rows that a rule too simple for language must explain to be told."""
+_SUSPECTS, _TOLD = 20, 3
+"""Labels that are looked at closely, and that are named."""
 _LOOKED_AT = 20_000
 """Rows, about, that are searched for leaks."""
 
@@ -98,18 +100,21 @@ def label_in_text(train: Sequence[TextExample]) -> list[str]:
     words = [f" {_words(example.text + ' ' + (example.pair or ''))} " for example in rows]
     sought = {label: f" {_words(label)} " for label in counts}
     own = Counter(str(row.label) for row, text in zip(rows, words, strict=True) if sought[str(row.label)] in text)
+    suspects = [
+        label
+        for label, count in counts.most_common()
+        if sought[label].strip() and 5 <= count < len(rows) and own[label] >= MOSTLY * count
+    ]
     found = []
-    for label, count in counts.items():
-        others = len(rows) - count
-        if count < 5 or not others or not sought[label].strip() or own[label] < MOSTLY * count:
-            continue
+    for label in suspects[:_SUSPECTS]:
+        count, others = counts[label], len(rows) - counts[label]
         there = sum(sought[label] in text for row, text in zip(rows, words, strict=True) if row.label != label)
         if there <= HARDLY * others:
             found.append(
                 f"the text of {_percent(own[label], count)} of the rows labelled {label!r} says {label!r} itself, and of "
                 f"{_percent(there, others)} of the others: the label has leaked into the text."
             )
-    return found
+    return found[:_TOLD]
 
 
 def simple_rules(train: Sequence[TextExample]) -> list[str]:

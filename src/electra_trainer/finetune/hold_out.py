@@ -16,8 +16,8 @@ from electra_trainer.errors import DataError
 from electra_trainer.finetune.examples import TextExample
 
 SHARE = 0.1
-_STRATA = 10
-"""Ranges of a regression's values that are held out alike."""
+_RANGES = 10
+"""Of a regression's values, at most, from each of which the same share is held out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +53,7 @@ def hold_out(examples: Sequence[TextExample], *, where: str, share: float = SHAR
         texts.setdefault(strata[rows[0]], []).append(text)
     chosen: set[int] = set()
     for stratum, count in _quotas({name: len(members) for name, members in texts.items()}, share=share).items():
-        ordered = sorted(texts[stratum], key=lambda text: hashlib.sha256(text.encode()).digest())
+        ordered = sorted(texts[stratum], key=_hash)
         chosen.update(row for text in ordered[:count] for row in groups[text])
     if examples[0].value is None:
         chosen = _leave_every_class(groups, chosen, [str(example.label) for example in examples])
@@ -81,7 +81,8 @@ def _strata(examples: Sequence[TextExample]) -> list[str]:
     if examples[0].value is None:
         return [str(example.label) for example in examples]
     values = np.array([example.value for example in examples], dtype=np.float64)
-    edges = np.unique(np.quantile(values, np.linspace(0, 1, _STRATA + 1)[1:-1]))
+    ranges = max(1, min(_RANGES, round(SHARE * len(values))))
+    edges = np.unique(np.quantile(values, np.linspace(0, 1, ranges + 1)[1:-1]))
     return [f"{number:02d}" for number in np.searchsorted(edges, values, side="right")]
 
 
@@ -89,10 +90,14 @@ def _quotas(sizes: dict[str, int], *, share: float) -> dict[str, int]:
     """How many texts of each stratum: largest remainders, one at least in all, and never the whole of a stratum."""
     total = max(1, round(share * sum(sizes.values())))
     quotas = {name: min(int(size * share), size - 1) for name, size in sizes.items()}
-    by_remainder = sorted(sizes, key=lambda name: (-(sizes[name] * share - quotas[name]), -sizes[name], name))
+    by_remainder = sorted(sizes, key=lambda name: (-(sizes[name] * share - quotas[name]), -sizes[name], _hash(name)))
     for name in by_remainder:
         if sum(quotas.values()) < total and quotas[name] < sizes[name] - 1:
             quotas[name] += 1
     if not any(quotas.values()):
-        quotas[max(sizes, key=lambda name: (sizes[name], name))] = 1
+        quotas[max(sizes, key=lambda name: (sizes[name], _hash(name)))] = 1
     return quotas
+
+
+def _hash(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()

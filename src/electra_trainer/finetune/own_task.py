@@ -88,8 +88,6 @@ class OwnTask:
             asked = read_table_file(self.predict)
             test = {"predict": text_examples(asked, choose_texts(asked, columns))}
             hashes["predict"] = asked.sha256
-        if self.epochs != 3.0:
-            said.append(f"{self.epochs:g} epochs unless --epochs says otherwise: there are fewer than {SMALL:,} rows.")
         hashes["columns"] = json.dumps(asdict(columns))
         return TaskData(
             task=task,
@@ -162,14 +160,14 @@ def _classes(train: Sequence[TextExample], path: Path) -> tuple[Task, list[str]]
 def _range(train: Sequence[TextExample], path: Path) -> tuple[Task, list[str]]:
     """The task, its numbers brought to mean 0 and standard deviation 1."""
     values = np.array([example.value for example in train], dtype=np.float64)
-    scale = float(np.std(values))
+    with np.errstate(over="ignore", invalid="ignore"):
+        scale, mean = float(np.std(values)), float(np.mean(values))
     if not 0 < scale < np.inf:
         raise DataError(
             f"{path}: all rows have the value {values[0]:g}. Expected numbers that differ."
             if scale == 0
             else f"{path}: the values reach {np.abs(values).max():g}, too large to compute with. Divide them."
         )
-    mean = float(np.mean(values))
     note = f"{len(values):,} training rows with values from {values.min():g} to {values.max():g}, mean {mean:.4g}, standard deviation {scale:.4g}."
     return Regression(shift=mean, scale=scale), [note]
 

@@ -115,6 +115,10 @@ def _header(path: Path, where: str, names: list[str]) -> tuple[str, ...]:
     if len(names) > MAX_COLUMNS:
         raise DataError(f"{where}: {len(names):,} columns, more than {MAX_COLUMNS:,}. Is this a table of texts?")
     for name in names:
+        if "\n" in name or "\r" in name:
+            raise DataError(
+                f"{where}: a line end stands within the name of a column ({name[:40]!r}). Save the file with the line ends of Unix."
+            )
         if NUMBER.fullmatch(name):
             raise DataError(
                 f"{where}: {name!r} is no name of a column: the file seems to lack its first line. Put column names on top, for example "
