@@ -42,13 +42,11 @@ NETWORKS: dict[str, type[Discriminator] | type[TokenPredictor]] = {
 }
 
 
-def transformers_config(exported: Exported, *, pad_id: int) -> dict[str, Any]:
-    """The config.json of a network, in transformers' terms."""
-    shape = {name: getattr(exported.model, name) for name in _SHAPE_KEYS}
+def shape_table(model: Model, *, pad_id: int) -> dict[str, Any]:
+    """The config.json of any network of that shape, in transformers' terms, without its architecture."""
     return {
-        "architectures": [exported.architecture],
         "model_type": "electra",
-        **shape,
+        **{name: getattr(model, name) for name in _SHAPE_KEYS},
         "hidden_act": "gelu",
         "pad_token_id": pad_id,
         "tie_word_embeddings": True,
@@ -82,8 +80,8 @@ def export(
             folder = temporary / exported.name
             folder.mkdir(parents=True)
             shutil.copytree(tokenizer, folder, dirs_exist_ok=True)
-            written = json.dumps(transformers_config(exported, pad_id=pad_id), indent=2) + "\n"
-            write_durably(folder / "config.json", written.encode())
+            table = {"architectures": [exported.architecture], **shape_table(exported.model, pad_id=pad_id)}
+            write_durably(folder / "config.json", (json.dumps(table, indent=2) + "\n").encode())
             weights = {
                 name: tensor.detach().cpu().contiguous() for name, tensor in exported.network.state_dict().items()
             }
@@ -124,7 +122,7 @@ def read_network(folder: Path) -> tuple[nn.Module, Model]:
             f"{folder / 'config.json'}: describes an 'electra' {architecture!r}, expected one of {' or '.join(NETWORKS)}."
         )
     network, model = _empty(NETWORKS[architecture], table, folder)
-    _fill(network, _read_tensors(folder / "model.safetensors"), where=folder / "model.safetensors")
+    _fill(network, read_tensors(folder / "model.safetensors"), where=folder / "model.safetensors")
     return network.eval(), model
 
 
@@ -136,7 +134,7 @@ def read_encoder(folder: Path) -> tuple[Encoder, Model]:
     """
     encoder, model = _empty(Encoder, _electra_table(folder), folder)
     path = folder / "model.safetensors"
-    tensors = _read_tensors(path)
+    tensors = read_tensors(path)
     prefix = "electra." if any(name.startswith("electra.") for name in tensors) else ""
     mine = {name: tensors[prefix + name] for name in encoder.state_dict() if prefix + name in tensors}
     _fill(encoder, mine, where=path)
@@ -166,7 +164,12 @@ def _empty(kind: Callable[[Model], nn.Module], table: dict[str, Any], folder: Pa
     return network.to_empty(device="cpu"), model
 
 
-def _read_tensors(path: Path) -> dict[str, Tensor]:
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file.
+
+    Raises:
+        MissingInputError, StorageError: cannot be read. CheckpointError: is none.
+    """
     if not path.is_file():
         raise MissingInputError(f"{path}: no such file. Expected an exported folder with safetensors weights.")
     try:

@@ -1,0 +1,259 @@
+"""A fine-tuned run as a folder that `transformers` loads as it is, and that `electra predict` uses.
+
+config.json        transformers' class, labels          electra_task.json  task, columns, recipe, seed, source, scores, SHA-256 of the weights
+model.safetensors  encoder and head                     README.md          model card
+head.safetensors   our head, where transformers has none like it; then model.safetensors is the encoder alone
+tokenizer.json, tokenizer_config.json, vocab.txt
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from electra_trainer import __version__
+from electra_trainer.config_io import read_table
+from electra_trainer.data.tokenizer import as_plain_text, load_tokenizer, save_tokenizer, specials_of
+from electra_trainer.durable import sync_folder, write_durably
+from electra_trainer.errors import CheckpointError, ConfigError, MissingInputError, storage_error
+from electra_trainer.finetune.columns import Columns
+from electra_trainer.finetune.handed_card import Facts, handed_card
+from electra_trainer.finetune.kinds import examples_of, task_from
+from electra_trainer.finetune.network import FineTuned
+from electra_trainer.finetune.predict import predict
+from electra_trainer.finetune.run import read_result
+from electra_trainer.finetune.source import load_source
+from electra_trainer.finetune.task import Prediction, Task, Text
+from electra_trainer.finetune.transformers_head import architecture_of, from_transformers, to_transformers
+from electra_trainer.hub import read_encoder, read_tensors, shape_table
+from electra_trainer.train.checkpoint import newest
+from electra_trainer.train.device import choose_device, choose_precision
+
+TASK = "electra_task.json"
+FORMAT = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finetuned:
+    """A fine-tuned encoder, ready to use (loaded on the CPU, in fp32, in evaluation mode)."""
+
+    network: FineTuned
+    task: Task
+    text: Text
+    columns: Columns | None
+    """Of the files that it was trained on, where these were tables."""
+    table: Mapping[str, Any]
+    """electra_task.json."""
+
+    def predict(self, texts: Sequence[Any], *, device: str = "auto") -> list[Prediction]:
+        """One prediction a text.
+
+        Args:
+            texts: strings; pairs of strings where it learned pairs; lists of words for tagging; (question, context) for questions.
+            device: auto, cpu, cuda or cuda:N.
+
+        Raises:
+            DataError: one of them is no text, or no pair.
+        """
+        return self.predict_examples(examples_of(self.task, texts), device=device)
+
+    def predict_examples(self, examples: Sequence[Any], *, device: str = "auto") -> list[Prediction]:
+        """The same of the task's own examples."""
+        where = choose_device(device)
+        precision = choose_precision("auto", where)
+        return predict(self.network.to(where), self.task, examples, text=self.text, device=where, precision=precision)
+
+
+def export_finetuned(run: Path, *, out: Path, facts: Facts, columns: Columns | None = None) -> Path:
+    """Hand a finished run on that kept its weights; an earlier export in `out` is replaced.
+
+    Args:
+        run: folder of finetune/run.py.
+        out: a new or empty folder, or an earlier export.
+        facts: scores of all seeds and notes, for the card.
+        columns: of the files that it learned from.
+
+    Raises:
+        MissingInputError: the run kept no weights, or its encoder is gone. ConfigError: `out` holds something else.
+        CheckpointError: the encoder has changed since, or what was written does not read back bit for bit.
+        StorageError: the disk is full or read-only; nothing is left behind.
+    """
+    if out.exists() and not (out / TASK).is_file() and (not out.is_dir() or any(out.iterdir())):
+        raise ConfigError(f"--out {out}: holds something that is no fine-tuned model. Choose another folder.")
+    config, result = read_table(run / "config.json"), read_result(run)
+    source = load_source(config["model"])
+    if source.sha256 != config["model_sha256"]:
+        raise CheckpointError(
+            f"{config['model']}: is not the encoder that {run} began with. Restore it, or train in another --out."
+        )
+    saved = newest(run / "weights", run_id=str(read_table(run / "environment.json")["run_id"]))
+    task = task_from(config["task"], where=str(run / "config.json"))
+    text = source.text(int(config["recipe"]["max_length"]))
+    scores = facts.scores or {
+        split: {metric: {result.seed: score} for metric, score in metrics.items()}
+        for split, metrics in result.scores.items()
+    }
+    table = {
+        "format": FORMAT,
+        "task": config["task"],
+        "columns": asdict(columns) if columns is not None else None,
+        "max_length": text.length,
+        "source": {"model": config["model"], "sha256": config["model_sha256"]},
+        "data_sha256": config["data_sha256"],
+        "recipe": config["recipe"],
+        "seed": config["seed"],
+        "scores": scores,
+        "notes": list(facts.notes),
+        "electra_trainer": __version__,
+    }
+    files = _contents(
+        task, saved.weights, config_table=shape_table(source.model, pad_id=source.specials.pad), table=table
+    )
+    architecture, head = architecture_of(task, hidden_size=source.model.hidden_size)
+    files["README.md"] = handed_card(
+        task, architecture=architecture, head=head, table=table, length=text.length,
+        pair=columns is not None and columns.pair is not None, facts=Facts(scores=scores, notes=facts.notes),
+    ).encode()  # fmt: skip
+    temporary = out.with_name(f".{out.name}.{uuid.uuid4().hex[:8]}")
+    try:
+        temporary.mkdir(parents=True)
+        save_tokenizer(source.tokenizer, temporary, max_length=text.length)
+        for name, content in files.items():
+            write_durably(temporary / name, content)
+        _check_read_back(temporary, saved.weights)
+        sync_folder(temporary)
+        _put(temporary, out)
+    except OSError as error:
+        raise storage_error(error, out, writing=True) from None
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return out
+
+
+def load_finetuned(folder: str | Path) -> Finetuned:
+    """Read an exported fine-tuned model back, its head as it was trained.
+
+    Raises:
+        MissingInputError: nothing is there, or no fine-tuned model. CheckpointError: it does not verify.
+        DataError: electra_task.json is not one of this version.
+    """
+    folder = Path(folder)
+    if not (folder / TASK).is_file():
+        inner = folder / "model"
+        if (inner / TASK).is_file():
+            folder = inner
+        else:
+            what = "no such folder" if not folder.exists() else f"holds no {TASK}"
+            raise MissingInputError(
+                f"{folder}: {what}. Expected a fine-tuned model, such as DIR/model of `electra finetune --out DIR`."
+            )
+    table = read_table(folder / TASK)
+    if table.get("format") != FORMAT or not isinstance(table.get("files"), dict):
+        raise CheckpointError(f"{folder / TASK}: format {table.get('format')!r}, this version reads {FORMAT}.")
+    for name, sha256 in table["files"].items():
+        _verify(folder / Path(name).name, sha256)
+    task = task_from(table.get("task") or {}, where=str(folder / TASK))
+    encoder, model = read_encoder(folder)
+    if "head.safetensors" in table["files"]:
+        tensors = read_tensors(folder / "head.safetensors")
+    else:
+        path = folder / "model.safetensors"
+        tensors = from_transformers(task, read_tensors(path), hidden_size=model.hidden_size, where=str(path))
+    head = task.head(model)
+    try:
+        head.load_state_dict(tensors)
+    except RuntimeError as error:
+        raise CheckpointError(
+            f"{folder}: its head is not that of its task ({str(error).splitlines()[-1].strip()})."
+        ) from None
+    tokenizer = load_tokenizer(folder)
+    length = table.get("max_length")
+    if not isinstance(length, int) or not 3 < length <= model.max_position_embeddings:
+        raise CheckpointError(f"{folder / TASK}: max_length {length!r} cannot be.")
+    return Finetuned(
+        network=FineTuned(encoder, head, dropout=0.0).eval(),
+        task=task,
+        text=Text(
+            tokenizer=as_plain_text(tokenizer), specials=specials_of(tokenizer, where=str(folder)), length=length
+        ),
+        columns=_columns(table.get("columns"), where=folder / TASK),
+        table=table,
+    )
+
+
+def _contents(
+    task: Task, weights: Mapping[str, Tensor], *, config_table: dict[str, Any], table: dict[str, Any]
+) -> dict[str, bytes]:
+    """The files of tensors, config.json and electra_task.json."""
+    head = {name.removeprefix("head."): tensor for name, tensor in weights.items() if name.startswith("head.")}
+    encoder = {name: tensor for name, tensor in weights.items() if not name.startswith("head.")}
+    handed = to_transformers(task, head, hidden_size=config_table["hidden_size"])
+    if handed is not None:
+        tensors = {"model.safetensors": {**encoder, **handed.tensors}}
+        settings: dict[str, Any] = {"architectures": [handed.architecture], **config_table, **handed.settings}
+    else:
+        bare = {name.removeprefix("electra."): tensor for name, tensor in encoder.items()}
+        tensors = {"model.safetensors": bare, "head.safetensors": head}
+        settings = {"architectures": ["ElectraModel"], **config_table}
+    files = {
+        name: safetensors.torch.save(
+            {key: tensor.contiguous() for key, tensor in group.items()}, metadata={"format": "pt"}
+        )
+        for name, group in tensors.items()
+    }
+    table["files"] = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+    files["config.json"] = (json.dumps(settings, indent=2) + "\n").encode()
+    files[TASK] = (json.dumps(table, indent=1) + "\n").encode()
+    return files
+
+
+def _check_read_back(folder: Path, weights: Mapping[str, Tensor]) -> None:
+    found = load_finetuned(folder).network.state_dict()
+    for name, tensor in weights.items():
+        if name not in found or not torch.equal(found[name], tensor):
+            raise CheckpointError(f"{folder}: {name} does not read back as it was written. Check the disk.")
+
+
+def _put(temporary: Path, out: Path) -> None:
+    """Rename `temporary` to `out`; an earlier export there goes only when the new one is complete."""
+    aside = None
+    if (out / TASK).is_file():
+        aside = out.with_name(f".{out.name}.old-{uuid.uuid4().hex[:8]}")
+        out.rename(aside)
+    elif out.exists():
+        out.rmdir()
+    temporary.rename(out)
+    sync_folder(out.parent)
+    if aside is not None:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _verify(path: Path, sha256: object) -> None:
+    try:
+        found = hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise storage_error(error, path) from None
+    if found != sha256:
+        raise CheckpointError(
+            f"{path}: its bytes are not those that were exported. Export the run again, or load it with transformers."
+        )
+
+
+def _columns(value: Any, *, where: Path) -> Columns | None:
+    if value is None:
+        return None
+    try:
+        columns = Columns(**value)
+    except TypeError:
+        raise CheckpointError(f"{where}: columns {value!r} cannot be.") from None
+    return columns

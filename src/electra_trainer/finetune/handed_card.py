@@ -1,0 +1,157 @@
+"""The README.md of a fine-tuned folder: what it does, how to load it, how good it is, what it was made of."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Any
+
+from electra_trainer import __version__
+from electra_trainer.finetune.task import Task
+
+Scores = Mapping[str, Mapping[str, Mapping[int, float]]]
+"""Split -> metric -> seed -> score."""
+_PIPELINES = {
+    "ElectraForSequenceClassification": "text-classification",
+    "ElectraForTokenClassification": "token-classification",
+    "ElectraForQuestionAnswering": "question-answering",
+}
+_KINDS = {
+    "Classification": "text-classification",
+    "Regression": "text-classification",
+    "Tagging": "token-classification",
+    "QuestionAnswering": "question-answering",
+}
+_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What a card says beyond the folder itself."""
+
+    scores: Scores = field(default_factory=dict)
+    """Of all seeds; empty: of the one run."""
+    notes: tuple[str, ...] = ()
+    """On the data."""
+
+
+def handed_card(
+    task: Task, *, architecture: str | None, head: str, table: Mapping[str, Any], length: int, pair: bool, facts: Facts
+) -> str:
+    """Markdown with the Hub's header.
+
+    Args:
+        task: what was learned.
+        architecture: transformers' class, or None where it has none.
+        head: a sentence on the head.
+        table: what electra_task.json holds: source, recipe, seed.
+        length: longest row in tokens.
+        pair: whether it reads pairs of texts.
+        facts: scores and notes.
+    """
+    kind = type(task).__name__
+    source = str(table["source"]["model"])
+    base = f"base_model: {source}\n" if _HUB_NAME.fullmatch(source) else ""
+    library = "transformers" if architecture else "electra-trainer"
+    return f"""---
+library_name: {library}
+pipeline_tag: {_KINDS.get(kind, "feature-extraction")}
+{base}tags: [electra]
+---
+
+# ELECTRA, fine-tuned: {_plain(task.name)}
+
+{_what(task, pair=pair)} Rows of up to {length} tokens; longer texts are cut.
+
+```python
+{_code(task, architecture, pair=pair)}
+```
+
+{head}
+
+{_score_table(facts.scores, metric=task.metric)}
+
+The weights are those of seed {table["seed"]}.
+
+| | |
+|---|---|
+| encoder | {_plain(source if base else PurePath(source).name)} |
+{_recipe_rows(table["recipe"])}
+{_note_list(facts.notes)}
+Made with electra-trainer {__version__}.
+"""
+
+
+def _what(task: Task, *, pair: bool) -> str:
+    of = "a pair of texts" if pair else "a text"
+    labels = getattr(task, "labels", ())
+    shown = ", ".join(f"`{_plain(label)}`" for label in labels[:20]) + (
+        f" and {len(labels) - 20} more" if len(labels) > 20 else ""
+    )
+    return {
+        "Classification": f"Says of {of} which it is: {shown}.",
+        "Regression": f"Says a number of {of}, in the units of the training file.",
+        "Tagging": f"Gives each word a label: {shown}.",
+        "QuestionAnswering": "Finds the answer to a question in a text.",
+    }.get(type(task).__name__, f"{task.name}.")
+
+
+def _code(task: Task, architecture: str | None, *, pair: bool) -> str:
+    if architecture == "ElectraForSequenceClassification":
+        asked = '{"text": "one text", "text_pair": "another"}' if pair else '"some text"'
+        return f"""from transformers import pipeline
+
+say = pipeline("text-classification", model="PATH")
+print(say({asked}, truncation=True))"""
+    if architecture == "ElectraForTokenClassification":
+        strategy = "first" if getattr(task, "scheme", "none") != "none" else "none"
+        return f"""from transformers import pipeline
+
+tag = pipeline("token-classification", model="PATH", aggregation_strategy="{strategy}")
+print(tag("some text"))"""
+    if architecture == "ElectraForQuestionAnswering":
+        return """from transformers import AutoModelForQuestionAnswering, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("PATH")
+model = AutoModelForQuestionAnswering.from_pretrained("PATH")
+row = tokenizer("who cooked it?", "the chef cooked the meal", return_tensors="pt")
+answer = model(**row)
+first, last = answer.start_logits[0].argmax(), answer.end_logits[0].argmax()
+print(tokenizer.decode(row["input_ids"][0][first : last + 1]))"""
+    samples = {
+        "Tagging": '[["some", "words"]]',
+        "QuestionAnswering": '[("who cooked it?", "the chef cooked the meal")]',
+    }
+    texts = samples.get(type(task).__name__, '[("one text", "another")]' if pair else '["some text"]')
+    return f"""from electra_trainer import load_finetuned
+
+print(load_finetuned("PATH").predict({texts}))"""
+
+
+def _score_table(scores: Scores, *, metric: str) -> str:
+    lines = ["| x 100 | seeds | median | mean | SD |", "|---|--:|--:|--:|--:|"]
+    for split, metrics in scores.items():
+        for name in sorted(metrics, key=lambda name: name != metric):
+            values = [100 * value for value in metrics[name].values()]
+            sd = f"{statistics.stdev(values):.1f}" if len(values) > 1 else "-"
+            lines.append(
+                f"| {_plain(split)}, {_plain(name)} | {len(values)} | {statistics.median(values):.1f} | {statistics.mean(values):.1f} | {sd} |"
+            )
+    return "\n".join(lines)
+
+
+def _recipe_rows(recipe: Mapping[str, Any]) -> str:
+    named = ("learning_rate", "layer_decay", "epochs", "batch_size", "weight_decay", "dropout")
+    return "\n".join(f"| {name.replace('_', ' ')} | {recipe[name]:g} |" for name in named if name in recipe)
+
+
+def _note_list(notes: tuple[str, ...]) -> str:
+    return "\nOn the data:\n\n" + "\n".join(f"- {_plain(note)}" for note in notes) + "\n" if notes else ""
+
+
+def _plain(text: str) -> str:
+    """A text of somebody's files or flags on one line, where it can neither end a cell nor begin markup."""
+    return "".join("\\" + letter if letter in "\\`*_[]<>|" else letter for letter in " ".join(text.split()))

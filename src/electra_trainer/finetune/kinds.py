@@ -1,0 +1,106 @@
+"""The kinds of tasks by name: what run.describe wrote down becomes a task again."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import types
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
+
+from electra_trainer.errors import ConfigError, DataError, did_you_mean
+from electra_trainer.finetune.examples import TextExample
+from electra_trainer.finetune.task import Task
+
+KINDS = {
+    "Classification": "classification",
+    "Regression": "regression",
+    "Tagging": "tagging",
+    "QuestionAnswering": "question_answering",
+}
+"""A task's class -> the module here that holds it. A new kind of task that is to be handed on gets a line."""
+
+
+def task_from(description: Mapping[str, Any], *, where: str = "task") -> Task:
+    """The task that `run.describe` described.
+
+    Raises:
+        DataError: an unknown kind or field, or a value that it cannot have; `where` says in which file.
+    """
+    table = dict(description)
+    kind = table.pop("kind", None)
+    if kind not in KINDS:
+        raise DataError(
+            f"{where}: unknown kind of task {kind!r}.{did_you_mean(str(kind), KINDS)} Known: {', '.join(KINDS)}."
+        )
+    made = getattr(importlib.import_module(f"electra_trainer.finetune.{KINDS[kind]}"), kind)
+    hints = get_type_hints(made)
+    known = [field.name for field in dataclasses.fields(made)]
+    values: dict[str, Any] = {}
+    for name, value in table.items():
+        if name not in known:
+            raise DataError(
+                f"{where}: a {kind} has no field {name!r}.{did_you_mean(name, known)} Known: {', '.join(known)}."
+            )
+        if not _fits(value, hints[name]):
+            raise DataError(f"{where}: {name} = {value!r} cannot be.")
+        values[name] = tuple(value) if isinstance(value, list) else value
+    try:
+        return cast(Task, made(**values))
+    except (TypeError, ValueError, ConfigError) as error:
+        raise DataError(f"{where}: not a {kind}: {error}") from None
+
+
+def examples_of(task: Task, texts: Sequence[Any]) -> list[Any]:
+    """Examples without answers, of a kind of task, from plain values.
+
+    Args:
+        task: what is asked.
+        texts: strings or pairs; for tagging lists of words; for questions (question, context).
+
+    Raises:
+        DataError: one of them is something else.
+    """
+    kind = type(task).__name__
+    if isinstance(texts, str):
+        raise DataError("predict: expected a list of texts, found one text. Put it in brackets.")
+    if kind == "Tagging":
+        from electra_trainer.finetune.tagged_sentence import TaggedSentence
+
+        sentences = [_strings(text, index, "a list of words") for index, text in enumerate(texts)]
+        return [TaggedSentence(words=words, labels=(None,) * len(words)) for words in sentences]
+    if kind == "QuestionAnswering":
+        from electra_trainer.finetune.squad_files import Question
+
+        asked = [_strings(text, index, "a question and its context", count=2) for index, text in enumerate(texts)]
+        return [Question(id=str(index), question=one, context=two) for index, (one, two) in enumerate(asked)]
+    pairs = [
+        (text,) if isinstance(text, str) else _strings(text, index, "a text or a pair of texts", count=2)
+        for index, text in enumerate(texts)
+    ]
+    return [TextExample(text=pair[0], pair=pair[1] if len(pair) == 2 else None) for pair in pairs]
+
+
+def _strings(value: Any, index: int, expected: str, *, count: int | None = None) -> tuple[str, ...]:
+    strings = (
+        not isinstance(value, str) and isinstance(value, Sequence) and all(isinstance(item, str) for item in value)
+    )
+    if not strings or not value or count not in (None, len(value)):
+        raise DataError(f"predict: item {index} is {value!r:.60}, expected {expected}.")
+    return tuple(value)
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a plain value can stand in a field of that type."""
+    origin, members = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        return any(_fits(value, member) for member in members)
+    if origin is Literal:
+        return value in members and not isinstance(value, bool)
+    if origin is tuple:
+        return isinstance(value, list | tuple) and all(_fits(item, members[0]) for item in value)
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, hint)

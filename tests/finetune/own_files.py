@@ -1,0 +1,65 @@
+"""A tiny encoder in a folder, and small tables about fruit and tools, for tests of files of one's own."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import safetensors.torch
+import torch
+
+from electra_trainer.config import Model
+from electra_trainer.data.tokenizer import SPECIAL_TOKENS, save_tokenizer, specials_of, vocab_size_of, word_piece
+from electra_trainer.hub import shape_table
+from electra_trainer.model.encoder import Encoder
+
+FRUIT = ("apple", "pear", "plum", "cherry", "grape")
+TOOLS = ("hammer", "chisel", "saw", "file", "drill")
+WORDS = "the a of on was is left there old new red small in box and with table shop garden we saw they took".split()
+
+
+def write_encoder(folder: Path, *, hidden_size: int = 32, length: int = 32) -> Path:
+    """A folder that transformers loads, with random weights far enough from zero that heads differ."""
+    letters = "abcdefghijklmnopqrstuvwxyz0123456789.,!?\"'-"
+    pieces = [*SPECIAL_TOKENS, *FRUIT, *TOOLS, *WORDS, *letters, *("##" + letter for letter in letters)]
+    vocab = {piece: number for number, piece in enumerate(dict.fromkeys(pieces))}
+    tokenizer = word_piece(vocab, cased=False, keep_accents=None)
+    model = Model(
+        vocab_size=vocab_size_of(tokenizer), embedding_size=16, hidden_size=hidden_size, num_hidden_layers=2,
+        num_attention_heads=2, intermediate_size=48, max_position_embeddings=64,
+    )  # fmt: skip
+    encoder = Encoder(model)
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for name, parameter in encoder.named_parameters():
+            if parameter.dim() > 1:
+                parameter.normal_(0, 0.3, generator=generator)
+            elif "LayerNorm" not in name:
+                parameter.zero_()
+    folder.mkdir(parents=True)
+    table = {"architectures": ["ElectraModel"], **shape_table(model, pad_id=specials_of(tokenizer).pad)}
+    (folder / "config.json").write_text(json.dumps(table))
+    (folder / "model.safetensors").write_bytes(safetensors.torch.save(encoder.state_dict()))
+    save_tokenizer(tokenizer, folder, max_length=length)
+    return folder
+
+
+def _sentences(count: int) -> list[list[str]]:
+    random = np.random.default_rng(3)
+    return [
+        [*random.choice(WORDS, 4), str(random.choice(FRUIT if index % 2 else TOOLS)), *random.choice(WORDS, 3)]
+        for index in range(count)
+    ]
+
+
+def rows(count: int) -> list[tuple[str, str]]:
+    """(text, class) in turn, learnable from one word."""
+    return [(" ".join(words), "fruit" if index % 2 else "tool") for index, words in enumerate(_sentences(count))]
+
+
+def write_csv(path: Path, table: list[tuple[str, ...]], header: tuple[str, ...] = ("text", "label")) -> Path:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([header, *table])
+    return path

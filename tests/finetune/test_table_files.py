@@ -1,0 +1,231 @@
+"""Each way in which a table can be wrong has its sentence, with the line and what to do; what is right is read as it was meant."""
+
+import csv
+import io
+import json
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from electra_trainer.errors import DataError, ElectraError, MissingInputError, StorageError
+from electra_trainer.finetune import table_files
+from electra_trainer.finetune.table_files import Table, read_table_file
+
+GOOD = b"text,label\nan apple,fruit\na saw,tool\n"
+
+WRONG: dict[str, tuple[str, bytes, str, str]] = {
+    # name of the case: file, content, where, words that must be said
+    "empty file": ("a.csv", b"", "a.csv", "is empty. Expected column names on the first line"),
+    "blank lines only": ("a.csv", b"\n\r\n  \n", "a.csv", "is empty"),
+    "header only": ("a.csv", b"text,label\n", "a.csv", "holds column names (text, label) and no rows"),
+    "duplicate column": ("a.csv", b"text,label,text\na,b,c\n", "a.csv:1", "column 'text' stands there 2 times. Rename or remove one"),
+    "unnamed column": ("a.csv", b"text,,label\na,b,c\n", "a.csv:1", "column 2 has no name. Give it one"),
+    "short row": ("a.csv", b"text,label\nan apple,fruit\na saw\n", "a.csv:3", "expected 2 fields (text, label), found 1. Is a comma missing?"),
+    "long row": ("a.csv", b"text,label\na saw, a drill,tool\n", "a.csv:2", "found 3. Put a field that holds a comma in double quotes"),
+    "short row after a field of two lines": ("a.csv", b'text,label\n"an\napple",fruit\na saw\n', "a.csv:4", "found 1"),
+    "unclosed quote": ("a.csv", b'text,label\na,b\n"an apple,fruit\na saw,tool\n', "a.csv:3", "a quote that opens in this row is never closed"),
+    "text after a quote": ("a.csv", b'text,label\n"an apple,fruit\n"a saw",tool\n', "a.csv:2", 'closes on line 3 and text follows it. Expected a comma there; a quote within a quoted field is written twice ("")'),
+    "NUL byte": ("a.csv", b"text,label\nan app\0le,fruit\n", "a.csv:2", "NUL at byte 7 of the line"),
+    "UTF-16 with its mark": ("a.csv", "text,label\na,b\n".encode("utf-16"), "a.csv", "is UTF-16. Save it as UTF-8"),
+    "UTF-16 without its mark": ("a.csv", "text,label\na,b\n".encode("utf-16-le"), "a.csv:1", "UTF-16, or no text at all. Save it as UTF-8 text"),
+    "a Latin-1 letter": ("a.csv", "text,label\na,b\ncafé,c\n".encode("latin-1"), "a.csv:3", "byte 4 of the line is 0xe9, which is not UTF-8 there. Save it as UTF-8, for example: iconv -f LATIN1 -t UTF-8 a.csv"),
+    "cut within a letter": ("a.csv", "text,label\na,é".encode()[:-1], "a.csv:2", "byte 3 of the line is 0xc3"),
+    "semicolons": ("a.csv", b"text;label\nan apple;fruit\n", "a.csv:1", "semicolons stand between the columns, expected commas in a .csv. Save it with commas: python -c"),
+    "tabs in a .csv": ("a.csv", b"text\tlabel\nan apple\tfruit\n", "a.csv:1", "tabs stand between the columns, expected commas in a .csv. Rename it to a.tsv"),
+    "commas in a .tsv": ("a.tsv", GOOD, "a.tsv:1", "commas stand between the columns, expected tabs in a .tsv. Rename it to a.csv"),
+    "bars": ("a.csv", b"text|label\na|b\n", "a.csv:1", "bars stand between the columns"),
+    "no header, numbers": ("a.csv", b"0,an apple\n1,a saw\n", "a.csv:1", "'0' is no name of a column: the file seems to lack its first line. Put column names on top, for example text,label"),
+    "no header, numbers with a point": ("a.tsv", b"an apple\t0.5\na saw\t1e3\n", "a.tsv:1", "'0.5' is no name of a column"),
+    "header again": ("a.csv", GOOD + GOOD, "a.csv:4", "repeats the column names. Were files put together? Delete the line"),
+    "huge field": ("a.csv", b'text,label\na,b\n"' + b"x" * 1_000_001 + b'",c\n', "a.csv:3", "a field of more than 1,000,000 characters begins in this row. Is a quote left open?"),
+    "huge field in a .tsv": ("a.tsv", b"text\tlabel\n" + b"x" * 1_000_001 + b"\tc\n", "a.tsv:2", "a field of 1,000,001 characters, more than 1,000,000"),
+    "line ends of old Macs": ("a.csv", b"text,label\rab,x\rcd,y\r", "a.csv:1", "a carriage return stands within a line. Save the file with the line ends of Unix"),
+    "line ends of old Macs in a .tsv": ("a.tsv", b"text\tlabel\rab\tx\rcd\ty\r", "a.tsv:1", "a line end stands within the name of a column ('label\\rab')"),
+    "tab within a field": ("a.tsv", b"text\tlabel\nan\tapple\tfruit\n", "a.tsv:2", "found 3. A tab stands within a field: remove it, or save the file as .csv"),
+    "line end within a field": ("a.tsv", b'text\tlabel\n"an\napple"\tfruit\n', "a.tsv:2", "found 1. A tab is missing, or a line end stands within a field"),
+    "too many columns": ("a.csv", b",".join(b"c%d" % n for n in range(1001)) + b"\n", "a.csv:1", "1,001 columns"),
+    "unknown extension": ("a.data", GOOD, "a.data", "the name ends in '.data', expected .csv, .tsv, .jsonl"),
+    "no extension": ("data", GOOD, "data", "the name ends in 'nothing', expected .csv"),
+    "a list in JSON": ("a.json", b"[]", "a.json", "the name ends in '.json', expected .csv, .tsv, .jsonl. Write one object a line"),
+    "text file": ("a.txt", GOOD, "a.txt", "Name it .tsv if tabs stand between its columns"),
+    "Excel": ("a.xlsx", b"PK\3\4", "a.xlsx", "Save the sheet as CSV in UTF-8"),
+    "Excel by another name": ("a.csv", b"PK\3\4rest", "a.csv", "is a zip or an Excel file. Save the sheet as CSV in UTF-8"),
+    "gzip by another name": ("a.tsv", b"\x1f\x8b\x08rest", "a.tsv", "is compressed with gzip"),
+    "Parquet by another name": ("a.csv", b"PAR1rest", "a.csv", "is a Parquet file"),
+    "empty .jsonl": ("a.jsonl", b"\n\n", "a.jsonl", "is empty. Expected a JSON object a line"),
+    "no object": ("a.jsonl", b'{"text": "a"}\n"b"\n', "a.jsonl:2", "is a text, expected an object such as"),
+    "list of objects": ("a.jsonl", b'[{"text": "a"}]\n', "a.jsonl:1", "is a list, expected an object"),
+    "broken JSON": ("a.jsonl", b'{"text": "a"}\n\n{"text": "b"\n', "a.jsonl:3", "not JSON at character 14: Expecting"),
+    "objects over several lines": ("a.jsonl", b'{\n"text": "a"\n}\n', "a.jsonl:1", "not JSON at character 3: Expecting property name"),
+    "key twice": ("a.jsonl", b'{"text": "a", "text": "b"}\n', "a.jsonl:1", "key 'text' stands there twice. Remove one"),
+    "endless nesting": ("a.jsonl", b"[" * 100_000 + b"\n", "a.jsonl:1", "not JSON"),
+    "endless number": ("a.jsonl", b'{"label": ' + b"1" * 5000 + b"}\n", "a.jsonl:1", "not JSON"),
+    "too many keys": ("a.jsonl", b"".join(b'{"k%d": 1}\n' % n for n in range(1001)), "a.jsonl:1001", "more than 1,000 different keys"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_wrong_is_said(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, content, where, words = WRONG[case]
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_bytes(content)
+    with pytest.raises(DataError) as caught:
+        read_table_file(Path(name))
+    message = str(caught.value)
+    assert message.startswith(where + ": ")
+    assert words in message
+    assert len(message) < 400 and "\n" not in message
+
+
+def test_there_are_enough_cases() -> None:
+    assert len(WRONG) >= 40
+
+
+def test_long_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_files, "MAX_LINE", 1 << 20)
+    (tmp_path / "a.jsonl").write_bytes(b'{"text": "a"}\n{"text": "' + b"x" * (1 << 20) + b'"}\n')
+    with pytest.raises(DataError, match=r"a\.jsonl:2: a line of more than 1 MiB"):
+        read_table_file(tmp_path / "a.jsonl")
+
+
+def test_paths_that_are_no_file(tmp_path: Path) -> None:
+    with pytest.raises(MissingInputError, match=r"no\.csv: no such file or folder. Check the path"):
+        read_table_file(tmp_path / "no.csv")
+    with pytest.raises(DataError, match="is a folder, a file was expected"):
+        read_table_file(tmp_path)
+    os.mkfifo(tmp_path / "pipe.csv")
+    with pytest.raises(DataError, match="is not a regular file"):
+        read_table_file(tmp_path / "pipe.csv")
+    with pytest.raises(StorageError):
+        read_table_file(tmp_path / ("x" * 300 + ".csv"))
+    with pytest.raises(DataError, match="is no file name"):
+        read_table_file(Path("a\0b.csv"))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_unreadable(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(GOOD)
+    (tmp_path / "a.csv").chmod(0)
+    with pytest.raises(StorageError, match="permission denied"):
+        read_table_file(tmp_path / "a.csv")
+
+
+def read(tmp_path: Path, name: str, content: bytes) -> Table:
+    (tmp_path / name).write_bytes(content)
+    return read_table_file(tmp_path / name)
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r\r\n"])
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize("last", [True, False])
+def test_line_ends_and_byte_order_mark(tmp_path: Path, end: bytes, mark: bytes, last: bool) -> None:
+    lines = [b"text,label", "ä apple, fruit".encode(), b"", b"a saw,tool"]
+    table = read(tmp_path, "a.csv", mark + end.join(lines) + (end if last else b""))
+    assert table.columns == ("text", "label")
+    assert table.rows == [("ä apple", " fruit"), ("a saw", "tool")]
+    assert table.lines == [2, 4]
+
+
+def test_quoting_of_csv(tmp_path: Path) -> None:
+    content = b'text , label\n"one\n\ntwo, three",x\n5" pipe,y\n"say ""hi""",z\n"",w\n"  padded ",v\n'
+    table = read(tmp_path, "a.csv", content)
+    assert table.columns == ("text", "label")
+    assert table.column("text") == ["one\n\ntwo, three", '5" pipe', 'say "hi"', "", "  padded "]
+    assert table.lines == [2, 5, 6, 7, 8]
+    assert table.where(1).endswith("a.csv:5")
+
+
+def test_quoting_of_tsv(tmp_path: Path) -> None:
+    content = (
+        b'text\tlabel\n"Hello," he said, "you."\ta\n"all ""of"" it"\tb\n"\tc\n""\td\nan "inner" one\te\n"half\tf\n'
+    )
+    table = read(tmp_path, "a.tsv", content)
+    assert table.column("text") == ['"Hello," he said, "you."', 'all "of" it', '"', "", 'an "inner" one', '"half']
+
+
+def test_objects(tmp_path: Path) -> None:
+    content = b'{"text": "a", "label": 1}\n{"label": true, "more": [1], "text": "b\\n"}\n{"text": null}\n'
+    table = read(tmp_path, "a.jsonl", content)
+    assert table.columns == ("text", "label", "more")
+    assert table.column("text") == ["a", "b\n", None]
+    assert table.column("label") == [1, True, None]
+    assert table.column("more") == [None, [1], None]
+
+
+def test_index_of_pandas(tmp_path: Path) -> None:
+    assert read(tmp_path, "a.csv", b",text,label\n0,a,b\n").columns == ("", "text", "label")
+
+
+def test_the_field_limit_of_csv_is_put_back(tmp_path: Path) -> None:
+    before = csv.field_size_limit()
+    read(tmp_path, "a.csv", GOOD)
+    with pytest.raises(DataError):
+        read(tmp_path, "b.csv", b'text,label\n"a')
+    assert csv.field_size_limit() == before
+
+
+LOOSE = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@LOOSE
+@given(content=st.binary(max_size=400), suffix=st.sampled_from([".csv", ".tsv", ".jsonl"]))
+def test_any_bytes_give_a_table_or_a_sentence(tmp_path: Path, content: bytes, suffix: str) -> None:
+    path = tmp_path / f"any{suffix}"
+    path.write_bytes(content)
+    try:
+        table = read_table_file(path)
+    except ElectraError as error:
+        assert str(path) in str(error)
+    else:
+        assert table.rows and table.columns and len(table.rows) == len(table.lines)
+
+
+@LOOSE
+@given(
+    content=st.text(alphabet='ab,"\t\r\n;{}[]:1\u00e9\ufeff\u2028\x85', max_size=80),
+    suffix=st.sampled_from([".csv", ".tsv", ".jsonl"]),
+)
+def test_any_text_of_tables_gives_a_table_or_a_sentence(tmp_path: Path, content: str, suffix: str) -> None:
+    path = tmp_path / f"any{suffix}"
+    path.write_bytes(content.encode())
+    try:
+        table = read_table_file(path)
+    except ElectraError as error:
+        assert str(path) in str(error)
+    else:
+        assert all(len(row) <= len(table.columns) for row in table.rows)
+
+
+CELLS = st.text(alphabet=st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
+
+
+WRITTEN = settings(LOOSE, max_examples=100)
+
+
+@WRITTEN
+@given(rows=st.lists(st.tuples(CELLS, CELLS, st.just("x")), min_size=1, max_size=6))
+def test_what_a_csv_writer_wrote_is_read(tmp_path: Path, rows: list[tuple[str, str, str]]) -> None:
+    """The line of each row too: one more than the line ends before it."""
+    text, lines = "one,two,three\r\n", []
+    for row in rows:
+        buffer = io.StringIO(newline="")
+        csv.writer(buffer, quoting=csv.QUOTE_ALL).writerow(row)
+        lines.append(1 + text.count("\n"))
+        text += buffer.getvalue()
+    table = read(tmp_path, "a.csv", text.encode())
+    assert table.rows == rows
+    assert table.lines == lines
+
+
+@WRITTEN
+@given(
+    rows=st.lists(st.dictionaries(CELLS, st.none() | st.booleans() | st.integers() | CELLS, max_size=4), min_size=1, max_size=5)
+)  # fmt: skip
+def test_what_json_wrote_is_read(tmp_path: Path, rows: list[dict[str, object]]) -> None:
+    table = read(tmp_path, "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows).encode())
+    for number, row in enumerate(rows):
+        for key in table.columns:
+            assert table.column(key)[number] == row.get(key)
