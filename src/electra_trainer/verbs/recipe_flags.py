@@ -1,0 +1,35 @@
+"""The flags that change a recipe, shared by `glue`, `squad` and `finetune`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecipeFlags:
+    """How the encoder is fine-tuned; what is not given is the recipe's."""
+
+    recipe: str = "paper"
+    """`paper` (Table 6) or `released`, what google-research/electra runs."""
+    learning_rate: float | None = None
+    """Peak learning rate of the head. Default: 3e-4 for Small and narrower, 1e-4 for Base, 5e-5 for Large."""
+    layer_decay: float | None = None
+    """Each layer's learning rate as a share of that of the layer above it; 1: all alike."""
+    epochs: float | None = None
+    """Passes over the training rows. Default: the task's, 3 for most."""
+    batch_size: int | None = None
+    """Rows a step."""
+    micro_batch: int | None = None
+    """Rows that are computed together, for devices with little memory; the gradient stays the batch's."""
+    max_length: int | None = None
+    """Longest row in tokens; longer texts are cut."""
+    dropout: float | None = None
+    """Dropout everywhere, on attention weights too."""
+    weight_decay: float | None = None
+    """Decay of weights per unit of learning rate."""
+
+    def changes(self) -> dict[str, object]:
+        """The fields of `Recipe` that were given."""
+        given = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "recipe"}
+        changed = {name: value for name, value in given.items() if value is not None}
+        return changed | ({"attention_dropout": self.dropout} if self.dropout is not None else {})
