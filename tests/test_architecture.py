@@ -59,6 +59,10 @@ TORCH_FREE = (
     "analysis.published",
     "finetune.recipe",
     "finetune.examples",
+    "finetune.squad_files",
+    "finetune.squad_score",
+    "verbs.squad",
+    "verbs.answer",
     "analysis.table_text",
     "analysis.figure_points",
 )

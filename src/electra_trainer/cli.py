@@ -22,6 +22,8 @@ VERBS = {
     "pretrain": "pre-train an encoder on prepared rows; the same command again goes on",
     "compare": "train several objectives at equal compute, with seeds, and compare what they learned",
     "evaluate": "held-out metrics of a run",
+    "squad": "fine-tune an encoder to answer questions and score it, SQuAD 1.1 or 2.0",
+    "answer": "answer a question from a text, with what `squad` fine-tuned",
     "report": "one page with pictures of one or several runs",
     "score": "say of each token of a sentence whether it looks replaced",
     "fill": "fill the [MASK]s of a sentence",
@@ -35,7 +37,7 @@ VERBS = {
     "doctor": "what this machine has, what is missing and, with --bench, what it will do",
 }
 
-_TRAINING = ("demo", "pretrain", "compare")
+_TRAINING = ("demo", "pretrain", "compare", "squad")
 _MEMORY = (
     "not enough memory for this run. Divide the batch with --batch.lanes 2 (4, 8, ...), or take a smaller preset or shorter rows; "
     "--dry-run shows an estimate."

@@ -1,0 +1,154 @@
+"""Extractive question answering (§3.1): the answer is a span of the context, or there is none.
+
+The head is XLNet's ("joint"), as the paper says, or BERT's ("independent"), which transformers' ElectraForQuestionAnswering loads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+import torch
+from torch import Tensor, nn
+
+from electra_trainer.batch import Batch
+from electra_trainer.checks import require
+from electra_trainer.config import Model
+from electra_trainer.finetune.squad_decode import best_text, decode
+from electra_trainer.finetune.squad_files import Question
+from electra_trainer.finetune.squad_head import (
+    JointHead,
+    Places,
+    best_spans,
+    independent_beam,
+    independent_loss,
+    joint_beam,
+    joint_loss,
+)
+from electra_trainer.finetune.squad_score import score_v1, score_v2
+from electra_trainer.finetune.squad_windows import Target, window_rows
+from electra_trainer.finetune.task import Prediction, Row, Text
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuestionAnswering:
+    """The span of a context that answers a question. `version` 2: there may be none."""
+
+    version: Literal[1, 2] = 1
+    head_kind: Literal["joint", "independent"] = "joint"
+    """The paper: joint, the end given the start and an answerability classifier. Independent: BERT's linear layer, which transformers
+    has."""
+    answerability: Literal["2.0", "always"] = "2.0"
+    """Where the joint head has its classifier: the paper for 2.0, the released code also for 1.1."""
+    answerability_of: Literal["window", "question"] = "window"
+    """What the classifier is told to have no answer: XLNet a window that does not hold it, the released code only questions without."""
+    answerability_weight: float = 0.5
+    """Weight of the classifier's loss (released)."""
+    width: int = 512
+    """Units of the joint head's hidden layers (released; XLNet: as many as the encoder has)."""
+    beam: int = 20
+    """Starts that are followed up (released)."""
+    n_best: int = 20
+    """Answers that are kept of each question (released)."""
+    max_answer: int = 30
+    """Longest answer, in tokens (released)."""
+    max_query: int = 64
+    """Tokens of a question that are read (released)."""
+    stride: int = 128
+    """Tokens between the beginnings of two windows (released, for rows of 512); at most half of what a row has for the context."""
+    null_threshold: float | None = None
+    """2.0: no answer is given where its score is above this. None: -2.75 for the joint head (released), 0 for BERT's."""
+    name: str = "squad"
+
+    def __post_init__(self) -> None:
+        for field in ("width", "beam", "n_best", "max_answer", "max_query", "stride"):
+            require(getattr(self, field) >= 1, field, getattr(self, field), "at least 1")
+        require(self.answerability_weight >= 0, "answerability_weight", self.answerability_weight, "0 or more")
+
+    @property
+    def metric(self) -> str:
+        return "f1"
+
+    @property
+    def threshold(self) -> float:
+        """The `null_threshold` that holds."""
+        default = -2.75 if self.head_kind == "joint" else 0.0
+        return default if self.null_threshold is None else self.null_threshold
+
+    def head(self, model: Model) -> nn.Module:
+        """See squad_head.py; independent: [B, T, D] -> [B, T, 2], named as transformers' `qa_outputs`."""
+        if self.head_kind == "independent":
+            return nn.Linear(model.hidden_size, 2)
+        answerable = self.version == 2 or self.answerability == "always"
+        return JointHead(model.hidden_size, width=self.width, answerable=answerable)
+
+    def rows(self, examples: Sequence[Question], text: Text, *, training: bool) -> list[Row]:
+        return window_rows(examples, text, max_query=self.max_query, stride=self.stride, training=training)
+
+    def loss(self, head: nn.Module, hidden_BTD: Tensor, batch: Batch, rows: Sequence[Row]) -> tuple[Tensor, int]:
+        targets = [cast(Target, row.target) for row in rows]
+        span_B2 = torch.tensor([target[:2] for target in targets], device=hidden_BTD.device)
+        if not isinstance(head, JointHead):
+            return independent_loss(head, hidden_BTD, batch.real_BT, span_B2=span_B2), len(rows)
+        none = [target.unanswerable if self.answerability_of == "question" else target.start == 0 for target in targets]
+        loss = joint_loss(
+            head,
+            hidden_BTD,
+            places_of(rows, batch).allowed_BT,
+            span_B2=span_B2,
+            no_answer_B=torch.tensor(none, dtype=torch.float32, device=hidden_BTD.device),
+            weight=self.answerability_weight,
+        )
+        return loss, len(rows)
+
+    def read(self, head: nn.Module, hidden_BTD: Tensor, batch: Batch, rows: Sequence[Row]) -> list[Any]:
+        """The best spans of each row: `squad_head.Spans`."""
+        places = places_of(rows, batch)
+        if isinstance(head, JointHead):
+            beam = joint_beam(head, hidden_BTD, places, beam=self.beam)
+        else:
+            beam = independent_beam(head, hidden_BTD, places, batch.real_BT, beam=self.beam)
+        return list(best_spans(beam, places.allowed_BT, max_answer=self.max_answer, count=self.n_best))
+
+    def predict(self, examples: Sequence[Question], rows: Sequence[Row], said: Sequence[Any]) -> list[Prediction]:
+        return decode(
+            examples,
+            rows,
+            said,
+            n_best=self.n_best,
+            null_threshold=self.threshold if self.version == 2 else None,
+            null_against_best=self.head_kind == "independent",
+        )
+
+    def score(self, examples: Sequence[Question], predictions: Sequence[Prediction]) -> dict[str, float]:
+        golds = [[answer.text for answer in example.answers] for example in examples]
+        said = [best_text(prediction) for prediction in predictions]
+        if self.version == 1:
+            return score_v1(golds, said)
+        return score_v2(golds, said, [one["no_answer_score"] for one in predictions], threshold=self.threshold)
+
+    def doubts(self, examples: Sequence[Question], predictions: Sequence[Prediction]) -> list[str]:
+        texts = {prediction["text"] for prediction in predictions}
+        if len(predictions) > 1 and texts == {""}:
+            return [
+                "collapsed: no question is answered. Try other seeds, a lower learning rate or another null threshold."
+            ]
+        first = sum(best["nbest"][0]["start"] == 0 for best in predictions if best["nbest"])
+        if len(predictions) > 9 and first > 0.9 * len(predictions):
+            return ["collapsed: the answers are where the contexts begin. Try other seeds or a lower learning rate."]
+        return []
+
+
+def places_of(rows: Sequence[Row], batch: Batch) -> Places:
+    """Passage, [CLS] and possible beginnings of each row; the rows' places are `Window`s."""
+    ranges = [
+        (row.place.before, row.place.before + row.place.count, *row.place.startable) for row in rows
+    ]  # fmt: skip
+    edges_B4 = torch.tensor(ranges, device=batch.ids_BT.device)
+    columns_T = torch.arange(batch.ids_BT.shape[1], device=batch.ids_BT.device)
+    passage_BT = (columns_T >= edges_B4[:, :1]) & (columns_T < edges_B4[:, 1:2])
+    return Places(
+        allowed_BT=passage_BT | (columns_T == 0),
+        startable_BT=(columns_T >= edges_B4[:, 2:3]) & (columns_T < edges_B4[:, 3:]),
+    )

@@ -1,0 +1,102 @@
+"""`electra answer FOLDER --context @page.txt --question "Who cooked the meal?"`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tyro
+
+from electra_trainer.errors import ConfigError, DataError, storage_error
+
+if TYPE_CHECKING:
+    from electra_trainer.finetune.task import Prediction
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """Answer a question from a text, with an encoder that `electra squad` fine-tuned."""
+
+    folder: tyro.conf.Positional[Path]
+    """Folder of a fine-tuned model."""
+    context: str
+    """The text, or @FILE."""
+    question: str
+    """The question."""
+    top: int = 1
+    """Show so many answers."""
+    json: bool = False
+    """Print one JSON object: text, probability, no_answer_score, nbest (text, start, end, score, probability)."""
+    device: str = "auto"
+    """auto, cpu, cuda or cuda:N."""
+
+
+def run(arguments: Arguments) -> None:
+    """Print the answer, or that there is none."""
+    if arguments.top < 1:
+        raise ConfigError(f"--top {arguments.top}: expected at least 1.")
+    context = read_context(arguments.context)
+    if not arguments.question.strip():
+        raise DataError("--question: is blank.")
+
+    from electra_trainer.finetune.folder import load_finetuned
+    from electra_trainer.finetune.predict import predict
+    from electra_trainer.finetune.question_answering import QuestionAnswering
+    from electra_trainer.finetune.squad_files import Question
+    from electra_trainer.train.device import choose_device, choose_precision
+
+    loaded = load_finetuned(arguments.folder)
+    if not isinstance(loaded.task, QuestionAnswering):
+        raise ConfigError(
+            f"{arguments.folder}: was fine-tuned for {loaded.task.name}, not to answer questions. Type `electra predict`."
+        )
+    device = choose_device(arguments.device)
+    (said,) = predict(
+        loaded.network.to(device),
+        loaded.task,
+        [Question(id="question", question=arguments.question, context=context)],
+        text=loaded.text,
+        device=device,
+        precision=choose_precision("auto", device),
+    )
+    said["nbest"] = said["nbest"][: arguments.top]
+    if arguments.json:
+        print(json.dumps(said))
+        return
+    print("\n".join(lines(said, context)))
+
+
+def read_context(given: str) -> str:
+    """The text itself, or the content of @FILE.
+
+    Raises:
+        MissingInputError, StorageError: the file cannot be read. DataError: it is blank or no UTF-8.
+    """
+    text = given
+    if given.startswith("@"):
+        path = Path(given[1:])
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise DataError(f"{path}: is not UTF-8 (byte {error.start:,}). Expected a text file.") from None
+        except OSError as error:
+            raise storage_error(error, path) from None
+    if not text.strip():
+        raise DataError(f"--context {given}: holds no text.")
+    return text
+
+
+def lines(said: Prediction, context: str) -> list[str]:
+    """What is shown: each answer with its probability and some words around it."""
+    shown = [] if said["text"] else ["no answer in this text; the best that there is:"]
+    return shown + [
+        f"{100 * one['probability']:5.1f} %  {one['text']}    {_around(one, context)}" for one in said["nbest"]
+    ]
+
+
+def _around(one: dict[str, Any], context: str, reach: int = 30) -> str:
+    before = context[max(0, one["start"] - reach) : one["start"]]
+    after = context[one["end"] : one["end"] + reach]
+    return " ".join(f"... {before}[{one['text']}]{after} ...".split())

@@ -1,0 +1,84 @@
+"""`electra squad MODEL --train train-v1.1.json --dev dev-v1.1.json --version 1 --out EXP`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import tyro
+
+from electra_trainer.verbs.recipe_flags import RecipeFlags
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """Fine-tune an encoder to answer questions, SQuAD 1.1 or 2.0, and score it as the official scripts do.
+
+    The same command again goes on where it stopped; more seeds extend the experiment.
+    """
+
+    model: tyro.conf.Positional[str]
+    """Run folder, exported folder, or a Hub name such as google/electra-small-discriminator."""
+    train: Path
+    """JSON file of SQuAD's layout."""
+    out: Path
+    """Folder of the experiment: a new one, or one to go on with."""
+    version: Literal[1, 2]
+    """1: every question has an answer; 2: there may be none, and the threshold is searched too."""
+    dev: Path | None = None
+    """The file to evaluate on."""
+    split: float | None = None
+    """Instead of --dev: keep this share of the questions of --train for evaluation, whole articles."""
+    head: Literal["joint", "independent"] = "joint"
+    """joint: XLNet's, as in the paper. independent: BERT's, which transformers' ElectraForQuestionAnswering loads."""
+    limit: int | None = None
+    """Train on so many questions only, from all over the file."""
+    dev_limit: int | None = None
+    """Evaluate on so many questions only."""
+    seeds: str = "1"
+    """How many, or which: 3 is 1,2,3."""
+    floors: bool = False
+    """Also fine-tune the same encoder with fresh weights, and score the sentence that has most words of the question."""
+    keep: Literal["none", "best", "all"] = "best"
+    """Whose weights are kept, for `electra answer`."""
+    device: str = "auto"
+    """auto, cpu, cuda or cuda:N."""
+    quiet: bool = False
+    """Print the table only."""
+    recipe: tyro.conf.OmitArgPrefixes[RecipeFlags] = field(default_factory=RecipeFlags)
+    """How the encoder is fine-tuned; rows have up to 512 tokens where --max-length does not say otherwise."""
+
+
+def run(arguments: Arguments) -> None:
+    """Run the seeds, then print the table."""
+    from electra_trainer.analysis.experiment import parse_seeds
+    from electra_trainer.finetune.experiment import Plan, run_plan
+    from electra_trainer.finetune.squad import MAX_LENGTH, Squad
+    from electra_trainer.finetune.squad_floor import overlap_floor
+
+    source = Squad(
+        train=arguments.train,
+        dev=arguments.dev,
+        version=arguments.version,
+        head=arguments.head,
+        follow="released" if arguments.recipe.recipe == "released" else "paper",
+        split=arguments.split,
+        limit=arguments.limit,
+        dev_limit=arguments.dev_limit,
+    )
+    plan = Plan(
+        model=arguments.model,
+        tasks=(source,),
+        recipe=arguments.recipe.recipe,
+        changes={"max_length": MAX_LENGTH, **arguments.recipe.changes()},
+        seeds=parse_seeds(arguments.seeds),
+        floors=arguments.floors,
+        keep=arguments.keep,
+    )
+    run_plan(plan, out=arguments.out, device=arguments.device, quiet=arguments.quiet)
+    print((arguments.out / "summary.md").read_text())
+    if arguments.floors:
+        for split, scores in overlap_floor(source.load()).items():
+            shown = ", ".join(f"{metric} {100 * score:.1f}" for metric, score in scores.items())
+            print(f"The sentence with most words of the question, {split}: {shown}.")
