@@ -63,6 +63,10 @@ TORCH_FREE = (
     "finetune.squad_score",
     "verbs.squad",
     "verbs.answer",
+    "finetune.glue",
+    "finetune.glue_files",
+    "finetune.glue_hub",
+    "finetune.glue_table",
     "analysis.table_text",
     "analysis.figure_points",
 )
