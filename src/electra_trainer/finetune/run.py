@@ -24,22 +24,20 @@ from torch import Tensor
 from electra_trainer.config_io import differences, read_table
 from electra_trainer.durable import replace_durably
 from electra_trainer.errors import CheckpointError, ConfigError, DataError, Diverged, Interrupted
-from electra_trainer.finetune.batches import Order, collate
+from electra_trainer.finetune.batches import Order
 from electra_trainer.finetune.network import FineTuned, build_network, layer_share
 from electra_trainer.finetune.predict import predict
 from electra_trainer.finetune.recipe import Recipe
 from electra_trainer.finetune.source import Source
+from electra_trainer.finetune.step import Feed, StepResult, train_step
 from electra_trainer.finetune.task import Prediction, Row, TaskData, Text, lengths_of
-from electra_trainer.randomness import Rng
 from electra_trainer.train.checkpoint import Saved, load_newest, require_space, save
-from electra_trainer.train.device import autocast, choose_device, choose_precision
+from electra_trainer.train.device import choose_device, choose_precision
 from electra_trainer.train.health import BAD_STEPS_IN_A_ROW
 from electra_trainer.train.optim import build_optimizer, load_optimizer_tensors, optimizer_tensors
 from electra_trainer.train.progress import Display
 from electra_trainer.train.record import RunFolder
-from electra_trainer.train.schedule import learning_rate
 from electra_trainer.train.signals import StopRequest
-from electra_trainer.train.step import update
 
 SAVE_EVERY = 60.0
 """Seconds between checkpoints; when one is saved changes no result."""
@@ -93,11 +91,8 @@ class _State:
     folder: RunFolder
     network: FineTuned
     optimizer: torch.optim.Optimizer
-    order: Order
-    rows: list[Row]
+    feed: Feed
     steps: int
-    device: torch.device
-    precision: str
     display: Display
     step: int = 0
     seconds: float = 0.0
@@ -142,7 +137,7 @@ def finetune_run(
         steps=state.steps,
         scores=scores,
         doubts=doubts,
-        rows=len(state.rows),
+        rows=len(state.feed.rows),
         seconds=round(state.seconds, 3),
     )
     if keep_weights:
@@ -177,14 +172,31 @@ def _begin(folder: RunFolder, job: Job) -> None:
         )
 
 
-def _prepare(job: Job, folder: RunFolder, *, device: torch.device, quiet: bool) -> _State:
-    """Rows, network and optimizer, and the newest checkpoint put back."""
-    text = job.source.text(job.recipe.max_length)
-    rows = _training_rows(job, text)
+def build_feed(job: Job, *, device: torch.device, precision: str) -> Feed:
+    """The training rows of a job, in their order.
+
+    Raises:
+        DataError: there are none.
+    """
+    rows = _training_rows(job, job.source.text(job.recipe.max_length))
     if not rows:
         raise DataError(f"{job.data.task.name}: there are no training rows.")
-    order = Order(lengths_of(rows), batch_size=job.recipe.batch_size, seed=job.seed)
-    steps = order.steps(job.recipe.epochs)
+    return Feed(
+        task=job.data.task,
+        rows=rows,
+        order=Order(lengths_of(rows), batch_size=job.recipe.batch_size, seed=job.seed),
+        specials=job.source.specials,
+        recipe=job.recipe,
+        seed=job.seed,
+        device=device,
+        precision=precision,
+    )
+
+
+def _prepare(job: Job, folder: RunFolder, *, device: torch.device, quiet: bool) -> _State:
+    """Rows, network and optimizer, and the newest checkpoint put back."""
+    feed = build_feed(job, device=device, precision=choose_precision("auto", device))
+    steps = feed.steps
     network = build_network(job.source, job.data.task, job.recipe, seed=job.seed).to(device)
     share = layer_share(job.recipe, job.source.model.num_hidden_layers)
     state = _State(
@@ -192,11 +204,8 @@ def _prepare(job: Job, folder: RunFolder, *, device: torch.device, quiet: bool) 
         folder=folder,
         network=network,
         optimizer=build_optimizer(network, job.recipe.optimizer, share),
-        order=order,
-        rows=rows,
+        feed=feed,
         steps=steps,
-        device=device,
-        precision=choose_precision("auto", device),
         display=Display(total=steps, quiet=quiet),
     )
     run_id = str(folder.environment()["run_id"])
@@ -220,20 +229,15 @@ def _training_rows(job: Job, text: Text) -> list[Row]:
 
 
 def _train(state: _State, stop: Callable[[], str | None]) -> None:
-    recipe = state.job.recipe
-    schedule = recipe.schedule_of(state.steps)
     state.started = last_saved = since = time.monotonic()
     bad, tokens = 0, 0
     state.network.train()
     while state.step < state.steps:
-        rows = [state.rows[index] for index in state.order.at(state.step)]
-        rate = learning_rate(state.step, peak=recipe.learning_rate, schedule=schedule)
-        loss = _gradient(state, rows)
-        norm, finite = update(state.network, state.optimizer, clip_norm=recipe.clip_norm, rate=rate)
+        result = train_step(state.network, state.optimizer, state.feed, step=state.step)
         state.step += 1
-        tokens += sum(len(row.ids) for row in rows)
-        bad = 0 if finite else bad + 1
-        if not finite:
+        tokens += result.tokens
+        bad = 0 if result.finite else bad + 1
+        if bad:
             _say(state, f"step {state.step}: the gradient is not a finite number; the step was skipped", style="yellow")
         if bad >= BAD_STEPS_IN_A_ROW:
             raise Diverged(
@@ -241,10 +245,7 @@ def _train(state: _State, stop: Callable[[], str | None]) -> None:
             )
         now = time.monotonic()
         if state.step % _LOG_EVERY == 0 or state.step == state.steps:
-            speed = tokens / max(now - since, 1e-9)
-            row = {"step": state.step, "loss": loss, "learning_rate": rate, "gradient_norm": norm}
-            state.folder.append("metrics.jsonl", {**row, "tokens_per_second": round(speed, 1)})
-            state.display.step(state.step, {"loss": loss}, tokens_per_second=speed, last=state.step == state.steps)
+            _log(state, result, tokens_per_second=tokens / max(now - since, 1e-9))
             tokens, since = 0, now
         name = stop()
         if name or now - last_saved > SAVE_EVERY:
@@ -257,25 +258,16 @@ def _train(state: _State, stop: Callable[[], str | None]) -> None:
     state.seconds = state.elapsed()
 
 
-def _gradient(state: _State, rows: Sequence[Row]) -> float:
-    """Accumulate the gradient of a batch, in portions where the recipe says so; returns the loss a row or token."""
-    job, task = state.job, state.job.data.task
-    size = job.recipe.micro_batch or len(rows)
-    parts = [rows[first : first + size] for first in range(0, len(rows), size)]
-    total, count = 0.0, 0
-    for lane, part in enumerate(parts):
-        Rng(job.seed, state.step, lane).seed_dropout()
-        batch = collate(part, job.source.specials, state.device)
-        with autocast(state.precision, state.device):
-            hidden_BTD = state.network(batch)
-        loss, counted = task.loss(state.network.head, hidden_BTD, batch, part)
-        loss.backward()  # type: ignore[no-untyped-call]
-        total, count = total + float(loss.detach()), count + counted
-    if job.recipe.reduction == "mean":
-        for parameter in state.network.parameters():
-            if parameter.grad is not None:
-                parameter.grad /= max(count, 1)
-    return total / max(count, 1)
+def _log(state: _State, result: StepResult, *, tokens_per_second: float) -> None:
+    row = {
+        "step": state.step,
+        "loss": result.loss,
+        "learning_rate": result.learning_rate,
+        "gradient_norm": result.gradient_norm,
+    }
+    state.folder.append("metrics.jsonl", {**row, "tokens_per_second": round(tokens_per_second, 1)})
+    last = state.step == state.steps
+    state.display.step(state.step, {"loss": result.loss}, tokens_per_second=tokens_per_second, last=last)
 
 
 def _evaluate(state: _State, stop: Callable[[], str | None]) -> tuple[dict[str, dict[str, float]], tuple[str, ...]]:
@@ -290,8 +282,8 @@ def _evaluate(state: _State, stop: Callable[[], str | None]) -> tuple[dict[str, 
             state.job.data.task,
             examples,
             text=text,
-            device=state.device,
-            precision=state.precision,
+            device=state.feed.device,
+            precision=state.feed.precision,
             stop=stop,
         )
         _write_predictions(state.folder, split, predictions)

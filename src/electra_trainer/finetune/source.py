@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import safetensors.torch
@@ -22,6 +23,7 @@ from electra_trainer.model.initialize import initialize
 from electra_trainer.randomness import key
 from electra_trainer.score import kept_encoder, load, trained_length
 
+_EXPECTED = "Expected a run folder, an exported folder or a Hub name such as google/electra-small-discriminator."
 _HUB_FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt")
 
 
@@ -51,9 +53,9 @@ class Source:
         length = min(max_length, self.length)
         return Text(tokenizer=as_plain_text(self.tokenizer), specials=self.specials, length=length)
 
-    @property
+    @cached_property
     def sha256(self) -> str:
-        """Of weights and tokenizer: what a score depends on."""
+        """Of weights and tokenizer: what a score depends on. Every run of a model asks, and a base model has 440 MB."""
         digest = hashlib.sha256(tokenizer_sha256(self.tokenizer).encode())
         digest.update(safetensors.torch.save(dict(self.weights)))
         return digest.hexdigest()
@@ -76,10 +78,14 @@ def load_source(name: str | Path) -> Source:
             kept_encoder(pretrained), pretrained.config.model, pretrained.tokenizer, pretrained.length,
         )  # fmt: skip
     else:
-        if not folder.exists():
+        if not str(name) or not folder.exists():
             folder = _download(str(name))
+        if not folder.is_dir():
+            raise MissingInputError(f"{name}: is a file. {_EXPECTED}")
         parts = [folder / part for part in ("discriminator", "encoder") if (folder / part / "config.json").is_file()]
         folder = parts[0] if parts else folder
+        if not (folder / "config.json").is_file():
+            raise MissingInputError(f"{name}: holds neither a run nor an ELECTRA (no config.json). {_EXPECTED}")
         encoder, model = read_encoder(folder)
         tokenizer = load_tokenizer(folder)
         length = trained_length(folder, model.max_position_embeddings)
@@ -104,21 +110,26 @@ def untrained(source: Source, *, seed: int) -> Source:
 
 
 def _download(name: str) -> Path:
-    if name.count("/") != 1 or name.startswith((".", "/")) or name.endswith("/"):
-        raise MissingInputError(
-            f"{name}: no such folder. Expected a run folder, an exported folder or a Hub name such as "
-            "google/electra-small-discriminator."
-        )
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError
+    from huggingface_hub.utils import validate_repo_id
 
+    try:
+        if name.count("/") != 1 or not all(name.split("/")):
+            raise HFValidationError
+        validate_repo_id(name)
+    except HFValidationError:
+        raise MissingInputError(f"{name or repr(name)}: no such folder. {_EXPECTED}") from None
     try:
         folder = Path(snapshot_download(name, allow_patterns=list(_HUB_FILES)))
     except RepositoryNotFoundError:
-        raise MissingInputError(f"{name}: no such folder, and no such model on the Hub. Check the name.") from None
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        raise MissingInputError(
+            f"{name}: no such folder, and no such model on the Hub that may be read. Check the name."
+        ) from None
+    except (HfHubHTTPError, OSError) as error:
+        why = (str(error) or type(error).__name__).splitlines()[0]
         raise ConfigError(
-            f"{name}: no such folder, and the Hub could not be asked ({str(error).splitlines()[0]}). Check the name and the network."
+            f"{name}: no such folder, and the Hub could not be asked ({why}). Check the name and the network."
         ) from None
     if not (folder / "model.safetensors").is_file():
         raise MissingInputError(

@@ -1,0 +1,76 @@
+"""The recipes are Table 6's and the released code's; what cannot be is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from electra_trainer.errors import ConfigError
+from electra_trainer.finetune.recipe import RECIPES, Recipe, recipe
+from electra_trainer.presets import preset
+
+TABLE_6 = {  # learning rate, layer-wise decay
+    "tiny": (3e-4, 0.8),
+    "small": (3e-4, 0.8),
+    "base": (1e-4, 0.8),
+    "large": (5e-5, 0.9),
+}
+
+
+@pytest.mark.parametrize("size", TABLE_6)
+def test_the_paper_s(size: str) -> None:
+    found = recipe("paper", hidden_size=preset(size).model.hidden_size, epochs=10)
+    rate, decay = TABLE_6[size]
+    assert (found.learning_rate, found.layer_decay, found.top_layer_power) == (rate, decay, 1)
+    assert (found.warmup_fraction, found.dropout, found.attention_dropout, found.weight_decay) == (0.1, 0.1, 0.1, 0.0)
+    assert (found.batch_size, found.epochs, found.schedule, found.reduction) == (32, 10, "linear", "mean")
+    adam = found.optimizer
+    assert (adam.name, adam.epsilon, adam.beta1, adam.beta2, adam.weight_decay) == ("adam", 1e-6, 0.9, 0.999, 0.0)
+    assert not found.double_unordered and found.max_length == 128
+
+
+@pytest.mark.parametrize(("size", "rate", "decay"), [("small", 1e-4, 0.8), ("base", 1e-4, 0.8), ("large", 5e-5, 0.9)])
+def test_the_released_code_s(size: str, rate: float, decay: float) -> None:
+    """Rows 16 to 20 of the differences: clipping, weight decay, one rate for small and base, an exponent off by one, both orders."""
+    found = recipe("released", hidden_size=preset(size).model.hidden_size, epochs=3)
+    assert (found.learning_rate, found.layer_decay, found.top_layer_power) == (rate, decay, 2)
+    assert (found.weight_decay, found.clip_norm, found.reduction) == (0.01, 1.0, "sum")
+    assert found.schedule == "released" and found.double_unordered
+    assert found.optimizer.weight_decay == 0.01 and found.optimizer.clip_norm == 1.0
+
+
+def test_the_schedule_is_over_the_steps_of_the_run() -> None:
+    schedule = recipe("paper", hidden_size=256, epochs=3).schedule_of(801)
+    assert (schedule.steps, schedule.warmup_steps, schedule.shape) == (801, 80, "linear")
+    assert recipe("released", hidden_size=256, epochs=3).schedule_of(5).warmup_steps == 0
+
+
+def test_changes_are_put_in_and_none_leaves_the_recipe_s() -> None:
+    plain = recipe("paper", hidden_size=256, epochs=3)
+    changed = recipe("paper", hidden_size=256, epochs=3, learning_rate=None, dropout=0.0, batch_size=8)
+    assert changed == replace(plain, dropout=0.0, batch_size=8)
+    assert recipe("paper", hidden_size=256, epochs=10.0).epochs == 10
+
+
+def test_an_unknown_recipe_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"--recipe papr: unknown\. Did you mean 'paper'\?.*Known: paper, released"):
+        recipe("papr", hidden_size=256, epochs=3)
+    assert set(RECIPES) == {"paper", "released"}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("learning_rate", 0.0), ("learning_rate", -1e-4), ("learning_rate", float("nan")),
+        ("layer_decay", 0.0), ("layer_decay", 1.1), ("top_layer_power", -1),
+        ("epochs", 0.0), ("epochs", 10_001.0), ("batch_size", 0), ("micro_batch", 0), ("max_length", 7),
+        ("warmup_fraction", 1.0), ("warmup_fraction", -0.1), ("weight_decay", -0.01),
+        ("dropout", 1.5), ("dropout", -0.1), ("attention_dropout", 2.0), ("clip_norm", -1.0),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused(field: str, value: float) -> None:
+    with pytest.raises(ConfigError, match=field):
+        Recipe(**{field: value})  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=field):
+        recipe("paper", **{"hidden_size": 256, "epochs": 3.0, field: value})  # type: ignore[arg-type]
