@@ -6,9 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from electra_trainer.analysis.group import Group, spread
 from electra_trainer.analysis.measured import Entry, entries
 from electra_trainer.analysis.published import TABLE_1, TABLE_2
-from electra_trainer.analysis.read_experiment import Cell, Experiment, Spread, spread
+from electra_trainer.analysis.read_experiment import Cell, Experiment
 from electra_trainer.config import generator_shape
 from electra_trainer.errors import ConfigError, DataError, MissingInputError, did_you_mean
 from electra_trainer.methods import RTD, Joint, Learned, Uniform, Unigram
@@ -26,7 +27,7 @@ class Reading:
     """An arm's metric after training, and on the way there."""
 
     entry: Entry
-    score: Spread
+    score: Group
     flops: float
     """Mean training FLOPs of the seeds, as the paper counts."""
     curves: tuple[tuple[tuple[float, float], ...], ...]
@@ -135,7 +136,7 @@ def generator_size(reading: Reading) -> GeneratorSize | None:
     )
 
 
-def paired_gain(mine: Reading, other: Reading, metric: str) -> Spread | None:
+def paired_gain(mine: Reading, other: Reading, metric: str) -> Group | None:
     """Mean and SD over the seeds that both arms have of `mine` minus `other`."""
     theirs = {cell.seed: cell.metrics[metric] for cell in other.entry.cells if metric in cell.metrics}
     return spread(

@@ -22,7 +22,8 @@ from electra_trainer.analysis.figure_points import (
     published_points,
     readings,
 )
-from electra_trainer.analysis.read_experiment import Experiment, Spread
+from electra_trainer.analysis.group import Group
+from electra_trainer.analysis.read_experiment import Experiment
 from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.report_figures import COLOURS, FAINT, INK, STYLE
 
@@ -229,7 +230,7 @@ def _powers(axes: Axes) -> None:
     axes.xaxis.set_minor_formatter(NullFormatter())
 
 
-def _error_bar(axes: Axes, at: float, score: Spread, colour: str, *, label: str | None, mark: str = "o") -> None:
+def _error_bar(axes: Axes, at: float, score: Group, colour: str, *, label: str | None, mark: str = "o") -> None:
     axes.errorbar(
         [at], [score.mean], yerr=None if score.sd is None else [score.sd], color=colour, marker=mark, markersize=5.5,
         capsize=3, linestyle="none", label=label, zorder=3,

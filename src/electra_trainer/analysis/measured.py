@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from electra_trainer.analysis.read_experiment import Cell, Experiment, Spread, spread
+from electra_trainer.analysis.group import Group, describe, spread
+from electra_trainer.analysis.read_experiment import Cell, Experiment
 from electra_trainer.config import Config
 from electra_trainer.cost.flops import infer_flops, run_flops
 from electra_trainer.cost.parameters import parameters
@@ -65,9 +66,7 @@ def share_trained(entry: Entry) -> float | None:
     if entry.size not in PRESETS:
         return None
     full = preset(entry.size)
-    spent = spread([cell.flops_paper for cell in entry.cells])
-    assert spent is not None  # an entry has cells
-    share = spent.mean / (run_flops(full).paper)
+    share = describe([cell.flops_paper for cell in entry.cells]).mean / run_flops(full).paper
     return share if share > 0 else None
 
 
@@ -92,7 +91,7 @@ def extra_metrics(experiments: Sequence[Experiment], patterns: Sequence[str]) ->
     return [name for name in own if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
 
 
-def measured(entry: Entry, key: str, *, reference: float, test: bool, score: bool) -> Spread | str | None:
+def measured(entry: Entry, key: str, *, reference: float, test: bool, score: bool) -> Group | str | None:
     """What an entry has for a column; None: nothing.
 
     Args:
@@ -105,9 +104,9 @@ def measured(entry: Entry, key: str, *, reference: float, test: bool, score: boo
     """
     match key:
         case "train_flops":
-            return spread([cell.flops_paper for cell in entry.cells])
+            return describe([cell.flops_paper for cell in entry.cells])
         case "train_ratio":
-            return spread([cell.flops_paper / reference for cell in entry.cells])
+            return describe([cell.flops_paper / reference for cell in entry.cells])
         case "train_speedup":
             return spread([reference / cell.flops_paper for cell in entry.cells if cell.flops_paper > 0])
         case "time_and_hardware":
@@ -127,20 +126,19 @@ def measured(entry: Entry, key: str, *, reference: float, test: bool, score: boo
     return spread(values)
 
 
-def _counted(config: Config | None, key: str) -> Spread | None:
+def _counted(config: Config | None, key: str) -> Group | None:
     """From the configuration alone; parameters are those of the network that is kept, as the paper counts them."""
     if config is None:
         return None
     if key == "parameters":
-        return Spread(mean=parameters(config).kept, sd=None, count=1)
+        return describe([parameters(config).kept])
     cost = infer_flops(config).paper
-    return Spread(mean=cost if key == "infer_flops" else _BASE_INFER_FLOPS / cost, sd=None, count=1)
+    return describe([cost if key == "infer_flops" else _BASE_INFER_FLOPS / cost])
 
 
 def _time_and_hardware(entry: Entry) -> str:
     """Mean time of a run, and every machine that a seed ran on."""
-    seconds = spread([cell.seconds for cell in entry.cells])
-    assert seconds is not None  # an entry has cells
+    seconds = describe([cell.seconds for cell in entry.cells])
     machines = dict.fromkeys(machine for cell in entry.cells if (machine := _machine(cell.run)))
     return f"{_duration(seconds.mean)} on {' and '.join(machines) or 'a machine that is not recorded'}"
 

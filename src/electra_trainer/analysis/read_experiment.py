@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,16 +39,6 @@ class Cell:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spread:
-    """A quantity over seeds."""
-
-    mean: float
-    sd: float | None
-    """Sample standard deviation; None for one seed."""
-    count: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class Experiment:
     """What an experiment folder holds."""
 
@@ -73,18 +62,6 @@ class Experiment:
     def metrics(self) -> list[str]:
         """Names of all metrics that any cell has, in the order in which they are first met."""
         return list(dict.fromkeys(name for cells in self.cells.values() for cell in cells for name in cell.metrics))
-
-    def spread(self, arm: str, metric: str) -> Spread | None:
-        """Mean and SD of a metric over the arm's seeds; None where no cell has it."""
-        return spread([cell.metrics[metric] for cell in self.cells.get(arm, []) if metric in cell.metrics])
-
-
-def spread(values: Sequence[float]) -> Spread | None:
-    """Mean, sample SD and count; None of nothing."""
-    if not values:
-        return None
-    sd = statistics.stdev(values) if len(values) > 1 else None
-    return Spread(mean=statistics.fmean(values), sd=sd, count=len(values))
 
 
 def read_experiment(path: Path) -> Experiment:

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from electra_trainer.analysis.experiment import UNTRAINED, Cell, Experiment, cells, read
-from electra_trainer.analysis.statistics import Group, Paired, compare_paired, describe, holm
+from electra_trainer.analysis.group import Group, describe
+from electra_trainer.analysis.statistics import Paired, compare_paired, holm
 from electra_trainer.config import Config
 from electra_trainer.config_io import read_table
 from electra_trainer.cost.layout import learned_generator

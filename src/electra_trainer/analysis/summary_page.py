@@ -9,7 +9,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from electra_trainer.analysis.experiment import UNTRAINED
-from electra_trainer.analysis.statistics import Group, Paired
+from electra_trainer.analysis.group import Group
+from electra_trainer.analysis.statistics import Paired
 from electra_trainer.analysis.summary import FACTS, CellState, Contrast, Summary
 
 _UNITS = {

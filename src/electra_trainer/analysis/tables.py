@@ -162,7 +162,7 @@ def _ours(model: str, entry: Entry, columns: Sequence[Column], reference: float,
         if isinstance(found, str):
             values[column.key] = Value(words=found)
         elif found is not None:
-            count = found.count if found.count != len(entry.cells) else None
+            count = found.n if found.n != len(entry.cells) else None
             values[column.key] = Value(number=found.mean, sd=found.sd, count=count)
     size = f"{entry.preset}, {entry.experiment.name}" if several else entry.preset
     return Row(
