@@ -16,7 +16,7 @@ from electra_trainer.data.tokenizer import word_piece
 from electra_trainer.errors import DataError
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.objectives import build
-from electra_trainer.score import encode_rows, load
+from electra_trainer.score import encode_rows, kept_encoder, load
 from electra_trainer.train.loop import pretrain
 
 WORDS = ("the", "dog", "cat", "run", "jump", "walk", "a")
