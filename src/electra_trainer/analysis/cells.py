@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,11 +12,11 @@ from electra_trainer.analysis.result import Result, read_result, write_result
 from electra_trainer.config import Config
 from electra_trainer.config_io import differences
 from electra_trainer.data.store import Store
-from electra_trainer.errors import ConfigError, Diverged, storage_error
+from electra_trainer.errors import ConfigError, Diverged
 from electra_trainer.objectives import build
-from electra_trainer.train.checkpoint import Saved, newest, save
-from electra_trainer.train.loop import give_frequencies, pretrain, stored
-from electra_trainer.train.optim import build_optimizer, optimizer_tensors
+from electra_trainer.train.checkpoint import newest, save
+from electra_trainer.train.loop import begin_run, give_frequencies, pretrain, state_of
+from electra_trainer.train.optim import build_optimizer
 from electra_trainer.train.record import RunFolder
 
 
@@ -98,27 +97,8 @@ def initial_run(config: Config, store: Store, out: Path) -> None:
         if changed := differences(folder.config(), config):
             raise ConfigError(f"{out} began with other settings ({'; '.join(changed)}). Choose another --out.")
     else:
-        try:
-            shutil.copytree(store.folder / "tokenizer", folder.tokenizer, dirs_exist_ok=True)
-        except OSError as error:
-            raise storage_error(error, folder.tokenizer) from None
-        folder.begin(config, identity(store))
+        begin_run(folder, config, store)
     objective = build(config)
     give_frequencies(objective, store)
-    saved = Saved(
-        step=0,
-        weights=stored(objective),
-        optimizer=optimizer_tensors(objective, build_optimizer(objective, config.optimizer)),
-        state={"seconds": 0.0},
-    )
+    saved = state_of(objective, build_optimizer(objective, config.optimizer), step=0, seconds=0.0)
     save(folder.checkpoints, saved, run_id=str(folder.environment()["run_id"]), keep=1)
-
-
-def identity(store: Store) -> dict[str, str]:
-    """What identifies prepared rows, as a run folder notes it."""
-    manifest = store.manifest
-    return {
-        "tokenizer_sha256": manifest.tokenizer_sha256,
-        "train_sha256": manifest.train.sha256,
-        "valid_sha256": manifest.valid.sha256,
-    }

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from electra_trainer.analysis import experiment as on_disk
-from electra_trainer.analysis.cells import identity, run_cell
+from electra_trainer.analysis.cells import run_cell
 from electra_trainer.analysis.experiment import UNTRAINED, Experiment, Match, arm_config, cells
 from electra_trainer.analysis.matching import amount_of, settle
 from electra_trainer.analysis.probes import METRICS, PROBES, fingerprint, parse_probes
@@ -103,7 +103,7 @@ def compare(
     declared = Experiment(
         preset=config.preset,
         data=str(data),
-        **identity(store),
+        **store.identity,
         match=match,
         amount=amount,
         seeds=tuple(asked.seeds),
