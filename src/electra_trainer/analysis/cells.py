@@ -11,6 +11,7 @@ from electra_trainer.analysis.probes import Subject, probe
 from electra_trainer.analysis.result import Result, read_result, write_result
 from electra_trainer.config import Config
 from electra_trainer.config_io import differences
+from electra_trainer.cost.parameters import parameters
 from electra_trainer.data.store import Store
 from electra_trainer.errors import ConfigError, Diverged
 from electra_trainer.objectives import build
@@ -81,7 +82,7 @@ def facts(run: Path) -> dict[str, float]:
         "flops_paper": flops.paper,
         "flops_real": flops.real,
         "seconds": round(float(saved.state["seconds"]), 3),
-        "parameters": sum(weight.numel() for weight in build(config).parameters()),
+        "parameters": parameters(config).joint,
     }
 
 
