@@ -151,7 +151,7 @@ def _prepare(config: Config, folder: RunFolder, store: Store, *, device: torch.d
     run = _Run(
         config=config,
         folder=folder,
-        run_id=str(folder.environment()["run_id"]),
+        run_id=folder.run_id,
         feed=Feed.of(config, store, device=device, precision=choose_precision(config.precision, device)),
         store=store,
         objective=objective,
