@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 from electra_trainer.analysis.checked_json import checked, read_object
 from electra_trainer.arms import arm
-from electra_trainer.config import Config
+from electra_trainer.config import FOLLOWS_FROM_STEPS, Config
 from electra_trainer.config_io import differences, from_dict, to_dict
 from electra_trainer.durable import replace_durably
 from electra_trainer.errors import ConfigError, DataError, MissingInputError, storage_error
@@ -250,7 +250,7 @@ def extend(old: Experiment, new: Experiment, *, folder: Path, measured: bool) ->
         for name in both
         if old.probes_sha256[name] != new.probes_sha256[name]
     ]
-    settled = ("schedule.", "evaluation.every", "checkpoint.every", "log_every") if measured else ()
+    settled = FOLLOWS_FROM_STEPS if measured else ()
     of_arms: dict[str, list[str]] = {}
     for name in [name for name in new.arms if name in old.arms]:
         for line in differences(old.arms[name], new.arms[name]):

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from electra_trainer.config import Config
+from electra_trainer.config import FOLLOWS_FROM_STEPS, Config
 from electra_trainer.config_io import differences
 from electra_trainer.cost.flops import first_stage_steps, run_flops
 from electra_trainer.cost.parameters import parameters
@@ -36,9 +36,6 @@ from electra_trainer.train.progress import Display
 from electra_trainer.train.record import RunFolder
 from electra_trainer.train.signals import StopRequest
 from electra_trainer.train.step import Feed, StepResult, evaluate
-
-_MEASURED = ("schedule.", "evaluation.every", "checkpoint.every", "log_every")
-"""What a time budget settled when the run began."""
 
 
 @dataclass(kw_only=True)
@@ -119,7 +116,7 @@ def _settle(config: Config, folder: RunFolder, store: Store, *, length: Length, 
         asked = steps_for(length, config, None) if length.budget is None else config
         changed = differences(began, asked)
         if length.budget is not None:  # its steps were measured when the run began
-            changed = [c for c in changed if not c.startswith(_MEASURED)]
+            changed = [c for c in changed if not c.startswith(FOLLOWS_FROM_STEPS)]
         if changed:
             raise ConfigError(
                 f"{folder.path} began with other settings ({'; '.join(changed)}). Repeat the command that it began with "
