@@ -314,6 +314,10 @@ def generator_shape(config: Config) -> Model:
     )
 
 
+FOLLOWS_FROM_STEPS = ("schedule.", "evaluation.every", "checkpoint.every", "log_every")
+"""Beginnings of the dotted names of what `with_steps` sets."""
+
+
 def with_steps(config: Config, steps: int, *, defaults: Config) -> Config:
     """The same run over another number of steps.
 

@@ -116,7 +116,7 @@ def read_table(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: not UTF-8 at byte {error.start}. Save it as UTF-8.") from None
     try:
         table = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
-    except (json.JSONDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         kind = "TOML" if path.suffix == ".toml" else "JSON"
         raise ConfigError(f"{path}: not valid {kind}: {error}.") from None
     if not isinstance(table, dict):

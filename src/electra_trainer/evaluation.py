@@ -36,14 +36,13 @@ def evaluate(run: str | Path, data: str | Path, *, device: str = "auto") -> Eval
     use_threads()
     folder, store, where = RunFolder(Path(run)), Store.open(Path(data)), choose_device(device)
     config = fit_to_data(folder.config(), store)
-    environment = folder.environment()
-    if environment["data"]["tokenizer_sha256"] != store.manifest.tokenizer_sha256:
+    if folder.environment()["data"]["tokenizer_sha256"] != store.manifest.tokenizer_sha256:
         raise DataError(
             f"{data}: was prepared with another tokenizer than {run}. Prepare it with --tokenizer {folder.tokenizer}."
         )
     if not len(store.rows("valid")):
         raise DataError(f"{data}: holds no held-out rows. Prepare it with a --valid-fraction above 0.")
-    saved = newest(folder.checkpoints, run_id=str(environment["run_id"]))
+    saved = newest(folder.checkpoints, run_id=folder.run_id)
     objective = build(config)
     restore(objective, saved)
     objective.to(where)

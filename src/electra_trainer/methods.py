@@ -13,7 +13,6 @@ from typing import ClassVar, Literal
 from electra_trainer.checks import probability, require
 
 _WEIGHT = "a number above 0"
-_NOT_NEGATIVE = "a number of at least 0"
 
 
 def kind_of(cls: type) -> str:
@@ -40,11 +39,13 @@ class ObjectiveSettings:
         ObjectiveSettings.kinds[kind_of(cls)] = cls
 
     def _check_weights(self, *names: str) -> None:
+        """All are above 0; the generator's may be 0."""
         for name in names:
-            least = 0 if name == "generator_weight" else None
             value = getattr(self, name)
-            good = value > 0 if least is None else value >= 0
-            require(good, f"objective.{name}", value, _WEIGHT if least is None else _NOT_NEGATIVE)
+            if name == "generator_weight":
+                require(value >= 0, f"objective.{name}", value, "a number of at least 0")
+            else:
+                require(value > 0, f"objective.{name}", value, _WEIGHT)
 
 
 @dataclass(frozen=True, kw_only=True)

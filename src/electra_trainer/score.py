@@ -188,8 +188,8 @@ def trained_length(folder: Path, positions: int) -> int:
 
 
 def _load_run(folder: RunFolder) -> Pretrained:
-    config, run_id = folder.config(), str(folder.environment()["run_id"])
-    saved = newest(folder.checkpoints, run_id=run_id)
+    config = folder.config()
+    saved = newest(folder.checkpoints, run_id=folder.run_id)
     objective = build(config)
     restore(objective, saved)
     exported = tuple(objective.eval().exported())

@@ -132,7 +132,7 @@ def test_gain_is_paired(tmp_path: Path) -> None:
             write_cell(path, "mlm", seed, {"a": level})
     electra, mlm = readings([read_experiment(path)], "a")
     gain = paired_gain(electra, mlm, "a")
-    assert gain is not None and gain.count == 2
+    assert gain is not None and gain.n == 2
     assert gain.mean == pytest.approx(0.01) and gain.sd == pytest.approx(0.0, abs=1e-12)
 
 

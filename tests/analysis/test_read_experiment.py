@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from tests.analysis.experiments import write_cell, write_experiment
 
-from electra_trainer.analysis.read_experiment import read_experiment, spread
+from electra_trainer.analysis.group import spread
+from electra_trainer.analysis.read_experiment import read_experiment
 from electra_trainer.errors import DataError, ElectraError, MissingInputError
 
 
@@ -22,11 +23,11 @@ def test_done_and_not_done(tmp_path: Path) -> None:
     assert found.cells["mlm"] == []
     assert found.metrics == ["a"]  # null and nan are no measurements
     assert found.notes == ("e: electra: not done: seed 2.", "e: mlm: not done: seed 1, 2, 3.")
-    result = found.spread("electra", "a")
+    result = spread([cell.metrics["a"] for cell in found.cells["electra"]])
     assert result is not None
-    assert (result.mean, result.count) == (1.5, 2)
+    assert (result.mean, result.n) == (1.5, 2)
     assert result.sd == pytest.approx(0.5**0.5)
-    assert found.spread("mlm", "a") is None
+    assert spread([cell.metrics["a"] for cell in found.cells["mlm"]]) is None
 
 
 def test_one_seed_has_no_spread() -> None:

@@ -2,47 +2,43 @@
 
 from __future__ import annotations
 
-import json
-import shutil
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from electra_trainer.analysis.experiment import UNTRAINED, Cell, Experiment, Say
 from electra_trainer.analysis.matching import spent
 from electra_trainer.analysis.probes import Subject, probe
-from electra_trainer.analysis.summary import read_result
+from electra_trainer.analysis.result import Result, read_result, write_result
 from electra_trainer.config import Config
 from electra_trainer.config_io import differences
+from electra_trainer.cost.parameters import parameters
 from electra_trainer.data.store import Store
-from electra_trainer.durable import replace_durably
-from electra_trainer.errors import ConfigError, Diverged, storage_error
+from electra_trainer.errors import ConfigError, Diverged
 from electra_trainer.objectives import build
-from electra_trainer.train.checkpoint import Saved, newest, save
-from electra_trainer.train.loop import give_frequencies, pretrain, stored
-from electra_trainer.train.optim import build_optimizer, optimizer_tensors
+from electra_trainer.train.checkpoint import newest, save
+from electra_trainer.train.loop import begin_run, give_frequencies, pretrain, state_of
+from electra_trainer.train.optim import build_optimizer
 from electra_trainer.train.record import RunFolder
 
 
-def run_cell(
-    experiment: Experiment, cell: Cell, *, out: Path, data: Path, device: str, quiet: bool, say: Say
-) -> dict[str, Any]:
+def run_cell(experiment: Experiment, cell: Cell, *, data: Path, device: str, quiet: bool, say: Say) -> Result:
     """Train and probe a cell, or go on where it stopped; returns what result.json holds.
 
-    A run that diverges is a result too: `failed` says why, and `metrics` is empty. It would diverge again, so it is not tried
+    A run that diverges is a result too: `failed` says why, and there are no metrics. It would diverge again, so it is not tried
     again while its result.json is there.
 
     Raises:
         Interrupted: the run is saved. ElectraError: as `pretrain` and the probes.
     """
     result = read_result(cell)
-    todo = {name: path for name, path in experiment.probes.items() if result is None or name not in result["probes"]}
-    if result is not None and (result["failed"] is not None or not todo):
+    todo = {name: path for name, path in experiment.probes.items() if result is None or name not in result.probes}
+    if result is not None and (result.failed is not None or not todo):
         return result
     try:
         if result is None:
             say("fresh weights" if cell.arm == UNTRAINED else "training")
             _train(experiment, cell, data=data, device=device, quiet=quiet)
-            result = _begun(cell, out) | {"failed": None}
+            result = _begun(cell)
         say(f"probes {', '.join(todo)}")
         subject = Subject(
             run=cell.run,
@@ -53,12 +49,12 @@ def run_cell(
             sentences=experiment.probe_sentences,
             pairs=experiment.probe_pairs,
         )
-        metrics = {**result["metrics"], **probe(todo, subject)}
-        result |= {"probes": [*result["probes"], *todo], "metrics": metrics}
+        metrics = {**result.metrics, **probe(todo, subject)}
+        result = replace(result, probes=(*result.probes, *todo), metrics=metrics)
     except Diverged as error:
-        result = _begun(cell, out) | {"failed": str(error)}
+        result = replace(_begun(cell), failed=str(error))
         say(f"FAILED: {error}")
-    replace_durably(cell.result, (json.dumps(result, indent=1) + "\n").encode())
+    write_result(result)
     return result
 
 
@@ -70,16 +66,15 @@ def _train(experiment: Experiment, cell: Cell, *, data: Path, device: str, quiet
         pretrain(config, data, out=cell.run, device=device, quiet=quiet)
 
 
-def _begun(cell: Cell, out: Path) -> dict[str, Any]:
+def _begun(cell: Cell) -> Result:
     """A result before any probe."""
-    named = {"arm": cell.arm, "seed": cell.seed, "run": cell.run.relative_to(out).as_posix()}
-    return {**named, **facts(cell.run), "probes": [], "metrics": {}}
+    return Result(arm=cell.arm, seed=cell.seed, root=cell.root, facts=facts(cell.run))
 
 
 def facts(run: Path) -> dict[str, float]:
     """What a run took, by its newest checkpoint."""
     folder = RunFolder(run)
-    saved, config = newest(folder.checkpoints, run_id=str(folder.environment()["run_id"])), folder.config()
+    saved, config = newest(folder.checkpoints, run_id=folder.run_id), folder.config()
     flops = spent(config, saved.step)
     return {
         "steps": saved.step,
@@ -87,7 +82,7 @@ def facts(run: Path) -> dict[str, float]:
         "flops_paper": flops.paper,
         "flops_real": flops.real,
         "seconds": round(float(saved.state["seconds"]), 3),
-        "parameters": sum(weight.numel() for weight in build(config).parameters()),
+        "parameters": parameters(config).joint,
     }
 
 
@@ -103,27 +98,8 @@ def initial_run(config: Config, store: Store, out: Path) -> None:
         if changed := differences(folder.config(), config):
             raise ConfigError(f"{out} began with other settings ({'; '.join(changed)}). Choose another --out.")
     else:
-        try:
-            shutil.copytree(store.folder / "tokenizer", folder.tokenizer, dirs_exist_ok=True)
-        except OSError as error:
-            raise storage_error(error, folder.tokenizer) from None
-        folder.begin(config, identity(store))
+        begin_run(folder, config, store)
     objective = build(config)
     give_frequencies(objective, store)
-    saved = Saved(
-        step=0,
-        weights=stored(objective),
-        optimizer=optimizer_tensors(objective, build_optimizer(objective, config.optimizer)),
-        state={"seconds": 0.0},
-    )
-    save(folder.checkpoints, saved, run_id=str(folder.environment()["run_id"]), keep=1)
-
-
-def identity(store: Store) -> dict[str, str]:
-    """What identifies prepared rows, as a run folder notes it."""
-    manifest = store.manifest
-    return {
-        "tokenizer_sha256": manifest.tokenizer_sha256,
-        "train_sha256": manifest.train.sha256,
-        "valid_sha256": manifest.valid.sha256,
-    }
+    saved = state_of(objective, build_optimizer(objective, config.optimizer), step=0, seconds=0.0)
+    save(folder.checkpoints, saved, run_id=folder.run_id, keep=1)

@@ -12,11 +12,12 @@ from functools import partial
 from pathlib import Path
 
 from electra_trainer.analysis import experiment as on_disk
-from electra_trainer.analysis.cells import identity, run_cell
+from electra_trainer.analysis.cells import run_cell
 from electra_trainer.analysis.experiment import UNTRAINED, Experiment, Match, arm_config, cells
 from electra_trainer.analysis.matching import amount_of, settle
 from electra_trainer.analysis.probes import METRICS, PROBES, fingerprint, parse_probes
-from electra_trainer.analysis.summary import FACTS, Summary, summarize, write_summary
+from electra_trainer.analysis.result import FACTS
+from electra_trainer.analysis.summary import Summary, summarize, write_summary
 from electra_trainer.config import Config
 from electra_trainer.data.store import Store
 from electra_trainer.errors import ConfigError, DataError, ElectraError, did_you_mean
@@ -102,7 +103,7 @@ def compare(
     declared = Experiment(
         preset=config.preset,
         data=str(data),
-        **identity(store),
+        **store.identity,
         match=match,
         amount=amount,
         seeds=tuple(asked.seeds),
@@ -121,7 +122,7 @@ def compare(
     try:
         for number, cell in enumerate(mine, start=1):
             where = f"[{number}/{len(mine)}] {cell}"
-            run_cell(experiment, cell, out=out, data=data, device=device, quiet=quiet, say=partial(_say, quiet, where))
+            run_cell(experiment, cell, data=data, device=device, quiet=quiet, say=partial(_say, quiet, where))
     except (ElectraError, KeyboardInterrupt):
         write_summary(out, summarize(out))
         raise

@@ -2,7 +2,7 @@
 
 EXP/experiment.json               what was declared: arms with their complete configs, seeds, match, probes, metrics
 EXP/cells/ARM/seed-N/run/         a run folder, as `electra pretrain` makes it
-EXP/cells/ARM/seed-N/result.json  the cell's numbers, written last
+EXP/cells/ARM/seed-N/result.json  the cell's numbers: result.py
 EXP/summary.json, summary.md      summary.py
 
 The same command goes on; more seeds, arms and probes extend an experiment; anything else that differs is an error that names it.
@@ -19,9 +19,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from electra_trainer.analysis.checked_json import checked, read_object
 from electra_trainer.arms import arm
-from electra_trainer.config import Config
-from electra_trainer.config_io import differences, from_dict, read_table, to_dict
+from electra_trainer.config import FOLLOWS_FROM_STEPS, Config
+from electra_trainer.config_io import differences, from_dict, to_dict
 from electra_trainer.durable import replace_durably
 from electra_trainer.errors import ConfigError, DataError, MissingInputError, storage_error
 
@@ -40,7 +41,13 @@ class Cell:
 
     arm: str
     seed: int
-    folder: Path
+    root: Path
+    """The experiment's folder."""
+
+    @property
+    def folder(self) -> Path:
+        """The cell's own."""
+        return self.root / "cells" / self.arm / f"seed-{self.seed}"
 
     @property
     def run(self) -> Path:
@@ -48,8 +55,13 @@ class Cell:
         return self.folder / "run"
 
     @property
-    def result(self) -> Path:
-        """The file whose presence says that the cell is done."""
+    def run_name(self) -> str:
+        """The run folder, relative to the experiment's."""
+        return self.run.relative_to(self.root).as_posix()
+
+    @property
+    def file(self) -> Path:
+        """result.json, whose presence says that the cell is done."""
         return self.folder / "result.json"
 
     def __str__(self) -> str:
@@ -95,7 +107,7 @@ def cells(folder: Path, *, arms: Sequence[str], seeds: Sequence[int], shard: tup
         shard: (i, N), i counted from 1.
     """
     first, step = shard
-    found = [Cell(arm=a, seed=s, folder=folder / "cells" / a / f"seed-{s}") for s in seeds for a in arms]
+    found = [Cell(arm=a, seed=s, root=folder) for s in seeds for a in arms]
     return found[first - 1 :: step]
 
 
@@ -174,19 +186,40 @@ def write(folder: Path, experiment: Experiment) -> None:
     replace_durably(folder / _FILE, (json.dumps(plain, indent=1) + "\n").encode())
 
 
+def declaration(folder: Path) -> dict[str, Any]:
+    """What experiment.json holds, as it stands; checked is what every reader needs: version, arms, seeds, preset, amount.
+
+    Raises:
+        MissingInputError: there is none. DataError: it is not one that this version wrote.
+    """
+    path = folder / _FILE
+    if not path.is_file():
+        raise MissingInputError(
+            f"{folder}: no experiment is here (no {_FILE}). Check the path, or make one with: electra compare; a single run has: "
+            "electra report"
+        )
+    table = read_object(path)
+    version = checked(table, "version", int, path)
+    if version != VERSION:
+        raise DataError(f"{path}: version is {version}, this program reads {VERSION}. Use the program that wrote it.")
+    for name, kind in (("arms", dict), ("seeds", list), ("preset", str), ("amount", float)):
+        checked(table, name, kind, path)
+    if bad := [arm for arm in table["arms"] if arm in ("", ".", "..") or "/" in arm or "\\" in arm]:
+        raise DataError(
+            f"{path}: arms: {bad[0]!r} is no name of an arm. Expected a word, as in electra compare --arms."
+        )
+    return table
+
+
 def read(folder: Path) -> Experiment:
     """The experiment of a folder.
 
     Raises:
         MissingInputError: there is none. DataError, ConfigError: it is not one that this version wrote.
     """
-    path = folder / _FILE
-    if not path.is_file():
-        raise MissingInputError(f"{folder}: no experiment is here (no {_FILE}). Check the path.")
-    table: dict[str, Any] = read_table(path)
-    if table.pop("version", None) != VERSION:
-        raise DataError(f"{path}: expected version {VERSION}. It was written by another version of electra-trainer.")
+    path, table = folder / _FILE, declaration(folder)
     try:
+        del table["version"]
         arms = {name: from_dict(Config, plain, where=f"{path}: {name}") for name, plain in table.pop("arms").items()}
         seeds, metrics = tuple(table.pop("seeds")), tuple(table.pop("metrics"))
         return Experiment(arms=arms, seeds=seeds, metrics=metrics, **table)
@@ -217,7 +250,7 @@ def extend(old: Experiment, new: Experiment, *, folder: Path, measured: bool) ->
         for name in both
         if old.probes_sha256[name] != new.probes_sha256[name]
     ]
-    settled = ("schedule.", "evaluation.every", "checkpoint.every", "log_every") if measured else ()
+    settled = FOLLOWS_FROM_STEPS if measured else ()
     of_arms: dict[str, list[str]] = {}
     for name in [name for name in new.arms if name in old.arms]:
         for line in differences(old.arms[name], new.arms[name]):

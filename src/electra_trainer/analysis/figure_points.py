@@ -6,9 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from electra_trainer.analysis.measured import Entry, entries
+from electra_trainer.analysis.group import Group, spread
+from electra_trainer.analysis.measured import Entry, entries, metric_names
 from electra_trainer.analysis.published import TABLE_1, TABLE_2
-from electra_trainer.analysis.read_experiment import Cell, Experiment, Spread, spread
+from electra_trainer.analysis.read_experiment import Findings
+from electra_trainer.analysis.result import Result
 from electra_trainer.config import generator_shape
 from electra_trainer.errors import ConfigError, DataError, MissingInputError, did_you_mean
 from electra_trainer.methods import RTD, Joint, Learned, Uniform, Unigram
@@ -26,22 +28,21 @@ class Reading:
     """An arm's metric after training, and on the way there."""
 
     entry: Entry
-    score: Spread
+    score: Group
     flops: float
     """Mean training FLOPs of the seeds, as the paper counts."""
     curves: tuple[tuple[tuple[float, float], ...], ...]
     """For each seed (FLOPs, metric) during training; empty where the run did not measure it."""
 
 
-def choose_metric(experiments: Sequence[Experiment], wanted: str | None) -> str:
+def choose_metric(experiments: Sequence[Findings], wanted: str | None) -> str:
     """The metric to show: the one asked for, else the first preferred that all arms share, else the one that most have.
 
     Raises:
         ConfigError: no cell has the metric that was asked for.
         DataError: no cell is finished, or none has a metric.
     """
-    done = entries(experiments)
-    names = list(dict.fromkeys(name for entry in done for cell in entry.cells for name in cell.metrics))
+    names = metric_names(experiments)
     if not names:
         where = " ".join(str(experiment.path) for experiment in experiments)
         raise DataError(f"{where}: no cell is finished, or none has a metric. Run electra compare again; it goes on.")
@@ -56,7 +57,7 @@ def choose_metric(experiments: Sequence[Experiment], wanted: str | None) -> str:
     order += [name for name in names if name not in order]
 
     def owners(name: str) -> int:
-        return sum(any(name in cell.metrics for cell in entry.cells) for entry in done)
+        return sum(any(name in cell.metrics for cell in entry.cells) for entry in entries(experiments))
 
     return max(order, key=owners)  # the first of the largest
 
@@ -66,7 +67,7 @@ def factor(metric: str) -> float:
     return 100.0 if metric.startswith(_POINTS) else 1.0
 
 
-def readings(experiments: Sequence[Experiment], metric: str) -> list[Reading]:
+def readings(experiments: Sequence[Findings], metric: str) -> list[Reading]:
     """Arms that have the metric."""
     return [reading for entry in entries(experiments) if (reading := _reading(entry, metric)) is not None]
 
@@ -77,14 +78,14 @@ def _reading(entry: Entry, metric: str) -> Reading | None:
     score = spread([scale * cell.metrics[metric] for cell in cells])
     if score is None:
         return None
-    flops = sum(cell.flops_paper for cell in cells) / len(cells)
+    flops = sum(cell.facts["flops_paper"] for cell in cells) / len(cells)
     return Reading(entry=entry, score=score, flops=flops, curves=tuple(_curve(cell, metric, scale) for cell in cells))
 
 
-def _curve(cell: Cell, metric: str, scale: float) -> tuple[tuple[float, float], ...]:
+def _curve(cell: Result, metric: str, scale: float) -> tuple[tuple[float, float], ...]:
     """The held-out rows of a run that have the metric, under its name or without "held-out/"."""
     try:
-        rows = read_run(cell.run).valid
+        rows = read_run(cell.kept).valid
     except (MissingInputError, DataError):
         return ()  # a cell without its run folder still has its result
     found = []
@@ -95,7 +96,7 @@ def _curve(cell: Cell, metric: str, scale: float) -> tuple[tuple[float, float], 
     return tuple(found)
 
 
-def missing_arms(experiments: Sequence[Experiment], shown: Sequence[Reading], also: Sequence[str] = ()) -> list[str]:
+def missing_arms(experiments: Sequence[Findings], shown: Sequence[Reading], also: Sequence[str] = ()) -> list[str]:
     """Arms that were planned, or belong into the figure (`also`), and are not shown."""
     there = {(reading.entry.experiment.path, reading.entry.arm) for reading in shown}
     names = []
@@ -135,7 +136,7 @@ def generator_size(reading: Reading) -> GeneratorSize | None:
     )
 
 
-def paired_gain(mine: Reading, other: Reading, metric: str) -> Spread | None:
+def paired_gain(mine: Reading, other: Reading, metric: str) -> Group | None:
     """Mean and SD over the seeds that both arms have of `mine` minus `other`."""
     theirs = {cell.seed: cell.metrics[metric] for cell in other.entry.cells if metric in cell.metrics}
     return spread(

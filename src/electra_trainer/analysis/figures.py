@@ -22,7 +22,8 @@ from electra_trainer.analysis.figure_points import (
     published_points,
     readings,
 )
-from electra_trainer.analysis.read_experiment import Experiment, Spread
+from electra_trainer.analysis.group import Group
+from electra_trainer.analysis.read_experiment import Findings
 from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.report_figures import COLOURS, FAINT, INK, STYLE
 
@@ -36,7 +37,7 @@ ALGORITHMS = ("electra", "mlm", "two-stage", "adversarial")
 _FLOPS_LABEL = "training FLOPs, as the paper counts"
 
 
-def draw_figure(number: int, experiments: Sequence[Experiment], *, metric: str | None, form: str) -> bytes:
+def draw_figure(number: int, experiments: Sequence[Findings], *, metric: str | None, form: str) -> bytes:
     """A figure as a file's content.
 
     Args:
@@ -103,7 +104,7 @@ def _own_task(metric: str) -> str:
     return "A held-out metric is each arm's own task: it compares arms whose generators and counted tokens are alike, and no others."
 
 
-def _figure_1(experiments: Sequence[Experiment], metric: str) -> Figure:
+def _figure_1(experiments: Sequence[Findings], metric: str) -> Figure:
     """Score against training FLOPs; the paper's GLUE scores beside it, or behind it where the axis is GLUE."""
     shown = readings(experiments, metric)
     glue = metric == "glue/average"
@@ -121,7 +122,7 @@ def _figure_1(experiments: Sequence[Experiment], metric: str) -> Figure:
     return figure
 
 
-def _figure_3(experiments: Sequence[Experiment], metric: str) -> Figure:
+def _figure_3(experiments: Sequence[Findings], metric: str) -> Figure:
     """Left: sizes of the generator. Right: training algorithms."""
     shown = readings(experiments, metric)
     figure, axes = new_figure(2)
@@ -137,7 +138,7 @@ def _figure_3(experiments: Sequence[Experiment], metric: str) -> Figure:
     return figure
 
 
-def _generator_sizes(axes: Axes, experiments: Sequence[Experiment], shown: Sequence[Reading], metric: str) -> None:
+def _generator_sizes(axes: Axes, experiments: Sequence[Findings], shown: Sequence[Reading], metric: str) -> None:
     """Sizes at equal distances, those without hidden units first; a line joins an experiment's learned generators."""
     sized = [(size, reading) for reading in shown if (size := generator_size(reading)) is not None]
     places = sorted({(size.order, size.label) for size, _ in sized})
@@ -158,7 +159,7 @@ def _generator_sizes(axes: Axes, experiments: Sequence[Experiment], shown: Seque
     _name_axes(axes, "Generator sizes", "generator's hidden units (share of the discriminator's)", metric, sized)
 
 
-def _figure_4(experiments: Sequence[Experiment], metric: str) -> Figure:
+def _figure_4(experiments: Sequence[Findings], metric: str) -> Figure:
     """Left: BERT beside ELECTRA for each size. Centre: the gain. Right: the smallest model's curves."""
     shown = [reading for reading in readings(experiments, metric) if reading.entry.arm in ("electra", "mlm")]
     if not shown:
@@ -198,7 +199,7 @@ def _figure_4(experiments: Sequence[Experiment], metric: str) -> Figure:
     return figure
 
 
-FIGURES: dict[int, Callable[[Sequence[Experiment], str], Any]] = {1: _figure_1, 3: _figure_3, 4: _figure_4}
+FIGURES: dict[int, Callable[[Sequence[Findings], str], Any]] = {1: _figure_1, 3: _figure_3, 4: _figure_4}
 
 
 def _against_flops(axes: Axes, shown: Sequence[Reading], metric: str, *, several: bool) -> None:
@@ -229,7 +230,7 @@ def _powers(axes: Axes) -> None:
     axes.xaxis.set_minor_formatter(NullFormatter())
 
 
-def _error_bar(axes: Axes, at: float, score: Spread, colour: str, *, label: str | None, mark: str = "o") -> None:
+def _error_bar(axes: Axes, at: float, score: Group, colour: str, *, label: str | None, mark: str = "o") -> None:
     axes.errorbar(
         [at], [score.mean], yerr=None if score.sd is None else [score.sd], color=colour, marker=mark, markersize=5.5,
         capsize=3, linestyle="none", label=label, zorder=3,
@@ -267,14 +268,14 @@ def _published(axes: Axes, *, grey: bool) -> None:
     axes.legend(fontsize=8, loc="lower right")
 
 
-def _kept_parameters(experiment: Experiment) -> float:
+def _kept_parameters(experiment: Findings) -> float:
     from electra_trainer.cost.parameters import parameters
 
     known = [parameters(config).kept for config in experiment.configs.values() if config is not None]
     return min(known, default=float("inf"))
 
 
-def _labelled(experiment: Experiment) -> str:
+def _labelled(experiment: Findings) -> str:
     """The preset with the discriminator's width, and the folder where it says more."""
     config = next((config for config in experiment.configs.values() if config is not None), None)
     name = experiment.preset if config is None else f"{experiment.preset} ({config.model.hidden_size})"
@@ -289,7 +290,7 @@ def _points() -> str:
     return "Points: mean over seeds, bars: one standard deviation (none for one seed); thin lines: single seeds in training."
 
 
-def _missing(experiments: Sequence[Experiment], shown: Sequence[Reading]) -> str:
+def _missing(experiments: Sequence[Findings], shown: Sequence[Reading]) -> str:
     return _missing_words(missing_arms(experiments, shown))
 
 

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from electra_trainer.analysis.read_experiment import Cell, Experiment, Spread, spread
+from electra_trainer.analysis.group import Group, describe, spread
+from electra_trainer.analysis.read_experiment import Findings
+from electra_trainer.analysis.result import Result
 from electra_trainer.config import Config
 from electra_trainer.cost.flops import infer_flops, run_flops
 from electra_trainer.cost.parameters import parameters
@@ -25,9 +27,9 @@ _BASE_INFER_FLOPS = 2.9e10  # BERT-Base in Table 1, what its speedups refer to
 class Entry:
     """An arm of one experiment with at least one finished seed."""
 
-    experiment: Experiment
+    experiment: Findings
     arm: str
-    cells: tuple[Cell, ...]
+    cells: tuple[Result, ...]
 
     @property
     def preset(self) -> str:
@@ -47,10 +49,10 @@ class Entry:
     @property
     def folder(self) -> Path:
         """The run, or the folder that holds one for each seed."""
-        return self.cells[0].run if len(self.cells) == 1 else self.cells[0].folder.parent
+        return self.cells[0].kept if len(self.cells) == 1 else self.cells[0].folder.parent
 
 
-def entries(experiments: Sequence[Experiment]) -> list[Entry]:
+def entries(experiments: Sequence[Findings]) -> list[Entry]:
     """All arms that have a finished cell, in the order of the experiments and of their arms."""
     return [
         Entry(experiment=experiment, arm=arm, cells=tuple(cells))
@@ -65,9 +67,7 @@ def share_trained(entry: Entry) -> float | None:
     if entry.size not in PRESETS:
         return None
     full = preset(entry.size)
-    spent = spread([cell.flops_paper for cell in entry.cells])
-    assert spent is not None  # an entry has cells
-    share = spent.mean / (run_flops(full).paper)
+    share = describe([cell.facts["flops_paper"] for cell in entry.cells]).mean / run_flops(full).paper
     return share if share > 0 else None
 
 
@@ -75,13 +75,18 @@ _TOTAL_LOSS = "held-out/loss"
 """A weighted sum of other terms in each objective: shown where it is asked for."""
 
 
-def extra_metrics(experiments: Sequence[Experiment], patterns: Sequence[str]) -> list[str]:
+def metric_names(experiments: Sequence[Findings]) -> list[str]:
+    """All metrics, in the order in which they are first met."""
+    return list(dict.fromkeys(name for experiment in experiments for name in experiment.metrics))
+
+
+def extra_metrics(experiments: Sequence[Findings], patterns: Sequence[str]) -> list[str]:
     """Metrics that are no column of the paper: those that fit a pattern, or all whose names have at most two levels but the total loss.
 
     Raises:
         ConfigError: a pattern that fits nothing.
     """
-    names = list(dict.fromkeys(name for experiment in experiments for name in experiment.metrics))
+    names = metric_names(experiments)
     own = [name for name in names if not name.startswith(_PUBLISHED)]
     if not patterns:
         return [name for name in own if name.count("/") <= 1 and name != _TOTAL_LOSS]
@@ -92,7 +97,7 @@ def extra_metrics(experiments: Sequence[Experiment], patterns: Sequence[str]) ->
     return [name for name in own if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
 
 
-def measured(entry: Entry, key: str, *, reference: float, test: bool, score: bool) -> Spread | str | None:
+def measured(entry: Entry, key: str, *, reference: float, test: bool, score: bool) -> Group | str | None:
     """What an entry has for a column; None: nothing.
 
     Args:
@@ -105,11 +110,13 @@ def measured(entry: Entry, key: str, *, reference: float, test: bool, score: boo
     """
     match key:
         case "train_flops":
-            return spread([cell.flops_paper for cell in entry.cells])
+            return describe([cell.facts["flops_paper"] for cell in entry.cells])
         case "train_ratio":
-            return spread([cell.flops_paper / reference for cell in entry.cells])
+            return describe([cell.facts["flops_paper"] / reference for cell in entry.cells])
         case "train_speedup":
-            return spread([reference / cell.flops_paper for cell in entry.cells if cell.flops_paper > 0])
+            return spread(
+                [reference / cell.facts["flops_paper"] for cell in entry.cells if cell.facts["flops_paper"] > 0]
+            )
         case "time_and_hardware":
             return _time_and_hardware(entry)
         case "infer_flops" | "infer_speedup" | "parameters":
@@ -120,28 +127,26 @@ def measured(entry: Entry, key: str, *, reference: float, test: bool, score: boo
         for cell in entry.cells:
             if abs(cell.metrics.get(name, 0.0)) > 1:
                 raise DataError(
-                    f"{cell.folder / 'result.json'}: {name} = {cell.metrics[name]}: expected a share between -1 and 1, "
-                    "not points."
+                    f"{cell.file}: {name} = {cell.metrics[name]}: expected a share between -1 and 1, not points."
                 )
         values = [100 * value for value in values]
     return spread(values)
 
 
-def _counted(config: Config | None, key: str) -> Spread | None:
+def _counted(config: Config | None, key: str) -> Group | None:
     """From the configuration alone; parameters are those of the network that is kept, as the paper counts them."""
     if config is None:
         return None
     if key == "parameters":
-        return Spread(mean=parameters(config).kept, sd=None, count=1)
+        return describe([parameters(config).kept])
     cost = infer_flops(config).paper
-    return Spread(mean=cost if key == "infer_flops" else _BASE_INFER_FLOPS / cost, sd=None, count=1)
+    return describe([cost if key == "infer_flops" else _BASE_INFER_FLOPS / cost])
 
 
 def _time_and_hardware(entry: Entry) -> str:
     """Mean time of a run, and every machine that a seed ran on."""
-    seconds = spread([cell.seconds for cell in entry.cells])
-    assert seconds is not None  # an entry has cells
-    machines = dict.fromkeys(machine for cell in entry.cells if (machine := _machine(cell.run)))
+    seconds = describe([cell.facts["seconds"] for cell in entry.cells])
+    machines = dict.fromkeys(machine for cell in entry.cells if (machine := _machine(cell.kept)))
     return f"{_duration(seconds.mean)} on {' and '.join(machines) or 'a machine that is not recorded'}"
 
 

@@ -1,65 +1,32 @@
-"""An experiment folder, read: which arms and seeds are done, and what they measured. No torch here.
+"""An experiment folder, read for tables and figures: which arms and seeds are done, and what they measured. No torch here.
 
-EXP/experiment.json                   what is compared: preset, data, seeds, the arms' configurations
-EXP/cells/ARM/seed-N/result.json      one finished cell; written last, so its absence says "not done yet"
-EXP/cells/ARM/seed-N/run/             the run folder behind it
+Unlike `experiment.read`, which goes on with an experiment, this takes what it finds: a configuration of another version is a
+note, and so is a cell that is not done or failed; seeds on disk count though nobody declared them.
 """
 
 from __future__ import annotations
 
-import json
-import math
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from electra_trainer.analysis.experiment import cells, declaration
+from electra_trainer.analysis.result import Result, read_result
 from electra_trainer.config import Config
 from electra_trainer.config_io import from_dict, read_table
-from electra_trainer.errors import ConfigError, DataError, MissingInputError, storage_error
-
-_VERSION = 1
+from electra_trainer.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cell:
-    """One arm with one seed, finished."""
-
-    arm: str
-    seed: int
-    folder: Path
-    run: Path
-    """The run folder; the cell's own where the run was not kept."""
-    steps: float
-    flops_paper: float
-    flops_real: float
-    seconds: float
-    metrics: dict[str, float]
-    """Finite numbers by name; shares, so between -1 and 1 for scores."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Spread:
-    """A quantity over seeds."""
-
-    mean: float
-    sd: float | None
-    """Sample standard deviation; None for one seed."""
-    count: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Experiment:
+class Findings:
     """What an experiment folder holds."""
 
     path: Path
     preset: str
-    match: str
-    amount: float
     configs: dict[str, Config | None]
     """By arm, in the order of experiment.json; None where it cannot be read (a note says why)."""
-    cells: dict[str, list[Cell]]
+    cells: dict[str, list[Result]]
     """Finished cells by arm, by seed; an arm without one has an empty list."""
     notes: tuple[str, ...] = ()
     """What is not done or could not be read, in words."""
@@ -74,153 +41,50 @@ class Experiment:
         """Names of all metrics that any cell has, in the order in which they are first met."""
         return list(dict.fromkeys(name for cells in self.cells.values() for cell in cells for name in cell.metrics))
 
-    def spread(self, arm: str, metric: str) -> Spread | None:
-        """Mean and SD of a metric over the arm's seeds; None where no cell has it."""
-        return spread([cell.metrics[metric] for cell in self.cells.get(arm, []) if metric in cell.metrics])
 
-
-def spread(values: Sequence[float]) -> Spread | None:
-    """Mean, sample SD and count; None of nothing."""
-    if not values:
-        return None
-    sd = statistics.stdev(values) if len(values) > 1 else None
-    return Spread(mean=statistics.fmean(values), sd=sd, count=len(values))
-
-
-def read_experiment(path: Path) -> Experiment:
+def read_experiment(path: Path) -> Findings:
     """Read an experiment folder.
 
     Raises:
         MissingInputError: no folder, or no experiment.json in it.
         DataError: experiment.json or a result.json is not what it should be; says which and what was expected.
     """
-    if not path.is_dir():
-        raise MissingInputError(f"{path}: no such experiment folder. Check the path, or make one with: electra compare")
-    file = path / "experiment.json"
-    if not file.is_file():
-        raise MissingInputError(
-            f"{file}: not there. Expected an experiment folder, as electra compare makes it; a single run has: electra report"
-        )
-    table = _json(file)
-    version = _field(table, "version", int, file)
-    if version != _VERSION:
-        raise DataError(
-            f'{file}: "version" is {version}, this program reads {_VERSION}. Use the program that wrote it.'
-        )
-    arms: dict[str, Any] = _field(table, "arms", dict, file)
-    seeds: list[Any] = _field(table, "seeds", list, file)
-    if bad := [arm for arm in arms if arm in ("", ".", "..") or "/" in arm or "\\" in arm]:
-        raise DataError(
-            f'{file}: "arms": {bad[0]!r} is no name of an arm. Expected a word, as in electra compare --arms.'
-        )
-    cells, notes = {}, []
-    for arm in arms:
-        cells[arm], missing, failed = _cells(path, arm, seeds)
-        notes += [f"{path.resolve().name}: {arm}: {line}" for line in failed]
-        if missing:
-            notes.append(f"{path.resolve().name}: {arm}: not done: seed {', '.join(map(str, missing))}.")
+    table = declaration(path)
+    done: dict[str, list[Result]] = {}
     configs: dict[str, Config | None] = {}
-    for arm, settings in arms.items():
+    of_cells, of_configs = [], []
+    for arm, settings in table["arms"].items():
+        done[arm], missing, failed = _cells(path, arm, table["seeds"])
+        of_cells += [f"{path.resolve().name}: {arm}: {line}" for line in failed]
+        if missing:
+            of_cells.append(f"{path.resolve().name}: {arm}: not done: seed {', '.join(map(str, missing))}.")
         try:
-            configs[arm] = _config(cells[arm], settings, where=f"{file}: arms: {arm}")
+            configs[arm] = _config(done[arm], settings, where=f"{path / 'experiment.json'}: arms: {arm}")
         except ConfigError as error:
             configs[arm] = None
-            notes.append(f"{error} Its parameters and sizes are left out.")
-    return Experiment(
-        path=path,
-        preset=_field(table, "preset", str, file),
-        match=str(table.get("match", "")),
-        amount=_number(table, "amount", file),
-        configs=configs,
-        cells=cells,
-        notes=tuple(notes),
-    )
+            of_configs.append(f"{error} Its parameters and sizes are left out.")
+    return Findings(path=path, preset=table["preset"], configs=configs, cells=done, notes=(*of_cells, *of_configs))
 
 
-def _config(cells: Sequence[Cell], settings: Any, *, where: str) -> Config:
+def _config(done: Sequence[Result], settings: Any, *, where: str) -> Config:
     """The configuration that ran, fitted to its data; the planned one where no run is there."""
-    for cell in cells:
+    for cell in done:
         if (file := cell.run / "config.json").is_file():
             return from_dict(Config, read_table(file), where=str(file))
     return from_dict(Config, settings, where=where)
 
 
-def _cells(path: Path, arm: str, seeds: Sequence[Any]) -> tuple[list[Cell], list[int], list[str]]:
+def _cells(path: Path, arm: str, seeds: Sequence[Any]) -> tuple[list[Result], list[int], list[str]]:
     """Finished cells of an arm by seed, the seeds that are not done, and in words those that failed: what they took is no cost of the arm."""
-    folders = {_seed(folder) for folder in (path / "cells" / arm).glob("seed-*")} - {None}
-    wanted = sorted({seed for seed in seeds if isinstance(seed, int)} | {seed for seed in folders if seed is not None})
+    names = [folder.name.removeprefix("seed-") for folder in (path / "cells" / arm).glob("seed-*")]
+    found = {int(name) for name in names if name.isdecimal()}
     done, missing, failed = [], [], []
-    for seed in wanted:
-        file = path / "cells" / arm / f"seed-{seed}" / "result.json"
-        if not file.is_file():
-            missing.append(seed)
-        elif message := _json(file).get("failed"):
-            failed.append(f"seed {seed} failed, and is left out: {message}")
+    for cell in cells(path, arms=[arm], seeds=sorted(found | {seed for seed in seeds if isinstance(seed, int)})):
+        result = read_result(cell)
+        if result is None:
+            missing.append(cell.seed)
+        elif result.failed is not None:
+            failed.append(f"seed {cell.seed} failed, and is left out: {result.failed}")
         else:
-            done.append(_cell(path, arm, seed, file))
+            done.append(result)
     return done, missing, failed
-
-
-def _seed(folder: Path) -> int | None:
-    digits = folder.name.removeprefix("seed-")
-    return int(digits) if digits.isdecimal() else None
-
-
-def _cell(path: Path, arm: str, seed: int, file: Path) -> Cell:
-    table = _json(file)
-    said = (_field(table, "arm", str, file), _field(table, "seed", int, file))
-    if said != (arm, seed):
-        raise DataError(
-            f"{file}: says arm {said[0]!r}, seed {said[1]}, and stands in the folder of {arm!r}, seed {seed}. "
-            "Was it copied? Delete it and run electra compare again."
-        )
-    run = path / _field(table, "run", str, file)
-    if not run.resolve().is_relative_to(path.resolve()):
-        raise DataError(
-            f'{file}: "run" leaves the experiment folder. Expected a path such as cells/{arm}/seed-{seed}/run.'
-        )
-    metrics: dict[str, Any] = _field(table, "metrics", dict, file)
-    for name in metrics:
-        if metrics[name] is not None:
-            _number(metrics, name, file)
-    return Cell(
-        arm=arm,
-        seed=seed,
-        folder=file.parent,
-        run=run if run.is_dir() else file.parent,
-        metrics={name: float(value) for name, value in metrics.items() if value is not None and math.isfinite(value)},
-        **{name: _number(table, name, file) for name in ("steps", "flops_paper", "flops_real", "seconds")},
-    )
-
-
-def _json(file: Path) -> dict[str, Any]:
-    try:
-        table = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise storage_error(error, file) from None
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{file}: not JSON: {error}. Delete it and run electra compare again.") from None
-    if not isinstance(table, dict):
-        raise DataError(f"{file}: expected a JSON object. Delete it and run electra compare again.")
-    return table
-
-
-def _field(table: dict[str, Any], name: str, kind: type, file: Path) -> Any:
-    value = table.get(name)
-    if not isinstance(value, kind) or isinstance(value, bool):
-        found = f"found {value!r}" if name in table else "it is not there"
-        raise DataError(f"{file}: {name!r}: expected {_WORDS[kind]}, {found}. Run electra compare again.")
-    return value
-
-
-def _number(table: dict[str, Any], name: str, file: Path) -> float:
-    value = table.get(name)
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        raise DataError(f"{file}: {name!r}: expected a number, found {value!r}. Run electra compare again.")
-    try:
-        return float(value)
-    except OverflowError:
-        raise DataError(f"{file}: {name!r}: the number is too large. Run electra compare again.") from None
-
-
-_WORDS = {int: "a whole number", str: "a text", dict: "an object", list: "a list"}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -25,16 +25,6 @@ _MOST_SEEDS = 10_000
 _EQUAL = 1e-12
 """Relative: differences that agree so far differ by rounding only."""
 K = TypeVar("K")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Group:
-    """One metric over the seeds of an arm."""
-
-    n: int
-    mean: float
-    sd: float | None
-    """Sample standard deviation; None for one seed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,12 +48,6 @@ class Paired:
     """Seeds that would find the observed difference in 80 % of experiments, were it the true one; None above 10,000."""
     note: str | None = None
     """Why something is not there, or how it must be read."""
-
-
-def describe(values: Sequence[float]) -> Group:
-    """Mean and standard deviation of at least one value."""
-    sd = float(np.std(values, ddof=1)) if len(values) > 1 else None
-    return Group(n=len(values), mean=float(np.mean(values)), sd=sd)
 
 
 def compare_paired(values: Mapping[int, float], reference: Mapping[int, float]) -> Paired | None:

@@ -9,21 +9,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from electra_trainer.analysis.experiment import UNTRAINED, Cell, Experiment, cells, read
-from electra_trainer.analysis.statistics import Group, Paired, compare_paired, describe, holm
+from electra_trainer.analysis.group import Group, describe
+from electra_trainer.analysis.result import FACTS, read_result
+from electra_trainer.analysis.statistics import Paired, compare_paired, holm
 from electra_trainer.config import Config
-from electra_trainer.config_io import read_table
 from electra_trainer.cost.layout import learned_generator
 from electra_trainer.durable import replace_durably
-from electra_trainer.errors import DataError
 from electra_trainer.methods import RTD, SentenceContrast
 
-FACTS = ("steps", "tokens", "flops_paper", "flops_real", "seconds", "parameters")
-"""What a run took; metrics like others, but never contrasts by default."""
 _HELD_OUT = ("generator_loss", "discriminator_loss", "discriminator_auc", "encoder_loss")
 
 
@@ -84,7 +82,7 @@ def summarize(folder: Path) -> Summary:
         MissingInputError: no experiment is there. DataError: a result.json is not one.
     """
     experiment = read(folder)
-    states = [_state(cell, folder) for cell in cells(folder, arms=list(experiment.arms), seeds=experiment.seeds)]
+    states = [_state(cell) for cell in cells(folder, arms=list(experiment.arms), seeds=experiment.seeds)]
     by_arm: dict[str, dict[str, dict[int, float]]] = {arm: {} for arm in experiment.arms}
     for state in states:
         for name, value in state.values.items():
@@ -168,32 +166,15 @@ def _contrasts(
     ]
 
 
-def _state(cell: Cell, folder: Path) -> CellState:
-    run = cell.run.relative_to(folder).as_posix()
+def _state(cell: Cell) -> CellState:
+    missing = CellState(arm=cell.arm, seed=cell.seed, state="missing", run=cell.run_name, message=None, values={})
     result = read_result(cell)
     if result is None:
-        return CellState(arm=cell.arm, seed=cell.seed, state="missing", run=run, message=None, values={})
-    values = {name: float(result[name]) for name in FACTS}
-    if result["failed"] is not None:  # what a failed run took is no cost of the arm
-        return CellState(arm=cell.arm, seed=cell.seed, state="failed", run=run, message=result["failed"], values={})
-    return CellState(
-        arm=cell.arm, seed=cell.seed, state="done", run=run, message=None, values=values | result["metrics"]
-    )
-
-
-def read_result(cell: Cell) -> dict[str, Any] | None:
-    """What a cell's result.json holds; None where the cell is not done.
-
-    Raises:
-        DataError: it is no result of this cell.
-    """
-    if not cell.result.is_file():
-        return None
-    result = read_table(cell.result)
-    missing = {"arm", "seed", "run", "failed", "probes", "metrics", *FACTS} - result.keys()
-    if missing or (result["arm"], result["seed"]) != (cell.arm, cell.seed):
-        raise DataError(f"{cell.result}: is not the result of {cell}. Delete it, and the cell is run again.")
-    return result
+        return missing
+    if result.failed is not None:  # what a failed run took is no cost of the arm
+        return replace(missing, state="failed", message=result.failed)
+    facts = {name: float(value) for name, value in result.facts.items()}
+    return replace(missing, state="done", values=facts | result.metrics)
 
 
 def write_summary(folder: Path, summary: Summary) -> None:

@@ -9,8 +9,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from electra_trainer.analysis.experiment import UNTRAINED
-from electra_trainer.analysis.statistics import Group, Paired
-from electra_trainer.analysis.summary import FACTS, CellState, Contrast, Summary
+from electra_trainer.analysis.group import Group
+from electra_trainer.analysis.result import FACTS
+from electra_trainer.analysis.statistics import Paired
+from electra_trainer.analysis.summary import CellState, Contrast, Summary
 
 _UNITS = {
     "paper-flops": "FLOPs as the paper counts", "real-flops": "FLOPs of matrix products", "steps": "steps", "time": "seconds",

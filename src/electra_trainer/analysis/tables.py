@@ -23,7 +23,7 @@ from electra_trainer.analysis.published import (
     TABLE_7,
     GlueModel,
 )
-from electra_trainer.analysis.read_experiment import Experiment
+from electra_trainer.analysis.read_experiment import Findings
 from electra_trainer.errors import ConfigError
 
 Kind = Literal["score", "metric", "flops", "ratio", "count", "words"]
@@ -117,7 +117,7 @@ _RATIO = Column(key="train_ratio", title="Ratio", kind="ratio")
 _PARAMETERS = Column(key="parameters", title="Params", kind="count")
 
 
-def build_table(number: int, experiments: Sequence[Experiment], *, metrics: Sequence[str] = ()) -> Table:
+def build_table(number: int, experiments: Sequence[Findings], *, metrics: Sequence[str] = ()) -> Table:
     """Table `number` of the paper with the experiments' cells.
 
     Args:
@@ -162,7 +162,7 @@ def _ours(model: str, entry: Entry, columns: Sequence[Column], reference: float,
         if isinstance(found, str):
             values[column.key] = Value(words=found)
         elif found is not None:
-            count = found.count if found.count != len(entry.cells) else None
+            count = found.n if found.n != len(entry.cells) else None
             values[column.key] = Value(number=found.mean, sd=found.sd, count=count)
     size = f"{entry.preset}, {entry.experiment.name}" if several else entry.preset
     return Row(
@@ -172,7 +172,7 @@ def _ours(model: str, entry: Entry, columns: Sequence[Column], reference: float,
         values=values,
         seeds=len(entry.cells),
         folder=entry.folder,
-        runs=tuple((cell.seed, cell.run) for cell in entry.cells),
+        runs=tuple((cell.seed, cell.kept) for cell in entry.cells),
     )
 
 

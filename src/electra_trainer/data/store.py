@@ -76,6 +76,15 @@ class Store:
         except OSError as error:
             raise storage_error(error, path) from None
 
+    @property
+    def identity(self) -> dict[str, str]:
+        """Hashes of what makes the rows these, as runs and experiments note them."""
+        return {
+            "tokenizer_sha256": self.manifest.tokenizer_sha256,
+            "train_sha256": self.manifest.train.sha256,
+            "valid_sha256": self.manifest.valid.sha256,
+        }
+
     def tokenizer(self) -> Tokenizer:
         """The tokenizer that made the rows."""
         return self._tokenizer

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from electra_trainer.objectives.token_softmax import CHUNK_ELEMENTS
+from electra_trainer.objectives.token_softmax import CHUNK_ELEMENTS, chunks
 
 
 def log_probability(projected_NE: Tensor, words_VE: Tensor, bias_V: Tensor, labels_N: Tensor) -> Tensor:
@@ -32,7 +32,7 @@ def log_probability(projected_NE: Tensor, words_VE: Tensor, bias_V: Tensor, labe
 
 def log_probabilities(projected_NE: Tensor, words_VE: Tensor, bias_V: Tensor) -> Iterator[tuple[slice, Tensor]]:
     """Log softmax over the whole vocabulary, fp32 [n, V], a chunk of positions at a time with its place; for looking."""
-    for part in _chunks(len(projected_NE), len(words_VE)):
+    for part in chunks(len(projected_NE), len(words_VE), CHUNK_ELEMENTS):
         with torch.autocast(projected_NE.device.type, enabled=False):  # it would round the product whatever the dtypes
             log_p_nV = _logits(projected_NE[part], words_VE, bias_V, torch.float32).log_softmax(-1)
         yield part, log_p_nV
@@ -47,7 +47,7 @@ class _LogProbability(torch.autograd.Function):
     ) -> Tensor:
         found_N = projected_NE.new_zeros(len(labels_N), dtype=torch.float32)
         with torch.autocast(projected_NE.device.type, enabled=False):
-            for part in _chunks(len(labels_N), len(words_VE)):
+            for part in chunks(len(labels_N), len(words_VE), CHUNK_ELEMENTS):
                 logits_nV = _logits(projected_NE[part], words_VE, bias_V, dtype)
                 label_n1 = labels_N[part, None]
                 found_n1 = logits_nV.gather(1, label_n1.clamp(min=0)) - logits_nV.logsumexp(-1, keepdim=True)
@@ -63,7 +63,7 @@ class _LogProbability(torch.autograd.Function):
         grads = [torch.zeros_like(t, dtype=torch.float32) for t in (projected_NE, words_VE, bias_V)]
         with torch.autocast(projected_NE.device.type, enabled=False):
             hidden_NE, words = projected_NE.to(dtype), words_VE.to(dtype)
-            for part in _chunks(len(labels_N), len(words_VE)):
+            for part in chunks(len(labels_N), len(words_VE), CHUNK_ELEMENTS):
                 weight_n1 = weight_N1[part]
                 delta_nV = _logits(projected_NE[part], words_VE, bias_V, dtype).softmax(-1).mul_(-weight_n1)
                 delta_nV.scatter_add_(1, labels_N[part, None].clamp(min=0), weight_n1)
@@ -76,8 +76,3 @@ class _LogProbability(torch.autograd.Function):
 
 def _logits(projected_nE: Tensor, words_VE: Tensor, bias_V: Tensor, dtype: torch.dtype) -> Tensor:
     return (projected_nE.to(dtype) @ words_VE.to(dtype).t()).float().add_(bias_V)
-
-
-def _chunks(positions: int, vocabulary: int) -> list[slice]:
-    rows = max(1, CHUNK_ELEMENTS // vocabulary)
-    return [slice(first, first + rows) for first in range(0, positions, rows)]

@@ -21,7 +21,7 @@ from electra_trainer.config import Config
 from electra_trainer.methods import RTD
 from electra_trainer.model.networks import Discriminator, build_discriminator, build_generator
 from electra_trainer.objectives.corrupt import corrupt
-from electra_trainer.objectives.generate import exported_generator, generate, generator_seen, generator_terms
+from electra_trainer.objectives.generate import Generated, exported_generator, generate, generator_seen, generator_terms
 from electra_trainer.objectives.losses import replaced_loss
 from electra_trainer.objectives.protocol import Exported, Objective, slots, weight_source
 from electra_trainer.randomness import Rng
@@ -55,11 +55,18 @@ class ReplacedTokenDetection(Objective, settings=RTD):
     def forward(self, masked: Masked, rng: Rng, *, look: bool = False) -> Losses:
         """Sums of both losses over a lane."""
         generated = generate(self.generator, self.config, masked, rng, look=look)
+        found = self.discriminate(masked, generated, rng, look=look)
+        terms = generator_terms(generated, self.settings.generator_weight)
+        return Losses(terms=terms | found.terms, seen=found.seen)
+
+    def discriminate(self, masked: Masked, generated: Generated, rng: Rng, *, look: bool) -> Losses:
+        """The discriminator's sum over a lane with the samples put in, and what there is to see of both networks."""
         corrupted = corrupt(masked, generated.sampled_K)
         logits_BT = self.discriminator(corrupted.input_BT, masked.batch)
-        terms = generator_terms(generated, self.settings.generator_weight)
         counted_BT = self.counted_tokens(masked, rng)
-        terms["discriminator_loss"] = self.discriminator_term(masked, corrupted, logits_BT, counted_BT)
+        (count,) = self.counted(masked)
+        loss = replaced_loss(logits_BT, corrupted.replaced_BT, counted_BT)
+        terms = {"discriminator_loss": Term(sum=loss, count=count, weight=self.settings.weight)}
         if not look:
             return Losses(terms=terms)
         seen = generator_seen(generated, masked) | discriminator_seen(corrupted, logits_BT, counted_BT)
@@ -74,12 +81,6 @@ class ReplacedTokenDetection(Objective, settings=RTD):
                 return masked.chosen_BT
             case "other":
                 return other_tokens(masked, rng)
-
-    def discriminator_term(self, masked: Masked, corrupted: Corrupted, logits_BT: Tensor, counted_BT: Tensor) -> Term:
-        """The discriminator's term, over the tokens that are counted."""
-        (count,) = self.counted(masked)
-        loss = replaced_loss(logits_BT, corrupted.replaced_BT, counted_BT)
-        return Term(sum=loss, count=count, weight=self.settings.weight)
 
     def exported(self) -> list[Exported]:
         """The discriminator, which is fine-tuned, and the generator."""

@@ -103,9 +103,7 @@ class _TokenSoftmax(torch.autograd.Function):
                 else []
             )
             sampled, correct, entropy = torch.zeros_like(labels_K), [], []
-            rows = max(1, CHUNK_ELEMENTS // len(words_VE))
-            for first in range(0, len(labels_K), rows):
-                part = slice(first, first + rows)
+            for part in chunks(len(labels_K), len(words_VE), CHUNK_ELEMENTS):
                 logits_kV = (hidden_KE[part] @ words.t()).float().add_(bias_V)
                 used_k1, label_k1 = labels_K[part, None] >= 0, labels_K[part, None].clamp(min=0)
                 log_z_k1 = logits_kV.logsumexp(-1, keepdim=True)
@@ -136,6 +134,12 @@ class _TokenSoftmax(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
         return *(grad * upstream[0] for grad in ctx.saved_tensors), None, None, None
+
+
+def chunks(positions: int, words: int, elements: int) -> list[slice]:
+    """Places of the positions, in order, with at most `elements` logits each, but at least one position."""
+    rows = max(1, elements // words)
+    return [slice(first, first + rows) for first in range(0, positions, rows)]
 
 
 def _sampled_from(logits_kV: Tensor, label_k1: Tensor, sampling: Sampling) -> Tensor:

@@ -13,10 +13,9 @@ from torch import Tensor
 
 from electra_trainer.batch import Losses, Masked
 from electra_trainer.model.networks import TokenPredictor
-from electra_trainer.objectives.corrupt import corrupt
 from electra_trainer.objectives.generate import generate, generator_seen, generator_terms
 from electra_trainer.objectives.protocol import Exported, Objective, slots
-from electra_trainer.objectives.rtd import ReplacedTokenDetection, discriminator_seen
+from electra_trainer.objectives.rtd import ReplacedTokenDetection
 from electra_trainer.randomness import Rng
 
 
@@ -66,14 +65,7 @@ class DiscriminatorStage(Objective):
         (whole,) = self._whole
         with torch.no_grad():
             generated = generate(whole.generator, self.config, masked, rng, look=look)
-        corrupted = corrupt(masked, generated.sampled_K)
-        logits_BT = self.discriminator(corrupted.input_BT, masked.batch)
-        counted_BT = whole.counted_tokens(masked, rng)
-        terms = {"discriminator_loss": whole.discriminator_term(masked, corrupted, logits_BT, counted_BT)}
-        if not look:
-            return Losses(terms=terms)
-        seen = generator_seen(generated, masked) | discriminator_seen(corrupted, logits_BT, counted_BT)
-        return Losses(terms=terms, seen=seen)
+        return whole.discriminate(masked, generated, rng, look=look)
 
     def exported(self) -> list[Exported]:
         """What the whole exports."""

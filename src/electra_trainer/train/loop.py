@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from electra_trainer.config import Config
+from electra_trainer.config import FOLLOWS_FROM_STEPS, Config
 from electra_trainer.config_io import differences
 from electra_trainer.cost.flops import first_stage_steps, run_flops
 from electra_trainer.cost.parameters import parameters
@@ -36,9 +36,6 @@ from electra_trainer.train.progress import Display
 from electra_trainer.train.record import RunFolder
 from electra_trainer.train.signals import StopRequest
 from electra_trainer.train.step import Feed, StepResult, evaluate
-
-_MEASURED = ("schedule.", "evaluation.every", "checkpoint.every", "log_every")
-"""What a time budget settled when the run began."""
 
 
 @dataclass(kw_only=True)
@@ -109,14 +106,9 @@ def pretrain(
 
 def _settle(config: Config, folder: RunFolder, store: Store, *, length: Length, device: torch.device) -> Config:
     """The complete config: that of the run on disk if there is one, else with the number of steps worked out."""
-    identity = {
-        "tokenizer_sha256": store.manifest.tokenizer_sha256,
-        "train_sha256": store.manifest.train.sha256,
-        "valid_sha256": store.manifest.valid.sha256,
-    }
     if folder.exists:
         began = folder.config()
-        if folder.environment()["data"] != identity:
+        if folder.environment()["data"] != store.identity:
             raise DataError(
                 f"{folder.path} was trained on other data than {store.folder}. Give the folder that it began with, or "
                 "another --out."
@@ -124,7 +116,7 @@ def _settle(config: Config, folder: RunFolder, store: Store, *, length: Length, 
         asked = steps_for(length, config, None) if length.budget is None else config
         changed = differences(began, asked)
         if length.budget is not None:  # its steps were measured when the run began
-            changed = [c for c in changed if not c.startswith(_MEASURED)]
+            changed = [c for c in changed if not c.startswith(FOLLOWS_FROM_STEPS)]
         if changed:
             raise ConfigError(
                 f"{folder.path} began with other settings ({'; '.join(changed)}). Repeat the command that it began with "
@@ -135,12 +127,17 @@ def _settle(config: Config, folder: RunFolder, store: Store, *, length: Length, 
     if length.budget is not None:
         timing = measure_time(config, store, device=device, precision=choose_precision(config.precision, device))
     config = steps_for(length, config, timing)
+    begin_run(folder, config, store)
+    return config
+
+
+def begin_run(folder: RunFolder, config: Config, store: Store) -> None:
+    """Write what identifies a run of this config on these rows, the tokenizer first."""
     try:
         shutil.copytree(store.folder / "tokenizer", folder.tokenizer, dirs_exist_ok=True)
     except OSError as error:
         raise storage_error(error, folder.tokenizer) from None
-    folder.begin(config, identity)
-    return config
+    folder.begin(config, store.identity)
 
 
 def _prepare(config: Config, folder: RunFolder, store: Store, *, device: torch.device, quiet: bool) -> _Run:
@@ -151,7 +148,7 @@ def _prepare(config: Config, folder: RunFolder, store: Store, *, device: torch.d
     run = _Run(
         config=config,
         folder=folder,
-        run_id=str(folder.environment()["run_id"]),
+        run_id=folder.run_id,
         feed=Feed.of(config, store, device=device, precision=choose_precision(config.precision, device)),
         store=store,
         objective=objective,
@@ -244,13 +241,14 @@ def _place(run: _Run) -> dict[str, float]:
 
 
 def _save(run: _Run) -> None:
-    saved = Saved(
-        step=run.step,
-        weights=stored(run.objective),
-        optimizer=optimizer_tensors(run.objective, run.optimizer),
-        state={"seconds": run.elapsed()},
-    )
+    saved = state_of(run.objective, run.optimizer, step=run.step, seconds=run.elapsed())
     save(run.folder.checkpoints, saved, run_id=run.run_id, keep=run.config.checkpoint.keep)
+
+
+def state_of(objective: Objective, optimizer: torch.optim.Optimizer, *, step: int, seconds: float) -> Saved:
+    """What a checkpoint holds of a run."""
+    moments = optimizer_tensors(objective, optimizer)
+    return Saved(step=step, weights=stored(objective), optimizer=moments, state={"seconds": seconds})
 
 
 def stored(objective: Objective) -> dict[str, Tensor]:

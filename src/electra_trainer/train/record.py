@@ -74,6 +74,11 @@ class RunFolder:
         path = self.path / "config.json"
         return from_dict(Config, read_table(path), where=str(path))
 
+    @property
+    def run_id(self) -> str:
+        """What the checkpoints of the run are marked with."""
+        return str(self.environment()["run_id"])
+
     def environment(self) -> dict[str, Any]:
         """Run id, data and versions."""
         return read_table(self.path / "environment.json")
