@@ -156,9 +156,7 @@ def _check_columns(layout: _Layout, words: int, labels: int | None, where: str) 
         )
     for what, column in (("word", words), ("label", labels)):
         if column is not None and not 1 <= column <= layout.columns:
-            raise DataError(
-                f"{where}: the {what} column is {column}, and here are {layout.columns}. Choose another."
-            )
+            raise DataError(f"{where}: the {what} column is {column}, and here are {layout.columns}. Choose another.")
     if words == labels:
         raise ConfigError(
             f"{where}: column {words} cannot be that of the words and that of the labels. Choose another."
