@@ -50,7 +50,7 @@ def build_optimizer(
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
     """Set the learning rate of the next step, each group's by its share."""
     for group in optimizer.param_groups:
-        group["lr"] = rate * group["share"]
+        group["lr"] = rate * group.get("share", 1.0)
 
 
 def without_bias_correction(optimizer: torch.optim.AdamW) -> None:
