@@ -29,6 +29,15 @@ def replace_durably(path: Path, content: bytes) -> None:
         raise storage_error(error, path) from None
 
 
+def write_output(path: Path, content: bytes) -> None:
+    """Write what a person asked for where they asked for it, its folder too; StorageError."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise storage_error(error, path, writing=True) from None
+    replace_durably(path, content)
+
+
 def sync_folder(folder: Path) -> None:
     """Wait until the disk has the names in a folder; OSError."""
     descriptor = os.open(folder, os.O_RDONLY)

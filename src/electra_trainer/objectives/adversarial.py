@@ -27,11 +27,11 @@ from electra_trainer.methods import Adversarial
 from electra_trainer.model.initialize import initialize
 from electra_trainer.model.networks import TokenPredictor, at, build_discriminator, build_generator
 from electra_trainer.objectives.corrupt import corrupt
-from electra_trainer.objectives.generate import exported_generator, generate, generator_seen
+from electra_trainer.objectives.generate import generate, generator_seen
 from electra_trainer.objectives.log_probability import log_probability
 from electra_trainer.objectives.losses import replaced_losses
 from electra_trainer.objectives.protocol import Exported, Objective, slots, weight_source
-from electra_trainer.objectives.rtd import discriminator_seen, exported_discriminator
+from electra_trainer.objectives.rtd import discriminator_seen, exported_pair
 from electra_trainer.randomness import Rng
 
 
@@ -84,10 +84,7 @@ class AdversarialReplacedTokenDetection(Objective, settings=Adversarial):
 
     def exported(self) -> list[Exported]:
         """The discriminator, which is fine-tuned, and the generator."""
-        return [
-            exported_discriminator(self.config, self.discriminator),
-            *exported_generator(self.config, self.generator),
-        ]
+        return exported_pair(self.config, self.discriminator, self.generator)
 
 
 class Reinforced(NamedTuple):

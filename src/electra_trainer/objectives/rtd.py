@@ -14,7 +14,7 @@ No gradient flows from the discriminator through the sampling; both losses reach
 
 from __future__ import annotations
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from electra_trainer.batch import Corrupted, Losses, Masked, Term
 from electra_trainer.config import Config
@@ -84,10 +84,7 @@ class ReplacedTokenDetection(Objective, settings=RTD):
 
     def exported(self) -> list[Exported]:
         """The discriminator, which is fine-tuned, and the generator."""
-        return [
-            exported_discriminator(self.config, self.discriminator),
-            *exported_generator(self.config, self.generator),
-        ]
+        return exported_pair(self.config, self.discriminator, self.generator)
 
 
 def other_tokens(masked: Masked, rng: Rng) -> Tensor:
@@ -118,3 +115,8 @@ def exported_discriminator(config: Config, discriminator: Discriminator) -> Expo
     return Exported(
         name="discriminator", network=discriminator, model=config.model, architecture="ElectraForPreTraining"
     )
+
+
+def exported_pair(config: Config, discriminator: Discriminator, generator: nn.Module) -> list[Exported]:
+    """A discriminator and its generator, if that is a network."""
+    return [exported_discriminator(config, discriminator), *exported_generator(config, generator)]

@@ -20,10 +20,10 @@ from electra_trainer.methods import SentenceContrast
 from electra_trainer.model.initialize import initialize
 from electra_trainer.model.networks import build_discriminator, build_generator
 from electra_trainer.objectives.corrupt import corrupt
-from electra_trainer.objectives.generate import exported_generator, generate, generator_seen, generator_terms
+from electra_trainer.objectives.generate import generate, generator_seen, generator_terms
 from electra_trainer.objectives.losses import replaced_loss
 from electra_trainer.objectives.protocol import Exported, Objective, slots, weight_source
-from electra_trainer.objectives.rtd import discriminator_seen, exported_discriminator
+from electra_trainer.objectives.rtd import discriminator_seen, exported_pair
 from electra_trainer.randomness import Rng
 
 
@@ -76,10 +76,7 @@ class ContrastiveReplacedTokenDetection(Objective, settings=SentenceContrast):
 
     def exported(self) -> list[Exported]:
         """The discriminator, which is fine-tuned, and the generator; the head over inputs serves pre-training only."""
-        return [
-            exported_discriminator(self.config, self.discriminator),
-            *exported_generator(self.config, self.generator),
-        ]
+        return exported_pair(self.config, self.discriminator, self.generator)
 
 
 def _starts(batch: Batch) -> Tensor:

@@ -30,8 +30,8 @@ class Arguments:
 
 def run(arguments: Arguments) -> None:
     """Draw it and say where; figure 2 is printed as well."""
-    from electra_trainer.durable import replace_durably
-    from electra_trainer.errors import ConfigError, storage_error
+    from electra_trainer.durable import write_output
+    from electra_trainer.errors import ConfigError
 
     if not arguments.paths:
         raise ConfigError(
@@ -40,11 +40,7 @@ def run(arguments: Arguments) -> None:
     out = arguments.out or arguments.paths[0] / f"figure-{arguments.number}.svg"
     form = out.suffix.lower().removeprefix(".")
     content = _worked_example(arguments, form) if arguments.number == 2 else _from_experiments(arguments, form)
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise storage_error(error, out, writing=True) from None
-    replace_durably(out, content)
+    write_output(out, content)
     print(out)
 
 

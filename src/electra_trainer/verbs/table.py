@@ -30,8 +30,8 @@ def run(arguments: Arguments) -> None:
     from electra_trainer.analysis.read_experiment import read_experiment
     from electra_trainer.analysis.table_text import write
     from electra_trainer.analysis.tables import build_table
-    from electra_trainer.durable import replace_durably
-    from electra_trainer.errors import ConfigError, storage_error
+    from electra_trainer.durable import write_output
+    from electra_trainer.errors import ConfigError
 
     if not arguments.experiments:
         raise ConfigError("table: give at least one experiment folder, for example: electra table 4 experiments/tiny")
@@ -46,9 +46,5 @@ def run(arguments: Arguments) -> None:
     if out is None:
         print(text, end="")
         return
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise storage_error(error, out, writing=True) from None
-    replace_durably(out, text.encode())
+    write_output(out, text.encode())
     print(out)
