@@ -16,9 +16,11 @@ from tests.finetune.test_question_answering import squad_file
 from electra_trainer.cli import main
 from electra_trainer.finetune.classification import Classification
 from electra_trainer.finetune.network import build_network
+from electra_trainer.finetune.predict import predict
 from electra_trainer.finetune.question_answering import QuestionAnswering
 from electra_trainer.finetune.recipe import Recipe
 from electra_trainer.finetune.squad import Squad
+from electra_trainer.train.device import choose_device
 
 
 @pytest.fixture
@@ -99,7 +101,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def load_finetuned(path: Path) -> Any:
         task = Classification(labels=("a", "b")) if path.name == "labels" else QuestionAnswering(version=2, width=8)
         network = build_network(source, task, Recipe(), seed=1)
-        return types.SimpleNamespace(task=task, network=network, text=source.text(48))
+
+        def predict_examples(examples: Any, *, device: str) -> Any:
+            return predict(
+                network, task, examples, text=source.text(48), device=choose_device(device), precision="fp32"
+            )
+
+        return types.SimpleNamespace(task=task, predict_examples=predict_examples)
 
     module = types.ModuleType("electra_trainer.finetune.folder")
     vars(module).update(load_finetuned=load_finetuned)
@@ -131,7 +139,9 @@ def test_answer_in_words(folder: Path, capsys: pytest.CaptureFixture[str]) -> No
     [
         ({"context": "@none.txt"}, 66, "none.txt: no such file"),
         ({"context": "  "}, 65, "holds no text"),
-        ({"question": " "}, 65, "--question: is blank"),
+        ({"context": "a\udcffb"}, 65, "no UTF-8"),
+        ({"question": " "}, 65, "--question ' ': expected one line of text"),
+        ({"question": "who\udcff?"}, 65, "expected one line of text"),
         ({"top": "0"}, 78, "--top 0"),
         ({"folder": "labels"}, 78, "not to answer questions"),
     ],

@@ -38,29 +38,20 @@ def run(arguments: Arguments) -> None:
     if arguments.top < 1:
         raise ConfigError(f"--top {arguments.top}: expected at least 1.")
     context = read_context(arguments.context)
-    if not arguments.question.strip():
-        raise DataError("--question: is blank.")
+    if not arguments.question.strip() or not arguments.question.isprintable():
+        raise DataError(f"--question {arguments.question!r}: expected one line of text.")
 
     from electra_trainer.finetune.folder import load_finetuned
-    from electra_trainer.finetune.predict import predict
     from electra_trainer.finetune.question_answering import QuestionAnswering
     from electra_trainer.finetune.squad_files import Question
-    from electra_trainer.train.device import choose_device, choose_precision
 
     loaded = load_finetuned(arguments.folder)
     if not isinstance(loaded.task, QuestionAnswering):
         raise ConfigError(
             f"{arguments.folder}: was fine-tuned for {loaded.task.name}, not to answer questions. Type `electra predict`."
         )
-    device = choose_device(arguments.device)
-    (said,) = predict(
-        loaded.network.to(device),
-        loaded.task,
-        [Question(id="question", question=arguments.question, context=context)],
-        text=loaded.text,
-        device=device,
-        precision=choose_precision("auto", device),
-    )
+    asked = Question(id="question", question=arguments.question, context=context)
+    (said,) = loaded.predict_examples([asked], device=arguments.device)
     said["nbest"] = said["nbest"][: arguments.top]
     if arguments.json:
         print(json.dumps(said))
@@ -85,6 +76,8 @@ def read_context(given: str) -> str:
             raise storage_error(error, path) from None
     if not text.strip():
         raise DataError(f"--context {given}: holds no text.")
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise DataError("--context: holds bytes that are no UTF-8. Expected text.")
     return text
 
 
