@@ -112,16 +112,14 @@ def untrained(source: Source, *, seed: int) -> Source:
 def _download(name: str) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError
-    from huggingface_hub.utils import validate_repo_id
 
-    try:
-        if name.count("/") != 1 or not all(name.split("/")):
-            raise HFValidationError
-        validate_repo_id(name)
-    except HFValidationError:
-        raise MissingInputError(f"{name or repr(name)}: no such folder. {_EXPECTED}") from None
+    nowhere = MissingInputError(f"{name or repr(name)}: no such folder. {_EXPECTED}")
+    if name.count("/") != 1 or not all(name.split("/")):
+        raise nowhere
     try:
         folder = Path(snapshot_download(name, allow_patterns=list(_HUB_FILES)))
+    except HFValidationError:
+        raise nowhere from None
     except RepositoryNotFoundError:
         raise MissingInputError(
             f"{name}: no such folder, and no such model on the Hub that may be read. Check the name."
