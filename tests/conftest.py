@@ -11,11 +11,35 @@ from tests import small
 
 from electra_trainer.config import Config
 
-SHARED = Path(__file__).resolve().parents[2] / "shared"
+TESTS = Path(__file__).resolve().parent
+SHARED = TESTS.parents[1] / "shared"
+
+SLOWEST = (
+    "gpu/test_kernels.py",
+    "test_speed_benchmark.py",
+    "methods/test_every_method.py",
+    "test_cli.py",
+    "analysis/test_compare.py",
+    "data/test_words.py",
+    "test_readme.py",
+    "google/test_curve.py",
+    "train/test_resume.py",
+    "test_export.py",
+    "test_extending.py",
+    "data/test_docstrings.py",
+)
+"""Files that take longest, in this order: with several workers none of them may be begun last."""
 
 
 def pytest_configure() -> None:
     torch.set_num_threads(1)  # tiny tensors: more threads cost more than they bring
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # the same for `pretrain` here and for the commands that tests start
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The slowest files first; apart from that, and within a file, the order stays."""
+    places = {TESTS / name: place for place, name in enumerate(SLOWEST)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))
 
 
 @pytest.fixture(scope="session")
