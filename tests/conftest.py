@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import torch
 from tests import small
 
 from electra_trainer.config import Config
+from electra_trainer.train import loop, plan
 
 TESTS = Path(__file__).resolve().parent
 SHARED = TESTS.parents[1] / "shared"
@@ -50,6 +52,14 @@ def shared() -> Path:
     if not SHARED.is_dir():
         pytest.skip("needs the folder `shared` beside the repository (reference numbers of the released code)")
     return SHARED
+
+
+@pytest.fixture
+def quick_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half a second of steps tells commands in this process how long one takes, instead of six."""
+    measure = functools.partial(plan.measure_time, limit=0.5)
+    for module in (plan, loop):
+        monkeypatch.setattr(module, "measure_time", measure)
 
 
 @pytest.fixture

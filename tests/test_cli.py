@@ -186,6 +186,7 @@ def test_precedence_preset_file_flags(tmp_path: Path) -> None:
     assert parse(["D", "--out", "R", "--preset=large"]).settings.optimizer.learning_rate == 2e-4
 
 
+@pytest.mark.usefixtures("quick_measurement")
 def test_the_journey(electra: Run, folder: Path, tmp_path: Path) -> None:
     """From a text file to scores, through every verb."""
     tok, data, run = tmp_path / "tok", tmp_path / "data", tmp_path / "run"
