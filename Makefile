@@ -19,7 +19,8 @@ OLD_PACKAGES := transformers==4.57.6 huggingface_hub==0.36.0 tokenizers==0.22.1 
 TRITON := $(VENV)/triton-3.6
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check clean
+.PHONY: help demo test test-together test-alone check clean
+.NOTPARALLEL:
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,8 +28,16 @@ help: ## Show this list
 demo: $(VENV)/.base ## Pre-train a tiny ELECTRA on this machine in a few minutes and show what it learned
 	$(BIN)/electra demo --out $(OUT)
 
-test: $(VENV)/.dev ## Run every test, the slow ones too
-	$(BIN)/python -m pytest
+test: $(VENV)/.dev ## Run every test, the slow ones too, on all cores
+	@$(MAKE) --no-print-directory --keep-going test-together test-alone
+
+# A file stays with one process (its fixtures are made once); tests/conftest.py puts the slowest files first
+test-together: $(VENV)/.dev
+	$(BIN)/python -m pytest -m 'not alone' --numprocesses auto --dist loadfile --no-loadscope-reorder
+
+# What measures time, or takes all cores itself
+test-alone: $(VENV)/.dev
+	$(BIN)/python -m pytest -m alone
 
 check: $(VENV)/.dev ## Lint, formatting and types
 	$(BIN)/ruff check .

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from pathlib import Path
 
@@ -10,12 +11,37 @@ import torch
 from tests import small
 
 from electra_trainer.config import Config
+from electra_trainer.train import loop, plan
 
-SHARED = Path(__file__).resolve().parents[2] / "shared"
+TESTS = Path(__file__).resolve().parent
+SHARED = TESTS.parents[1] / "shared"
+
+SLOWEST = (
+    "gpu/test_kernels.py",
+    "test_speed_benchmark.py",
+    "methods/test_every_method.py",
+    "test_cli.py",
+    "analysis/test_compare.py",
+    "data/test_words.py",
+    "test_readme.py",
+    "google/test_curve.py",
+    "train/test_resume.py",
+    "test_export.py",
+    "test_extending.py",
+    "data/test_docstrings.py",
+)
+"""Files that take longest, in this order: with several workers none of them may be begun last."""
 
 
 def pytest_configure() -> None:
     torch.set_num_threads(1)  # tiny tensors: more threads cost more than they bring
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # the same for `pretrain` here and for the commands that tests start
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The slowest files first; apart from that, and within a file, the order stays."""
+    places = {TESTS / name: place for place, name in enumerate(SLOWEST)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))
 
 
 @pytest.fixture(scope="session")
@@ -26,6 +52,14 @@ def shared() -> Path:
     if not SHARED.is_dir():
         pytest.skip("needs the folder `shared` beside the repository (reference numbers of the released code)")
     return SHARED
+
+
+@pytest.fixture
+def quick_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half a second of steps tells commands in this process how long one takes, instead of six."""
+    measure = functools.partial(plan.measure_time, limit=0.5)
+    for module in (plan, loop):
+        monkeypatch.setattr(module, "measure_time", measure)
 
 
 @pytest.fixture

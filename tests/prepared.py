@@ -1,14 +1,17 @@
-"""Small real inputs for tests: the language reference that every Python carries, as text and as prepared rows."""
+"""Small real inputs for tests: the language reference that every Python carries, as text and as prepared rows; lines of the embedded corpus."""
 
+import functools
 from pathlib import Path
 from pydoc_data.topics import topics
 
 from electra_trainer.config import BatchShape, Checkpoint, Config, Evaluation, Model, Optimizer, Schedule
+from electra_trainer.data import docstrings
 from electra_trainer.data.prepare import PrepareSettings, prepare, train_tokenizer_from
 from electra_trainer.methods import Learned
 
 VOCAB_SIZE = 400
 LENGTH = 32
+MOST_LINES = 20_000
 
 
 def write_text(path: Path, *, documents: int | None = None) -> Path:
@@ -25,6 +28,22 @@ def write_store(folder: Path, *, vocab_size: int = VOCAB_SIZE, length: int = LEN
     settings = PrepareSettings(valid_fraction=0.1, workers=1)
     prepare([text], tokenizer=tokenizer, sequence_length=length, out=folder, settings=settings)
     return folder
+
+
+def embedded_lines(count: int) -> list[str]:
+    """The first lines of the embedded corpus, up to 20,000, without the time that all of it takes."""
+    assert count <= MOST_LINES
+    return _embedded_lines()[:count]
+
+
+@functools.cache
+def _embedded_lines() -> list[str]:
+    lines: dict[str, None] = {}
+    for path, _ in docstrings._files():
+        lines.update(dict.fromkeys(docstrings._module_lines(path)))
+        if len(lines) >= MOST_LINES:
+            break
+    return list(lines)
 
 
 def small_config(*, steps: int = 12, lanes: int = 2) -> Config:

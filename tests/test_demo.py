@@ -1,16 +1,30 @@
-"""`electra demo` as the README promises it: minutes on two cores, and a discriminator that has learned."""
+"""`electra demo` as the README promises it: minutes on two cores, however slow they are, and a discriminator that has learned."""
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.prepared import small_config, write_store
+
+from electra_trainer.errors import Interrupted
+from electra_trainer.train import loop, plan
+from electra_trainer.train.checkpoint import numbered
+from electra_trainer.train.plan import Length, Timing
+from electra_trainer.verbs import demo
+
+LEARNED = {2500: (0.75, 0.86), 1200: (0.70, 0.90), 800: (0.64, 0.935), 400: (0.60, 0.95), 0: (0.55, 1.0)}
+"""Steps that were taken -> AUC at least, loss at most, relative to the constant guess. Measured: 0.775 and 0.83 after 3,000 steps,
+0.725 and 0.88 after 1,300, 0.662 and 0.922 after 900, 0.630 and 0.937 after 500, 0.620 and 0.943 after 263."""
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.timeout(900)
 def test_demo(tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
@@ -21,17 +35,76 @@ def test_demo(tmp_path: Path) -> None:
     )  # fmt: skip
     seconds = time.monotonic() - start
     assert done.returncode == 0, done.stderr
-    assert "here one word was replaced by 'because': found" in done.stdout, done.stdout
     assert (tmp_path / "runs/demo/report.html").stat().st_size > 100_000
     words = [sys.executable, "-m", "electra_trainer", "evaluate", "runs/demo", "runs/demo-data", "--json"]
-    held_out = json.loads(subprocess.run(words, cwd=tmp_path, capture_output=True, check=True).stdout)
+    held_out = json.loads(subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, check=True).stdout)
     ratio = held_out["discriminator_loss"] / held_out["discriminator_constant_loss"]
-    print(json.dumps({"seconds": round(seconds), "auc": held_out["discriminator_auc"], "ratio": ratio}))
     rows = [json.loads(line) for line in (tmp_path / "runs/demo/metrics.jsonl").read_text().splitlines()]
-    whole = rows[-1]["step"] >= 2500  # a machine without the native kernels takes fewer steps in the time
-    assert held_out["discriminator_auc"] >= (0.75 if whole else 0.70)
-    assert ratio <= (0.86 if whole else 0.93)
-    valid = [row for row in rows if row.get("split") == "valid"]
-    assert valid[-1]["discriminator_auc"] > valid[len(valid) // 2]["discriminator_auc"]  # still improving
+    steps = rows[-1]["step"]
+    told = {"seconds": round(seconds), "steps": steps, "auc": held_out["discriminator_auc"], "ratio": ratio}
+    print(json.dumps(told))
+    auc, most = next(bounds for least, bounds in LEARNED.items() if steps >= least)
+    assert held_out["discriminator_auc"] >= auc and ratio <= most, told
+    if steps >= 1200:
+        assert "here one word was replaced by 'because': found" in done.stdout, done.stdout
+        valid = [row["discriminator_auc"] for row in rows if row.get("split") == "valid"]
+        assert valid[-1] > valid[len(valid) // 2]  # still improving
     if (os.cpu_count() or 1) >= 2:
-        assert seconds < 300
+        assert seconds < 300, told
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return write_store(tmp_path / "data")
+
+
+def test_what_is_left_of_the_time_decides_the_steps(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the vocabulary took, training gets the rest; on a quick machine all steps, and a begun run keeps its own."""
+    config, now = small_config(steps=3000), time.monotonic()
+
+    def steps(*, step: float, passed: float, out: Path = tmp_path / "none") -> int | None:
+        timing = Timing(step=step, evaluation=0.0)
+        monkeypatch.setattr(plan, "measure_time", lambda *_, **__: timing)
+        return demo._length(out, config, data, start=now - passed).steps
+
+    assert steps(step=0.001, passed=30) is None
+    soon, late = steps(step=0.1, passed=30), steps(step=0.1, passed=130)
+    assert soon and late and 900 <= soon - late <= 1000
+    assert 180 < 30 + 0.1 * soon < demo._GOAL - demo._AFTERWARDS
+    assert steps(step=0.1, passed=1e4) == steps(step=0.1, passed=2e4)  # too late: still a few
+    assert steps(step=1e4, passed=30) == 1
+    monkeypatch.undo()
+    loop.pretrain(small_config(), data, out=tmp_path / "begun", length=Length(steps=5), device="cpu", quiet=True)
+    assert steps(step=0.001, passed=30, out=tmp_path / "begun") == 5
+
+
+def test_training_ends_in_time_on_a_machine_that_became_slow(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Saved where it was, nothing raised, and the same call goes on; somebody's SIGTERM still stops the demo itself."""
+    monkeypatch.setattr(demo, "_LATEST", 0.0)
+    monkeypatch.setattr(demo, "_LEAST", 0.5)
+    monkeypatch.setattr(plan, "measure_time", lambda *_, **__: Timing(step=1e-9, evaluation=0.0))
+    out = tmp_path / "run"
+    arguments, config = demo.Arguments(out=out), small_config(steps=100_000)
+    before = signal.getsignal(signal.SIGTERM)
+    saved = []
+    for _ in range(2):
+        demo._train(arguments, config, data, start=time.monotonic())
+        saved.append(numbered(out / "checkpoints")[-1][0])
+        assert "training ends early" in capsys.readouterr().out
+    assert 0 < saved[0] < saved[1] < 100_000
+    assert signal.getsignal(signal.SIGTERM) is before
+
+    real = loop.train_step
+
+    def interrupted(*arguments: Any, **more: Any) -> Any:
+        signal.raise_signal(signal.SIGTERM)
+        return real(*arguments, **more)
+
+    monkeypatch.setattr(loop, "train_step", interrupted)
+    monkeypatch.setattr(demo, "_LEAST", 60.0)
+    with pytest.raises(Interrupted):
+        demo._train(arguments, config, data, start=time.monotonic())

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.prepared import small_config, write_store
+from tests.prepared import embedded_lines, small_config, write_store
 
 from electra_trainer import hub, load
-from electra_trainer.data.corpus import CorpusReport, documents
 from electra_trainer.data.prepare import PrepareSettings, prepare, train_tokenizer_from
 from electra_trainer.data.tokenizer import load_tokenizer
 from electra_trainer.errors import CheckpointError, ConfigError, MissingInputError
@@ -87,7 +86,7 @@ def test_same_ids_through_auto_tokenizer(tmp_path: Path, cased: bool) -> None:
     """10,000 lines of the embedded corpus, and some that are hard."""
     from transformers import AutoTokenizer
 
-    lines = [line for document in documents(["docstrings"], report=CorpusReport()) for line in document][:LINES]
+    lines = embedded_lines(LINES)
     assert len(lines) == LINES
     hard = [
         "Çağ möchte İstanbul straße",
@@ -132,7 +131,7 @@ json.dump([ids, logits], open(sys.argv[4], "w"))
 )
 def test_the_same_in_transformers_4(exported: Path, tmp_path: Path) -> None:
     """4.57, the last of its line: ids of 10,000 lines and logits."""
-    lines = [line for document in documents(["docstrings"], report=CorpusReport()) for line in document][:LINES]
+    lines = embedded_lines(LINES)
     (tmp_path / "lines.json").write_text(json.dumps(lines))
     folder = exported / "discriminator"
     words = [folder, tmp_path / "lines.json", folder, tmp_path / "answer.json"]

@@ -64,25 +64,28 @@ def test_map_names_every_file() -> None:
 
 
 @pytest.mark.slow
-def test_the_journey_runs(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("quick_measurement")
+def test_the_journey_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """The second block, line by line, with a smaller vocabulary, preset and length."""
     (tmp_path / "corpus").mkdir()
     write_text(tmp_path / "corpus" / "mine.txt")
+    monkeypatch.chdir(tmp_path)
     journey = [command for command in COMMANDS if "mine" in command or "corpus" in command]
-    small = {"30522": "500", "small": "tiny", "4h": "8s", "--seq-len 128": "--seq-len 32"}
+    small = {"30522": "500", "small": "tiny", "4h": "3s", "--seq-len 128": "--seq-len 32"}
     for command in journey:
         for old, new in small.items():
             command = command.replace(old, new)
         words = shlex.split(command)[1:]
         files = [str(path.relative_to(tmp_path)) for path in (tmp_path / "corpus").glob("*.txt")]
         words = [part for word in words for part in (files if word == "corpus/*.txt" else [word])]
-        done = subprocess.run(
-            [sys.executable, "-m", "electra_trainer", *words], cwd=tmp_path, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, f"{command}\n{done.stderr}"
+        assert main(words) == 0, f"{command}\n{capsys.readouterr().err}"
     code = next(block for block in re.findall(r"```python\n(.*?)```", README, re.S) if "AutoModel" in block)
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+FEW = ["--steps", "4", "--batch.size", "16"]
+SMALLER = {"pretrain": FEW, "compare": FEW, "cloze": ["--rows", "8"]}
 
 
 @pytest.mark.slow
@@ -102,8 +105,9 @@ def test_the_experiments_run(
     }  # fmt: skip
     monkeypatch.chdir(tmp_path)
     for command in commands:
-        command = command.replace("--flops 1e14 --seeds 3", "--steps 4 --seeds 1")
-        words = shlex.split(command)[1:] + (["--steps", "4"] if " pretrain " in command else [])
+        command = command.replace("--flops 1e14 --seeds 3", "--seeds 1")
+        words = shlex.split(command)[1:]
+        words += SMALLER.get(words[0], [])
         assert main(words) == 0, f"{command}\n{capsys.readouterr().err}"
     assert (tmp_path / "figure1.svg").is_file() and (tmp_path / "exp/objectives/summary.md").is_file()
 

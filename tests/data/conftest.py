@@ -1,4 +1,4 @@
-"""Small texts, a small tokenizer, and the embedded corpus once a session."""
+"""Small texts and a small tokenizer."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 from tests.data.samples import sentences
 
-from electra_trainer.data import docstrings
-from electra_trainer.data.corpus import Document
 from electra_trainer.data.vocabulary import train_tokenizer
 
 
@@ -27,8 +25,3 @@ def text_file(tmp_path: Path) -> Path:
     path = tmp_path / "text.txt"
     path.write_text("\n\n".join(documents) + "\n", encoding="utf-8")
     return path
-
-
-@pytest.fixture(scope="session")
-def embedded() -> list[Document]:
-    return list(docstrings.documents())

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import sys
 
+import pytest
+from tests.prepared import embedded_lines
+
 from electra_trainer.data import docstrings
 from electra_trainer.data.corpus import CorpusReport, Document, documents
 from electra_trainer.data.prose import is_prose, paragraphs
+
+
+@pytest.fixture(scope="module")
+def embedded() -> list[Document]:
+    return list(docstrings.documents())
 
 
 def test_ten_megabytes_of_prose(embedded: list[Document]) -> None:
@@ -34,8 +42,9 @@ def test_modules_are_read_alike_here_and_in_workers(embedded: list[Document]) ->
     path, _ = next(item for item in docstrings._files() if item[0].name == "textwrap.py")
     here = docstrings._module_lines(path)
     assert here
-    there = {line for document in embedded for line in document}
-    assert set(here) <= there
+    there = [line for document in embedded for line in document]
+    assert set(here) <= set(there)
+    assert embedded_lines(3000) == there[:3000]
 
 
 DOCSTRING = """Fit the model to the data that is given here,

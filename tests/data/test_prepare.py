@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from tests.data.samples import sentences
 from tests.data.test_pack import read_rows
+from tests.prepared import embedded_lines
 
 from electra_trainer.data import docstrings
 from electra_trainer.data.corpus import CorpusReport, documents
@@ -269,7 +270,8 @@ def test_a_worker_that_fails_is_told(text_file: Path, tokenizer: Any, tmp_path: 
 def test_workers_end_with_their_parent(number: int, tokenizer: Any, tmp_path: Path) -> None:
     code = (
         "from electra_trainer.data.workers import Workers\n"
-        "import sys, time\n"
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell's background jobs are born deaf to it
         "with Workers('electra_trainer.data.docstrings:_serve', setup=b'', count=2) as pool:\n"
         "    list(pool.map([b'[]', b'[]']))\n"
         "    print(*(child.pid for child in pool._children), flush=True)\n"
@@ -320,8 +322,10 @@ def test_progress_knows_its_share(text_file: Path, tokenizer: Any, tmp_path: Pat
     assert Progress(CorpusReport()).fraction is None
 
 
-def test_the_embedded_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, embedded: list[Any]) -> None:
-    monkeypatch.setattr(docstrings, "documents", lambda: iter(embedded[:300]))
+def test_the_embedded_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = embedded_lines(10_000)
+    embedded = [tuple(lines[first : first + 30]) for first in range(0, len(lines), 30)]
+    monkeypatch.setattr(docstrings, "documents", lambda: iter(embedded))
     found, _ = train_tokenizer_from(["docstrings"], vocab_size=1000)
     manifest = prepare(["docstrings"], tokenizer=found, sequence_length=64, out=tmp_path / "out")
     assert manifest.settings["inputs"] == ["docstrings"]

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.data.samples import SPECIALS, sentences
+from tests.prepared import embedded_lines
 
-from electra_trainer.data.corpus import Document
 from electra_trainer.data.encode import Encoded, encoder
 from electra_trainer.data.tokenizer import (
     SPECIAL_TOKENS,
@@ -198,9 +198,9 @@ def load_bert(shared: Path, cased: bool, keep_accents: bool) -> Any:
 
 
 @pytest.mark.parametrize("options", [{}, {"cased": True}, {"keep_accents": True}], ids=["uncased", "cased", "accents"])
-def test_transformers_gives_the_same_ids(embedded: list[Document], tmp_path: Path, options: dict[str, bool]) -> None:
+def test_transformers_gives_the_same_ids(tmp_path: Path, options: dict[str, bool]) -> None:
     transformers = pytest.importorskip("transformers")
-    lines = [line for document in embedded for line in document][:10_000] + sentences(500)
+    lines = embedded_lines(10_000) + sentences(500)
     lines = [line for line in lines if "[" not in line] + ["y" * 150, "z" * 201, "möchte çağ İstanbul", "a\u0085b"]
     trained = train_tokenizer(lines, vocab_size=2048, **options)
     save_tokenizer(trained, tmp_path, max_length=128)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 RECORDS = Path(__file__).resolve().parents[2] / "records"
 FP32 = sorted((RECORDS / "google-curve").glob("seed*.csv"))
@@ -32,13 +33,15 @@ def test_held_out_losses_are_within_the_spread_of_seeds(loss: str) -> None:
     assert abs(np.mean(fp32) - np.mean(native)) <= 2 * error
 
 
+def windows(seeds: list[dict[int, float]]) -> NDArray[np.float64]:
+    """Means over seeds and 100 steps each."""
+    curves = np.array([[losses[step] for step in range(1, 1001)] for losses in seeds])
+    means: NDArray[np.float64] = curves.mean(0).reshape(10, 100).mean(1)
+    return means
+
+
 @LOSSES
 def test_the_way_there_is_the_same(loss: str) -> None:
     """Means of 100 steps, after the first hundred, where initial weights decide, within 1 %."""
-    fp32, native = (
-        np.mean([[column(path, loss)[step] for step in range(1, 1001)] for path in paths], axis=0)
-        .reshape(10, 100)
-        .mean(1)
-        for paths in (FP32, NATIVE)
-    )
+    fp32, native = (windows([column(path, loss) for path in paths]) for paths in (FP32, NATIVE))
     assert np.abs(native / fp32 - 1)[1:].max() <= 0.01
