@@ -33,7 +33,7 @@ test: $(VENV)/.dev ## Run every test, the slow ones too, on all cores
 
 # A file stays with one process (its fixtures are made once); tests/conftest.py puts the slowest files first
 test-together: $(VENV)/.dev
-	$(BIN)/python -m pytest -m 'not alone' --numprocesses auto --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -m 'not alone' --numprocesses auto --maxprocesses 16 --dist loadfile --no-loadscope-reorder
 
 # What measures time, or takes all cores itself
 test-alone: $(VENV)/.dev
