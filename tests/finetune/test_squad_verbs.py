@@ -38,7 +38,7 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         floors: bool
         keep: str
 
-    def run_plan(plan: Plan, *, out: Path, device: str, quiet: bool) -> None:
+    def run_plan(plan: Plan, *, out: Path, device: str, parallel: int | None, quiet: bool) -> None:
         plans.append(plan)
         out.mkdir()
         (out / "summary.md").write_text("the table\n")
@@ -46,6 +46,13 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     module = types.ModuleType("electra_trainer.finetune.experiment")
     vars(module).update(Plan=Plan, run_plan=run_plan)
     monkeypatch.setitem(sys.modules, module.__name__, module)
+
+    def hand_on_best(source: Any, data: Any, *, model: str, out: Path) -> Any:
+        return types.SimpleNamespace(model=out / "model")
+
+    handing = types.ModuleType("electra_trainer.finetune.hand_on")
+    vars(handing).update(hand_on_best=hand_on_best)
+    monkeypatch.setitem(sys.modules, handing.__name__, handing)
     return plans
 
 
@@ -58,7 +65,8 @@ def test_squad_plans_what_was_asked(tmp_path: Path, planned: list[Any], capsys: 
     assert (plan.model, plan.recipe, plan.seeds, plan.floors, plan.keep) == ("runs/x", "paper", (1, 2, 3), True, "best")
     assert plan.changes == {"max_length": 512, "learning_rate": 1e-3}
     printed = capsys.readouterr().out
-    assert "the table" in printed
+    assert "the table" in printed and "7 of 12 training questions." in printed
+    assert f"electra answer {tmp_path / 'exp' / 'model'}" in printed
     assert (
         "most words of the question, dev: f1 40.0, exact_match 0.0" in printed
     )  # "page 7 says abc." has 5 words, 1 is right

@@ -23,7 +23,7 @@ class Arguments:
     train: Path
     """JSON file of SQuAD's layout."""
     out: Path
-    """Folder of the experiment: a new one, or one to go on with."""
+    """Folder of the experiment: a new one, or one to go on with. The model will be in its folder model/."""
     version: Literal[1, 2]
     """1: every question has an answer; 2: there may be none, and the threshold is searched too."""
     dev: Path | None = None
@@ -40,8 +40,8 @@ class Arguments:
     """How many, or which: 3 is 1,2,3."""
     floors: bool = False
     """Also fine-tune the same encoder with fresh weights, and score the sentence that has most words of the question."""
-    keep: Literal["none", "best", "all"] = "best"
-    """Whose weights are kept, for `electra answer`."""
+    parallel: int | None = None
+    """Runs at once. Default: as many as the cores have room for."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     quiet: bool = False
@@ -51,9 +51,10 @@ class Arguments:
 
 
 def run(arguments: Arguments) -> None:
-    """Run the seeds, then print the table."""
+    """Run the seeds, print the table, hand the best on."""
     from electra_trainer.analysis.experiment import parse_seeds
     from electra_trainer.finetune.experiment import Plan, run_plan
+    from electra_trainer.finetune.hand_on import hand_on_best
     from electra_trainer.finetune.squad import MAX_LENGTH, Squad
     from electra_trainer.finetune.squad_floor import overlap_floor
 
@@ -74,11 +75,16 @@ def run(arguments: Arguments) -> None:
         changes={"max_length": MAX_LENGTH, **arguments.recipe.changes()},
         seeds=parse_seeds(arguments.seeds),
         floors=arguments.floors,
-        keep=arguments.keep,
+        keep="best",
     )
-    run_plan(plan, out=arguments.out, device=arguments.device, quiet=arguments.quiet)
-    print((arguments.out / "summary.md").read_text())
+    data = source.load()
+    for note in () if arguments.quiet else data.notes:
+        print(note)
+    run_plan(plan, out=arguments.out, device=arguments.device, parallel=arguments.parallel, quiet=arguments.quiet)
+    print((arguments.out / "summary.md").read_text(encoding="utf-8").strip())
     if arguments.floors:
-        for split, scores in overlap_floor(source.load()).items():
+        for split, scores in overlap_floor(data).items():
             shown = ", ".join(f"{metric} {100 * score:.1f}" for metric, score in scores.items())
             print(f"The sentence with most words of the question, {split}: {shown}.")
+    model = hand_on_best(source, data, model=arguments.model, out=arguments.out).model
+    print(f"{model}: the best run. Ask it: electra answer {model} --context @FILE --question TEXT")
