@@ -1,37 +1,77 @@
-"""Fine-tuning steps on short sentences: classification in batches of 32, ours and the usual script's.
+"""Fine-tuning steps on short sentences, ours and the usual script's, in turn in one process: `python -m benchmarks.finetune`.
 
-The usual script pads every sentence to 128 tokens and trains transformers' ElectraForSequenceClassification with AdamW. Ours
-sorts the same sentences by length and pads each batch to its longest: our encoder, a linear head on [CLS], our optimizer.
+Ours is the engine itself (finetune/step.py): rows of like length together, each batch padded to its longest, collation, forward, the
+task's loss, backward, clipping and the optimizer with a group for each layer. The usual script pads every sentence to 128 tokens and
+trains transformers' ElectraForSequenceClassification with a shuffled order, fused AdamW and clipping at 1.0, as its Trainer does; its
+batches are made before the clock starts. Both read the same text: CoLA's 8,551 sentences where GLUE's files are, made-up ones elsewhere.
+
+`python -m benchmarks.speed --task finetune` times the same two systems among others, on made-up sentences, in processes of their own.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
+from benchmarks.machine_facts import hardware, versions
 from benchmarks.peers import electra_config
-from electra_trainer.batch import Batch
 from electra_trainer.config import Config, Model
 from electra_trainer.cost.flops import infer_flops
 from electra_trainer.data.rows import to_batch
+from electra_trainer.data.tokenizer import SPECIAL_TOKENS, Specials, load_tokenizer, specials_of, word_piece
+from electra_trainer.finetune.batches import Order
+from electra_trainer.finetune.classification import Classification
+from electra_trainer.finetune.examples import TextExample
+from electra_trainer.finetune.network import build_network, layer_share
+from electra_trainer.finetune.recipe import recipe
+from electra_trainer.finetune.source import Source, untrained
+from electra_trainer.finetune.step import Feed, train_step
+from electra_trainer.finetune.task import Row, Text, lengths_of
 from electra_trainer.model.encoder import Encoder
-from electra_trainer.model.initialize import initialize
-from electra_trainer.objectives.protocol import weight_source
-from electra_trainer.train.device import autocast
+from electra_trainer.presets import preset
+from electra_trainer.train.device import autocast, choose_precision
 from electra_trainer.train.optim import build_optimizer
-from electra_trainer.train.trial import CLS, PAD, SEP, zipf_words
+from electra_trainer.train.trial import CLS, MASK, PAD, SEP, UNK, zipf_words
 
 BATCHES = 4
-"""Batches of one pass over the sentences; they differ in length, so that passes are timed, not steps."""
+"""Batches of one pass over the made-up sentences; they differ in length, so that passes are timed, not steps."""
 PADDED = 128
 """What the usual script pads to."""
-_MULTIPLE = 8
-"""Ours pads to a multiple of this: fewer shapes."""
-_LABELS = 2
+DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+"""Where glue/CoLA/train.tsv and vocab/bert-base-uncased-vocab.txt are looked for."""
+_TASK = Classification(labels=("0", "1"))
 _LEARNING_RATE = 1e-4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Labelled:
+    """Rows with labels, 0 or 1."""
+
+    name: str
+    rows: list[Row]
+    specials: Specials
+
+
+class System(Protocol):
+    """What can be timed."""
+
+    def step(self) -> None:
+        """One whole training step."""
+
+
+# --------------------------------------------------------------------------------------------- text
 
 
 def sentences(batch: int, *, vocab_size: int, seed: int = 0) -> list[NDArray[np.int64]]:
@@ -45,6 +85,30 @@ def sentences(batch: int, *, vocab_size: int, seed: int = 0) -> list[NDArray[np.
     return made
 
 
+def made_up(batch: int, *, vocab_size: int) -> Labelled:
+    """`sentences` with labels."""
+    given = sentences(batch, vocab_size=vocab_size)
+    labels = np.random.default_rng(1).integers(2, size=len(given))
+    rows = [
+        Row(ids=ids.tolist(), example=index, target=int(label))
+        for index, (ids, label) in enumerate(zip(given, labels, strict=True))
+    ]
+    return Labelled(
+        name="made-up sentences of 6 to 64 tokens",
+        rows=rows,
+        specials=Specials(pad=PAD, unk=UNK, cls=CLS, sep=SEP, mask=MASK),
+    )
+
+
+def cola(data: Path) -> Labelled:
+    """The training sentences of CoLA in BERT's uncased vocabulary."""
+    tokenizer = load_tokenizer(data / "vocab" / "bert-base-uncased-vocab.txt")
+    lines = (data / "glue" / "CoLA" / "train.tsv").read_text(encoding="utf-8").splitlines()
+    examples = [TextExample(text=fields[3], label=fields[1]) for fields in (line.split("\t") for line in lines)]
+    text = Text(tokenizer=tokenizer, specials=specials_of(tokenizer), length=PADDED)
+    return Labelled(name="CoLA, train", rows=_TASK.rows(examples, text, training=True), specials=text.specials)
+
+
 def tokens_per_step(config: Config) -> float:
     """Real tokens, [CLS] and [SEP] counted, in a step on average; every system reads the same ones."""
     return sum(map(len, sentences(config.batch.size, vocab_size=config.model.vocab_size))) / BATCHES
@@ -56,60 +120,84 @@ def useful_flops(config: Config) -> float:
     return 3 * sum(infer_flops(config, sequence_length=len(sentence)).real for sentence in made) / BATCHES
 
 
-class Ours:
-    """Our encoder on batches of similar lengths."""
+# --------------------------------------------------------------------------------------------- systems
 
-    def __init__(self, config: Config, *, device: torch.device, precision: str) -> None:
-        self.device, self.precision, self.steps = device, precision, 0
-        rows = sorted(sentences(config.batch.size, vocab_size=config.model.vocab_size), key=len)
-        size = config.batch.size
-        self.batches = [_batch(rows[first : first + size]).to(device) for first in range(0, len(rows), size)]
-        self.labels = [_labels(size, step).to(device) for step in range(BATCHES)]
-        self.network = (
-            initialize(_Classifier(config.model), config.model, weight_source(config, "kept")).to(device).train()
+
+class Ours:
+    """The engine's own step."""
+
+    def __init__(
+        self, model: Model, text: Labelled, *, batch: int, device: torch.device, precision: str, seed: int = 1
+    ) -> None:
+        settings = recipe(
+            "paper", hidden_size=model.hidden_size, epochs=1000.0, batch_size=batch, max_length=PADDED,
+            dropout=model.hidden_dropout_prob, attention_dropout=model.attention_probs_dropout_prob,
+        )  # fmt: skip
+        order = Order(lengths_of(text.rows), batch_size=batch, seed=seed)
+        self.feed = Feed(
+            task=_TASK, rows=text.rows, order=order, specials=text.specials, recipe=settings, seed=seed, device=device,
+            precision=precision,
+        )  # fmt: skip
+        tokenizer = word_piece(
+            {token: number for number, token in enumerate(SPECIAL_TOKENS)}, cased=True, keep_accents=None
         )
-        self.optimizer = build_optimizer(self.network, config.optimizer)
-        for group in self.optimizer.param_groups:
-            group["lr"] = _LEARNING_RATE
+        empty = Source(
+            name="new",
+            model=model,
+            weights=Encoder(model).state_dict(),
+            tokenizer=tokenizer,
+            specials=text.specials,
+            length=PADDED,
+        )
+        self.network = build_network(untrained(empty, seed=seed), _TASK, settings, seed=seed).to(device).train()
+        self.optimizer = build_optimizer(
+            self.network, settings.optimizer, layer_share(settings, model.num_hidden_layers)
+        )
+        self.steps = 0
 
     def step(self) -> None:
-        batch, labels_B = (choices[self.steps % BATCHES] for choices in (self.batches, self.labels))
-        with autocast(self.precision, self.device):
-            loss = F.cross_entropy(self.network(batch).float(), labels_B)
-        loss.backward()
-        nn.utils.clip_grad_norm_(self.network.parameters(), 1.0)
-        self.optimizer.step()
-        self.optimizer.zero_grad()
+        train_step(self.network, self.optimizer, self.feed, step=self.steps)
         self.steps += 1
+
+    def padding(self) -> float:
+        """Share of the tokens of an epoch that is padding."""
+        order = self.feed.order
+        batches = [order.lengths[order.at(step)] for step in range(order.per_epoch)]
+        return 1 - float(sum(batch.sum() for batch in batches) / sum(len(batch) * batch.max() for batch in batches))
 
 
 class Theirs:
     """The usual script."""
 
-    def __init__(self, config: Config, *, device: torch.device, precision: str, compiled: bool) -> None:
+    def __init__(
+        self,
+        model: Model,
+        text: Labelled,
+        *,
+        batch: int,
+        device: torch.device,
+        precision: str,
+        compiled: bool,
+        seed: int = 1,
+    ) -> None:
         from transformers import ElectraForSequenceClassification
 
         self.device, self.precision, self.steps = device, precision, 0
-        rows, size = sentences(config.batch.size, vocab_size=config.model.vocab_size), config.batch.size
-        batches = [_batch(rows[first : first + size], length=PADDED) for first in range(0, len(rows), size)]
+        torch.manual_seed(seed)
+        order = torch.randperm(len(text.rows)).tolist()
+        rows = [text.rows[index] for index in order]
         self.batches = [
-            {
-                "input_ids": batch.ids_BT.to(device),
-                "attention_mask": batch.real_BT.long().to(device),
-                "token_type_ids": batch.segment_BT.to(device),
-                "labels": _labels(size, step).to(device),
-            }
-            for step, batch in enumerate(batches)
+            _padded(rows[first : first + batch], text.specials, device)
+            for first in range(0, len(rows) - len(rows) % batch, batch)
         ]
-        torch.manual_seed(config.seed)
-        network = ElectraForSequenceClassification(electra_config(config.model, num_labels=_LABELS)).to(device).train()
+        network = ElectraForSequenceClassification(electra_config(model, num_labels=2)).to(device).train()
         self.parameters = list(network.parameters())
         self.network = torch.compile(network) if compiled else network
-        self.optimizer = torch.optim.AdamW(self.parameters, lr=_LEARNING_RATE)
+        self.optimizer = torch.optim.AdamW(self.parameters, lr=_LEARNING_RATE, fused=True)
 
     def step(self) -> None:
         with autocast(self.precision, self.device):
-            loss = self.network(**self.batches[self.steps % BATCHES]).loss
+            loss = self.network(**self.batches[self.steps % len(self.batches)]).loss
         loss.backward()
         nn.utils.clip_grad_norm_(self.parameters, 1.0)
         self.optimizer.step()
@@ -117,28 +205,128 @@ class Theirs:
         self.steps += 1
 
 
-class _Classifier(nn.Module):
-    """Logits [B, labels] from the hidden state of [CLS]."""
-
-    def __init__(self, model: Model) -> None:
-        super().__init__()
-        self.electra = Encoder(model)
-        self.dropout = nn.Dropout(model.hidden_dropout_prob)
-        self.out = nn.Linear(model.hidden_size, _LABELS)
-
-    def forward(self, batch: Batch) -> Tensor:
-        logits: Tensor = self.out(self.dropout(self.electra(batch.ids_BT, batch)[:, 0]))
-        return logits
-
-
-def _batch(rows: list[NDArray[np.int64]], *, length: int | None = None) -> Batch:
-    longest = max(map(len, rows))
-    width = length or -(-longest // _MULTIPLE) * _MULTIPLE
-    rows_BT = np.full((len(rows), width), PAD)
-    for row, sentence in zip(rows_BT, rows, strict=True):
-        row[: len(sentence)] = sentence
-    return to_batch(rows_BT, pad=PAD, cls=CLS, sep=SEP)
+def _padded(rows: Sequence[Row], specials: Specials, device: torch.device) -> dict[str, torch.Tensor]:
+    ids_BT = np.full((len(rows), PADDED), specials.pad, dtype=np.int64)
+    for line, row in zip(ids_BT, rows, strict=True):
+        line[: len(row.ids)] = row.ids
+    batch = to_batch(ids_BT, pad=specials.pad, cls=specials.cls, sep=specials.sep).to(device)
+    return {
+        "input_ids": batch.ids_BT,
+        "attention_mask": batch.real_BT.long(),
+        "token_type_ids": batch.segment_BT,
+        "labels": torch.tensor([row.target for row in rows], device=device),
+    }
 
 
-def _labels(count: int, seed: int) -> Tensor:
-    return torch.randint(_LABELS, (count,), generator=torch.Generator().manual_seed(seed))
+# --------------------------------------------------------------------------------------------- side by side
+
+
+@dataclass
+class Seen:
+    """Examples a second of one system, a number a turn: by the clock, and by the time that its process had a processor."""
+
+    clock: list[float]
+    processor: list[float]
+
+
+def take_turns(systems: dict[str, System], *, batch: int, rounds: int, steps: dict[str, int]) -> dict[str, Seen]:
+    """Turns of so many steps each, one system after the other, A B A B; a first turn is not counted."""
+    seen = {name: Seen(clock=[], processor=[]) for name in systems}
+    for number in range(rounds + 1):
+        for name, system in systems.items():
+            clock, processor = time.perf_counter(), time.process_time()
+            for _ in range(steps[name]):
+                system.step()
+            clock, processor = time.perf_counter() - clock, time.process_time() - processor
+            if number:
+                seen[name].clock.append(steps[name] * batch / clock)
+                seen[name].processor.append(steps[name] * batch / processor)
+    return seen
+
+
+def report(seen: dict[str, Seen]) -> dict[str, Any]:
+    """Medians, and the median over rounds of ours divided by each other."""
+    ours = seen["electra-trainer"]
+    return {
+        name: {
+            "examples_per_second": statistics.median(one.clock),
+            "examples_per_processor_second": statistics.median(one.processor),
+            "ours_is_faster": statistics.median(a / b for a, b in zip(ours.clock, one.clock, strict=True)),
+            "ours_is_faster_by_processor": statistics.median(
+                a / b for a, b in zip(ours.processor, one.processor, strict=True)
+            ),
+            "turns": asdict(one),
+        }
+        for name, one in seen.items()
+    }
+
+
+def measure(model: Model, text: Labelled, arguments: argparse.Namespace) -> dict[str, Any]:
+    """The object that --json prints."""
+    device = torch.device("cpu")
+    precision = choose_precision("auto", device)
+    ours = Ours(model, text, batch=arguments.batch, device=device, precision=precision)
+    systems: dict[str, System] = {"electra-trainer": ours}
+    for name in dict.fromkeys(["fp32", precision]):
+        systems[f"transformers-{name}"] = Theirs(
+            model, text, batch=arguments.batch, device=device, precision=name, compiled=False
+        )
+    steps = {
+        name: arguments.steps if system is ours else max(1, arguments.steps // 5) for name, system in systems.items()
+    }
+    seen = take_turns(systems, batch=arguments.batch, rounds=arguments.rounds, steps=steps)
+    lengths = lengths_of(text.rows)
+    return {
+        "text": text.name,
+        "preset": arguments.preset,
+        "batch": arguments.batch,
+        "threads": torch.get_num_threads(),
+        "precision": precision,
+        "tokens_an_example": float(lengths.mean()),
+        "padding": {"electra-trainer": ours.padding(), "transformers": 1 - float(lengths.mean()) / PADDED},
+        "systems": report(seen),
+        "hardware": hardware(),
+        "versions": versions(),
+    }
+
+
+def table(facts: dict[str, Any]) -> str:
+    """The same for reading."""
+    padding = facts["padding"]
+    lines = [
+        f"{facts['preset']} on {facts['text']}: {facts['tokens_an_example']:.1f} tokens an example, batches of {facts['batch']}, "
+        f"{facts['threads']} threads, {facts['precision']}; padding {padding['electra-trainer']:.1%} and {padding['transformers']:.1%}",
+        f"{'':<22}{'examples/s':>12}{'ours x':>9}{'a processor s':>16}{'ours x':>9}",
+    ]
+    lines += [
+        f"{name:<22}{one['examples_per_second']:>12.1f}{one['ours_is_faster']:>9.2f}"
+        f"{one['examples_per_processor_second']:>16.1f}{one['ours_is_faster_by_processor']:>9.2f}"
+        for name, one in facts["systems"].items()
+    ]
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--preset", default="small")
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=7, help="turns of each system")
+    parser.add_argument("--steps", type=int, default=10, help="of a turn of ours; the other takes a fifth")
+    parser.add_argument("--data", type=Path, default=DATA, help="folder with glue/CoLA and vocab")
+    parser.add_argument("--json", action="store_true", help="one object on standard output")
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    model = preset(arguments.preset).model
+    if (arguments.data / "glue" / "CoLA" / "train.tsv").is_file():
+        model, text = replace(model, vocab_size=30522), cola(arguments.data)
+    else:
+        text = made_up(arguments.batch, vocab_size=model.vocab_size)
+    facts = measure(model, text, arguments)
+    print(json.dumps(facts, indent=1) if arguments.json else table(facts))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

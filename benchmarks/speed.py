@@ -16,16 +16,15 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import platform
 import statistics
 import sys
 import time
 from dataclasses import dataclass, field
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from benchmarks import finetune
+from benchmarks.machine_facts import versions
 from benchmarks.speed_process import Failed, Process, environment
 from electra_trainer.config import Config
 from electra_trainer.config_io import to_dict
@@ -43,7 +42,6 @@ _GPU_BURST = 10
 """Steps that are timed together on a GPU, so that waiting for it once a step costs nothing."""
 _LIMIT = 1800.0
 """Seconds after which a worker that does not answer is given up; torch.compile takes minutes on a CPU."""
-_PACKAGES = ("electra-trainer", "torch", "transformers", "numpy")
 _PAUSE = 0.2
 """Seconds between turns: threads of the one before have gone to sleep."""
 
@@ -219,7 +217,7 @@ def report(job: Job, results: dict[str, Result], rates: dict[str, float]) -> dic
         "sequence_length": job.config.batch.sequence_length,
         "tokens_per_step": job.tokens,
         "threads": job.threads,
-        "versions": {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}},
+        "versions": versions(),
         "matrix_flops_per_second": rates,
         "systems": systems,
         "ratios": ratios,
@@ -319,13 +317,6 @@ def _positive(text: str) -> int:
 
 def _tell(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 if __name__ == "__main__":

@@ -39,11 +39,13 @@ def build(request: dict[str, Any], device: torch.device, precision: str) -> Syst
     if request["without"]:
         leave_out(request["without"])
     if request["task"] == "finetune":
-        from benchmarks.finetune import Ours, Theirs
+        from benchmarks.finetune import Ours, Theirs, made_up
 
+        model, batch = config.model, config.batch.size
+        text = made_up(batch, vocab_size=model.vocab_size)
         if request["peer"]:
-            return Theirs(config, device=device, precision=precision, compiled=compiled)
-        return Ours(config, device=device, precision=precision)
+            return Theirs(model, text, batch=batch, device=device, precision=precision, compiled=compiled)
+        return Ours(model, text, batch=batch, device=device, precision=precision)
     if request["data"] is None:
         feed = made_up_feed(config, device=device, precision=precision)
     else:

@@ -21,6 +21,7 @@ from electra_trainer.batch import Masked
 from electra_trainer.config import Config
 from electra_trainer.cost.flops import step_flops
 from electra_trainer.data.rows import to_batch
+from electra_trainer.finetune.batches import collate
 from electra_trainer.methods import RTD
 from electra_trainer.objectives.rtd import ReplacedTokenDetection
 from electra_trainer.presets import tiny
@@ -226,16 +227,80 @@ def test_the_peer_samples_from_the_softmax() -> None:
 
 def test_fine_tuning_reads_the_same_sentences() -> None:
     config = dataclasses.replace(tiny(), batch=dataclasses.replace(tiny().batch, size=8, sequence_length=128))
-    ours = finetune.Ours(config, device=torch.device("cpu"), precision="fp32")
-    theirs = finetune.Theirs(config, device=torch.device("cpu"), precision="fp32", compiled=False)
+    text = finetune.made_up(8, vocab_size=config.model.vocab_size)
+    cpu = torch.device("cpu")
+    ours = finetune.Ours(config.model, text, batch=8, device=cpu, precision="fp32")
+    theirs = finetune.Theirs(config.model, text, batch=8, device=cpu, precision="fp32", compiled=False)
+    mine = [collate(ours.feed.batch(step), text.specials, cpu).ids_BT for step in range(finetune.BATCHES)]
     words = [
-        sorted(tuple(row[row != PAD].tolist()) for batch in batches for row in batch)
-        for batches in ([b.ids_BT for b in ours.batches], [b["input_ids"] for b in theirs.batches])
+        sorted(tuple(row[row != PAD].tolist()) for ids_BT in batches for row in ids_BT)
+        for batches in (mine, [b["input_ids"] for b in theirs.batches])
     ]
     assert words[0] == words[1] and len(words[0]) == 8 * finetune.BATCHES
-    assert sum(map(len, words[0])) == finetune.BATCHES * finetune.tokens_per_step(config)
-    assert all(batch["input_ids"].shape[1] == 128 for batch in theirs.batches)
-    assert sum(batch.ids_BT.numel() for batch in ours.batches) < 1.5 * sum(map(len, words[0]))
+    real = sum(map(len, words[0]))
+    assert real == finetune.BATCHES * finetune.tokens_per_step(config)
+    assert all(batch["input_ids"].shape == (8, 128) for batch in theirs.batches)
+    assert ours.padding() == pytest.approx(1 - real / sum(ids_BT.numel() for ids_BT in mine)) and ours.padding() < 0.35
     assert MASK not in {word for row in words[0] for word in row}
-    ours.step()
-    theirs.step()
+    labels = {tuple(row.ids[1:3]): row.target for row in text.rows}
+    given = {
+        tuple(ids[1:3].tolist()): int(y)
+        for b in theirs.batches
+        for ids, y in zip(b["input_ids"], b["labels"], strict=True)
+    }
+    assert labels == given
+
+
+def test_both_learn_what_they_are_timed_on() -> None:
+    """The steps that are timed are whole ones: the loss of a batch that is read again and again falls, in both."""
+    model = dataclasses.replace(tiny().model, vocab_size=400, num_hidden_layers=2)
+    whole = finetune.made_up(8, vocab_size=400)
+    text = dataclasses.replace(whole, rows=whole.rows[:8])
+    cpu = torch.device("cpu")
+    ours = finetune.Ours(model, text, batch=8, device=cpu, precision="fp32")
+    theirs = finetune.Theirs(model, text, batch=8, device=cpu, precision="fp32", compiled=False)
+    for group in theirs.optimizer.param_groups:
+        group["lr"] = 1e-3
+
+    def losses() -> tuple[float, float]:
+        with torch.no_grad():
+            rows = ours.feed.batch(0)
+            batch = collate(rows, text.specials, cpu)
+            mine, count = ours.feed.task.loss(ours.network.head, ours.network(batch), batch, rows)
+            return float(mine) / count, float(theirs.network(**theirs.batches[0]).loss)
+
+    before = losses()
+    for step in range(60):
+        ours.step()
+        if step % 4 == 0:
+            theirs.step()
+    after = losses()
+    assert after[0] < 0.9 * before[0] and after[1] < 0.9 * before[1]
+
+
+def test_side_by_side(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """One process, made-up sentences where there is no data; ratios are the medians of rounds."""
+    threads = torch.get_num_threads()
+    words = ["--preset", "tiny", "--batch", "4", "--rounds", "2", "--steps", "5", "--data", str(tmp_path), "--json"]
+    monkeypatch.setattr(sys, "argv", ["finetune", *words])
+    assert finetune.main() == 0 and torch.get_num_threads() == threads
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["text"].startswith("made-up") and (facts["batch"], facts["threads"]) == (4, 1)
+    assert 0 < facts["padding"]["electra-trainer"] < facts["padding"]["transformers"] < 1
+    ours, theirs = facts["systems"]["electra-trainer"], facts["systems"]["transformers-fp32"]
+    assert ours["ours_is_faster"] == 1 and len(theirs["turns"]["clock"]) == 2
+    ratios = [a / b for a, b in zip(ours["turns"]["clock"], theirs["turns"]["clock"], strict=True)]
+    assert theirs["ours_is_faster"] == pytest.approx(sum(ratios) / 2)
+    assert {"processor", "cores", "amx"} <= set(facts["hardware"]) and {"torch", "transformers"} <= set(
+        facts["versions"]
+    )
+    assert "ours x" in finetune.table(facts)
+
+
+def test_cola_is_read_as_a_classification(tmp_path: Path) -> None:
+    (tmp_path / "glue" / "CoLA").mkdir(parents=True)
+    (tmp_path / "vocab").mkdir()
+    (tmp_path / "glue" / "CoLA" / "train.tsv").write_text("gj04\t1\t\tthe cat\nbc01\t0\t*\tcat the the\n")
+    (tmp_path / "vocab" / "bert-base-uncased-vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\ncat\n")
+    text = finetune.cola(tmp_path)
+    assert [(list(row.ids), row.target) for row in text.rows] == [([2, 5, 6, 3], 1), ([2, 6, 5, 5, 3], 0)]

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 from tests.finetune import oracle
-from tests.finetune.small_source import LABELS, WORDS, data, source
+from tests.finetune.small_source import LABELS, WORDS, data, examples, source
 from tests.google import reference
 
 from electra_trainer.errors import Interrupted
@@ -23,8 +23,9 @@ from electra_trainer.finetune import run as engine
 from electra_trainer.finetune.classification import Classification
 from electra_trainer.finetune.network import FineTuned, build_network
 from electra_trainer.finetune.recipe import Recipe, recipe
-from electra_trainer.finetune.run import Job, finetune_run
+from electra_trainer.finetune.run import Job, build_feed, finetune_run
 from electra_trainer.finetune.source import Source
+from electra_trainer.finetune.task import TaskData
 from electra_trainer.train.checkpoint import Saved, numbered, read
 
 ROWS, STEPS, WARMUP, PEAK, DECAY = 11, 20, 4, 4e-3, 0.3
@@ -176,6 +177,21 @@ def test_words_that_do_not_occur_only_decay(tmp_path: Path, name: str) -> None:
         kept *= 1 - oracle.released_rate(step, peak=PEAK, steps=STEPS, warmup=WARMUP) * 0.4096 * DECAY
     assert 1 - kept > 3e-4
     assert torch.allclose((after / before).double(), torch.tensor(kept, dtype=torch.double), rtol=2e-7, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "unordered", "rows"), [("released", True, 24), ("released", False, 12), ("paper", True, 12)]
+)
+def test_pairs_without_an_order_are_read_both_ways_as_released(name: str, unordered: bool, rows: int) -> None:
+    pairs = [example for example in examples(24, seed=3) if example.pair is not None]
+    given = TaskData(task=Classification(labels=LABELS), train=pairs, dev={}, unordered_pairs=unordered)
+    work = Job(source=source(), data=given, recipe=recipe(name, hidden_size=32, epochs=2, batch_size=4), seed=3)
+    feed = build_feed(work, device=torch.device("cpu"), precision="fp32")
+    assert len(feed.rows) == rows and feed.steps == rows // 4 * 2
+    for row, swapped in zip(feed.rows[:12], feed.rows[12:], strict=False):
+        seam = row.ids.index(3)
+        first, second = row.ids[1:seam], row.ids[seam + 1 : -1]
+        assert list(swapped.ids) == [2, *second, 3, *first, 3] and swapped.target == row.target
 
 
 def test_the_oracle_s_gradient_is_the_slope_of_its_loss() -> None:

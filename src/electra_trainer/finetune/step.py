@@ -72,7 +72,8 @@ def accumulate(network: FineTuned, feed: Feed, rows: Sequence[Row], *, step: int
 
     However it is cut into portions, it is the gradient of all rows together: sums, and one division where the recipe asks for the mean.
     """
-    size = feed.recipe.micro_batch or len(rows)
+    size = min(feed.recipe.micro_batch or len(rows), len(rows))
+    mean, whole = feed.recipe.reduction == "mean", size == len(rows)
     total, count = 0.0, 0
     for lane, first in enumerate(range(0, len(rows), size)):
         part = rows[first : first + size]
@@ -81,8 +82,10 @@ def accumulate(network: FineTuned, feed: Feed, rows: Sequence[Row], *, step: int
         with autocast(feed.precision, feed.device):
             hidden_BTD = network(batch)
         loss, counted = feed.task.loss(network.head, hidden_BTD, batch, part)
-        loss.backward()  # type: ignore[no-untyped-call]
         total, count = total + float(loss.detach()), count + counted
-    if feed.recipe.reduction == "mean":
+        if mean and whole:  # one number, instead of all gradients
+            loss = loss / max(count, 1)
+        loss.backward()  # type: ignore[no-untyped-call]
+    if mean and not whole:
         torch._foreach_div_([p.grad for p in network.parameters() if p.grad is not None], max(count, 1))
     return total / max(count, 1)
