@@ -1,0 +1,102 @@
+"""Metrics of texts against sums by hand, and against loops over all pairs."""
+
+import itertools
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from electra_trainer.finetune.metrics import CLASSIFICATION, classification_scores, regression_scores
+
+
+def matthews(truth: list[int], said: list[int], labels: int) -> float:
+    """Correlation of two classifications: of all their one-hot columns together, in covariances."""
+    n = len(truth)
+
+    def covariance(a: list[int], b: list[int]) -> float:
+        return sum(
+            sum((x == label) * (y == label) for x, y in zip(a, b, strict=True)) / n
+            - a.count(label) * b.count(label) / n**2
+            for label in range(labels)
+        )
+
+    below = covariance(truth, truth) * covariance(said, said)
+    return covariance(truth, said) / math.sqrt(below) if below > 1e-12 else 0.0
+
+
+def f1(truth: list[int], said: list[int], label: int) -> float:
+    right = sum(t == s == label for t, s in zip(truth, said, strict=True))
+    return 2 * right / (truth.count(label) + said.count(label)) if right else 0.0
+
+
+def pearson(x: list[float], y: list[float]) -> float:
+    """By differences of all pairs, which need no mean."""
+    pairs = list(itertools.combinations(range(len(x)), 2))
+    xy = math.fsum((x[i] - x[j]) * (y[i] - y[j]) for i, j in pairs)
+    xx = math.fsum((x[i] - x[j]) ** 2 for i, j in pairs)
+    yy = math.fsum((y[i] - y[j]) ** 2 for i, j in pairs)
+    return xy / math.sqrt(xx) / math.sqrt(yy)
+
+
+def ranks(x: list[float]) -> list[float]:
+    """Equals share the mean of their places."""
+    return [sum(other < one for other in x) + (x.count(one) + 1) / 2 for one in x]
+
+
+def test_by_hand() -> None:
+    """6 right of 8; true positives 3, false 1, negatives 3, missed 1: Matthews (3*3 - 1*1) / sqrt(4*4*4*4) = 0.5, F1 6/8."""
+    truth, said = [1, 1, 1, 1, 0, 0, 0, 0], [1, 1, 1, 0, 1, 0, 0, 0]
+    found = classification_scores(truth, said, metrics=CLASSIFICATION, labels=2)
+    assert found == pytest.approx({"accuracy": 0.75, "matthews": 0.5, "f1": 0.75, "macro_f1": 0.75})
+    # ranks 1, 2.5, 2.5, 4 and 2, 1, 3, 4 about 2.5: products 0.75 + 2.25, squares 4.5 and 5
+    found = regression_scores([1, 2, 2, 9], [20, 10, 30, 40], metrics=("spearman", "pearson"))
+    assert found["spearman"] == pytest.approx(3 / math.sqrt(22.5))
+    # means 3.5 and 25: products 12.5 + 22.5 - 7.5 + 82.5, squares 41 and 500
+    assert found["pearson"] == pytest.approx(110 / math.sqrt(41 * 500))
+
+
+@pytest.mark.filterwarnings("ignore:A single label was found")
+@settings(max_examples=100, deadline=None)
+@given(
+    st.integers(2, 4).flatmap(
+        lambda c: st.tuples(st.just(c), st.lists(st.tuples(*[st.integers(0, c - 1)] * 2), min_size=1))
+    )
+)
+def test_classification_equals_loops(drawn: tuple[int, list[tuple[int, int]]]) -> None:
+    labels, pairs = drawn
+    truth, said = [one for one, _ in pairs], [two for _, two in pairs]
+    found = classification_scores(truth, said, metrics=CLASSIFICATION, labels=labels)
+    seen = sorted({*truth, *said})
+    assert found == pytest.approx(
+        {
+            "accuracy": sum(t == s for t, s in pairs) / len(pairs),
+            "matthews": matthews(truth, said, labels),
+            "f1": f1(truth, said, 1),
+            "macro_f1": sum(f1(truth, said, label) for label in seen) / len(seen),
+        },
+        abs=1e-9,
+    )
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(-9, 9)), min_size=2, max_size=30))
+def test_regression_equals_loops(pairs: list[tuple[int, int]]) -> None:
+    """With many ties, as STS-B's scores have them."""
+    truth, said = [one / 4 for one, _ in pairs], [two / 7 for _, two in pairs]
+    found = regression_scores(truth, said, metrics=("spearman", "pearson"))
+    if len(set(truth)) < 2 or len(set(said)) < 2:
+        assert found == {"spearman": 0.0, "pearson": 0.0}
+        return
+    expected = {"spearman": pearson(ranks(truth), ranks(said)), "pearson": pearson(truth, said)}
+    assert found == pytest.approx(expected, abs=1e-9)
+
+
+def test_what_is_constant_has_no_correlation() -> None:
+    """One class for all: Matthews and F1 are 0, not undefined."""
+    found = classification_scores([1, 0, 1], [0, 0, 0], metrics=("matthews", "f1"), labels=2)
+    assert found == {"matthews": 0.0, "f1": 0.0}
+    with pytest.raises(ValueError, match="bleu: not one of"):
+        classification_scores([1], [1], metrics=("bleu",), labels=2)
+    with pytest.raises(ValueError, match="f1: not one of"):
+        regression_scores([1.0], [1.0], metrics=("f1",))
