@@ -59,6 +59,10 @@ TORCH_FREE = (
     "analysis.published",
     "finetune.recipe",
     "finetune.examples",
+    "finetune.glue",
+    "finetune.glue_files",
+    "finetune.glue_hub",
+    "finetune.glue_table",
     "analysis.table_text",
     "analysis.figure_points",
 )

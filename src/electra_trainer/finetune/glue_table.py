@@ -1,0 +1,217 @@
+"""GLUE's scores in the paper's columns (Tables 2 and 7), GLUE's own metrics beside them, and what must be said below. No torch here.
+
+Scores of a summary are shares or correlations; tables print them x100. An average is of the paper's eight tasks (MNLI matched, no WNLI)
+or is not given.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from electra_trainer.finetune.glue import PAPER, ROWS
+
+ABSENT = "—"
+_TITLES = ("CoLA", "SST", "MRPC", "STS", "QQP", "MNLI", "QNLI", "RTE")
+_KEYS = ("cola", "sst", "mrpc", "sts", "qqp", "mnli", "qnli", "rte")  # analysis/published.py: GLUE_TASKS
+_OWN = (
+    ("MRPC F1", "mrpc", "dev", "f1"), ("MRPC acc.", "mrpc", "dev", "accuracy"), ("STS-B Pearson", "stsb", "dev", "pearson"),
+    ("STS-B Spearman", "stsb", "dev", "spearman"), ("QQP F1", "qqp", "dev", "f1"), ("QQP acc.", "qqp", "dev", "accuracy"),
+    ("MNLI-m", "mnli", "dev_matched", "accuracy"), ("MNLI-mm", "mnli", "dev_mismatched", "accuracy"),
+    ("WNLI", "wnli", "dev", "accuracy"),
+)  # fmt: skip
+_FLOORS = {"untrained": "untrained encoder", "majority": "majority", "bag_of_words": "bag of words"}
+Statistic = Literal["median", "mean", "sd", "best"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spread:
+    """A metric over the seeds."""
+
+    by_seed: Mapping[int, float]
+
+    def of(self, statistic: Statistic) -> float | None:
+        """None: one seed has no SD."""
+        values = list(self.by_seed.values())
+        match statistic:
+            case "median":
+                return statistics.median(values)
+            case "mean":
+                return statistics.fmean(values)
+            case "best":
+                return max(values)
+            case "sd":
+                return statistics.stdev(values) if len(values) > 1 else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Floor:
+    """What is to be had without the encoder, in the paper's column."""
+
+    value: float
+    title: str
+    """In words: "the majority class"."""
+    verdict: Literal["beats", "perhaps", "does not beat"] | None = None
+    """Of the encoder, over its seeds; `perhaps`: above the floor, by less than is certain. None: it has no score."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskScores:
+    """A task's scores on its dev sets."""
+
+    task: str
+    scores: Mapping[str, Mapping[str, Spread]]
+    """By split, then metric; only what at least one seed has."""
+    floors: Mapping[str, Floor] = field(default_factory=dict)
+    """By name: `untrained`, `majority`, `bag_of_words`."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def paper(self) -> Spread | None:
+        """What stands in the paper's column; None where no seed finished."""
+        row = ROWS[self.task]
+        return self.scores.get(next(iter(row.dev)), {}).get(row.metrics[0])
+
+
+@dataclass(frozen=True, kw_only=True)
+class GlueTable:
+    """A table as it is printed."""
+
+    title: str
+    rows: tuple[tuple[str, ...], ...]
+    """The first is the head."""
+
+
+def glue_metrics(tasks: Sequence[TaskScores]) -> dict[str, float]:
+    """Medians as shares, by the keys of the paper's tables: `glue/cola`, `glue/sst` ... and, if all eight are there, `glue/average`."""
+    known = _by_name(tasks)
+    found = {
+        f"glue/{key}": spread.of("median") or 0.0
+        for key, name in zip(_KEYS, PAPER, strict=True)
+        if name in known and (spread := known[name].paper) is not None
+    }
+    return found | ({"glue/average": statistics.fmean(found.values())} if len(found) == len(PAPER) else {})
+
+
+def glue_tables(tasks: Sequence[TaskScores]) -> tuple[GlueTable, GlueTable]:
+    """The paper's columns with the floors, and GLUE's own metrics."""
+    known = _by_name(tasks)
+    paper = [known[name].paper if name in known else None for name in PAPER]
+    rows: list[tuple[str, ...]] = [("", *_TITLES, "Avg.")]
+    rows += [
+        _line(label, [_of(one, which) for one in paper], _average(paper, which)) for label, which in _labels(paper)
+    ]
+    for name, title in _FLOORS.items():
+        floors = [known[task].floors.get(name) if task in known else None for task in PAPER]
+        if any(floors):
+            values = [None if floor is None else floor.value for floor in floors]
+            rows.append(_line(title, values, _mean_of_all(values)))
+    columns = [column for column in _OWN if column[1] != "wnli" or "wnli" in known]
+    own = [
+        known[task].scores.get(split, {}).get(metric) if task in known else None for _, task, split, metric in columns
+    ]
+    beside: list[tuple[str, ...]] = [("", *(title for title, *_ in columns))]
+    beside += [(label, *(_points(_of(one, which)) for one in own)) for label, which in _labels(own)]
+    return (
+        GlueTable(title="GLUE dev: Matthews (CoLA), Spearman (STS), accuracy (others), x100", rows=tuple(rows)),
+        GlueTable(title="GLUE's own metrics on dev, x100", rows=tuple(beside)),
+    )
+
+
+def glue_notes(tasks: Sequence[TaskScores]) -> tuple[str, ...]:
+    """What a reader of the tables must know: what is missing or partial, what is doubtful, which floors are not beaten."""
+    known = _by_name(tasks)
+    missing = [
+        title for title, name in zip(_TITLES, PAPER, strict=True) if name not in known or known[name].paper is None
+    ]
+    notes = [f"{ABSENT}: missing. No average is given without {', '.join(missing)}."] if missing else []
+    seeds = {ROWS[one.task].folder: len(one.paper.by_seed) for one in tasks if one.paper is not None}
+    if len(set(seeds.values())) > 1:
+        notes.append(f"Seeds: {', '.join(f'{folder} {count}' for folder, count in seeds.items())}.")
+    notes += list(dict.fromkeys(note for one in tasks for note in one.notes))
+    return (*notes, *_against_floors(tasks))
+
+
+def _against_floors(tasks: Sequence[TaskScores]) -> list[str]:
+    """Each floor that a median does not beat, or not for certain; then the tasks that beat them all."""
+    if not any(one.floors for one in tasks):
+        return ["No floors were measured (--floors): what an encoder without training reaches is not known here."]
+    said, clear = [], []
+    for one in tasks:
+        verdicts = {floor.verdict for floor in one.floors.values()}
+        if verdicts == {"beats"}:
+            single = one.paper is not None and len(one.paper.by_seed) == 1
+            clear.append(ROWS[one.task].folder + " (a single seed)" * single)
+        said += [_against(one, floor) for floor in one.floors.values() if floor.verdict in ("perhaps", "does not beat")]
+    return said + ([f"Beat every floor that was measured: {', '.join(clear)}."] if clear else [])
+
+
+def _against(one: TaskScores, floor: Floor) -> str:
+    median = _of(one.paper, "median") or 0.0
+    numbers = f"{_points(median)} against {_points(floor.value)} ({100 * (median - floor.value):+.1f})"
+    if floor.verdict == "perhaps":
+        return f"{ROWS[one.task].folder} is above {floor.title}, but not for certain over these seeds: {numbers}."
+    return f"{ROWS[one.task].folder} DOES NOT BEAT {floor.title}: {numbers}."
+
+
+def markdown(tasks: Sequence[TaskScores]) -> str:
+    """Both tables and the notes."""
+    lines: list[str] = []
+    for table in glue_tables(tasks):
+        head, *rows = (("| " + " | ".join(row) + " |") for row in table.rows)
+        lines += [f"**{table.title}**", "", head, "| --- |" + " --: |" * (len(table.rows[0]) - 1), *rows, ""]
+    return "\n".join([*lines, *(f"- {note}" for note in glue_notes(tasks)), ""])
+
+
+def text(tasks: Sequence[TaskScores]) -> str:
+    """The same for a terminal."""
+    lines: list[str] = []
+    for table in glue_tables(tasks):
+        widths = [max(map(len, column)) for column in zip(*table.rows, strict=True)]
+        lines.append(table.title)
+        for row in table.rows:
+            first, *others = (cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+            lines.append("  ".join([row[0].ljust(len(first)), *others]).rstrip())
+        lines.append("")
+    return "\n".join([*lines, *glue_notes(tasks)])
+
+
+def _by_name(tasks: Sequence[TaskScores]) -> dict[str, TaskScores]:
+    return {one.task: one for one in tasks}
+
+
+def _labels(spreads: Sequence[Spread | None]) -> list[tuple[str, Statistic]]:
+    """The rows of a table; the first says how many seeds there are, if that is the same everywhere."""
+    counts = {len(one.by_seed) for one in spreads if one is not None}
+    first = f"median of {counts.pop()}" if len(counts) == 1 else "median"
+    return [(first, "median"), ("mean", "mean"), ("SD", "sd"), ("best", "best")]
+
+
+def _of(spread: Spread | None, statistic: Statistic) -> float | None:
+    return None if spread is None else spread.of(statistic)
+
+
+def _average(spreads: Sequence[Spread | None], statistic: Statistic) -> float | None:
+    """Of the eight; the SD is that of the seeds' averages, where every task has the same seeds."""
+    if statistic != "sd":
+        return _mean_of_all([_of(one, statistic) for one in spreads])
+    there = [one for one in spreads if one is not None]
+    if len(there) < len(spreads) or len({tuple(sorted(one.by_seed)) for one in there}) > 1:
+        return None
+    averages = {seed: statistics.fmean(one.by_seed[seed] for one in there) for seed in there[0].by_seed}
+    return Spread(by_seed=averages).of("sd")
+
+
+def _mean_of_all(values: Sequence[float | None]) -> float | None:
+    there = [value for value in values if value is not None]
+    return statistics.fmean(there) if len(there) == len(values) else None
+
+
+def _line(label: str, values: Sequence[float | None], average: float | None) -> tuple[str, ...]:
+    return (label, *map(_points, values), _points(average))
+
+
+def _points(value: float | None) -> str:
+    return ABSENT if value is None else f"{100 * value:.1f}"

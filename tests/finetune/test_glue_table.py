@@ -1,0 +1,158 @@
+"""GLUE's scores as the paper prints them, and what is said below."""
+
+import statistics
+from typing import Any
+
+import pytest
+
+from electra_trainer.analysis.published import GLUE_TASKS
+from electra_trainer.finetune.glue import PAPER, ROWS
+from electra_trainer.finetune.glue_table import (
+    Floor,
+    GlueTable,
+    Spread,
+    TaskScores,
+    glue_metrics,
+    glue_notes,
+    glue_tables,
+    markdown,
+    text,
+)
+
+
+def scores(task: str, by_seed: dict[int, float], **more: Any) -> TaskScores:
+    """The same number in every split and metric, but 0.1 less beside the main one."""
+    found = {}
+    for index, split in enumerate(ROWS[task].dev):
+        found[split] = {
+            metric: Spread(by_seed={seed: value - 0.1 * bool(index + place) for seed, value in by_seed.items()})
+            for place, metric in enumerate(ROWS[task].metrics)
+        }
+    return TaskScores(task=task, scores=found, **more)
+
+
+def eight(**changed: TaskScores) -> list[TaskScores]:
+    """Task k of the paper has 0.5 + 0.01 k, 0.01 more and 0.04 more in three seeds."""
+    given = {
+        name: scores(name, {1: 0.5 + 0.01 * k, 2: 0.51 + 0.01 * k, 3: 0.54 + 0.01 * k}) for k, name in enumerate(PAPER)
+    }
+    return list((given | changed).values())
+
+
+def rows(table: GlueTable) -> dict[str, dict[str, str]]:
+    head, *body = table.rows
+    return {row[0]: dict(zip(head[1:], row[1:], strict=True)) for row in body}
+
+
+def test_the_papers_columns() -> None:
+    paper, _ = glue_tables(eight())
+    assert paper.rows[0] == ("", "CoLA", "SST", "MRPC", "STS", "QQP", "MNLI", "QNLI", "RTE", "Avg.")
+    found = rows(paper)
+    assert list(found) == ["median of 3", "mean", "SD", "best"]
+    assert found["median of 3"] == {
+        "CoLA": "51.0", "SST": "52.0", "MRPC": "53.0", "STS": "54.0", "QQP": "55.0", "MNLI": "56.0", "QNLI": "57.0", "RTE": "58.0",
+        "Avg.": "54.5",
+    }  # fmt: skip
+    assert found["mean"]["CoLA"] == "51.7" and found["best"]["RTE"] == "61.0" and found["best"]["Avg."] == "57.5"
+    assert found["SD"]["CoLA"] == f"{100 * statistics.stdev([0.5, 0.51, 0.54]):.1f}"
+    assert found["SD"]["Avg."] == found["SD"]["CoLA"]  # all tasks move together here
+
+
+def test_the_sd_of_the_average_is_over_seeds() -> None:
+    """CoLA up where RTE is down: the average does not move. With other seeds in one task there is none."""
+    tasks = eight(cola=scores("cola", {1: 0.1, 2: 0.3}), **{
+        name: scores(name, {1: 0.5, 2: 0.5}) for name in PAPER if name not in ("cola", "rte")
+    }, rte=scores("rte", {1: 0.6, 2: 0.4}))  # fmt: skip
+    found = rows(glue_tables(tasks)[0])["SD"]
+    assert found["Avg."] == "0.0" and found["CoLA"] == "14.1" and found["SST"] == "0.0"
+    other = [scores("rte", {1: 0.6, 3: 0.4}) if one.task == "rte" else one for one in tasks]
+    assert rows(glue_tables(other)[0])["SD"]["Avg."] == "—"
+
+
+def test_glues_own_metrics() -> None:
+    """F1, Pearson and mismatched beside the paper's; WNLI only where it was run."""
+    _, own = glue_tables(eight())
+    assert own.rows[0][1:] == (
+        "MRPC F1", "MRPC acc.", "STS-B Pearson", "STS-B Spearman", "QQP F1", "QQP acc.", "MNLI-m", "MNLI-mm",
+    )  # fmt: skip
+    found = rows(own)["median of 3"]
+    assert (found["MRPC acc."], found["MRPC F1"]) == ("53.0", "43.0")
+    assert (found["STS-B Spearman"], found["STS-B Pearson"]) == ("54.0", "44.0")
+    assert (found["MNLI-m"], found["MNLI-mm"]) == ("56.0", "46.0")
+    _, own = glue_tables([*eight(), scores("wnli", {1: 0.563})])
+    assert rows(own)["median"]["WNLI"] == "56.3"  # other tasks have three seeds, so the row does not say how many
+
+
+def test_what_is_missing_is_shown_and_has_no_average() -> None:
+    tasks = [one for one in eight() if one.task not in ("qqp", "mnli")]
+    tasks.append(TaskScores(task="mnli", scores={}))  # every seed of it failed
+    paper, own = glue_tables(tasks)
+    found = rows(paper)["median of 3"]
+    assert (found["QQP"], found["MNLI"], found["Avg."], found["CoLA"]) == ("—", "—", "—", "51.0")
+    assert rows(own)["mean"]["QQP F1"] == "—"
+    assert "—: missing. No average is given without QQP, MNLI." in glue_notes(tasks)
+    assert glue_metrics(tasks) == pytest.approx({
+        "glue/cola": 0.51, "glue/sst": 0.52, "glue/mrpc": 0.53, "glue/sts": 0.54, "glue/qnli": 0.57, "glue/rte": 0.58,
+    })  # fmt: skip
+    empty = glue_tables([])[0]
+    assert rows(empty)["median"]["Avg."] == "—" and glue_metrics([]) == {}
+
+
+def test_metrics_have_the_names_of_the_papers_tables() -> None:
+    """Shares, as analysis/tables.py reads them; WNLI is not among them."""
+    found = glue_metrics([*eight(), scores("wnli", {1: 0.1})])
+    assert list(found) == [*(f"glue/{name}" for name in GLUE_TASKS), "glue/average"]
+    assert found["glue/average"] == pytest.approx(0.545) and found["glue/sst"] == pytest.approx(0.52)
+
+
+def test_floors_stand_below_and_are_compared() -> None:
+    """Each that is not beaten, or not for certain, with the difference; all others in one line."""
+
+    def floor(value: float, verdict: Any, title: str = "the majority class") -> Floor:
+        return Floor(value=value, title=title, verdict=verdict)
+
+    tasks = [
+        scores(
+            "cola", {1: 0.0, 2: 0.0, 3: 0.0},
+            floors={"majority": floor(0.0, "does not beat"), "untrained": floor(0.03, "does not beat", "the untrained encoder")},
+        ),
+        scores("rte", {1: 0.50, 2: 0.56, 3: 0.58}, floors={"majority": floor(0.527, "perhaps")}),
+        scores("sst2", {1: 0.80, 2: 0.81, 3: 0.82}, floors={"majority": floor(0.509, "beats"), "untrained": floor(0.6, "beats")}),
+        scores("qqp", {1: 0.80}),  # its floors are missing: nothing is said
+        TaskScores(task="mrpc", scores={}, floors={"majority": Floor(value=0.68, title="majority")}),
+    ]  # fmt: skip
+    table = rows(glue_tables(tasks)[0])
+    assert table["majority"] == {
+        "CoLA": "0.0", "SST": "50.9", "MRPC": "68.0", "STS": "—", "QQP": "—", "MNLI": "—", "QNLI": "—", "RTE": "52.7", "Avg.": "—",
+    }  # fmt: skip
+    assert table["untrained encoder"]["CoLA"] == "3.0" and "bag of words" not in table
+    assert glue_notes(tasks)[1:] == (
+        "Seeds: CoLA 3, RTE 3, SST-2 3, QQP 1.",
+        "CoLA DOES NOT BEAT the majority class: 0.0 against 0.0 (+0.0).",
+        "CoLA DOES NOT BEAT the untrained encoder: 0.0 against 3.0 (-3.0).",
+        "RTE is above the majority class, but not for certain over these seeds: 56.0 against 52.7 (+3.3).",
+        "Beat every floor that was measured: SST-2.",
+    )
+    whole = eight(
+        **{
+            name: scores(name, {1: 0.7}, floors={"bag_of_words": floor(0.5 + 0.01 * k, "beats")})
+            for k, name in enumerate(PAPER)
+        }
+    )
+    assert rows(glue_tables(whole)[0])["bag of words"]["Avg."] == "53.5"
+    assert "No floors were measured (--floors): what" in glue_notes(eight())[0]
+
+
+def test_pages() -> None:
+    """Both tables with their notes once each, as Markdown and for a terminal."""
+    note = "MNLI: 22,664 of 392,702 training rows."
+    tasks = eight(mnli=scores("mnli", {1: 0.5}, notes=(note, note)))
+    page = markdown(tasks)
+    assert (
+        page.count(note) == 1
+        and "|  | CoLA | SST | MRPC | STS | QQP | MNLI | QNLI | RTE | Avg. |\n| --- | --: |" in page
+    )
+    assert "| median | 51.0 | 52.0 |" in page and "| SD | 2.1 | 2.1 | 2.1 | 2.1 | 2.1 | — |" in page
+    lines = text(tasks).splitlines()
+    assert lines[1].split() == list(glue_tables(tasks)[0].rows[0][1:]) and lines[2].startswith("median  51.0  52.0")
+    assert lines[1].index("SST") + 3 == lines[2].index("52.0") + 4 and note in lines
