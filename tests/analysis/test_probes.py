@@ -4,11 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.finetune.glue_samples import write_glue
 from tests.prepared import small_config, write_store
 
 from electra_trainer.analysis.minimal_pairs import minimal_pairs
-from electra_trainer.analysis.probes import PROBES, Subject, fingerprint, probe
+from electra_trainer.analysis.probes import METRICS, PROBES, Subject, fingerprint, probe
 from electra_trainer.errors import DataError, MissingInputError
+from electra_trainer.finetune.run import read_result
 from electra_trainer.score import load
 from electra_trainer.train.loop import pretrain
 
@@ -65,3 +67,36 @@ def test_minimal_pairs_are_read_before_anything_is_trained(tmp_path: Path) -> No
         fingerprint("minimal-pairs", tmp_path / "above")
     with pytest.raises(DataError, match=r"a\.jsonl:1: has no 'sentence_bad'"):
         fingerprint("minimal-pairs", tmp_path / "above/below")
+
+
+def test_glue_is_fine_tuned_with_the_papers_recipe(subject: Subject, tmp_path: Path) -> None:
+    """The tasks that are in the folder, by the names of the paper's columns, in run folders beside the cell's run; once."""
+    folder = write_glue(tmp_path / "glue", ["rte", "stsb", "wnli"], train=40, test=2)
+    found = probe({"glue": str(folder)}, subject)
+    beside = subject.run.parent / "glue"
+    rte, stsb = (read_result(beside / task) for task in ("rte", "stsb"))
+    assert found == {"glue/sts": stsb.scores["dev"]["spearman"], "glue/rte": rte.scores["dev"]["accuracy"]}
+    assert {name.removeprefix("glue/") for name in found} <= set(METRICS["glue"])
+    config = json.loads((beside / "rte/config.json").read_text())
+    assert config["seed"] == 1 and config["recipe"]["epochs"] == 10 and config["recipe"]["learning_rate"] == 3e-4
+    assert sorted(path.name for path in beside.iterdir()) == ["rte", "stsb"]  # the paper leaves out WNLI
+    assert not (beside / "rte/predictions/test.jsonl").exists()
+    steps = (beside / "rte/metrics.jsonl").read_bytes()
+    assert probe({"glue": str(folder / "RTE")}, subject) == {"glue/rte": found["glue/rte"]}
+    assert (beside / "rte/metrics.jsonl").read_bytes() == steps
+
+
+def test_glue_is_read_before_anything_is_trained(tmp_path: Path) -> None:
+    folder = write_glue(tmp_path / "one", ["rte", "cola"], test=2)
+    first = fingerprint("glue", folder)
+    (folder / "RTE/test.tsv").unlink()  # which the probe does not read
+    assert fingerprint("glue", folder.rename(tmp_path / "two")) == first
+    changed = tmp_path / "two/CoLA/dev.tsv"
+    changed.write_text(changed.read_text().replace("sails", "snails"))
+    assert fingerprint("glue", tmp_path / "two") != first
+    changed.write_text("gj04\t3\t\tsails\n")
+    with pytest.raises(DataError, match=r"CoLA/dev.tsv:1: unknown label '3'"):
+        fingerprint("glue", tmp_path / "two")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(MissingInputError, match=r"--probe glue=.*empty: holds no task of GLUE"):
+        fingerprint("glue", tmp_path / "empty")

@@ -3,10 +3,9 @@
     held-out              the objective's own metrics over all held-out rows, always with the same masks
     pos=TREEBANK          part-of-speech tags from the frozen encoder (part_of_speech.py)
     minimal-pairs=FOLDER  which sentence of a pair is the grammatical one (minimal_pairs.py)
+    glue=FOLDER           fine-tuned on the tasks of GLUE in it (glue_probe.py): the columns of the paper's tables
 
-A probe is one function, `Subject -> {name: number}`; `PROBES` names it, and its numbers appear as `PROBE/name`. Fine-tuning on a
-task (`finetune=TASK`) will be one more such function: `subject.run` is a run folder as `electra finetune` takes it, `subject.folder` the task's
-data, `subject.seed` the seed to fine-tune with.
+A probe is one function, `Subject -> {name: number}`; `PROBES` names it, and its numbers appear as `PROBE/name`.
 """
 
 from __future__ import annotations
@@ -18,8 +17,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from electra_trainer.analysis.blimp import read_pairs
+from electra_trainer.analysis.glue_probe import glue_fingerprint, probe_glue
 from electra_trainer.analysis.minimal_pairs import minimal_pairs as score_pairs
 from electra_trainer.analysis.part_of_speech import probe_tags
+from electra_trainer.analysis.published import GLUE_TASKS
 from electra_trainer.data.conllu import read_conllu, treebank_file
 from electra_trainer.errors import ConfigError, Diverged, MissingInputError, did_you_mean, storage_error
 from electra_trainer.evaluation import evaluate
@@ -80,18 +81,30 @@ def minimal_pairs(subject: Subject) -> dict[str, float]:
     return {name: score.mean for name, score in found.scores.items()}
 
 
+def glue(subject: Subject) -> dict[str, float]:
+    """Dev scores of each task of the paper that is in the folder, fine-tuned once, with the subject's seed."""
+    assert subject.folder is not None
+    return probe_glue(subject.run, subject.folder, seed=subject.seed, device=subject.device)
+
+
 ProbeFunction = Callable[[Subject], dict[str, float]]
 PROBES: dict[str, ProbeFunction] = {
     "held-out": held_out,
     "pos": part_of_speech,
     "minimal-pairs": minimal_pairs,
+    "glue": glue,
 }
 METRICS: dict[str, tuple[str, ...]] = {
     "pos": ("accuracy", "embeddings_accuracy", "majority_accuracy", "mean_layer"),
     "minimal-pairs": ("discriminator", "appendix-g", "encoder", "pseudo-likelihood", "generator"),
+    "glue": (*GLUE_TASKS, "average"),
 }
 """What a probe may give, where that is known before it is asked."""
-_NEEDS_FOLDER = {"pos": "the folder of a treebank in CoNLL-U", "minimal-pairs": "the folder of BLiMP's .jsonl files"}
+_NEEDS_FOLDER = {
+    "pos": "the folder of a treebank in CoNLL-U",
+    "minimal-pairs": "the folder of BLiMP's .jsonl files",
+    "glue": "GLUE's folder, or that of one of its tasks",
+}
 """Probes that read something, and what it is."""
 
 
@@ -129,6 +142,8 @@ def fingerprint(name: str, folder: Path | None) -> str | None:
         return None
     if not folder.is_dir():
         raise MissingInputError(f"--probe {name}={folder}: no such folder. Expected {_NEEDS_FOLDER[name]}.")
+    if name == "glue":
+        return glue_fingerprint(folder)
     if name == "pos":
         files = [treebank_file(folder, "train"), treebank_file(folder, "dev")]
         for path in files:

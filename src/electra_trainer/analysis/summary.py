@@ -131,7 +131,7 @@ def declared_metrics(experiment: Experiment, names: list[str]) -> tuple[str, ...
     """The metrics that were declared; by default what probes say that all arms share, and held-out metrics only without any."""
     if experiment.metrics:
         return experiment.metrics
-    shared = tuple(name for name in names if name == "pos/accuracy" or name.startswith("minimal-pairs/"))
+    shared = tuple(name for name in names if name == "pos/accuracy" or name.startswith(("minimal-pairs/", "glue/")))
     return shared or tuple(name for name in names if name in {f"held-out/{metric}" for metric in _HELD_OUT})
 
 

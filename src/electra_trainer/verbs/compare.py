@@ -42,14 +42,14 @@ class Arguments:
     match: Literal["paper-flops", "real-flops", "steps", "time"] | None = None
     """What is equal between arms. Default: paper-flops with --flops, steps with --steps, time with --budget."""
     probe: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
-    """held-out, pos=TREEBANK_DIR or minimal-pairs=DIR; may be repeated. Default: held-out."""
+    """held-out, pos=TREEBANK_DIR, minimal-pairs=DIR or glue=DIR; may be repeated. Default: held-out."""
     probe_sentences: int = 4000
     """Sentences that the part-of-speech probe is trained on."""
     probe_pairs: int = 100
     """Minimal pairs that are read of each paradigm."""
     metrics: str | None = None
     """Metrics between commas whose contrasts are declared, for example pos/accuracy: p-values are corrected over them.
-    Default: what pos and minimal-pairs say, else the held-out losses."""
+    Default: what pos, minimal-pairs and glue say, else the held-out losses."""
     shard: str = "1/1"
     """i/N: run every N-th cell, from the i-th on, so that N machines share the work."""
     config: Path | None = None
