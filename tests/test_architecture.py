@@ -66,6 +66,7 @@ TORCH_FREE = (
     "finetune.glue",
     "finetune.glue_files",
     "finetune.glue_hub",
+    "finetune.glue_summary",
     "finetune.glue_table",
     "analysis.table_text",
     "analysis.figure_points",

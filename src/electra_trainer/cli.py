@@ -21,6 +21,7 @@ VERBS = {
     "prepare": "turn text into rows of token ids",
     "pretrain": "pre-train an encoder on prepared rows; the same command again goes on",
     "compare": "train several objectives at equal compute, with seeds, and compare what they learned",
+    "glue": "fine-tune on GLUE with several seeds, print the paper's table, write the submission",
     "evaluate": "held-out metrics of a run",
     "squad": "fine-tune an encoder to answer questions and score it, SQuAD 1.1 or 2.0",
     "answer": "answer a question from a text, with what `squad` fine-tuned",
@@ -37,7 +38,7 @@ VERBS = {
     "doctor": "what this machine has, what is missing and, with --bench, what it will do",
 }
 
-_TRAINING = ("demo", "pretrain", "compare", "squad")
+_TRAINING = ("demo", "pretrain", "compare", "glue", "squad")
 _MEMORY = (
     "not enough memory for this run. Divide the batch with --batch.lanes 2 (4, 8, ...), or take a smaller preset or shorter rows; "
     "--dry-run shows an estimate."

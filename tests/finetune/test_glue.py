@@ -53,7 +53,7 @@ def test_what_a_task_loads(folder: Path, name: str) -> None:
     assert len(data.train) == 24 and {split: len(rows) for split, rows in data.dev.items()} == dict.fromkeys(row.dev, 9)
     assert list(data.test) == [*row.test, *(["ax"] if name == "mnli" else [])]
     assert data.unordered_pairs == row.unordered
-    assert data.notes[0] == f"{row.folder}: 24 of {row.train:,} training rows." and len(data.notes) == 1 + len(row.dev)
+    assert data.notes[0] == f"24 of {row.train:,} training rows." and len(data.notes) == 1 + len(row.dev)
     assert task(folder, name, test=False).load().test == {}
 
 
@@ -66,7 +66,7 @@ def test_stsb_is_learned_in_fifths(folder: Path) -> None:
 def test_counts_that_are_nearly_glues(folder: Path, tmp_path: Path) -> None:
     """A file with one row less is not a part of GLUE's: it may be a rebuild."""
     write_glue(tmp_path, ["wnli"], train=634, dev=71)
-    assert task(tmp_path, "wnli").load().notes == ("WNLI: 634 training rows, GLUE has 635: not its own file.",)
+    assert task(tmp_path, "wnli").load().notes == ("634 training rows, GLUE has 635: not its own file.",)
     (tmp_path / "WNLI/train.tsv").write_text(labelled("wnli", 635))
     assert task(tmp_path, "wnli").load().notes == ()
 
@@ -77,7 +77,7 @@ def test_limit_takes_the_same_rows_always_and_says_so(folder: Path) -> None:
     assert [one.place for one in some.train] == [one.place for one in task(folder, "rte", limit=9).load().train][:7]
     assert [one.place for one in some.train] != [one.place for one in whole.train][:7]
     assert len({one.place for one in some.train}) == 7 and set(some.train) <= set(whole.train)
-    assert "RTE: trained on 7 of these 24 rows (--limit)." in some.notes
+    assert "trained on 7 of these 24 rows (--limit)." in some.notes
     assert task(folder, "rte", limit=24).load() == whole  # as if there were no limit
     assert len({whole.sha256, some.sha256, task(folder, "rte", limit=9).load().sha256}) == 3
 
@@ -255,11 +255,11 @@ def test_the_real_files() -> None:
     loaded = {name: task(GLUE, name).load() for name in FOLDERS}
     assert [name for name, data in loaded.items() if not data.notes] == ["cola", "sst2", "mrpc", "stsb", "rte", "wnli"]
     assert loaded["mnli"].notes == (
-        "MNLI: 22,664 of 392,702 training rows.",
-        "MNLI: 4,916 of 9,832 dev_mismatched rows.",
+        "22,664 of 392,702 training rows.",
+        "4,916 of 9,832 dev_mismatched rows.",
     )
-    assert loaded["qqp"].notes == ("QQP: 10,000 of 363,846 training rows.", "QQP: 20,215 of 40,430 dev rows.")
-    assert loaded["qnli"].notes == ("QNLI: 104,742 training rows, GLUE has 104,743: not its own file.",)
+    assert loaded["qqp"].notes == ("10,000 of 363,846 training rows.", "20,215 of 40,430 dev rows.")
+    assert loaded["qnli"].notes == ("104,742 training rows, GLUE has 104,743: not its own file.",)
     for name, data in loaded.items():
         assert all(
             len(rows) == (ROWS["ax"] if split == "ax" else ROWS[name]).test[split] for split, rows in data.test.items()

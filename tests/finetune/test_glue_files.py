@@ -163,7 +163,7 @@ def test_what_is_wrong_is_said(task: str, text: str | bytes, message: str) -> No
         read(task, text)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.sampled_from(TRAINED), st.binary(max_size=60), st.integers(0, 400), st.integers(0, 40), st.booleans())
 def test_damaged_files_give_rows_or_a_typed_error(task: str, junk: bytes, at: int, cut: int, with_labels: bool) -> None:
     """Bytes put into a good file, or cut out of it: whatever is read has texts and known labels."""

@@ -8,6 +8,7 @@ import pytest
 from electra_trainer.analysis.published import GLUE_TASKS
 from electra_trainer.finetune.glue import PAPER, ROWS
 from electra_trainer.finetune.glue_table import (
+    Floor,
     GlueTable,
     Spread,
     TaskScores,
@@ -19,7 +20,7 @@ from electra_trainer.finetune.glue_table import (
 )
 
 
-def scores(task: str, by_seed: dict[int, float], *, floors: dict[str, float] | None = None, **more: Any) -> TaskScores:
+def scores(task: str, by_seed: dict[int, float], **more: Any) -> TaskScores:
     """The same number in every split and metric, but 0.1 less beside the main one."""
     found = {}
     for index, split in enumerate(ROWS[task].dev):
@@ -27,9 +28,7 @@ def scores(task: str, by_seed: dict[int, float], *, floors: dict[str, float] | N
             metric: Spread(by_seed={seed: value - 0.1 * bool(index + place) for seed, value in by_seed.items()})
             for place, metric in enumerate(ROWS[task].metrics)
         }
-    main = next(iter(ROWS[task].dev)), ROWS[task].metrics[0]
-    given = {name: {main[0]: {main[1]: value}} for name, value in (floors or {}).items()}
-    return TaskScores(task=task, scores=found, floors=given, **more)
+    return TaskScores(task=task, scores=found, **more)
 
 
 def eight(**changed: TaskScores) -> list[TaskScores]:
@@ -107,28 +106,40 @@ def test_metrics_have_the_names_of_the_papers_tables() -> None:
 
 
 def test_floors_stand_below_and_are_compared() -> None:
-    """Each that is not beaten, or by less than one SD, with the difference; all others in one line."""
-    majority, untrained = "majority class", "untrained encoder"
+    """Each that is not beaten, or not for certain, with the difference; all others in one line."""
+
+    def floor(value: float, verdict: Any, title: str = "the majority class") -> Floor:
+        return Floor(value=value, title=title, verdict=verdict)
+
     tasks = [
-        scores("cola", {1: 0.0, 2: 0.0, 3: 0.0}, floors={majority: 0.0, untrained: 0.03}),
-        scores("rte", {1: 0.50, 2: 0.56, 3: 0.58}, floors={majority: 0.527}),
-        scores("sst2", {1: 0.80, 2: 0.81, 3: 0.82}, floors={majority: 0.509, untrained: 0.60}),
+        scores(
+            "cola", {1: 0.0, 2: 0.0, 3: 0.0},
+            floors={"majority": floor(0.0, "does not beat"), "untrained": floor(0.03, "does not beat", "the untrained encoder")},
+        ),
+        scores("rte", {1: 0.50, 2: 0.56, 3: 0.58}, floors={"majority": floor(0.527, "perhaps")}),
+        scores("sst2", {1: 0.80, 2: 0.81, 3: 0.82}, floors={"majority": floor(0.509, "beats"), "untrained": floor(0.6, "beats")}),
         scores("qqp", {1: 0.80}),  # its floors are missing: nothing is said
-    ]
+        TaskScores(task="mrpc", scores={}, floors={"majority": Floor(value=0.68, title="majority")}),
+    ]  # fmt: skip
     table = rows(glue_tables(tasks)[0])
-    assert table[majority] == {
-        "CoLA": "0.0", "SST": "50.9", "MRPC": "—", "STS": "—", "QQP": "—", "MNLI": "—", "QNLI": "—", "RTE": "52.7", "Avg.": "—",
+    assert table["majority"] == {
+        "CoLA": "0.0", "SST": "50.9", "MRPC": "68.0", "STS": "—", "QQP": "—", "MNLI": "—", "QNLI": "—", "RTE": "52.7", "Avg.": "—",
     }  # fmt: skip
-    assert table[untrained]["CoLA"] == "3.0"
+    assert table["untrained encoder"]["CoLA"] == "3.0" and "bag of words" not in table
     assert glue_notes(tasks)[1:] == (
         "Seeds: CoLA 3, RTE 3, SST-2 3, QQP 1.",
-        "CoLA does not beat the majority class: 0.0 against 0.0 (+0.0).",
-        "CoLA does not beat the untrained encoder: 0.0 against 3.0 (-3.0).",
-        "RTE beats the majority class by +3.3 only; one SD over its seeds is 4.2.",
-        "Beat every floor that was measured, by more than one SD: SST-2.",
+        "CoLA DOES NOT BEAT the majority class: 0.0 against 0.0 (+0.0).",
+        "CoLA DOES NOT BEAT the untrained encoder: 0.0 against 3.0 (-3.0).",
+        "RTE is above the majority class, but not for certain over these seeds: 56.0 against 52.7 (+3.3).",
+        "Beat every floor that was measured: SST-2.",
     )
-    whole = eight(**{name: scores(name, {1: 0.7}, floors={majority: 0.5 + 0.01 * k}) for k, name in enumerate(PAPER)})
-    assert rows(glue_tables(whole)[0])[majority]["Avg."] == "53.5"
+    whole = eight(
+        **{
+            name: scores(name, {1: 0.7}, floors={"bag_of_words": floor(0.5 + 0.01 * k, "beats")})
+            for k, name in enumerate(PAPER)
+        }
+    )
+    assert rows(glue_tables(whole)[0])["bag of words"]["Avg."] == "53.5"
     assert "No floors were measured (--floors): what" in glue_notes(eight())[0]
 
 

@@ -56,7 +56,8 @@ def test_by_hand() -> None:
     assert found["pearson"] == pytest.approx(110 / math.sqrt(41 * 500))
 
 
-@settings(max_examples=150, deadline=None)
+@pytest.mark.filterwarnings("ignore:A single label was found")
+@settings(max_examples=100, deadline=None)
 @given(
     st.integers(2, 4).flatmap(
         lambda c: st.tuples(st.just(c), st.lists(st.tuples(*[st.integers(0, c - 1)] * 2), min_size=1))

@@ -186,11 +186,9 @@ class GlueTask:
         train, torn = self._read(row, "train", hashed=hashed)
         notes = _counted(row, "training", len(train), row.train)
         if torn:
-            notes.append(
-                f"{row.folder}: {torn} lines of the training file are torn and were left out, as they are elsewhere."
-            )
+            notes.append(f"{torn} lines of the training file are torn and were left out, as they are elsewhere.")
         if self.limit is not None and self.limit < len(train):
-            notes.append(f"{row.folder}: trained on {self.limit:,} of these {len(train):,} rows (--limit).")
+            notes.append(f"trained on {self.limit:,} of these {len(train):,} rows (--limit).")
             train = _some(train, self.limit, self.task)
             hashed["limit"] = str(self.limit).encode()
         dev = {}
@@ -306,8 +304,8 @@ def _counted(row: GlueRow, split: str, found: int, official: int) -> list[str]:
     if found == official:
         return []
     if found < 0.99 * official:
-        return [f"{row.folder}: {found:,} of {official:,} {split} rows."]
-    return [f"{row.folder}: {found:,} {split} rows, GLUE has {official:,}: not its own file."]
+        return [f"{found:,} of {official:,} {split} rows."]
+    return [f"{found:,} {split} rows, GLUE has {official:,}: not its own file."]
 
 
 def _some(train: Sequence[TextExample], limit: int, task: str) -> list[TextExample]:

@@ -22,6 +22,7 @@ _OWN = (
     ("MNLI-m", "mnli", "dev_matched", "accuracy"), ("MNLI-mm", "mnli", "dev_mismatched", "accuracy"),
     ("WNLI", "wnli", "dev", "accuracy"),
 )  # fmt: skip
+_FLOORS = {"untrained": "untrained encoder", "majority": "majority", "bag_of_words": "bag of words"}
 Statistic = Literal["median", "mean", "sd", "best"]
 
 
@@ -46,31 +47,32 @@ class Spread:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Floor:
+    """What is to be had without the encoder, in the paper's column."""
+
+    value: float
+    title: str
+    """In words: "the majority class"."""
+    verdict: Literal["beats", "perhaps", "does not beat"] | None = None
+    """Of the encoder, over its seeds; `perhaps`: above the floor, by less than is certain. None: it has no score."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class TaskScores:
     """A task's scores on its dev sets."""
 
     task: str
     scores: Mapping[str, Mapping[str, Spread]]
     """By split, then metric; only what at least one seed has."""
-    floors: Mapping[str, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
-    """By what it is ("majority class"), then split and metric."""
+    floors: Mapping[str, Floor] = field(default_factory=dict)
+    """By name: `untrained`, `majority`, `bag_of_words`."""
     notes: tuple[str, ...] = ()
-
-    @property
-    def main(self) -> tuple[str, str]:
-        """Split and metric of the paper's column."""
-        return next(iter(ROWS[self.task].dev)), ROWS[self.task].metrics[0]
 
     @property
     def paper(self) -> Spread | None:
         """What stands in the paper's column; None where no seed finished."""
-        split, metric = self.main
-        return self.scores.get(split, {}).get(metric)
-
-    def floor(self, name: str) -> float | None:
-        """A floor in the paper's column."""
-        split, metric = self.main
-        return self.floors.get(name, {}).get(split, {}).get(metric)
+        row = ROWS[self.task]
+        return self.scores.get(next(iter(row.dev)), {}).get(row.metrics[0])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,9 +103,11 @@ def glue_tables(tasks: Sequence[TaskScores]) -> tuple[GlueTable, GlueTable]:
     rows += [
         _line(label, [_of(one, which) for one in paper], _average(paper, which)) for label, which in _labels(paper)
     ]
-    for name in _floor_names(tasks):
-        values = [known[task].floor(name) if task in known else None for task in PAPER]
-        rows.append(_line(name, values, _mean_of_all(values)))
+    for name, title in _FLOORS.items():
+        floors = [known[task].floors.get(name) if task in known else None for task in PAPER]
+        if any(floors):
+            values = [None if floor is None else floor.value for floor in floors]
+            rows.append(_line(title, values, _mean_of_all(values)))
     columns = [column for column in _OWN if column[1] != "wnli" or "wnli" in known]
     own = [
         known[task].scores.get(split, {}).get(metric) if task in known else None for _, task, split, metric in columns
@@ -131,34 +135,25 @@ def glue_notes(tasks: Sequence[TaskScores]) -> tuple[str, ...]:
 
 
 def _against_floors(tasks: Sequence[TaskScores]) -> list[str]:
-    """Each floor that a median does not beat, or by less than the seeds differ; then what beats them all."""
-    names = _floor_names(tasks)
-    if not names:
+    """Each floor that a median does not beat, or not for certain; then the tasks that beat them all."""
+    if not any(one.floors for one in tasks):
         return ["No floors were measured (--floors): what an encoder without training reaches is not known here."]
     said, clear = [], []
     for one in tasks:
-        if one.paper is None:
-            continue
-        median, sd = one.paper.of("median"), one.paper.of("sd")
-        assert median is not None
-        lines = []
-        for name in names:
-            floor = one.floor(name)
-            if floor is None:
-                continue
-            title, difference = ROWS[one.task].folder, 100 * (median - floor)
-            if difference <= 0:
-                lines.append(
-                    f"{title} does not beat the {name}: {_points(median)} against {_points(floor)} ({difference:+.1f})."
-                )
-            elif sd is not None and difference <= 100 * sd:
-                lines.append(
-                    f"{title} beats the {name} by {difference:+.1f} only; one SD over its seeds is {_points(sd)}."
-                )
-        said += lines
-        if not lines and any(one.floor(name) is not None for name in names):
-            clear.append(ROWS[one.task].folder)
-    return said + ([f"Beat every floor that was measured, by more than one SD: {', '.join(clear)}."] if clear else [])
+        verdicts = {floor.verdict for floor in one.floors.values()}
+        if verdicts == {"beats"}:
+            single = one.paper is not None and len(one.paper.by_seed) == 1
+            clear.append(ROWS[one.task].folder + " (a single seed)" * single)
+        said += [_against(one, floor) for floor in one.floors.values() if floor.verdict in ("perhaps", "does not beat")]
+    return said + ([f"Beat every floor that was measured: {', '.join(clear)}."] if clear else [])
+
+
+def _against(one: TaskScores, floor: Floor) -> str:
+    median = _of(one.paper, "median") or 0.0
+    numbers = f"{_points(median)} against {_points(floor.value)} ({100 * (median - floor.value):+.1f})"
+    if floor.verdict == "perhaps":
+        return f"{ROWS[one.task].folder} is above {floor.title}, but not for certain over these seeds: {numbers}."
+    return f"{ROWS[one.task].folder} DOES NOT BEAT {floor.title}: {numbers}."
 
 
 def markdown(tasks: Sequence[TaskScores]) -> str:
@@ -185,10 +180,6 @@ def text(tasks: Sequence[TaskScores]) -> str:
 
 def _by_name(tasks: Sequence[TaskScores]) -> dict[str, TaskScores]:
     return {one.task: one for one in tasks}
-
-
-def _floor_names(tasks: Sequence[TaskScores]) -> list[str]:
-    return list(dict.fromkeys(name for one in tasks for name in one.floors))
 
 
 def _labels(spreads: Sequence[Spread | None]) -> list[tuple[str, Statistic]]:
