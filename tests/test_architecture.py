@@ -59,6 +59,13 @@ TORCH_FREE = (
     "analysis.published",
     "finetune.recipe",
     "finetune.examples",
+    "finetune.table_files",
+    "finetune.columns",
+    "finetune.checks",
+    "finetune.hold_out",
+    "verbs.finetune",
+    "verbs.predict",
+    "verbs.recipe_flags",
     "analysis.table_text",
     "analysis.figure_points",
 )

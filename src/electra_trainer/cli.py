@@ -21,6 +21,8 @@ VERBS = {
     "prepare": "turn text into rows of token ids",
     "pretrain": "pre-train an encoder on prepared rows; the same command again goes on",
     "compare": "train several objectives at equal compute, with seeds, and compare what they learned",
+    "finetune": "fine-tune an encoder on files of your own, score it, and hand it on",
+    "predict": "what a fine-tuned model says of each row of a file",
     "evaluate": "held-out metrics of a run",
     "report": "one page with pictures of one or several runs",
     "score": "say of each token of a sentence whether it looks replaced",
@@ -35,7 +37,7 @@ VERBS = {
     "doctor": "what this machine has, what is missing and, with --bench, what it will do",
 }
 
-_TRAINING = ("demo", "pretrain", "compare")
+_TRAINING = ("demo", "pretrain", "compare", "finetune")
 _MEMORY = (
     "not enough memory for this run. Divide the batch with --batch.lanes 2 (4, 8, ...), or take a smaller preset or shorter rows; "
     "--dry-run shows an estimate."

@@ -36,10 +36,12 @@ class Facts:
     """Of all seeds; empty: of the one run."""
     notes: tuple[str, ...] = ()
     """On the data."""
+    pair: bool = False
+    """Whether it learned from pairs of texts."""
 
 
 def handed_card(
-    task: Task, *, architecture: str | None, head: str, table: Mapping[str, Any], length: int, pair: bool, facts: Facts
+    task: Task, *, architecture: str | None, head: str, table: Mapping[str, Any], length: int, facts: Facts
 ) -> str:
     """Markdown with the Hub's header.
 
@@ -49,7 +51,6 @@ def handed_card(
         head: a sentence on the head.
         table: what electra_task.json holds: source, recipe, seed.
         length: longest row in tokens.
-        pair: whether it reads pairs of texts.
         facts: scores and notes.
     """
     kind = type(task).__name__
@@ -64,10 +65,10 @@ pipeline_tag: {_KINDS.get(kind, "feature-extraction")}
 
 # ELECTRA, fine-tuned: {_plain(task.name)}
 
-{_what(task, pair=pair)} Rows of up to {length} tokens; longer texts are cut.
+{_what(task, pair=facts.pair)} Rows of up to {length} tokens; longer texts are cut.
 
 ```python
-{_code(task, architecture, pair=pair)}
+{_code(task, architecture, pair=facts.pair)}
 ```
 
 {head}
