@@ -14,9 +14,7 @@ from electra_trainer.analysis.minimal_pairs import MinimalPairs, minimal_pairs
 from electra_trainer.analysis.summary import Summary
 from electra_trainer.config import Config
 from electra_trainer.evaluation import Evaluated, evaluate
-from electra_trainer.finetune.experiment import Plan, run_plan
 from electra_trainer.finetune.folder import Finetuned, load_finetuned
-from electra_trainer.finetune.hand_on import hand_on_best
 from electra_trainer.finetune.own_task import OwnTask
 from electra_trainer.finetune.task import TaskSource
 from electra_trainer.presets import preset as preset_named
@@ -163,6 +161,9 @@ def finetune(
     Raises:
         ElectraError: see errors.py.
     """
+    from electra_trainer.finetune.experiment import Plan, run_plan
+    from electra_trainer.finetune.hand_on import hand_on_best
+
     plan = Plan(
         model=str(model),
         tasks=(task,),
