@@ -37,8 +37,14 @@ PAIRS = (
     ("question1", "question2"),
     ("text1", "text2"),
     ("text_a", "text_b"),
+    ("sentence_a", "sentence_b"),
+    ("question", "sentence"),
     ("text", "text_pair"),
 )
+
+
+_LOOKED_AT = 1000
+"""Rows from which a likely column is told."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,9 +179,16 @@ def _distinct(text: str, pair: str | None, label: str | None) -> None:
 
 
 def _ask(table: Table, flag: str, what: str) -> ConfigError:
+    """The question which column is meant, with a likely one as its example."""
     names = [name for name in table.columns if name]
+    cells = {name: [str(cell) for cell in table.column(name)[:_LOOKED_AT]] for name in names}
+    repeated = [name for name in names if 1 < len(set(cells[name])) <= len(cells[name]) // 2]
+    if flag == "--label":
+        likely = min(repeated or names[-1:], key=lambda name: len(set(cells[name])))
+    else:
+        likely = max(names, key=lambda name: (sum(map(len, cells[name])), name))
     return ConfigError(
-        f"{table.path}: which column is {what}? Its columns: {_listed(names)}. Type, for example: {flag} {_word(names[-1])}"
+        f"{table.path}: which column is {what}? Its columns: {_listed(names)}. Type, for example: {flag} {_word(likely)}"
     )
 
 
