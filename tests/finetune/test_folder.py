@@ -253,6 +253,7 @@ def test_scores_of_seeds_stand_on_the_card(made: Made, tmp_path: Path) -> None:
     export_finetuned(made.run("classes"), out=tmp_path / "model", facts=facts)
     lines = (tmp_path / "model" / "README.md").read_text().splitlines()
     at = lines.index("| dev, accuracy | 3 | 70.0 | 70.0 | 20.0 |")
+    assert "The weights are those of seed 3, the best of 3 by these scores: expect the median of it." in lines
     assert lines[at + 1] == "| dev, matthews | 1 | 50.0 | 50.0 | - |"
 
 

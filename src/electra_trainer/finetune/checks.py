@@ -67,8 +67,8 @@ def contradictions(train: Sequence[TextExample]) -> list[str]:
     if pairs:
         one, two = pairs[0]
         found.append(
-            f"{_rows(len(pairs), 'training')} with the text of another and a different label, for example {_at(two)} ({_answer(two)!r}) and {_at(one)} "
-            f"({_answer(one)!r}). No model can be right about both."
+            f"{_rows(len(pairs), 'training')} with the text of another and a different label, for example "
+            f"{_at(two)} ({_answer(two)!r}) and {_at(one)} ({_answer(one)!r}). No model can be right about both."
         )
     if repeated >= max(2, len(train) // 10):
         found.append(
