@@ -68,6 +68,13 @@ TORCH_FREE = (
     "finetune.glue_hub",
     "finetune.glue_summary",
     "finetune.glue_table",
+    "finetune.table_files",
+    "finetune.columns",
+    "finetune.checks",
+    "finetune.hold_out",
+    "verbs.finetune",
+    "verbs.predict",
+    "verbs.recipe_flags",
     "analysis.table_text",
     "analysis.figure_points",
 )

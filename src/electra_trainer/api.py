@@ -14,6 +14,9 @@ from electra_trainer.analysis.minimal_pairs import MinimalPairs, minimal_pairs
 from electra_trainer.analysis.summary import Summary
 from electra_trainer.config import Config
 from electra_trainer.evaluation import Evaluated, evaluate
+from electra_trainer.finetune.folder import Finetuned, load_finetuned
+from electra_trainer.finetune.own_task import OwnTask
+from electra_trainer.finetune.task import TaskSource
 from electra_trainer.presets import preset as preset_named
 from electra_trainer.report import write_report as report
 from electra_trainer.score import Candidate, Pretrained, Scored, export_run, load
@@ -21,8 +24,8 @@ from electra_trainer.train.loop import pretrain as run_config
 from electra_trainer.train.plan import Length
 
 __all__ = [
-    "Candidate", "Cloze", "Evaluated", "MinimalPairs", "Pretrained", "Scored", "Summary", "cloze", "compare", "evaluate", "export", "load",
-    "minimal_pairs", "pretrain", "report",
+    "Candidate", "Cloze", "Evaluated", "Finetuned", "MinimalPairs", "OwnTask", "Pretrained", "Scored", "Summary", "cloze", "compare",
+    "evaluate", "export", "finetune", "load", "load_finetuned", "minimal_pairs", "pretrain", "report",
 ]  # fmt: skip
 
 export = export_run
@@ -123,3 +126,53 @@ def compare(
     )
     config = preset_named(preset) if isinstance(preset, str) else preset
     return run_comparison(asked, config, Path(data), out=Path(out), shard=shard, device=device, quiet=quiet)
+
+
+def finetune(
+    model: str | Path,
+    task: TaskSource,
+    *,
+    out: str | Path,
+    seeds: int | Sequence[int] = 3,
+    recipe: str = "paper",
+    floors: bool = False,
+    parallel: int | None = None,
+    device: str = "auto",
+    quiet: bool = False,
+    **changes: object,
+) -> Finetuned:
+    """Fine-tune an encoder on a task with several seeds, or go on where that stopped; the best run is handed on in OUT/model.
+
+    Args:
+        model: a run folder, an exported folder, or a Hub name.
+        task: where the data are: `OwnTask(train="reviews.csv")`, or one of those in `electra_trainer.finetune`.
+        out: the experiment's folder; scores are in its summary.json and summary.md.
+        seeds: how many (1, 2, ...), or which.
+        recipe: paper or released.
+        floors: also score the majority class, a bag of words and fresh weights.
+        parallel: runs at once; None: as many as the machine has cores or GPUs for.
+        device: auto, cpu, cuda or cuda:N.
+        quiet: show nothing.
+        changes: fields of `finetune.recipe.Recipe`, such as learning_rate=1e-4.
+
+    Returns:
+        The best run, ready to predict.
+
+    Raises:
+        ElectraError: see errors.py.
+    """
+    from electra_trainer.finetune.experiment import Plan, run_plan
+    from electra_trainer.finetune.hand_on import hand_on_best
+
+    plan = Plan(
+        model=str(model),
+        tasks=(task,),
+        recipe=recipe,
+        changes=changes,
+        seeds=tuple(range(1, seeds + 1)) if isinstance(seeds, int) else tuple(seeds),
+        floors=floors,
+        keep="best",
+    )
+    data = task.load()
+    run_plan(plan, out=Path(out), device=device, parallel=parallel, quiet=quiet)
+    return load_finetuned(hand_on_best(task, data, model=str(model), out=Path(out)).model)

@@ -21,10 +21,12 @@ VERBS = {
     "prepare": "turn text into rows of token ids",
     "pretrain": "pre-train an encoder on prepared rows; the same command again goes on",
     "compare": "train several objectives at equal compute, with seeds, and compare what they learned",
+    "finetune": "fine-tune an encoder on files of your own, score it, and hand it on",
+    "predict": "what a fine-tuned model says of each row of a file",
     "glue": "fine-tune on GLUE with several seeds, print the paper's table, write the submission",
-    "evaluate": "held-out metrics of a run",
     "squad": "fine-tune an encoder to answer questions and score it, SQuAD 1.1 or 2.0",
     "answer": "answer a question from a text, with what `squad` fine-tuned",
+    "evaluate": "held-out metrics of a run",
     "report": "one page with pictures of one or several runs",
     "score": "say of each token of a sentence whether it looks replaced",
     "fill": "fill the [MASK]s of a sentence",
@@ -38,7 +40,7 @@ VERBS = {
     "doctor": "what this machine has, what is missing and, with --bench, what it will do",
 }
 
-_TRAINING = ("demo", "pretrain", "compare", "glue", "squad")
+_TRAINING = ("demo", "pretrain", "compare", "finetune", "glue", "squad")
 _MEMORY = (
     "not enough memory for this run. Divide the batch with --batch.lanes 2 (4, 8, ...), or take a smaller preset or shorter rows; "
     "--dry-run shows an estimate."

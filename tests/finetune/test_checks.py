@@ -37,14 +37,14 @@ def test_overlap() -> None:
         "3 of 4 development rows (75 %) stand in the training file too, so the scores are too good: "
     )
     assert "dev.csv:2 is train.csv:2; dev.csv:4 is train.csv:6; dev.csv:5 is train.csv:9." in sentence
-    assert "1 of them have another label there" in sentence
+    assert "Of these, 1 with another label there" in sentence
     assert told(GOOD, dev, held_out=True) == []
 
 
 def test_contradictions() -> None:
     (sentence,) = told([*GOOD, (GOOD[1][0], "tool")])
     assert sentence.startswith(
-        "1 training rows repeat a text with another label, for example train.csv:202 ('tool') and train.csv:3 ('fruit')"
+        "1 training row with the text of another and a different label, for example train.csv:202 ('tool') and train.csv:3 ('fruit')"
     )
 
 
@@ -56,9 +56,9 @@ def test_repeated_rows() -> None:
 def test_the_same_pair_is_the_same_text_only_if_both_are() -> None:
     one = TextExample(text="a", pair="b", label="x", place="t:2")
     two = TextExample(text="a", pair="c", label="y", place="t:3")
-    assert not any("repeat" in sentence for sentence in warnings([one, two], [], held_out=True))
+    assert not any("text of another" in sentence for sentence in warnings([one, two], [], held_out=True))
     assert any(
-        "repeat" in sentence
+        "text of another" in sentence
         for sentence in warnings([one, TextExample(text="A", pair="b ", label="y")], [], held_out=True)
     )
 

@@ -13,10 +13,12 @@ from tests.finetune.own_files import rows, write_csv
 
 from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError
 from electra_trainer.finetune.classification import Classification
+from electra_trainer.finetune.columns import Columns, choose_texts
 from electra_trainer.finetune.examples import TextExample
 from electra_trainer.finetune.hold_out import hold_out, same_text
 from electra_trainer.finetune.own_task import OwnTask
 from electra_trainer.finetune.regression import Regression
+from electra_trainer.finetune.table_files import Table
 
 MORE = "".join(f"text number {n},{'tool' if n % 2 else 'fruit'}\n" for n in range(20)).encode()
 GOOD = b"text,label\n" + MORE
@@ -120,6 +122,35 @@ def test_what_is_taken(case: str, tmp_path: Path) -> None:
     write_csv(tmp_path / "train.csv", [tuple(f"{name} {n}" for name in names) for n in range(3)], names)
     columns = OwnTask(train=tmp_path / "train.csv", **flags).columns()  # type: ignore[arg-type]
     assert (columns.text, columns.pair, columns.label) == (text, pair, label)
+
+
+ASKED: dict[str, tuple[str, dict[str, object], tuple[str, str | None] | str]] = {
+    # header of a file to predict, what is known, the columns that are taken or what is said
+    "as in training": ("n,one,two", {"like": Columns(text="one", pair="two")}, ("one", "two")),
+    "named otherwise": ("n,uno,two", {"like": Columns(text="one", pair="two"), "text": "uno"}, ("uno", "two")),
+    "the only column": ("anything", {"like": None}, ("anything", None)),
+    "a usual name": ("n,Review", {"like": None}, ("Review", None)),
+    "a usual pair": ("n,premise,hypothesis", {"like": None, "pair": True}, ("premise", "hypothesis")),
+    "a pair, one named": ("one,two", {"like": None, "pair": True, "text_pair": "one"}, ("two", "one")),
+    "no pair": ("text,n", {"like": None, "pair": True}, "which column is the second text? Its columns: 'text', 'n'. Type, for example: --text-pair"),
+    "no text": ("a,b", {"like": None}, "which column is the text?"),
+    "a wrong name": ("text", {"like": None, "text": "txt"}, "--text txt: f.csv has no such column. Did you mean 'text'?"),
+    "the same twice": ("text,n", {"like": None, "text": "text", "text_pair": "text"}, "Name two different columns"),
+    "not as in training": ("one,2nd", {"like": Columns(text="one", pair="two")}, "f.csv: has no column 'two', which the training file has"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ASKED)
+def test_what_is_taken_to_predict(case: str) -> None:
+    header, known, expected = ASKED[case]
+    table = Table(path=Path("f.csv"), columns=tuple(header.split(",")), rows=[], lines=[], sha256="")
+    if isinstance(expected, str):
+        with pytest.raises(ElectraError) as caught:
+            choose_texts(table, **known)  # type: ignore[arg-type]
+        assert expected in str(caught.value)
+    else:
+        found = choose_texts(table, **known)  # type: ignore[arg-type]
+        assert (found.text, found.pair, found.label) == (*expected, None)
 
 
 def test_classification_without_flags(tmp_path: Path) -> None:

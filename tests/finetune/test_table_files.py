@@ -60,6 +60,8 @@ WRONG: dict[str, tuple[str, bytes, str, str]] = {
     "list of objects": ("a.jsonl", b'[{"text": "a"}]\n', "a.jsonl:1", "is a list, expected an object"),
     "broken JSON": ("a.jsonl", b'{"text": "a"}\n\n{"text": "b"\n', "a.jsonl:3", "not JSON at character 14: Expecting"),
     "objects over several lines": ("a.jsonl", b'{\n"text": "a"\n}\n', "a.jsonl:1", "not JSON at character 3: Expecting property name"),
+    "objects without keys": ("a.jsonl", b'{}\n{}\n', "a.jsonl:1", "an object without names. Expected"),
+    "objects with a nameless key": ("a.jsonl", b'\n{"": 5}\n', "a.jsonl:2", "an object without names. Expected"),
     "key twice": ("a.jsonl", b'{"text": "a", "text": "b"}\n', "a.jsonl:1", "key 'text' stands there twice. Remove one"),
     "endless nesting": ("a.jsonl", b"[" * 100_000 + b"\n", "a.jsonl:1", "not JSON"),
     "endless number": ("a.jsonl", b'{"label": ' + b"1" * 5000 + b"}\n", "a.jsonl:1", "not JSON"),
@@ -225,7 +227,12 @@ def test_what_a_csv_writer_wrote_is_read(tmp_path: Path, rows: list[tuple[str, s
     rows=st.lists(st.dictionaries(CELLS, st.none() | st.booleans() | st.integers() | CELLS, max_size=4), min_size=1, max_size=5)
 )  # fmt: skip
 def test_what_json_wrote_is_read(tmp_path: Path, rows: list[dict[str, object]]) -> None:
-    table = read(tmp_path, "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows).encode())
+    content = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    if not any(name for row in rows for name in row):
+        with pytest.raises(DataError, match="an object without names"):
+            read(tmp_path, "a.jsonl", content)
+        return
+    table = read(tmp_path, "a.jsonl", content)
     for number, row in enumerate(rows):
         for key in table.columns:
             assert table.column(key)[number] == row.get(key)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import PurePath
 
 from electra_trainer.finetune.examples import TextExample
 from electra_trainer.finetune.hold_out import same_text
 
+_BETWEEN = re.compile(r"[\W_]+")
 WARNING = "warning: "
 """Begins each sentence here, so that a reader can tell it from what is only said."""
 MOSTLY, HARDLY = 0.9, 0.1
@@ -18,7 +21,7 @@ _RULE = 0.99
 """Share of rows that a rule too simple for language must explain to be told."""
 _SUSPECTS, _TOLD = 20, 3
 """Labels that are looked at closely, and that are named."""
-_LOOKED_AT = 20_000
+_LOOKED_AT = 10_000
 """Rows, about, that are searched for leaks."""
 
 
@@ -41,9 +44,9 @@ def overlap(train: Sequence[TextExample], dev: Sequence[TextExample]) -> list[st
     both = [(first[text], example) for example in dev if (text := same_text(example)) in first]
     if not both:
         return []
-    examples = "; ".join(f"{other.place} is {mine.place}" for mine, other in both[:3])
+    examples = "; ".join(f"{_at(other)} is {_at(mine)}" for mine, other in both[:3])
     differ = sum(_answer(mine) != _answer(other) for mine, other in both)
-    told = f" {differ:,} of them have another label there." if differ else ""
+    told = f" Of these, {differ:,} with another label there." if differ else ""
     return [
         f"{len(both):,} of {len(dev):,} development rows ({_percent(len(both), len(dev))}) stand in the training file too, so the scores "
         f"are too good: {examples}.{told} Remove them from one of the files."
@@ -64,8 +67,8 @@ def contradictions(train: Sequence[TextExample]) -> list[str]:
     if pairs:
         one, two = pairs[0]
         found.append(
-            f"{len(pairs):,} training rows repeat a text with another label, for example {two.place} ({_answer(two)!r}) and {one.place} "
-            f"({_answer(one)!r}). No model can be right about both."
+            f"{_rows(len(pairs), 'training')} with the text of another and a different label, for example "
+            f"{_at(two)} ({_answer(two)!r}) and {_at(one)} ({_answer(one)!r}). No model can be right about both."
         )
     if repeated >= max(2, len(train) // 10):
         found.append(
@@ -202,7 +205,16 @@ def _telling_words(train: Sequence[TextExample]) -> Iterator[tuple[str, int]]:
 
 
 def _words(text: str) -> str:
-    return " ".join("".join(letter if letter.isalnum() else " " for letter in text.casefold()).split())
+    return _BETWEEN.sub(" ", text.casefold()).strip()
+
+
+def _rows(count: int, what: str) -> str:
+    return f"{count:,} {what} row{'' if count == 1 else 's'}"
+
+
+def _at(example: TextExample) -> str:
+    """`file:line` without the folder, which is nobody else's business."""
+    return PurePath(example.place).name
 
 
 def _looks_like_id(text: str) -> bool:

@@ -37,8 +37,14 @@ PAIRS = (
     ("question1", "question2"),
     ("text1", "text2"),
     ("text_a", "text_b"),
+    ("sentence_a", "sentence_b"),
+    ("question", "sentence"),
     ("text", "text_pair"),
 )
+
+
+_LOOKED_AT = 1000
+"""Rows from which a likely column is told."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,9 +98,15 @@ def choose_columns(table: Table, *, text: str | None, text_pair: str | None, lab
 
 
 def choose_texts(
-    table: Table, like: Columns | None = None, *, text: str | None = None, text_pair: str | None = None
+    table: Table, like: Columns | None, *, text: str | None = None, text_pair: str | None = None, pair: bool = False
 ) -> Columns:
     """Columns of a file that is to be predicted: the flags', or those that training had.
+
+    Args:
+        table: the file.
+        like: the columns of training, where they are known.
+        text, text_pair: what the flags name.
+        pair: whether a pair is needed, where `like` does not say.
 
     Raises:
         ConfigError: a flag names no column, or a flag is needed. DataError: a column that training had is not there.
@@ -102,14 +114,20 @@ def choose_texts(
     _require(table, "--text", text)
     _require(table, "--text-pair", text_pair)
     names = [name for name in table.columns if name]
-    if text is None and like is not None:
-        text = _as_trained(table, like.text, flag="--text")
+    if like is None and pair and text is None and text_pair is None and (found := _pair(names)) is not None:
+        text, text_pair = found
     if text is None:
-        text = names[0] if len(names) == 1 else _only(table, "--text", TEXTS, names)
+        left = [name for name in names if name != text_pair]
+        text = (
+            _as_trained(table, like.text, flag="--text") if like is not None
+            else left[0] if len(left) == 1 else _only(table, "--text", TEXTS, left)
+        )  # fmt: skip
     if text is None:
         raise _ask(table, "--text", "the text")
     if text_pair is None and like is not None and like.pair is not None:
         text_pair = _as_trained(table, like.pair, flag="--text-pair")
+    if text_pair is None and pair:
+        raise _ask(table, "--text-pair", "the second text")
     _distinct(text, text_pair, None)
     return Columns(text=text, pair=text_pair)
 
@@ -161,9 +179,16 @@ def _distinct(text: str, pair: str | None, label: str | None) -> None:
 
 
 def _ask(table: Table, flag: str, what: str) -> ConfigError:
+    """The question which column is meant, with a likely one as its example."""
     names = [name for name in table.columns if name]
+    cells = {name: [str(cell) for cell in table.column(name)[:_LOOKED_AT]] for name in names}
+    repeated = [name for name in names if 1 < len(set(cells[name])) <= len(cells[name]) // 2]
+    if flag == "--label":
+        likely = min(repeated or names[-1:], key=lambda name: len(set(cells[name])))
+    else:
+        likely = max(names, key=lambda name: (sum(map(len, cells[name])), name))
     return ConfigError(
-        f"{table.path}: which column is {what}? Its columns: {_listed(names)}. Type, for example: {flag} {_word(names[-1])}"
+        f"{table.path}: which column is {what}? Its columns: {_listed(names)}. Type, for example: {flag} {_word(likely)}"
     )
 
 

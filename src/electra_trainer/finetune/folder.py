@@ -13,7 +13,7 @@ import json
 import shutil
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +27,11 @@ from electra_trainer.data.tokenizer import as_plain_text, load_tokenizer, save_t
 from electra_trainer.durable import sync_folder, write_durably
 from electra_trainer.errors import CheckpointError, ConfigError, MissingInputError, storage_error
 from electra_trainer.finetune.columns import Columns
-from electra_trainer.finetune.handed_card import Facts, handed_card
+from electra_trainer.finetune.handed_card import Facts, Scores, handed_card
 from electra_trainer.finetune.kinds import examples_of, task_from
 from electra_trainer.finetune.network import FineTuned
 from electra_trainer.finetune.predict import predict
-from electra_trainer.finetune.run import read_result
-from electra_trainer.finetune.source import load_source
+from electra_trainer.finetune.source import Source, load_source
 from electra_trainer.finetune.task import Prediction, Task, Text
 from electra_trainer.finetune.transformers_head import architecture_of, from_transformers, to_transformers
 from electra_trainer.hub import read_encoder, read_tensors, shape_table
@@ -41,6 +40,7 @@ from electra_trainer.train.device import choose_device, choose_precision
 
 TASK = "electra_task.json"
 FORMAT = 1
+_NAMES = {field.name for field in fields(Columns)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,9 @@ class Finetuned:
     task: Task
     text: Text
     columns: Columns | None
-    """Of the files that it was trained on, where these were tables."""
+    """Of the files that it was trained on, where these were tables of its user's."""
+    pair: bool
+    """Whether it learned from pairs of texts."""
     table: Mapping[str, Any]
     """electra_task.json."""
 
@@ -65,7 +67,7 @@ class Finetuned:
         Raises:
             DataError: one of them is no text, or no pair.
         """
-        return self.predict_examples(examples_of(self.task, texts), device=device)
+        return self.predict_examples(examples_of(self.task, texts, pair=self.pair), device=device)
 
     def predict_examples(self, examples: Sequence[Any], *, device: str = "auto") -> list[Prediction]:
         """The same of the task's own examples."""
@@ -74,7 +76,9 @@ class Finetuned:
         return predict(self.network.to(where), self.task, examples, text=self.text, device=where, precision=precision)
 
 
-def export_finetuned(run: Path, *, out: Path, facts: Facts, columns: Columns | None = None) -> Path:
+def export_finetuned(
+    run: Path, *, out: Path, facts: Facts, columns: Columns | None = None, model: str | None = None
+) -> Path:
     """Hand a finished run on that kept its weights; an earlier export in `out` is replaced.
 
     Args:
@@ -82,6 +86,7 @@ def export_finetuned(run: Path, *, out: Path, facts: Facts, columns: Columns | N
         out: a new or empty folder, or an earlier export.
         facts: scores of all seeds and notes, for the card.
         columns: of the files that it learned from.
+        model: where its encoder is now; None: where it was.
 
     Raises:
         MissingInputError: the run kept no weights, or its encoder is gone. ConfigError: `out` holds something else.
@@ -90,44 +95,27 @@ def export_finetuned(run: Path, *, out: Path, facts: Facts, columns: Columns | N
     """
     if out.exists() and not (out / TASK).is_file() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError(f"--out {out}: holds something that is no fine-tuned model. Choose another folder.")
-    config, result = read_table(run / "config.json"), read_result(run)
-    source = load_source(config["model"])
+    config, result = read_table(run / "config.json"), read_table(run / "result.json")
+    source = load_source(model or config["model"])
     if source.sha256 != config["model_sha256"]:
         raise CheckpointError(
-            f"{config['model']}: is not the encoder that {run} began with. Restore it, or train in another --out."
+            f"{source.name}: is not the encoder that {run} began with. Restore it, or train in another --out."
         )
     saved = newest(run / "weights", run_id=str(read_table(run / "environment.json")["run_id"]))
     task = task_from(config["task"], where=str(run / "config.json"))
-    text = source.text(int(config["recipe"]["max_length"]))
-    scores = facts.scores or {
-        split: {metric: {result.seed: score} for metric, score in metrics.items()}
-        for split, metrics in result.scores.items()
-    }
-    table = {
-        "format": FORMAT,
-        "task": config["task"],
-        "columns": asdict(columns) if columns is not None else None,
-        "max_length": text.length,
-        "source": {"model": config["model"], "sha256": config["model_sha256"]},
-        "data_sha256": config["data_sha256"],
-        "recipe": config["recipe"],
-        "seed": config["seed"],
-        "scores": scores,
-        "notes": list(facts.notes),
-        "electra_trainer": __version__,
-    }
+    length = source.text(int(config["recipe"]["max_length"])).length
+    facts = facts if facts.scores else replace(facts, scores=_scores(result["scores"], seed=config["seed"]))
+    table = _description(config, facts=facts, columns=columns, source=source, length=length)
     files = _contents(
         task, saved.weights, config_table=shape_table(source.model, pad_id=source.specials.pad), table=table
     )
     architecture, head = architecture_of(task, hidden_size=source.model.hidden_size)
-    files["README.md"] = handed_card(
-        task, architecture=architecture, head=head, table=table, length=text.length,
-        pair=columns is not None and columns.pair is not None, facts=Facts(scores=scores, notes=facts.notes),
-    ).encode()  # fmt: skip
+    card = handed_card(task, architecture=architecture, head=head, table=table, length=length, facts=facts)
+    files["README.md"] = card.encode()
     temporary = out.with_name(f".{out.name}.{uuid.uuid4().hex[:8]}")
     try:
         temporary.mkdir(parents=True)
-        save_tokenizer(source.tokenizer, temporary, max_length=text.length)
+        save_tokenizer(source.tokenizer, temporary, max_length=length)
         for name, content in files.items():
             write_durably(temporary / name, content)
         _check_read_back(temporary, saved.weights)
@@ -158,13 +146,14 @@ def load_finetuned(folder: str | Path) -> Finetuned:
                 f"{folder}: {what}. Expected a fine-tuned model, such as DIR/model of `electra finetune --out DIR`."
             )
     table = read_table(folder / TASK)
-    if table.get("format") != FORMAT or not isinstance(table.get("files"), dict):
+    files = table.get("files")
+    if table.get("format") != FORMAT or not isinstance(files, dict) or "model.safetensors" not in files:
         raise CheckpointError(f"{folder / TASK}: format {table.get('format')!r}, this version reads {FORMAT}.")
-    for name, sha256 in table["files"].items():
+    for name, sha256 in files.items():
         _verify(folder / Path(name).name, sha256)
-    task = task_from(table.get("task") or {}, where=str(folder / TASK))
+    task = task_from(table.get("task"), where=str(folder / TASK))
     encoder, model = read_encoder(folder)
-    if "head.safetensors" in table["files"]:
+    if "head.safetensors" in files:
         tensors = read_tensors(folder / "head.safetensors")
     else:
         path = folder / "model.safetensors"
@@ -187,8 +176,33 @@ def load_finetuned(folder: str | Path) -> Finetuned:
             tokenizer=as_plain_text(tokenizer), specials=specials_of(tokenizer, where=str(folder)), length=length
         ),
         columns=_columns(table.get("columns"), where=folder / TASK),
+        pair=table.get("pair") is True,
         table=table,
     )
+
+
+def _scores(scores: Mapping[str, Mapping[str, float]], *, seed: int) -> Scores:
+    return {split: {metric: {seed: score} for metric, score in metrics.items()} for split, metrics in scores.items()}
+
+
+def _description(
+    config: Mapping[str, Any], *, facts: Facts, columns: Columns | None, source: Source, length: int
+) -> dict[str, Any]:
+    """What electra_task.json says, but for the hashes of the tensors."""
+    return {
+        "format": FORMAT,
+        "task": config["task"],
+        "pair": facts.pair,
+        "columns": asdict(columns) if columns is not None else None,
+        "max_length": length,
+        "source": {"model": source.name, "sha256": source.sha256},
+        "data_sha256": config["data_sha256"],
+        "recipe": config["recipe"],
+        "seed": config["seed"],
+        "scores": facts.scores,
+        "notes": list(facts.notes),
+        "electra_trainer": __version__,
+    }
 
 
 def _contents(
@@ -252,8 +266,7 @@ def _verify(path: Path, sha256: object) -> None:
 def _columns(value: Any, *, where: Path) -> Columns | None:
     if value is None:
         return None
-    try:
-        columns = Columns(**value)
-    except TypeError:
-        raise CheckpointError(f"{where}: columns {value!r} cannot be.") from None
-    return columns
+    names = value.values() if isinstance(value, dict) else (1,)
+    if not all(name is None or isinstance(name, str) for name in names) or not {"text"} <= value.keys() <= _NAMES:
+        raise CheckpointError(f"{where}: columns {value!r} cannot be.")
+    return Columns(**value)

@@ -35,6 +35,10 @@ def read_objects(
         raise DataError(
             f'{path}: is empty. Expected a JSON object a line, for example {{"text": "...", "label": "..."}}.'
         )
+    if not any(places):
+        raise DataError(
+            f'{path}:{numbers[0]}: an object without names. Expected {{"text": "...", "label": "..."}}, one a line.'
+        )
     return tuple(places), rows, numbers
 
 

@@ -21,13 +21,13 @@ KINDS = {
 """A task's class -> the module here that holds it. A new kind of task that is to be handed on gets a line."""
 
 
-def task_from(description: Mapping[str, Any], *, where: str = "task") -> Task:
+def task_from(description: object, *, where: str = "task") -> Task:
     """The task that `run.describe` described.
 
     Raises:
         DataError: an unknown kind or field, or a value that it cannot have; `where` says in which file.
     """
-    table = dict(description)
+    table = dict(description) if isinstance(description, Mapping) else {}
     kind = table.pop("kind", None)
     if kind not in KINDS:
         raise DataError(
@@ -51,12 +51,13 @@ def task_from(description: Mapping[str, Any], *, where: str = "task") -> Task:
         raise DataError(f"{where}: not a {kind}: {error}") from None
 
 
-def examples_of(task: Task, texts: Sequence[Any]) -> list[Any]:
+def examples_of(task: Task, texts: Sequence[Any], *, pair: bool = False) -> list[Any]:
     """Examples without answers, of a kind of task, from plain values.
 
     Args:
         task: what is asked.
-        texts: strings or pairs; for tagging lists of words; for questions (question, context).
+        texts: strings; for tagging lists of words; for questions (question, context).
+        pair: texts are pairs of strings.
 
     Raises:
         DataError: one of them is something else.
@@ -74,11 +75,15 @@ def examples_of(task: Task, texts: Sequence[Any]) -> list[Any]:
 
         asked = [_strings(text, index, "a question and its context", count=2) for index, text in enumerate(texts)]
         return [Question(id=str(index), question=one, context=two) for index, (one, two) in enumerate(asked)]
-    pairs = [
-        (text,) if isinstance(text, str) else _strings(text, index, "a text or a pair of texts", count=2)
-        for index, text in enumerate(texts)
-    ]
-    return [TextExample(text=pair[0], pair=pair[1] if len(pair) == 2 else None) for pair in pairs]
+    if pair:
+        both = [
+            _strings(text, index, "a pair of texts, which it learned from", count=2) for index, text in enumerate(texts)
+        ]
+        return [TextExample(text=one, pair=two) for one, two in both]
+    for index, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise DataError(f"predict: item {index} is {text!r:.60}, expected a text.")
+    return [TextExample(text=text) for text in texts]
 
 
 def _strings(value: Any, index: int, expected: str, *, count: int | None = None) -> tuple[str, ...]:

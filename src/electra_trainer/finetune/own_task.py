@@ -31,10 +31,10 @@ SMALL = 10_000
 class OwnTask:
     """Files, and what is asked of their texts."""
 
-    train: Path
-    dev: Path | None = None
+    train: str | Path
+    dev: str | Path | None = None
     """None: a tenth of the training rows is held out."""
-    predict: Path | None = None
+    predict: str | Path | None = None
     """Texts without labels."""
     kind: Literal["classification", "regression"] = "classification"
     text: str | None = None
@@ -48,11 +48,11 @@ class OwnTask:
 
     @property
     def epochs(self) -> float:
-        return 10.0 if _lines_in(self.train) < SMALL else 3.0
+        return 10.0 if _lines_in(Path(self.train)) < SMALL else 3.0
 
     def columns(self) -> Columns:
         """What is taken for text, pair and label; reads the training file."""
-        return self._choose(read_table_file(self.train))
+        return self._choose(read_table_file(Path(self.train)))
 
     def load(self) -> TaskData:
         """Read and check all files.
@@ -61,9 +61,10 @@ class OwnTask:
             MissingInputError, StorageError: a file cannot be read. ConfigError: a column is not there, or must be named.
             DataError: a row, or the labels as a whole, cannot be used; with file:line.
         """
-        if self.dev is not None and self.dev.exists() and self.train.exists() and self.dev.samefile(self.train):
-            raise _same_file(self.train, self.dev)
-        table = read_table_file(self.train)
+        paths = [Path(path) for path in (self.train, self.dev) if path is not None]
+        if len(paths) == 2 and all(path.exists() for path in paths) and paths[0].samefile(paths[1]):
+            raise _same_file(*paths)
+        table = read_table_file(Path(self.train))
         columns = self._choose(table)
         train = _examples(table, columns, self.kind, named=self.label is not None)
         make = _classes if self.kind == "classification" else _range
@@ -75,9 +76,9 @@ class OwnTask:
             train, dev = split.train, split.held_out
             notes.append(_held_out_note(len(dev), len(table.rows)))
         else:
-            other = read_table_file(self.dev)
+            other = read_table_file(Path(self.dev))
             if other.sha256 == table.sha256:
-                raise _same_file(self.train, self.dev)
+                raise _same_file(*paths)
             dev = _examples(other, labelled_like(other, columns), self.kind, named=True)
             hashes["dev"] = other.sha256
         task, said = make(train, table.path)
@@ -85,7 +86,7 @@ class OwnTask:
             _known_labels(dev, task.labels, columns)
         test = {}
         if self.predict is not None:
-            asked = read_table_file(self.predict)
+            asked = read_table_file(Path(self.predict))
             test = {"predict": text_examples(asked, choose_texts(asked, columns))}
             hashes["predict"] = asked.sha256
         hashes["columns"] = json.dumps(asdict(columns))
