@@ -102,7 +102,9 @@ def test_a_task_of_ones_own(tmp_path: Path) -> None:
             topics = " ".join(["sport"] * sport + ["news"] * news)
             lines.append(json.dumps({"text": " ".join(words), "topics": topics}))
         (tmp_path / f"{split}.jsonl").write_text("\n".join(lines) + "\n")
-    program = (tmp_path / "topics.py").read_text().replace("floors=True", "floors=True, changes={'learning_rate': 1e-2}")
+    program = (
+        (tmp_path / "topics.py").read_text().replace("floors=True", "floors=True, changes={'learning_rate': 1e-2}")
+    )
     (tmp_path / "topics.py").write_text(program)
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
