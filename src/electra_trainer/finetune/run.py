@@ -4,6 +4,7 @@ config.json       encoder, task, recipe, seed        metrics.jsonl   loss, learn
 environment.json  versions, device, git              log.txt         what was said
 result.json       the scores, written last           predictions/    one JSON object an example, for each split
 checkpoints/      while it trains                    weights/        the fine-tuned weights, where they are kept
+timing.json       how long it trained
 
 Dropout, order and first weights are functions of the seed and the step, so a run that was killed goes on and ends in the same bits.
 """
@@ -14,7 +15,9 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from contextlib import ExitStack, closing
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +31,15 @@ from electra_trainer.finetune.batches import Order
 from electra_trainer.finetune.network import FineTuned, build_network, layer_share
 from electra_trainer.finetune.predict import predict
 from electra_trainer.finetune.recipe import Recipe
+from electra_trainer.finetune.result import RESULT, Result, read_result, write_result
 from electra_trainer.finetune.source import Source
 from electra_trainer.finetune.step import Feed, StepResult, train_step
 from electra_trainer.finetune.task import Prediction, Row, TaskData, Text, lengths_of
-from electra_trainer.train.checkpoint import Saved, load_newest, require_space, save
+from electra_trainer.train.checkpoint import Saved, load_newest, numbered, require_space, save
 from electra_trainer.train.device import choose_device, choose_precision
 from electra_trainer.train.health import BAD_STEPS_IN_A_ROW
 from electra_trainer.train.optim import build_optimizer, load_optimizer_tensors, optimizer_tensors
-from electra_trainer.train.progress import Display
+from electra_trainer.train.progress import Display, Shows
 from electra_trainer.train.record import RunFolder
 from electra_trainer.train.signals import StopRequest
 
@@ -43,7 +47,6 @@ SAVE_EVERY = 60.0
 """Seconds between checkpoints; when one is saved changes no result."""
 _LOG_EVERY = 10
 """Steps between rows of metrics.jsonl."""
-_RESULT = "result.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,24 +70,6 @@ class Job:
         }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Result:
-    """What a run came to."""
-
-    task: str
-    seed: int
-    steps: int
-    scores: dict[str, dict[str, float]]
-    """By split, then metric."""
-    doubts: tuple[str, ...] = ()
-    failed: str | None = None
-    """Why it has no scores, if it diverged."""
-    rows: int = 0
-    """Training rows."""
-    seconds: float = field(default=0.0, compare=False)
-    """Of training; not part of the result."""
-
-
 @dataclass(kw_only=True)
 class _State:
     job: Job
@@ -93,13 +78,17 @@ class _State:
     optimizer: torch.optim.Optimizer
     feed: Feed
     steps: int
-    display: Display
+    display: Shows
     step: int = 0
+    bad_steps: int = 0
+    """Steps in a row, up to this one, without a finite gradient."""
     seconds: float = 0.0
-    started: float = 0.0
+    """Of training, earlier sessions included, up to `started`."""
+    started: float | None = None
+    """When this session's training began; None while there is none."""
 
     def elapsed(self) -> float:
-        return self.seconds + time.monotonic() - self.started
+        return self.seconds + (time.monotonic() - self.started if self.started is not None else 0.0)
 
 
 def describe(data: TaskData) -> dict[str, Any]:
@@ -113,59 +102,77 @@ def _plain(value: Any) -> Any:
 
 
 def finetune_run(
-    job: Job, *, out: Path, device: str = "auto", keep_weights: bool = False, quiet: bool = False
+    job: Job,
+    *,
+    out: Path,
+    device: str = "auto",
+    keep_weights: bool = False,
+    quiet: bool = False,
+    display: Callable[[int], Shows] | None = None,
+    stop: Callable[[], str | None] | None = None,
 ) -> Result:
     """Fine-tune and evaluate, or go on where the run in `out` stopped; a finished one is read.
+
+    Args:
+        keep_weights: leave the weights in `out`/weights; a finished run that lacks them is trained again.
+        display: shows how it goes, made from the number of steps; by default a bar or lines on standard error.
+        stop: names the signal that asks to stop, once there was one; by default SIGINT and SIGTERM are listened to.
 
     Raises:
         ConfigError: another run is there. Interrupted: stopped by a signal and saved; the same call goes on.
         Diverged: the gradient was no number for several steps. StorageError, CheckpointError: see errors.py.
     """
     folder = RunFolder(out)
-    folder.open_for_writing()
-    _begin(folder, job)
-    if (out / _RESULT).is_file() and (not keep_weights or (out / "weights").is_dir()):
-        return read_result(out)
-    with StopRequest() as stop:
-        state = _prepare(job, folder, device=choose_device(device), quiet=quiet)
+    with closing(folder), ExitStack() as stack:
+        folder.open_for_writing()
+        _begin(folder, job)
+        if is_finished(out, keep_weights=keep_weights):
+            shutil.rmtree(folder.checkpoints, ignore_errors=True)  # it may have been killed before it did so itself
+            return read_result(out)
+        if stop is None:
+            stop = partial(getattr, stack.enter_context(StopRequest()), "name")
+        state = _prepare(job, folder, device=choose_device(device), show=display or partial(_shown, quiet=quiet))
         with state.display:
-            _train(state, lambda: stop.name)
-            scores, doubts = _evaluate(state, lambda: stop.name)
-    result = Result(
-        task=job.data.task.name,
-        seed=job.seed,
-        steps=state.steps,
-        scores=scores,
-        doubts=doubts,
-        rows=len(state.feed.rows),
-        seconds=round(state.seconds, 3),
-    )
-    if keep_weights:
-        _keep(state)
-    folder.write_json(_RESULT, asdict(result))
-    shutil.rmtree(folder.checkpoints, ignore_errors=True)
-    return result
+            _train(state, stop)
+            try:
+                scores, doubts = _evaluate(state, stop)
+            except Interrupted:
+                _save(state)
+                raise
+        result = Result(
+            task=job.data.task.name,
+            seed=job.seed,
+            steps=state.steps,
+            scores=scores,
+            doubts=doubts,
+            rows=len(state.feed.rows),
+            seconds=round(state.seconds, 3),
+        )
+        if keep_weights:
+            _keep(state)
+        write_result(folder, result)
+        return result
 
 
-def read_result(out: Path) -> Result:
-    """The result of a finished run.
+def _shown(steps: int, *, quiet: bool) -> Display:
+    return Display(total=steps, quiet=quiet)
 
-    Raises:
-        DataError: result.json is not one.
-    """
-    table = read_table(out / _RESULT)
-    try:
-        return Result(**{**table, "doubts": tuple(table["doubts"])})
-    except (TypeError, KeyError) as error:
-        raise DataError(f"{out / _RESULT}: not a result of this version: {error}.") from None
+
+def is_finished(out: Path, *, keep_weights: bool = False) -> bool:
+    """Whether the run in `out` has its result, and its weights if they are asked for; one that diverged has none."""
+    if not (out / RESULT).is_file():
+        return False
+    return not keep_weights or bool(numbered(out / "weights")) or read_result(out).failed is not None
 
 
 def _begin(folder: RunFolder, job: Job) -> None:
-    """Note what the run is, or see that it is the one that began here."""
+    """Note what the run is, or see that it is the one that began here; the encoder's folder may have moved since."""
     identity = job.identity()
     if not folder.exists:
         folder.begin(identity, {"data_sha256": job.data.sha256})
-    elif changed := differences(read_table(folder.path / "config.json"), identity):
+        return
+    began, now = read_table(folder.path / "config.json"), json.loads(json.dumps(identity))  # tuples are lists there
+    if changed := differences({**began, "model": ""}, {**now, "model": ""}):
         raise ConfigError(
             f"{folder.path} began otherwise ({'; '.join(changed)}). Repeat the command that it began with to go on, or choose "
             "another --out."
@@ -193,7 +200,7 @@ def build_feed(job: Job, *, device: torch.device, precision: str) -> Feed:
     )
 
 
-def _prepare(job: Job, folder: RunFolder, *, device: torch.device, quiet: bool) -> _State:
+def _prepare(job: Job, folder: RunFolder, *, device: torch.device, show: Callable[[int], Shows]) -> _State:
     """Rows, network and optimizer, and the newest checkpoint put back."""
     feed = build_feed(job, device=device, precision=choose_precision("auto", device))
     steps = feed.steps
@@ -206,16 +213,16 @@ def _prepare(job: Job, folder: RunFolder, *, device: torch.device, quiet: bool) 
         optimizer=build_optimizer(network, job.recipe.optimizer, share),
         feed=feed,
         steps=steps,
-        display=Display(total=steps, quiet=quiet),
+        display=show(steps),
     )
     run_id = str(folder.environment()["run_id"])
     saved = load_newest(folder.checkpoints, run_id=run_id, warn=lambda line: _say(state, line))
     if saved is not None:
         _restore(state, saved)
-        folder.forget_after(state.step)
         _say(state, f"resuming at step {state.step:,} of {steps:,}")
     else:
         require_space(folder.path, 16 * sum(parameter.numel() for parameter in network.parameters()))
+    folder.forget_after(state.step)
     return state
 
 
@@ -230,18 +237,19 @@ def _training_rows(job: Job, text: Text) -> list[Row]:
 
 def _train(state: _State, stop: Callable[[], str | None]) -> None:
     state.started = last_saved = since = time.monotonic()
-    bad, tokens = 0, 0
+    tokens = 0
     state.network.train()
     while state.step < state.steps:
         result = train_step(state.network, state.optimizer, state.feed, step=state.step)
         state.step += 1
         tokens += result.tokens
-        bad = 0 if result.finite else bad + 1
-        if bad:
+        state.bad_steps = 0 if result.finite else state.bad_steps + 1
+        if not result.finite:
             _say(state, f"step {state.step}: the gradient is not a finite number; the step was skipped", style="yellow")
-        if bad >= BAD_STEPS_IN_A_ROW:
+        if state.bad_steps >= BAD_STEPS_IN_A_ROW:
             raise Diverged(
-                f"the gradient was not a finite number for {bad} steps, up to step {state.step}. Lower --learning-rate."
+                f"the gradient was not a finite number for {state.bad_steps} steps, up to step {state.step}. "
+                "Lower --learning-rate."
             )
         now = time.monotonic()
         if state.step % _LOG_EVERY == 0 or state.step == state.steps:
@@ -255,7 +263,7 @@ def _train(state: _State, stop: Callable[[], str | None]) -> None:
             raise Interrupted(
                 f"{name}: saved at step {state.step:,} of {state.steps:,}. The same command goes on from there."
             )
-    state.seconds = state.elapsed()
+    state.seconds, state.started = state.elapsed(), None
 
 
 def _log(state: _State, result: StepResult, *, tokens_per_second: float) -> None:
@@ -306,7 +314,7 @@ def _save(state: _State) -> None:
         step=state.step,
         weights=dict(state.network.named_parameters()),
         optimizer=optimizer_tensors(state.network, state.optimizer),
-        state={"seconds": state.elapsed()},
+        state={"seconds": state.elapsed(), "bad_steps": state.bad_steps},
     )
     save(state.folder.checkpoints, saved, run_id=str(state.folder.environment()["run_id"]), keep=1)
 
@@ -322,6 +330,7 @@ def _restore(state: _State, saved: Saved) -> None:
             parameter.copy_(saved.weights[name])
     load_optimizer_tensors(state.network, state.optimizer, saved.optimizer)
     state.step, state.seconds = saved.step, float(saved.state["seconds"])
+    state.bad_steps = int(saved.state["bad_steps"])
 
 
 def _keep(state: _State) -> None:

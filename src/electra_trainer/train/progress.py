@@ -5,12 +5,29 @@ from __future__ import annotations
 import sys
 import time
 from types import TracebackType
+from typing import Protocol, Self
 
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 SECONDS_BETWEEN_LINES = 10.0
+
+
+class Shows(Protocol):
+    """Whoever is told how a run goes: `Display`, or what shows many runs at once."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def say(self, line: str, *, style: str | None = None) -> None:
+        """A line that stays."""
+
+    def step(self, done: int, metrics: dict[str, float], *, tokens_per_second: float, last: bool = False) -> None:
+        """Show the state after `done` steps."""
 
 
 class Display:
@@ -27,7 +44,7 @@ class Display:
                 TextColumn("{task.fields[words]}"), console=self.console,
             )  # fmt: skip
 
-    def __enter__(self) -> Display:
+    def __enter__(self) -> Self:
         if self._bar is not None:
             self._bar.start()
             self._task = self._bar.add_task("", total=self.total, words="")

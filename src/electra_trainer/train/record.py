@@ -48,6 +48,8 @@ class RunFolder:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             foreign = [p.name for p in self.path.iterdir() if not p.name.startswith(".")]
+            if "environment.json" in foreign:  # killed before config.json was written: nothing to lose
+                foreign = [name for name in foreign if name not in ("environment.json", "tokenizer")]
             if foreign and not self.exists:
                 raise ConfigError(
                     f"--out {self.path}: the folder holds {foreign[0]!r} and no run. Choose a new or empty folder."
@@ -60,6 +62,11 @@ class RunFolder:
             ) from None
         except OSError as error:
             raise storage_error(error, self.path, writing=True) from None
+
+    def close(self) -> None:
+        """Give the lock back before the process ends."""
+        if self._lock is not None:
+            self._lock.close()
 
     def begin(self, settings: object, data: dict[str, Any]) -> None:
         """Write what identifies the run: its settings (a dataclass, or plain values) and its data."""
