@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.finetune.glue_samples import write_glue
+from tests.finetune.own_files import rows, write_csv, write_encoder
 from tests.prepared import write_store, write_text
 
 from electra_trainer.cli import VERBS, main
@@ -70,7 +72,11 @@ def test_the_journey_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     (tmp_path / "corpus").mkdir()
     write_text(tmp_path / "corpus" / "mine.txt")
     monkeypatch.chdir(tmp_path)
-    journey = [command for command in COMMANDS if "mine" in command or "corpus" in command]
+    journey = [
+        command
+        for command in block_after("## From your text to your encoder")
+        if "mine" in command or "corpus" in command
+    ]
     small = {"30522": "500", "small": "tiny", "4h": "3s", "--seq-len 128": "--seq-len 32"}
     for command in journey:
         for old, new in small.items():
@@ -82,6 +88,58 @@ def test_the_journey_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     code = next(block for block in re.findall(r"```python\n(.*?)```", README, re.S) if "AutoModel" in block)
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def block_after(heading: str) -> list[str]:
+    """The commands of the first shell block under a heading, their comments left out."""
+    block = README.split(heading)[1].split("```bash\n")[1].split("```")[0].replace("\\\n", "")
+    return [line.split("#")[0].strip() for line in block.splitlines() if line.startswith("electra ")]
+
+
+@pytest.mark.slow
+def test_the_fine_tuning_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The block on fine-tuning, line by line, on little data and for one epoch, then the lines of Python."""
+    monkeypatch.chdir(tmp_path)
+    write_encoder(tmp_path / "runs/mine")
+    write_csv(tmp_path / "reviews.csv", rows(120))
+    write_csv(tmp_path / "new.csv", [(text,) for text, _ in rows(9)], header=("text",))
+    write_glue(tmp_path / "glue")
+    write_treebank(tmp_path / "ud")
+    for split in ("train", "dev"):
+        (tmp_path / "ud" / f"en-ud-{split}.conllu").rename(tmp_path / f"{split}.conllu")
+        (tmp_path / f"{split}-v1.1.json").write_text(json.dumps(questions(split)), encoding="utf-8")
+    (tmp_path / "page.txt").write_text("the red box was left on the table by ada", encoding="utf-8")
+    commands = block_after("## Fine-tune and evaluate")
+    assert [shlex.split(command)[1] for command in commands] == [
+        "finetune", "predict", "finetune", "glue", "squad", "answer",
+    ]  # fmt: skip
+    for command in commands:
+        words = shlex.split(command.replace("--seeds 10", "--seeds 2"))[1:]
+        if words[0] in ("finetune", "glue", "squad"):
+            words += ["--epochs", "1", "--max-length", "32"]
+        assert main(words) == 0, f"{command}\n{capsys.readouterr().err}"
+    assert len((tmp_path / "predictions.csv").read_text().splitlines()) == 10
+    assert "CoLA" in (tmp_path / "exp/glue/glue.md").read_text()
+    code = next(block for block in re.findall(r"```python\n(.*?)```", README, re.S) if "OwnTask" in block)
+    code = code.replace('out="exp/reviews"', 'out="exp/python", epochs=1.0').replace("exp/reviews", "exp/python")
+    exec(code, {})
+
+
+def questions(split: str) -> dict[str, object]:
+    """A file of SQuAD 1.1 with a few questions."""
+    context = "the red box was left on the table by ada and the old shop is in the garden"
+    asked = [
+        ("who left the box ?", "ada"),
+        ("where is the shop ?", "in the garden"),
+        ("what was left ?", "the red box"),
+    ]
+    listed = [
+        {"id": f"{split}{n}", "question": question, "answers": [{"text": text, "answer_start": context.index(text)}]}
+        for n, (question, text) in enumerate(asked)
+    ]
+    return {"version": "1.1", "data": [{"title": split, "paragraphs": [{"context": context, "qas": listed}]}]}
 
 
 FEW = ["--steps", "4", "--batch.size", "16"]
@@ -97,9 +155,7 @@ def test_the_experiments_run(
     write_store(tmp_path / "data" / "wiki")
     write_pairs(tmp_path / "blimp")
     write_treebank(tmp_path / "ud-english-ewt")
-    block = README.split("## Every experiment of the paper")[1].split("```bash\n")[1].split("```")[0]
-    block = block.replace("\\\n", "")
-    commands = [line.split("#")[0].strip() for line in block.splitlines() if line.startswith("electra ")]
+    commands = block_after("## Every experiment of the paper")
     assert {shlex.split(command)[1] for command in commands} >= {
         "pretrain", "compare", "table", "figure", "cloze", "minimal-pairs", "flops",
     }  # fmt: skip

@@ -91,7 +91,7 @@ def test_a_plan_with_floors_leaves_what_it_says(model: str, tmp_path: Path) -> N
 
 
 def test_seeds_and_tasks_are_added_to_what_is_there(model: str, tmp_path: Path) -> None:
-    one, two = Toy(rows=48), Toy(name="pairs", rows=48, paired=True)
+    one, two = Toy(rows=24, epochs=1.0), Toy(name="pairs", rows=24, epochs=1.0, paired=True)
     go(plan(model, one, two, seeds=(1, 2, 5), floors=True), tmp_path / "at once")
     go(plan(model, one, seeds=(5,)), tmp_path / "grown")
     first = (tmp_path / "grown" / "cells" / "toy" / "seed-5" / "result.json").stat().st_mtime_ns
@@ -365,11 +365,11 @@ def wait_until(happens: Callable[[], bool], process: subprocess.Popen[str]) -> N
 
 
 def done(out: Path) -> int:
-    return len(list(out.rglob("result.json")))
+    return len(list(out.glob("cells/*/*/result.json")))
 
 
 def under_way(out: Path) -> int:
-    return len(list(out.rglob("checkpoints/step-*")))
+    return len(list(out.glob("cells/*/*/checkpoints/step-*")))
 
 
 @pytest.mark.slow
@@ -386,6 +386,9 @@ def test_killed_and_stopped_with_workers(model: str, whole: Path, tmp_path: Path
     assert time.monotonic() - ended < 5
     assert not (out / "summary.json").exists()
     before = done(out)
+    halfway = [
+        path for path in out.glob("cells/*/*/checkpoints/step-*") if not (path.parents[1] / "result.json").exists()
+    ]
 
     elsewhere = toy.write_model(tmp_path / "elsewhere")  # the same encoder
     second = command(elsewhere, out, tmp_path / "settings.json")
@@ -396,7 +399,8 @@ def test_killed_and_stopped_with_workers(model: str, whole: Path, tmp_path: Path
     assert second.returncode == 75, said
     assert time.monotonic() - asked < 10
     assert "SIGTERM: all runs are saved" in said and "Traceback" not in said
-    assert "resuming at step" in said and f"/{2 * len(SEEDS) + 1}] toy, " in said
+    assert "resuming at step" in said or not halfway
+    assert f"/{2 * len(SEEDS) + 1}] toy, " in said
     partial = summarize(out)
     assert 0 < len(partial.task("toy").runs) < len(SEEDS) or partial.task("toy").unmeasured
     assert json.loads((out / "summary.json").read_text())["tasks"][0]["runs"]

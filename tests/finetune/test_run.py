@@ -16,6 +16,7 @@ from tests.finetune import toy
 
 from electra_trainer.errors import ConfigError, DataError, Diverged, Interrupted
 from electra_trainer.finetune import run as engine
+from electra_trainer.finetune import step
 from electra_trainer.finetune.result import Result, read_result
 from electra_trainer.finetune.run import Job, finetune_run, is_finished
 from electra_trainer.train.checkpoint import Saved, numbered, read
@@ -99,7 +100,7 @@ def test_stopped_while_predicting_trains_no_step_again(
     with pytest.raises(Interrupted, match="while predicting"):
         go(toy.job(), tmp_path / "run", stop=after(STEPS + split))
     assert numbered(tmp_path / "run" / "checkpoints")[-1][0] == STEPS
-    monkeypatch.setattr(engine, "update", None)  # a step would fail
+    monkeypatch.setattr("electra_trainer.finetune.step.update", None)  # a step would fail
     go(toy.job(), tmp_path / "run")
     assert_same_end(whole, tmp_path / "run")
 
@@ -123,14 +124,14 @@ def test_when_it_is_saved_changes_nothing(whole: Path, tmp_path: Path, monkeypat
 def test_a_signal_saves_and_the_same_call_goes_on(
     whole: Path, tmp_path: Path, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, steps = engine.update, iter(range(1, 100))
+    real, steps = step.update, iter(range(1, 100))
 
     def interrupted(*arguments: Any, **more: Any) -> Any:
         if next(steps) == 5:
             signal.raise_signal(number)
         return real(*arguments, **more)
 
-    monkeypatch.setattr(engine, "update", interrupted)
+    monkeypatch.setattr("electra_trainer.finetune.step.update", interrupted)
     with pytest.raises(Interrupted, match=f"{number.name}: saved at step 5 of {STEPS}"):
         go(toy.job(), tmp_path / "run")
     monkeypatch.undo()
@@ -248,7 +249,7 @@ def test_one_at_a_time(tmp_path: Path) -> None:
 
 def with_bad_gradients(monkeypatch: pytest.MonkeyPatch, bad: range, *, first: int = 0) -> list[dict[str, torch.Tensor]]:
     """At these steps, counted from 0, a gradient is no number; returns the weights after each step."""
-    real, at = engine.update, iter(range(first, 1000))
+    real, at = step.update, iter(range(first, 1000))
     seen: list[dict[str, torch.Tensor]] = []
 
     def update(network: torch.nn.Module, *arguments: Any, **more: Any) -> Any:
@@ -258,7 +259,7 @@ def with_bad_gradients(monkeypatch: pytest.MonkeyPatch, bad: range, *, first: in
         seen.append({name: tensor.detach().clone() for name, tensor in network.named_parameters()})
         return found
 
-    monkeypatch.setattr(engine, "update", update)
+    monkeypatch.setattr("electra_trainer.finetune.step.update", update)
     return seen
 
 

@@ -286,7 +286,7 @@ def test_a_run_learns_and_can_be_repeated(tmp_path: Path) -> None:
     """Labels that only the word before tells: without it at most 0.75 can be had, and at the edge of a row nobody has it."""
     task = Tagging(labels=("DET", "NOUN", "VERB"))
     data = TaskData(task=task, train=toy(300, seed=1), dev={"dev": toy(60, seed=2)}, test={"test": toy(3, seed=3)})
-    recipe = Recipe(learning_rate=3e-3, layer_decay=1.0, epochs=8, max_length=12)
+    recipe = Recipe(learning_rate=3e-3, layer_decay=1.0, epochs=12, max_length=12)
     job = Job(source=source(), data=data, recipe=recipe, seed=1)
     result = finetune_run(job, out=tmp_path / "one", device="cpu", quiet=True)
     assert result.scores["dev"]["accuracy"] > 0.85 and not result.doubts

@@ -21,10 +21,9 @@ from electra_trainer.finetune.regression import Regression
 from electra_trainer.finetune.run import Job
 from electra_trainer.finetune.source import Source
 from electra_trainer.finetune.task import Task, TaskData, hash_files
-from electra_trainer.hub import transformers_config
+from electra_trainer.hub import shape_table
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.model.initialize import initialize
-from electra_trainer.objectives import Exported
 
 WORDS = tuple(f"w{number}" for number in range(40))
 GOOD = WORDS[:8]
@@ -51,10 +50,7 @@ def write_model(folder: Path, *, seed: int = 5) -> str:
     """The same as a folder that `load_source` reads; returns its name."""
     made = source(seed=seed)
     folder.mkdir(parents=True, exist_ok=True)
-    exported = Exported(
-        name="discriminator", network=Encoder(made.model), model=made.model, architecture="ElectraForPreTraining"
-    )
-    table = transformers_config(exported, pad_id=made.specials.pad)
+    table = {"architectures": ["ElectraModel"], **shape_table(made.model, pad_id=made.specials.pad)}
     (folder / "config.json").write_text(json.dumps(table))
     (folder / "model.safetensors").write_bytes(safetensors.torch.save(dict(made.weights)))
     save_tokenizer(made.tokenizer, folder, max_length=made.length)

@@ -6,8 +6,7 @@
     tagging                    the most frequent tag      each word's most frequent tag
     question answering         none                       none
 
-A task is known by its examples: those with `words` and `labels` are tagged; those with a `text` have a `label`, where the task has `labels`, or a
-`value`.
+A task of another kind has none here; the encoder with fresh weights is a floor of every task.
 """
 
 from __future__ import annotations
@@ -19,7 +18,10 @@ from typing import Any
 
 from electra_trainer.durable import replace_durably
 from electra_trainer.finetune.bag_of_words import LEARNED_ROWS, learn
+from electra_trainer.finetune.classification import Classification
 from electra_trainer.finetune.experiment_file import Cell
+from electra_trainer.finetune.regression import Regression
+from electra_trainer.finetune.tagging import Tagging
 from electra_trainer.finetune.task import Prediction, TaskData
 
 Scores = dict[str, dict[str, float]]
@@ -39,18 +41,17 @@ def floors(data: TaskData) -> dict[str, Any]:
     learners = _learners(data)
     if learners is not None:
         found |= {name: _scores(data, predict) for name, predict in learners.items()}
-        if len(data.train) > LEARNED_ROWS and hasattr(data.train[0], "text"):
+        if len(data.train) > LEARNED_ROWS and not isinstance(data.task, Tagging):
             found["notes"] = [f"the bag of words learned from {LEARNED_ROWS:,} of the {len(data.train):,} rows"]
     return found
 
 
 def _learners(data: TaskData) -> Mapping[str, _Predict] | None:
-    example = data.train[0]
-    if hasattr(example, "words") and hasattr(example, "labels"):
+    if isinstance(data.task, Tagging):
         return {"majority": _most_frequent_tag(data.train), "bag_of_words": _tag_of_each_word(data.train)}
-    if not hasattr(example, "text"):
+    if not isinstance(data.task, Classification | Regression):
         return None
-    kind = "label" if hasattr(data.task, "labels") else "value"
+    kind = "label" if isinstance(data.task, Classification) else "value"
     answers = [getattr(one, kind) for one in data.train]
     if None in answers:
         return None

@@ -42,9 +42,10 @@ def markdown(summary: Summary) -> str:
 
 def print_summary(summary: Summary, *, console: Console | None = None) -> None:
     """The main scores beside the floors, and what must be said of them."""
-    console = console or Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=160)  # a file has no edge to fold at
+    if console is None:
+        console = Console(highlight=False)
+        if not console.is_terminal:
+            console = Console(highlight=False, width=160)  # a file has no edge to fold at
     left_out = [_HEAD.index(name) for name in _NOT_ON_TERMINAL]
     head, *rows = ([cell for index, cell in enumerate(row) if index not in left_out] for row in _main_rows(summary))
     table = Table(title="x100, on the dev sets", title_justify="left", box=None, pad_edge=False)
@@ -64,12 +65,17 @@ def remarks(summary: Summary) -> list[str]:
 
 def _remarks(one: TaskSummary) -> Iterator[str]:
     yield from (comparison.sentence for comparison in one.comparisons)
-    yield from (note if note.startswith(one.task) else f"{one.task}: {note}" for note in one.notes)
+    yield from (note if _names(note, one.task) else f"{one.task}: {note}" for note in one.notes)
     yield from (f"{one.task}: DOUBTFUL: {doubt}" for doubt in one.doubts)
     yield from (f"{one.task}: FAILED: seed {seed}: {why}" for seed, why in one.failed.items())
     missing = [*(f"seed {seed}" for seed in one.missing), *one.unmeasured]
     if missing:
         yield f"{one.task}: missing: {'; '.join(missing)}."
+
+
+def _names(note: str, task: str) -> bool:
+    """Whether a note says itself whom it is about: "SST-2: ..." of sst2."""
+    return note.lower().replace("-", "").startswith(task.lower().replace("-", ""))
 
 
 def _main_rows(summary: Summary) -> list[tuple[str, ...]]:

@@ -32,6 +32,7 @@ class Arguments:
     seeds: str = "3"
     """How many, or which: 10 is 1,2,...,10; the paper's medians are of ten."""
     recipe: tyro.conf.OmitArgPrefixes[RecipeFlags] = field(default_factory=RecipeFlags)
+    """How the encoder is fine-tuned."""
     floors: bool = False
     """Also the majority class, a bag of words, and the same encoder untrained: what a score has to beat."""
     limit: int | None = None
