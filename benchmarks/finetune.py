@@ -3,7 +3,9 @@
 Ours is the engine itself (finetune/step.py): rows of like length together, each batch padded to its longest, collation, forward, the
 task's loss, backward, clipping and the optimizer with a group for each layer. The usual script pads every sentence to 128 tokens and
 trains transformers' ElectraForSequenceClassification with a shuffled order, fused AdamW and clipping at 1.0, as its Trainer does; its
-batches are made before the clock starts. Both read the same text: CoLA's 8,551 sentences where GLUE's files are, made-up ones elsewhere.
+batches are made before the clock starts. `transformers-longest` is that script with each batch padded to its longest sentence instead
+(DataCollatorWithPadding), in the order as it comes. All read the same text: CoLA's 8,551 sentences where GLUE's files are, made-up
+ones elsewhere.
 
 `python -m benchmarks.speed --task finetune` times the same two systems among others, on made-up sentences, in processes of their own.
 """
@@ -15,7 +17,7 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -177,7 +179,8 @@ class Theirs:
         batch: int,
         device: torch.device,
         precision: str,
-        compiled: bool,
+        compiled: bool = False,
+        longest: bool = False,
         seed: int = 1,
     ) -> None:
         from transformers import ElectraForSequenceClassification
@@ -187,13 +190,18 @@ class Theirs:
         order = torch.randperm(len(text.rows)).tolist()
         rows = [text.rows[index] for index in order]
         self.batches = [
-            _padded(rows[first : first + batch], text.specials, device)
+            _padded(rows[first : first + batch], text.specials, device, longest=longest)
             for first in range(0, len(rows) - len(rows) % batch, batch)
         ]
         network = ElectraForSequenceClassification(electra_config(model, num_labels=2)).to(device).train()
         self.parameters = list(network.parameters())
         self.network = torch.compile(network) if compiled else network
         self.optimizer = torch.optim.AdamW(self.parameters, lr=_LEARNING_RATE, fused=True)
+
+    def padding(self) -> float:
+        """Share of the tokens of an epoch that is padding."""
+        real = sum(int(batch["attention_mask"].sum()) for batch in self.batches)
+        return 1 - real / sum(batch["input_ids"].numel() for batch in self.batches)
 
     def step(self) -> None:
         with autocast(self.precision, self.device):
@@ -205,8 +213,9 @@ class Theirs:
         self.steps += 1
 
 
-def _padded(rows: Sequence[Row], specials: Specials, device: torch.device) -> dict[str, torch.Tensor]:
-    ids_BT = np.full((len(rows), PADDED), specials.pad, dtype=np.int64)
+def _padded(rows: Sequence[Row], specials: Specials, device: torch.device, *, longest: bool) -> dict[str, torch.Tensor]:
+    width = max(len(row.ids) for row in rows) if longest else PADDED
+    ids_BT = np.full((len(rows), width), specials.pad, dtype=np.int64)
     for line, row in zip(ids_BT, rows, strict=True):
         line[: len(row.ids)] = row.ids
     batch = to_batch(ids_BT, pad=specials.pad, cls=specials.cls, sep=specials.sep).to(device)
@@ -229,7 +238,7 @@ class Seen:
     processor: list[float]
 
 
-def take_turns(systems: dict[str, System], *, batch: int, rounds: int, steps: dict[str, int]) -> dict[str, Seen]:
+def take_turns(systems: Mapping[str, System], *, batch: int, rounds: int, steps: dict[str, int]) -> dict[str, Seen]:
     """Turns of so many steps each, one system after the other, A B A B; a first turn is not counted."""
     seen = {name: Seen(clock=[], processor=[]) for name in systems}
     for number in range(rounds + 1):
@@ -265,25 +274,24 @@ def measure(model: Model, text: Labelled, arguments: argparse.Namespace) -> dict
     """The object that --json prints."""
     device = torch.device("cpu")
     precision = choose_precision("auto", device)
-    ours = Ours(model, text, batch=arguments.batch, device=device, precision=precision)
-    systems: dict[str, System] = {"electra-trainer": ours}
+    common: dict[str, Any] = {"batch": arguments.batch, "device": device}
+    ours = Ours(model, text, precision=precision, **common)
+    systems: dict[str, Ours | Theirs] = {"electra-trainer": ours}
     for name in dict.fromkeys(["fp32", precision]):
-        systems[f"transformers-{name}"] = Theirs(
-            model, text, batch=arguments.batch, device=device, precision=name, compiled=False
-        )
+        systems[f"transformers-{name}"] = Theirs(model, text, precision=name, **common)
+    systems["transformers-longest"] = Theirs(model, text, precision=precision, longest=True, **common)
     steps = {
         name: arguments.steps if system is ours else max(1, arguments.steps // 5) for name, system in systems.items()
     }
     seen = take_turns(systems, batch=arguments.batch, rounds=arguments.rounds, steps=steps)
-    lengths = lengths_of(text.rows)
     return {
         "text": text.name,
         "preset": arguments.preset,
         "batch": arguments.batch,
         "threads": torch.get_num_threads(),
         "precision": precision,
-        "tokens_an_example": float(lengths.mean()),
-        "padding": {"electra-trainer": ours.padding(), "transformers": 1 - float(lengths.mean()) / PADDED},
+        "tokens_an_example": float(lengths_of(text.rows).mean()),
+        "padding": {name: system.padding() for name, system in systems.items()},
         "systems": report(seen),
         "hardware": hardware(),
         "versions": versions(),
@@ -292,15 +300,14 @@ def measure(model: Model, text: Labelled, arguments: argparse.Namespace) -> dict
 
 def table(facts: dict[str, Any]) -> str:
     """The same for reading."""
-    padding = facts["padding"]
     lines = [
         f"{facts['preset']} on {facts['text']}: {facts['tokens_an_example']:.1f} tokens an example, batches of {facts['batch']}, "
-        f"{facts['threads']} threads, {facts['precision']}; padding {padding['electra-trainer']:.1%} and {padding['transformers']:.1%}",
-        f"{'':<22}{'examples/s':>12}{'ours x':>9}{'a processor s':>16}{'ours x':>9}",
+        f"{facts['threads']} threads, {facts['precision']}",
+        f"{'':<22}{'examples/s':>12}{'ours x':>9}{'a processor s':>16}{'ours x':>9}{'padding':>10}",
     ]
     lines += [
         f"{name:<22}{one['examples_per_second']:>12.1f}{one['ours_is_faster']:>9.2f}"
-        f"{one['examples_per_processor_second']:>16.1f}{one['ours_is_faster_by_processor']:>9.2f}"
+        f"{one['examples_per_processor_second']:>16.1f}{one['ours_is_faster_by_processor']:>9.2f}{facts['padding'][name]:>10.1%}"
         for name, one in facts["systems"].items()
     ]
     return "\n".join(lines)
