@@ -56,3 +56,8 @@ def use_threads() -> int:
     if "OMP_NUM_THREADS" not in os.environ and hasattr(os, "sched_getaffinity"):
         torch.set_num_threads(cores())
     return torch.get_num_threads()
+
+
+def set_threads(count: int) -> None:
+    """Compute with so many threads from now on; another number sums in another order."""
+    torch.set_num_threads(count)
