@@ -4,7 +4,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -16,9 +16,9 @@ from tests.finetune import toy
 
 from electra_trainer.errors import ConfigError, DataError, Diverged, Interrupted
 from electra_trainer.finetune import run as engine
-from electra_trainer.finetune import step
 from electra_trainer.finetune.result import Result, read_result
 from electra_trainer.finetune.run import Job, finetune_run, is_finished
+from electra_trainer.train import step as stepping
 from electra_trainer.train.checkpoint import Saved, numbered, read
 
 STEPS = 12
@@ -100,7 +100,7 @@ def test_stopped_while_predicting_trains_no_step_again(
     with pytest.raises(Interrupted, match="while predicting"):
         go(toy.job(), tmp_path / "run", stop=after(STEPS + split))
     assert numbered(tmp_path / "run" / "checkpoints")[-1][0] == STEPS
-    monkeypatch.setattr("electra_trainer.finetune.step.update", None)  # a step would fail
+    monkeypatch.setattr(stepping, "set_rate", None)  # a step would fail
     go(toy.job(), tmp_path / "run")
     assert_same_end(whole, tmp_path / "run")
 
@@ -124,14 +124,14 @@ def test_when_it_is_saved_changes_nothing(whole: Path, tmp_path: Path, monkeypat
 def test_a_signal_saves_and_the_same_call_goes_on(
     whole: Path, tmp_path: Path, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, steps = step.update, iter(range(1, 100))
+    real, steps = stepping.set_rate, iter(range(1, 100))
 
-    def interrupted(*arguments: Any, **more: Any) -> Any:
+    def interrupted(*arguments: Any) -> None:
         if next(steps) == 5:
             signal.raise_signal(number)
-        return real(*arguments, **more)
+        real(*arguments)
 
-    monkeypatch.setattr("electra_trainer.finetune.step.update", interrupted)
+    monkeypatch.setattr(stepping, "set_rate", interrupted)
     with pytest.raises(Interrupted, match=f"{number.name}: saved at step 5 of {STEPS}"):
         go(toy.job(), tmp_path / "run")
     monkeypatch.undo()
@@ -247,27 +247,27 @@ def test_one_at_a_time(tmp_path: Path) -> None:
     assert said
 
 
-def with_bad_gradients(monkeypatch: pytest.MonkeyPatch, bad: range, *, first: int = 0) -> list[dict[str, torch.Tensor]]:
-    """At these steps, counted from 0, a gradient is no number; returns the weights after each step."""
-    real, at = step.update, iter(range(first, 1000))
-    seen: list[dict[str, torch.Tensor]] = []
+def with_bad_gradients(monkeypatch: pytest.MonkeyPatch, bad: range) -> list[list[torch.Tensor]]:
+    """At these steps, counted from 0, a gradient is no number; returns the weights at the beginning of each step."""
+    real, seen = torch.nn.utils.clip_grad_norm_, []  # type: ignore[var-annotated]
 
-    def update(network: torch.nn.Module, *arguments: Any, **more: Any) -> Any:
-        if next(at) in bad:
-            next(network.parameters()).grad[0, 0] = float("nan")  # type: ignore[index]
-        found = real(network, *arguments, **more)
-        seen.append({name: tensor.detach().clone() for name, tensor in network.named_parameters()})
-        return found
+    def clip(parameters: Iterable[torch.nn.Parameter], most: float) -> torch.Tensor:
+        own = list(parameters)
+        if len(seen) in bad:
+            assert own[0].grad is not None
+            own[0].grad[0, 0] = float("nan")
+        seen.append([tensor.detach().clone() for tensor in own])
+        return real(own, most)
 
-    monkeypatch.setattr("electra_trainer.finetune.step.update", update)
+    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", clip)
     return seen
 
 
 def test_a_step_without_a_finite_gradient_moves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = with_bad_gradients(monkeypatch, range(3, 5))
     go(toy.job(), tmp_path / "run")
-    same = [all(torch.equal(one[name], two[name]) for name in one) for one, two in pairwise(seen)]
-    assert [step + 1 for step, unmoved in enumerate(same) if unmoved] == [3, 4, STEPS - 1]  # the last one's rate is 0
+    same = [all(map(torch.equal, before, after)) for before, after in pairwise(seen)]
+    assert len(seen) == STEPS and [step for step, unmoved in enumerate(same) if unmoved] == [3, 4]
     assert "step 4: the gradient is not a finite number" in (tmp_path / "run" / "log.txt").read_text()
 
 
