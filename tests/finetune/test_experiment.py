@@ -443,6 +443,8 @@ def test_time_left_counts_only_what_this_command_did(monkeypatch: pytest.MonkeyP
     board.progress(cells[0], 0.8)
     assert board._time_left() == "time left not known yet"
     now[0] = 10.0
+    board.progress(cells[0], 0.82)
+    assert board._time_left() == "time left not known yet"
     board.progress(cells[0], 0.9)
     assert board._time_left() == "about 2 min left" and duration(110) == "2 min"
     assert [duration(seconds) for seconds in (0.4, 99, 3000, 7200)] == ["0 s", "99 s", "50 min", "2.0 h"]

@@ -18,6 +18,8 @@ from electra_trainer.finetune.experiment_file import Cell
 
 SECONDS_BETWEEN_LINES = 60.0
 """Of waiting, when piped; a cell that is done has a line of its own."""
+_TELLING, _LONG = 0.02, 300.0
+"""From what share of the work on, or after how many seconds, the time left is told: before, it is mostly that of starting."""
 
 
 class _Words(ProgressColumn):
@@ -126,9 +128,10 @@ class Board:
         ended = [cell for cell in self._done - self._already if cell in self._work]
         now = {**dict.fromkeys(ended, 1.0), **self._shares}
         finished = sum((share - self._base.get(cell, 0.0)) * self._work.get(cell, 0.0) for cell, share in now.items())
-        if finished <= 0:
+        took = time.monotonic() - self._began
+        if finished <= 0 or (finished < _TELLING * sum(self._work.values()) and took < _LONG):
             return "time left not known yet"
-        return f"about {duration(self._left() * (time.monotonic() - self._began) / finished)} left"
+        return f"about {duration(self._left() * took / finished)} left"
 
 
 def duration(seconds: float) -> str:
