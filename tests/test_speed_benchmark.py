@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from benchmarks import finetune, speed
+from benchmarks import finetune, finetune_parts, speed
 from benchmarks.speed_process import Failed, Process, environment
 from tests import small
 
@@ -296,6 +296,17 @@ def test_side_by_side(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
         facts["versions"]
     )
     assert "ours x" in finetune.table(facts)
+
+
+def test_parts_of_a_step() -> None:
+    model = dataclasses.replace(tiny().model, vocab_size=400)
+    text = finetune.made_up(4, vocab_size=400)
+    ours = finetune.Ours(model, text, batch=4, device=torch.device("cpu"), precision="fp32")
+    before = [parameter.detach().clone() for parameter in ours.network.parameters()]
+    found = finetune_parts.parts(ours, steps=3)
+    assert {"forward", "backward", "norm and clipping", "Adam, 10 groups", "(Adam, 2 groups)"} < set(found)
+    assert min(found.values()) >= 0 and found["forward"] + found["backward"] > 0
+    assert any(not torch.equal(old, new) for old, new in zip(before, ours.network.parameters(), strict=True))
 
 
 def test_cola_is_read_as_a_classification(tmp_path: Path) -> None:
