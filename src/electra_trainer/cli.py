@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from electra_trainer import __version__
-from electra_trainer.errors import ConfigError, ElectraError, did_you_mean, storage_error
+from electra_trainer.errors import ConfigError, ElectraError, did_you_mean, out_of_memory, storage_error
 from electra_trainer.process import THREADS, restart_tuned
 
 VERBS = {
@@ -80,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"electra: {known}", file=sys.stderr)
         return known.exit_code
     except Exception as error:
-        if _out_of_memory(error):
+        if out_of_memory(error):
             print(f"electra: {_MEMORY}", file=sys.stderr)
             return ConfigError.exit_code
         traceback.print_exc()
@@ -93,11 +93,6 @@ def _trains(words: list[str]) -> bool:
     if {"-h", "--help"} & set(words):
         return False
     return words[0] in _TRAINING or (words[0] == "doctor" and "--bench" in words)
-
-
-def _out_of_memory(error: Exception) -> bool:
-    """PyTorch's errors are told by their words: torch may not be loaded here."""
-    return type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)
 
 
 def _run(verb: str, words: list[str]) -> int:

@@ -93,3 +93,8 @@ def storage_error(error: OSError, path: Path | str, *, writing: bool = False) ->
     }
     what = remedies.get(error.errno or 0, f"{error.strerror or error}. Check the disk, then run the same command again")
     return StorageError(f"{path}: {what}.")
+
+
+def out_of_memory(error: Exception) -> bool:
+    """Whether PyTorch found no memory; its errors are told by their words, since torch may not be loaded."""
+    return type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)

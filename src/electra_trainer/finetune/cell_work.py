@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal, Self
 
-from electra_trainer.errors import ConfigError, Diverged
+from electra_trainer.errors import ConfigError, Diverged, out_of_memory
 from electra_trainer.finetune.experiment_file import Cell, Declared
 from electra_trainer.finetune.floors import write_floors
 from electra_trainer.finetune.recipe import Recipe
@@ -121,7 +121,7 @@ class CellWork:
             write_result(RunFolder(cell.folder), failed)
             tell(Event(kind="said", text=f"FAILED: {error}", style="bold red"))
         except RuntimeError as error:
-            if type(error).__name__ != "OutOfMemoryError" and "can't allocate memory" not in str(error):
+            if not out_of_memory(error):
                 raise
             raise ConfigError(
                 "not enough memory. Do fewer runs at once with --parallel 1, or read fewer rows at once with --micro-batch 8 or "
