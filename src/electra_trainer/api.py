@@ -114,7 +114,7 @@ def compare(
     """
     asked = Comparison(
         arms=arms,
-        seeds=tuple(range(1, seeds + 1)) if isinstance(seeds, int) else seeds,
+        seeds=_numbered(seeds),
         flops=flops,
         steps=steps,
         budget=budget,
@@ -169,10 +169,15 @@ def finetune(
         tasks=(task,),
         recipe=recipe,
         changes=changes,
-        seeds=tuple(range(1, seeds + 1)) if isinstance(seeds, int) else tuple(seeds),
+        seeds=_numbered(seeds),
         floors=floors,
         keep="best",
     )
     data = task.load()
     run_plan(plan, out=Path(out), device=device, parallel=parallel, quiet=quiet)
     return load_finetuned(hand_on_best(task, data, model=str(model), out=Path(out)).model)
+
+
+def _numbered(seeds: int | Sequence[int]) -> tuple[int, ...]:
+    """3 -> (1, 2, 3); a list as it is."""
+    return tuple(range(1, seeds + 1)) if isinstance(seeds, int) else tuple(seeds)

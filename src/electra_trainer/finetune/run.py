@@ -215,8 +215,7 @@ def _prepare(job: Job, folder: RunFolder, *, device: torch.device, show: Callabl
         steps=steps,
         display=show(steps),
     )
-    run_id = str(folder.environment()["run_id"])
-    saved = load_newest(folder.checkpoints, run_id=run_id, warn=lambda line: _say(state, line))
+    saved = load_newest(folder.checkpoints, run_id=folder.run_id, warn=lambda line: _say(state, line))
     if saved is not None:
         _restore(state, saved)
         _say(state, f"resuming at step {state.step:,} of {steps:,}")
@@ -316,7 +315,7 @@ def _save(state: _State) -> None:
         optimizer=optimizer_tensors(state.network, state.optimizer),
         state={"seconds": state.elapsed(), "bad_steps": state.bad_steps},
     )
-    save(state.folder.checkpoints, saved, run_id=str(state.folder.environment()["run_id"]), keep=1)
+    save(state.folder.checkpoints, saved, run_id=state.folder.run_id, keep=1)
 
 
 def _restore(state: _State, saved: Saved) -> None:
@@ -336,7 +335,7 @@ def _restore(state: _State, saved: Saved) -> None:
 def _keep(state: _State) -> None:
     """Keep the weights, as a checkpoint keeps them: whole or not at all."""
     saved = Saved(step=state.steps, weights=dict(state.network.named_parameters()), optimizer={}, state={})
-    save(state.folder.path / "weights", saved, run_id=str(state.folder.environment()["run_id"]), keep=1)
+    save(state.folder.path / "weights", saved, run_id=state.folder.run_id, keep=1)
 
 
 def _say(state: _State, line: str, style: str | None = None) -> None:
