@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import uuid
 from pathlib import Path
+from typing import IO
 
-from electra_trainer.errors import storage_error
+from electra_trainer.errors import ConfigError, storage_error
 
 
 def write_durably(path: Path, content: bytes) -> None:
@@ -45,3 +46,24 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def open_lock(folder: Path, *, marker: str, what: str) -> IO[str]:
+    """Make a folder and open its lock file, which is not locked yet.
+
+    Args:
+        marker: the file that says that a `what` has begun there.
+
+    Raises:
+        ConfigError: the folder holds something else. StorageError: it cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        foreign = [path.name for path in folder.iterdir() if not path.name.startswith(".")]
+        if foreign and marker not in foreign:
+            raise ConfigError(
+                f"--out {folder}: the folder holds {foreign[0]!r} and no {what}. Choose a new or empty folder."
+            )
+        return (folder / ".lock").open("w")
+    except OSError as error:
+        raise storage_error(error, folder, writing=True) from None

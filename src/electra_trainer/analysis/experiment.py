@@ -23,8 +23,8 @@ from electra_trainer.analysis.checked_json import checked, read_object
 from electra_trainer.arms import arm
 from electra_trainer.config import FOLLOWS_FROM_STEPS, Config
 from electra_trainer.config_io import differences, from_dict, to_dict
-from electra_trainer.durable import replace_durably
-from electra_trainer.errors import ConfigError, DataError, MissingInputError, storage_error
+from electra_trainer.durable import open_lock, replace_durably
+from electra_trainer.errors import ConfigError, DataError, MissingInputError
 
 Match = Literal["paper-flops", "real-flops", "steps", "time"]
 Say = Callable[[str], None]
@@ -159,16 +159,7 @@ def writing(folder: Path) -> Iterator[None]:
     Raises:
         ConfigError: the folder holds something that is no experiment.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        foreign = [path.name for path in folder.iterdir() if not path.name.startswith(".")]
-        if foreign and _FILE not in foreign:
-            raise ConfigError(
-                f"--out {folder}: the folder holds {foreign[0]!r} and no experiment. Choose a new or empty folder."
-            )
-        lock = (folder / ".lock").open("w")
-    except OSError as error:
-        raise storage_error(error, folder, writing=True) from None
+    lock = open_lock(folder, marker=_FILE, what="experiment")
     with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 from electra_trainer.config_io import differences, read_table
-from electra_trainer.durable import replace_durably
-from electra_trainer.errors import ConfigError, DataError, MissingInputError, storage_error
+from electra_trainer.durable import open_lock, replace_durably
+from electra_trainer.errors import ConfigError, DataError, MissingInputError
 
 VERSION = 1
 FILE = "experiment.json"
@@ -184,16 +184,7 @@ def writing(out: Path) -> Iterator[IO[str]]:
     Raises:
         ConfigError: another command is at work there, or the folder holds something that is no fine-tuning experiment.
     """
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        foreign = [path.name for path in out.iterdir() if not path.name.startswith(".")]
-        if foreign and FILE not in foreign:
-            raise ConfigError(
-                f"--out {out}: the folder holds {foreign[0]!r} and no fine-tuning experiment. Choose a new or empty folder."
-            )
-        lock = (out / ".lock").open("w")
-    except OSError as error:
-        raise storage_error(error, out, writing=True) from None
+    lock = open_lock(out, marker=FILE, what="fine-tuning experiment")
     with lock:
         deadline = time.monotonic() + PATIENCE
         while True:
