@@ -30,6 +30,7 @@ LEVELS = {
         "analysis",
         "finetune",
         "hub",
+        "initial",
         "card",
         "score",
         "terminal",

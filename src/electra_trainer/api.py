@@ -17,6 +17,7 @@ from electra_trainer.evaluation import Evaluated, evaluate
 from electra_trainer.finetune.folder import Finetuned, load_finetuned
 from electra_trainer.finetune.own_task import OwnTask
 from electra_trainer.finetune.task import TaskSource
+from electra_trainer.initial import InitFrom
 from electra_trainer.presets import preset as preset_named
 from electra_trainer.report import write_report as report
 from electra_trainer.score import Candidate, Pretrained, Scored, export_run, load
@@ -41,6 +42,7 @@ def pretrain(
     flops: float | None = None,
     flops_real: float | None = None,
     seed: int | None = None,
+    init: str | Path | None = None,
     device: str = "auto",
     quiet: bool = False,
 ) -> Pretrained:
@@ -52,6 +54,7 @@ def pretrain(
         preset: a preset's name, or a whole Config.
         steps, budget, flops, flops_real: how long, at most one of them; `budget` is a time such as "20m".
         seed: of weights, order, masks, samples and dropout; None keeps the preset's.
+        init: trained weights to begin with, of a run, an exported folder or a Hub name; None: fresh ones.
         device: auto, cpu, cuda or cuda:N.
         quiet: show nothing.
 
@@ -65,7 +68,8 @@ def pretrain(
     if seed is not None:
         config = replace(config, seed=seed)
     length = Length(steps=steps, budget=budget, flops=flops, flops_real=flops_real)
-    run_config(config, Path(data), out=Path(out), length=length, device=device, quiet=quiet)
+    begin = InitFrom(name=str(init)) if init is not None else None
+    run_config(config, Path(data), out=Path(out), length=length, init=begin, device=device, quiet=quiet)
     return load(out)
 
 

@@ -10,11 +10,11 @@ from electra_trainer.errors import DataError
 from electra_trainer.objectives import build
 from electra_trainer.train.checkpoint import newest
 from electra_trainer.train.device import choose_device, choose_precision, use_threads
-from electra_trainer.train.loop import restore
 from electra_trainer.train.plan import fit_to_data
 from electra_trainer.train.record import RunFolder
 from electra_trainer.train.step import Feed
 from electra_trainer.train.step import evaluate as evaluate_objective
+from electra_trainer.train.weights import restore
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ def evaluate(run: str | Path, data: str | Path, *, device: str = "auto") -> Eval
         raise DataError(f"{data}: holds no held-out rows. Prepare it with a --valid-fraction above 0.")
     saved = newest(folder.checkpoints, run_id=folder.run_id)
     objective = build(config)
-    restore(objective, saved)
+    restore(objective, saved.weights)
     objective.to(where)
     feed = Feed.of(config, store, device=where, precision=choose_precision(config.precision, where))
     return Evaluated(

@@ -126,6 +126,12 @@ def read_network(folder: Path) -> tuple[nn.Module, Model]:
     return network.eval(), model
 
 
+def holds_network(folder: Path) -> bool:
+    """Whether `read_network` knows the folder's architecture: a pre-training head, and not a classifier's or none."""
+    architectures: list[str] = _electra_table(folder).get("architectures") or []
+    return bool(NETWORKS.keys() & architectures[:1])
+
+
 def read_encoder(folder: Path) -> tuple[Encoder, Model]:
     """Read the encoder, and no head, of any local transformers ELECTRA folder with safetensors weights.
 

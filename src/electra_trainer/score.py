@@ -20,8 +20,8 @@ from electra_trainer.model.encoder import Encoder
 from electra_trainer.model.networks import Discriminator, TokenPredictor
 from electra_trainer.objectives import Exported, build
 from electra_trainer.train.checkpoint import newest
-from electra_trainer.train.loop import restore
 from electra_trainer.train.record import RunFolder, read_jsonl
+from electra_trainer.train.weights import restore
 
 __all__ = ["Candidate", "Pretrained", "Scored", "encode_rows", "export_run", "kept_encoder", "load", "trained_length"]
 
@@ -191,7 +191,7 @@ def _load_run(folder: RunFolder) -> Pretrained:
     config = folder.config()
     saved = newest(folder.checkpoints, run_id=folder.run_id)
     objective = build(config)
-    restore(objective, saved)
+    restore(objective, saved.weights)
     exported = tuple(objective.eval().exported())
     by_name = {item.name: item.network for item in exported}
     tokenizer = load_tokenizer(folder.tokenizer)

@@ -22,8 +22,8 @@ from electra_trainer.config import Config
 from electra_trainer.methods import RTD, AllTokensMLM, Learned, ObjectiveSettings, ReplaceMLM
 from electra_trainer.objectives import Objective, build
 from electra_trainer.score import encode_rows, export_run
-from electra_trainer.train.checkpoint import Saved
-from electra_trainer.train.loop import pretrain, restore, stored
+from electra_trainer.train.loop import pretrain
+from electra_trainer.train.weights import restore, stored
 
 OBJECTIVES: dict[str, ObjectiveSettings] = {"rtd": RTD(), "replace-mlm": ReplaceMLM(), "all-tokens-mlm": AllTokensMLM()}
 EVERY = pytest.mark.parametrize("kind", OBJECTIVES)
@@ -75,7 +75,7 @@ def saved_and_restored(objective: Objective) -> Objective:
     """Through the bytes of a safetensors file, as a checkpoint does it, into networks of another seed."""
     weights = safetensors.torch.load(safetensors.torch.save({n: t.detach() for n, t in stored(objective).items()}))
     other = build(dataclasses.replace(objective.config, seed=99))
-    restore(other, Saved(step=0, weights=weights, optimizer={}, state={}))
+    restore(other, weights)
     for name, parameter in objective.named_parameters():
         assert torch.equal(parameter, other.get_parameter(name)), name
     return other

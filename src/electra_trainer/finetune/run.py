@@ -22,11 +22,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from electra_trainer.config_io import differences, read_table
 from electra_trainer.durable import replace_durably
-from electra_trainer.errors import CheckpointError, ConfigError, DataError, Diverged, Interrupted
+from electra_trainer.errors import ConfigError, DataError, Diverged, Interrupted
 from electra_trainer.finetune.batches import Order
 from electra_trainer.finetune.network import FineTuned, build_network, layer_share
 from electra_trainer.finetune.predict import predict
@@ -42,6 +41,7 @@ from electra_trainer.train.optim import build_optimizer, load_optimizer_tensors,
 from electra_trainer.train.progress import Display, Shows
 from electra_trainer.train.record import RunFolder
 from electra_trainer.train.signals import StopRequest
+from electra_trainer.train.weights import restore
 
 SAVE_EVERY = 60.0
 """Seconds between checkpoints; when one is saved changes no result."""
@@ -217,7 +217,10 @@ def _prepare(job: Job, folder: RunFolder, *, device: torch.device, show: Callabl
     )
     saved = load_newest(folder.checkpoints, run_id=folder.run_id, warn=lambda line: _say(state, line))
     if saved is not None:
-        _restore(state, saved)
+        restore(network, saved.weights)
+        load_optimizer_tensors(network, state.optimizer, saved.optimizer)
+        state.step, state.seconds = saved.step, float(saved.state["seconds"])
+        state.bad_steps = int(saved.state["bad_steps"])
         _say(state, f"resuming at step {state.step:,} of {steps:,}")
     else:
         require_space(folder.path, 16 * sum(parameter.numel() for parameter in network.parameters()))
@@ -316,20 +319,6 @@ def _save(state: _State) -> None:
         state={"seconds": state.elapsed(), "bad_steps": state.bad_steps},
     )
     save(state.folder.checkpoints, saved, run_id=state.folder.run_id, keep=1)
-
-
-def _restore(state: _State, saved: Saved) -> None:
-    mine: dict[str, Tensor] = dict(state.network.named_parameters())
-    if mine.keys() != saved.weights.keys():
-        raise CheckpointError(
-            f"{state.folder.checkpoints}: its tensors are not those of this task. Choose another --out."
-        )
-    with torch.no_grad():
-        for name, parameter in mine.items():
-            parameter.copy_(saved.weights[name])
-    load_optimizer_tensors(state.network, state.optimizer, saved.optimizer)
-    state.step, state.seconds = saved.step, float(saved.state["seconds"])
-    state.bad_steps = int(saved.state["bad_steps"])
 
 
 def _keep(state: _State) -> None:

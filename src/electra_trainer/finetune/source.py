@@ -70,7 +70,7 @@ def load_source(name: str | Path) -> Source:
         MissingInputError: nothing is there, and it is no Hub name. CheckpointError: it does not verify, or is no ELECTRA.
         ConfigError: the Hub cannot be reached.
     """
-    folder = Path(name)
+    folder = located(name)
     if (folder / "checkpoints").is_dir():
         pretrained = load(folder)
         assert pretrained.config is not None
@@ -78,10 +78,6 @@ def load_source(name: str | Path) -> Source:
             kept_encoder(pretrained), pretrained.config.model, pretrained.tokenizer, pretrained.length,
         )  # fmt: skip
     else:
-        if not str(name) or not folder.exists():
-            folder = _download(str(name))
-        if not folder.is_dir():
-            raise MissingInputError(f"{name}: is a file. {_EXPECTED}")
         parts = [folder / part for part in ("discriminator", "encoder") if (folder / part / "config.json").is_file()]
         folder = parts[0] if parts else folder
         if not (folder / "config.json").is_file():
@@ -97,6 +93,20 @@ def load_source(name: str | Path) -> Source:
         specials=specials_of(tokenizer, where=str(name)),
         length=length,
     )
+
+
+def located(name: str | Path) -> Path:
+    """The folder of that name, or of that Hub name once it is downloaded.
+
+    Raises:
+        MissingInputError: nothing is there, or a file, and it is no Hub name. ConfigError: the Hub cannot be reached.
+    """
+    folder = Path(name)
+    if not str(name) or not folder.exists():
+        folder = _download(str(name))
+    if not folder.is_dir():
+        raise MissingInputError(f"{name}: is a file. {_EXPECTED}")
+    return folder
 
 
 def untrained(source: Source, *, seed: int) -> Source:

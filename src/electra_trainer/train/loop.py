@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from electra_trainer.config import FOLLOWS_FROM_STEPS, Config
 from electra_trainer.config_io import differences
@@ -20,11 +19,11 @@ from electra_trainer.cost.flops import first_stage_steps, run_flops
 from electra_trainer.cost.parameters import parameters
 from electra_trainer.data.store import Store
 from electra_trainer.data.word_counts import uniform_counts, word_counts
-from electra_trainer.errors import CheckpointError, ConfigError, DataError, Diverged, Interrupted, storage_error
+from electra_trainer.errors import ConfigError, DataError, Diverged, Interrupted, storage_error
 from electra_trainer.methods import Unigram
 from electra_trainer.model.frequencies import WordFrequencies
 from electra_trainer.objectives import Objective, build
-from electra_trainer.train.checkpoint import Saved, load_newest, require_space, save
+from electra_trainer.train.checkpoint import Saved, load_newest, numbered, require_space, save
 from electra_trainer.train.device import arithmetic, choose_device, choose_precision, use_threads
 from electra_trainer.train.examples import look_at_rows
 from electra_trainer.train.graph import forget, train_step
@@ -36,6 +35,7 @@ from electra_trainer.train.progress import Display
 from electra_trainer.train.record import RunFolder
 from electra_trainer.train.signals import StopRequest
 from electra_trainer.train.step import Feed, StepResult, evaluate
+from electra_trainer.train.weights import Initial, ReadsInitial, begin_with, check_initial, restore, stored
 
 
 @dataclass(kw_only=True)
@@ -66,6 +66,7 @@ def pretrain(
     *,
     out: Path,
     length: Length | None = None,
+    init: ReadsInitial | None = None,
     device: str = "auto",
     quiet: bool = False,
 ) -> Path:
@@ -76,6 +77,7 @@ def pretrain(
         data: a folder that `prepare` made.
         out: the run folder.
         length: steps, time or FLOPs; None keeps the config's steps. Ignored on resume, where it is settled already.
+        init: where trained weights to begin with are; not read on resume. None: fresh weights.
         device: auto, cpu, cuda, cuda:N.
 
     Returns:
@@ -92,8 +94,10 @@ def pretrain(
     folder = RunFolder(out)
     folder.open_for_writing()
     with StopRequest() as stop:
-        config = _settle(fit_to_data(config, store), folder, store, length=length or Length(), device=where)
-        run = _prepare(config, folder, store, device=where, quiet=quiet)
+        config = fit_to_data(config, store)
+        initial = _read_initial(init, folder, config, store)
+        config = _settle(config, folder, store, length=length or Length(), device=where, initial=initial)
+        run = _prepare(config, folder, store, device=where, quiet=quiet, initial=initial)
         run.display.say(
             f"{config.preset}: {parameters(config).joint:,} parameters, {config.schedule.steps:,} steps, {where.type} "
             f"{arithmetic(run.feed.precision, where)}, {threads} threads -> {folder.path}"
@@ -104,7 +108,30 @@ def pretrain(
     return out
 
 
-def _settle(config: Config, folder: RunFolder, store: Store, *, length: Length, device: torch.device) -> Config:
+def _read_initial(init: ReadsInitial | None, folder: RunFolder, config: Config, store: Store) -> Initial | None:
+    """The weights to begin with; None for fresh ones, and where the run has its own already."""
+    began = folder.environment().get("init") if folder.exists else None
+    if folder.exists and (init.name if init else None) != (began["name"] if began else None):
+        before = (
+            f"the weights of {began['name']}: repeat --init {began['name']}"
+            if began
+            else "fresh weights: leave --init out"
+        )
+        raise ConfigError(f"{folder.path} began with {before} to go on, or choose another --out.")
+    if init is None or (folder.exists and numbered(folder.checkpoints)):
+        return None
+    initial = init.read()
+    check_initial(initial, config, store)
+    if began and began != initial.identity:  # it ended before its first checkpoint
+        raise ConfigError(
+            f"{folder.path}: the weights of {initial.name} are others than when it began. Choose another --out."
+        )
+    return initial
+
+
+def _settle(
+    config: Config, folder: RunFolder, store: Store, *, length: Length, device: torch.device, initial: Initial | None
+) -> Config:
     """The complete config: that of the run on disk if there is one, else with the number of steps worked out."""
     if folder.exists:
         began = folder.config()
@@ -127,20 +154,22 @@ def _settle(config: Config, folder: RunFolder, store: Store, *, length: Length, 
     if length.budget is not None:
         timing = measure_time(config, store, device=device, precision=choose_precision(config.precision, device))
     config = steps_for(length, config, timing)
-    begin_run(folder, config, store)
+    begin_run(folder, config, store, initial)
     return config
 
 
-def begin_run(folder: RunFolder, config: Config, store: Store) -> None:
+def begin_run(folder: RunFolder, config: Config, store: Store, initial: Initial | None = None) -> None:
     """Write what identifies a run of this config on these rows, the tokenizer first."""
     try:
         shutil.copytree(store.folder / "tokenizer", folder.tokenizer, dirs_exist_ok=True)
     except OSError as error:
         raise storage_error(error, folder.tokenizer) from None
-    folder.begin(config, store.identity)
+    folder.begin(config, store.identity, init=initial.identity if initial else None)
 
 
-def _prepare(config: Config, folder: RunFolder, store: Store, *, device: torch.device, quiet: bool) -> _Run:
+def _prepare(
+    config: Config, folder: RunFolder, store: Store, *, device: torch.device, quiet: bool, initial: Initial | None
+) -> _Run:
     """Build the networks and put back the newest checkpoint; save one at step 0 to find a bad disk early."""
     objective = build(config)
     give_frequencies(objective, store)
@@ -157,15 +186,27 @@ def _prepare(config: Config, folder: RunFolder, store: Store, *, device: torch.d
     )
     saved = load_newest(folder.checkpoints, run_id=run.run_id, warn=lambda line: _say(run, line))
     if saved is None:
+        if initial is not None:
+            _begin_with(run, initial)
         require_space(folder.path, 12 * parameters(config).joint * (config.checkpoint.keep + 1))
         _save(run)
     else:
-        restore(objective, saved)
+        restore(objective, saved.weights)
         load_optimizer_tensors(objective, run.optimizer, saved.optimizer)
         run.step, run.seconds = saved.step, float(saved.state["seconds"])
         folder.forget_after(run.step)
         _say(run, f"resuming at step {run.step:,} of {config.schedule.steps:,}")
     return run
+
+
+def _begin_with(run: _Run, initial: Initial) -> None:
+    fresh = begin_with(run.objective, initial)
+    _say(run, f"weights of {initial.name}" + (f"; fresh: {', '.join(_networks(fresh))}" if fresh else ""))
+
+
+def _networks(names: list[str]) -> list[str]:
+    """Tensors by the part of a network that they are of: `["generator.electra.a", "generator.electra.b"]` -> `["generator.electra"]`."""
+    return sorted({".".join(name.split(".")[:2]) for name in names})
 
 
 def _train(run: _Run, stop: Callable[[], str | None]) -> None:
@@ -251,37 +292,12 @@ def state_of(objective: Objective, optimizer: torch.optim.Optimizer, *, step: in
     return Saved(step=step, weights=stored(objective), optimizer=moments, state={"seconds": seconds})
 
 
-def stored(objective: Objective) -> dict[str, Tensor]:
-    """What a checkpoint stores of the networks: parameters, shared ones named once, and a generator's word frequencies."""
-    return {**dict(objective.named_parameters()), **dict(objective.named_buffers())}
-
-
 def give_frequencies(objective: Objective, store: Store) -> None:
     """Tell a generator that samples by frequency what the frequencies are."""
     for module in objective.modules():
         if isinstance(module, WordFrequencies):
             counts = word_counts if isinstance(objective.config.generator, Unigram) else uniform_counts
             module.use(torch.from_numpy(counts(store)))
-
-
-def restore(objective: Objective, saved: Saved) -> None:
-    """Put a checkpoint's weights into an objective of the same config.
-
-    Raises:
-        CheckpointError: names or shapes differ.
-    """
-    mine = stored(objective)
-    if mine.keys() != saved.weights.keys():
-        odd = sorted(mine.keys() ^ saved.weights.keys())[:3]
-        raise CheckpointError(f"the checkpoint's tensors are not those of this config, for example {', '.join(odd)}.")
-    with torch.no_grad():
-        for name, parameter in mine.items():
-            if parameter.shape != saved.weights[name].shape:
-                raise CheckpointError(
-                    f"tensor {name} has shape {tuple(saved.weights[name].shape)} in the checkpoint, "
-                    f"{tuple(parameter.shape)} in this config."
-                )
-            parameter.copy_(saved.weights[name])
 
 
 def _say(run: _Run, line: str, style: str | None = None) -> None:

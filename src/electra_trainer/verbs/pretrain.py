@@ -26,6 +26,9 @@ class Arguments:
     """Folder that `electra prepare` made."""
     out: Path
     """Run folder: a new one, or one to go on with."""
+    init: str | None = None
+    """Begin with trained weights: of a run (to go on with other rows, another text or another objective), of an exported folder, of any
+    ELECTRA folder or Hub name. The text is to be prepared with its tokenizer, and the encoder's shape to be the same."""
     config: Path | None = None
     """JSON or TOML file with settings, for example the config.json of another run; it may hold only some."""
     objective: str | None = None
@@ -61,6 +64,7 @@ def parse(words: Sequence[str]) -> Arguments:
 
 def run(arguments: Arguments) -> None:
     """Train, then write the report."""
+    from electra_trainer.initial import InitFrom
     from electra_trainer.report import write_report
     from electra_trainer.train.loop import pretrain
     from electra_trainer.train.plan import Length
@@ -76,6 +80,7 @@ def run(arguments: Arguments) -> None:
         arguments.data,
         out=arguments.out,
         length=length,
+        init=InitFrom(name=arguments.init) if arguments.init is not None else None,
         device=arguments.device,
         quiet=arguments.quiet,
     )

@@ -1,0 +1,131 @@
+"""Weights in and out of an objective: what a checkpoint stores of it, putting that back, and beginning with weights from elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Protocol
+
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+
+from electra_trainer.config import Config, Model
+from electra_trainer.data.store import Store
+from electra_trainer.errors import CheckpointError, ConfigError
+from electra_trainer.objectives import Objective
+
+_SHAPE = (
+    "vocab_size", "embedding_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
+    "max_position_embeddings", "type_vocab_size", "layer_norm_eps",
+)  # fmt: skip
+"""What must be equal for weights to mean the same."""
+
+
+def stored(network: nn.Module) -> dict[str, Tensor]:
+    """What a checkpoint stores of networks: parameters, shared ones named once, and buffers such as word frequencies."""
+    return {**dict(network.named_parameters()), **dict(network.named_buffers())}
+
+
+def restore(network: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    """Put a checkpoint's weights into networks of the same config.
+
+    Raises:
+        CheckpointError: names or shapes differ.
+    """
+    mine = stored(network)
+    if mine.keys() != weights.keys():
+        odd = sorted(mine.keys() ^ weights.keys())[:3]
+        raise CheckpointError(f"the checkpoint's tensors are not those of this config, for example {', '.join(odd)}.")
+    for name, tensor in mine.items():
+        if tensor.shape != weights[name].shape:
+            raise CheckpointError(
+                f"tensor {name} has shape {tuple(weights[name].shape)} in the checkpoint, "
+                f"{tuple(tensor.shape)} in this config."
+            )
+    with torch.no_grad():
+        for name, tensor in mine.items():
+            tensor.copy_(weights[name])
+
+
+class ReadsInitial(Protocol):
+    """A place that trained weights can be read from."""
+
+    @property
+    def name(self) -> str:
+        """As it was given."""
+
+    def read(self) -> Initial:
+        """The weights; raises MissingInputError, CheckpointError or ConfigError."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Initial:
+    """Trained weights that a new run begins with (`--init`)."""
+
+    name: str
+    """Where they are from, as it was given."""
+    sha256: str
+    """Of all of them."""
+    model: Model
+    """Shape of the encoder."""
+    tokenizer: Tokenizer
+    encoder: Mapping[str, Tensor]
+    """The kept encoder, by its own parameter names."""
+    networks: Mapping[str, Mapping[str, Tensor]]
+    """All networks that are there, by the name that they are exported under: discriminator, generator, encoder."""
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """What the record of a run says of them."""
+        return {"name": self.name, "sha256": self.sha256}
+
+
+def check_initial(initial: Initial, config: Config, store: Store) -> None:
+    """Whether a run of `config` on these rows can begin with these weights.
+
+    Raises:
+        ConfigError: the vocabulary is another one, or the encoder has another shape; says which numbers and what to do.
+    """
+    theirs, mine = initial.tokenizer.get_vocab(), store.tokenizer().get_vocab()
+    if theirs != mine:
+        odd = sum(theirs.get(word) != number for word, number in mine.items())
+        raise ConfigError(
+            f"--init {initial.name}: {odd:,} of the {len(mine):,} words of {store.folder} have another number there, or none. Weights "
+            "belong to their vocabulary: prepare the text with the tokenizer of that model, `electra prepare … --tokenizer FOLDER`."
+        )
+    theirs_shape, mine_shape = asdict(initial.model), asdict(config.model)
+    odd_shape = [name for name in _SHAPE if theirs_shape[name] != mine_shape[name]]
+    if odd_shape:
+        told = ", ".join(f"{name} {theirs_shape[name]} there and {mine_shape[name]} here" for name in odd_shape)
+        flags = " ".join(f"--model.{name.replace('_', '-')} {theirs_shape[name]}" for name in odd_shape)
+        raise ConfigError(
+            f"--init {initial.name}: the encoder has another shape: {told}. Give its --preset or its --config, or {flags}."
+        )
+
+
+def begin_with(objective: Objective, initial: Initial) -> list[str]:
+    """Put trained weights where an objective has the same tensors: its kept encoder whatever both call it, and networks of equal name.
+
+    Returns:
+        Names of the tensors that are not there and stay freshly initialised.
+
+    Raises:
+        ConfigError: a network, such as the generator, has another shape.
+    """
+    kept = getattr(objective.exported()[0].network, "electra", None)
+    prefix = next(name for name, module in objective.named_modules() if module is kept)
+    found = {
+        f"{network}.{name}": tensor for network, tensors in initial.networks.items() for name, tensor in tensors.items()
+    } | {f"{prefix}.{name}": tensor for name, tensor in initial.encoder.items()}
+    mine = stored(objective)
+    for name, tensor in mine.items():
+        if name in found and found[name].shape != tensor.shape:
+            raise ConfigError(
+                f"--init {initial.name}: {name} has shape {tuple(found[name].shape)} there and {tuple(tensor.shape)} here. Give the "
+                "settings of that run (--config), or export it and give the folder of the one network that you want."
+            )
+    with torch.no_grad():
+        for name in mine.keys() & found.keys():
+            mine[name].copy_(found[name])
+    return sorted(mine.keys() - found.keys())

@@ -1,0 +1,156 @@
+"""A run that begins with trained weights: they are those of the other run, whatever kind of folder they are in, or nothing begins."""
+
+import dataclasses
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from tests.prepared import small_config, write_store
+from torch import Tensor
+
+from electra_trainer.config import Config
+from electra_trainer.errors import ConfigError, MissingInputError
+from electra_trainer.initial import InitFrom
+from electra_trainer.methods import MLM, RTD, Learned
+from electra_trainer.score import export_run
+from electra_trainer.train import loop
+from electra_trainer.train.checkpoint import numbered, read
+from electra_trainer.train.loop import pretrain
+from electra_trainer.train.record import RunFolder
+
+
+def config(**changes: object) -> Config:
+    settings = dataclasses.replace(small_config(), **changes)  # type: ignore[arg-type]
+    return dataclasses.replace(settings, checkpoint=dataclasses.replace(settings.checkpoint, keep=100))
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_store(tmp_path_factory.mktemp("init") / "data")
+
+
+@pytest.fixture(scope="module")
+def first(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return pretrain(config(), data, out=tmp_path_factory.mktemp("init") / "first", device="cpu", quiet=True)
+
+
+@pytest.fixture(scope="module")
+def exported(first: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("init") / "exported"
+    export_run(first, folder)
+    return folder
+
+
+def begun(data: Path, out: Path, model: Path, settings: Config) -> dict[str, Tensor]:
+    """The weights of step 0 of a run that begins with those of `model`."""
+    pretrain(settings, data, out=out, init=InitFrom(name=str(model)), device="cpu", quiet=True)
+    return read(out / "checkpoints" / "step-00000000").weights
+
+
+def last(run: Path) -> dict[str, Tensor]:
+    return read(numbered(run / "checkpoints")[-1][1]).weights
+
+
+def equal(mine: dict[str, Tensor], theirs: dict[str, Tensor]) -> set[str]:
+    return {name for name in mine.keys() & theirs.keys() if torch.equal(mine[name], theirs[name])}
+
+
+def test_a_run_begins_where_the_other_ended(data: Path, first: Path, tmp_path: Path) -> None:
+    mine = begun(data, tmp_path / "run", first, config(seed=9))
+    assert equal(mine, last(first)) == mine.keys()
+    assert "init" in RunFolder(tmp_path / "run").environment()
+    assert "weights of" in (tmp_path / "run" / "log.txt").read_text()
+
+
+def test_an_export_gives_both_networks(data: Path, first: Path, exported: Path, tmp_path: Path) -> None:
+    mine = begun(data, tmp_path / "run", exported, config(seed=9))
+    assert equal(mine, last(first)) == mine.keys()
+
+
+def test_a_folder_of_one_network_gives_that_one(data: Path, first: Path, exported: Path, tmp_path: Path) -> None:
+    mine = begun(data, tmp_path / "run", exported / "discriminator", config(seed=9))
+    same = equal(mine, last(first))
+    assert {name for name in mine if name.startswith("discriminator.")} <= same
+    assert "generator.electra.encoder.layer.0.attention.self.query.weight" not in same
+    assert (
+        "fresh: generator.electra, generator.generator_lm_head, generator.generator_predictions"
+        in (tmp_path / "run" / "log.txt").read_text()
+    )
+
+
+def test_another_objective_takes_the_encoder(data: Path, first: Path, tmp_path: Path) -> None:
+    mine = begun(data, tmp_path / "mlm", first, config(objective=MLM(), seed=9))
+    theirs = last(first)
+    names = [name for name in mine if name.startswith("encoder.electra.")]
+    assert names
+    for name in names:
+        assert torch.equal(mine[name], theirs[name.replace("encoder.", "discriminator.", 1)]), name
+    back = begun(data, tmp_path / "rtd", tmp_path / "mlm", config(objective=RTD(), seed=10))
+    ended = last(tmp_path / "mlm")
+    for name in (name for name in back if name.startswith("discriminator.electra.")):
+        assert torch.equal(back[name], ended[name.replace("discriminator.", "encoder.", 1)]), name
+
+
+def test_rows_may_grow(first: Path, tmp_path: Path) -> None:
+    longer = write_store(tmp_path / "longer", length=48)
+    mine = begun(longer, tmp_path / "run", first, config())
+    assert equal(mine, last(first)) == mine.keys()
+    assert RunFolder(tmp_path / "run").config().batch.sequence_length == 48
+
+
+def test_killed_before_the_first_checkpoint(
+    data: Path, first: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder knows whose weights it is to begin with, reads them when the command is repeated, and takes no others."""
+
+    class Killed(BaseException):
+        pass
+
+    def killed(*_: object, **__: object) -> None:
+        raise Killed
+
+    monkeypatch.setattr(loop, "begin_with", killed)
+    with pytest.raises(Killed):
+        pretrain(config(), data, out=tmp_path / "run", init=InitFrom(name=str(first)), device="cpu", quiet=True)
+    monkeypatch.undo()
+    with pytest.raises(ConfigError, match="repeat --init"):
+        pretrain(config(), data, out=tmp_path / "run", device="cpu", quiet=True)
+    mine = begun(data, tmp_path / "run", first, config())
+    assert equal(mine, last(first)) == mine.keys()
+
+
+def test_going_on_needs_the_other_run_no_more(data: Path, first: Path, tmp_path: Path) -> None:
+    shutil.copytree(first, tmp_path / "first")
+    begin = InitFrom(name=str(tmp_path / "first"))
+    pretrain(config(), data, out=tmp_path / "run", init=begin, device="cpu", quiet=True)
+    ended = last(tmp_path / "run")
+    shutil.rmtree(tmp_path / "first")
+    pretrain(config(), data, out=tmp_path / "run", init=begin, device="cpu", quiet=True)
+    assert equal(last(tmp_path / "run"), ended) == ended.keys()
+    with pytest.raises(ConfigError, match="fresh weights: leave --init out"):
+        pretrain(config(), data, out=first, init=begin, device="cpu", quiet=True)
+
+
+def test_another_shape_is_told_in_numbers(data: Path, first: Path, tmp_path: Path) -> None:
+    narrow = dataclasses.replace(config().model, intermediate_size=48)
+    with pytest.raises(ConfigError, match=r"intermediate_size 64 there and 48 here\. .*--model\.intermediate-size 64"):
+        pretrain(config(model=narrow), data, out=tmp_path / "run", init=InitFrom(name=str(first)), device="cpu")
+    assert not (tmp_path / "run" / "config.json").exists()
+
+
+def test_another_generator_is_refused(data: Path, first: Path, tmp_path: Path) -> None:
+    wide = config(generator=Learned(width=1.0))
+    with pytest.raises(ConfigError, match=r"has shape .* there and .* here"):
+        pretrain(wide, data, out=tmp_path / "run", init=InitFrom(name=str(first)), device="cpu", quiet=True)
+
+
+def test_another_vocabulary_is_refused(first: Path, tmp_path: Path) -> None:
+    other = write_store(tmp_path / "other", vocab_size=390)
+    with pytest.raises(ConfigError, match=r"words of .* have another number there, or none.*--tokenizer"):
+        pretrain(config(), other, out=tmp_path / "run", init=InitFrom(name=str(first)), device="cpu", quiet=True)
+
+
+def test_nothing_there(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(MissingInputError, match="no such folder"):
+        pretrain(config(), data, out=tmp_path / "run", init=InitFrom(name="nowhere"), device="cpu", quiet=True)
