@@ -67,7 +67,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             restart_tuned()
         return _run(words[0], words[1:])
     except ElectraError as error:
-        print(f"electra: {error}", file=sys.stderr)
+        if not error.told:
+            print(f"electra: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("electra: interrupted.", file=sys.stderr)

@@ -219,6 +219,9 @@ class Config:
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """Arithmetic of the forward and backward pass; weights stay fp32. `auto`: bf16 where the hardware gains by it."""
+    deterministic: bool = False
+    """Add up the gradients of lanes and processes in one order (`train/gradient_tree.py`), so that 1, 2 or 4 processes give the same bits.
+    Lanes have to be a power of two. Without it the same rows, masks and samples, and sums that differ in their last digits."""
     log_every: int = 50
     """Steps between rows of metrics.jsonl."""
 
@@ -229,6 +232,13 @@ class Config:
             self.batch.sequence_length <= self.model.max_position_embeddings, "batch.sequence_length",
             self.batch.sequence_length, f"at most model.max_position_embeddings = {self.model.max_position_embeddings}",
         )  # fmt: skip
+        lanes = self.batch.lanes
+        require(
+            not self.deterministic or lanes & (lanes - 1) == 0,
+            "batch.lanes",
+            lanes,
+            "a power of two with --deterministic",
+        )
         if self.objective.uses_generator:
             _check_generator(self)
         _check_algorithm(self)

@@ -24,6 +24,8 @@ class ElectraError(Exception):
     """Base of every error that this package raises on purpose."""
 
     exit_code = 70
+    told = False
+    """Whether another process of the same run tells it."""
 
 
 class ConfigError(ElectraError):

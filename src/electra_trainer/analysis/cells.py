@@ -15,8 +15,9 @@ from electra_trainer.cost.parameters import parameters
 from electra_trainer.data.store import Store
 from electra_trainer.errors import ConfigError, Diverged
 from electra_trainer.objectives import build
+from electra_trainer.train.begin import begin_run
 from electra_trainer.train.checkpoint import newest, save
-from electra_trainer.train.loop import begin_run, give_frequencies, pretrain, state_of
+from electra_trainer.train.loop import give_frequencies, pretrain, state_of
 from electra_trainer.train.optim import build_optimizer
 from electra_trainer.train.record import RunFolder
 

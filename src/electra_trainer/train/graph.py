@@ -73,8 +73,10 @@ def forget() -> None:
 
 def build_fast_step(objective: Objective, optimizer: torch.optim.Optimizer, feed: Feed) -> StaticStep | None:
     """A recorded step; an unrecorded one where recording fails; None where only the plain step works."""
-    if not isinstance(optimizer, torch.optim.AdamW) or not objective.static or world().size > 1 or _off(GRAPH):
-        return None  # LAMB asks for its step count on the CPU; ranks add up gradients between backward pass and update
+    if not isinstance(optimizer, torch.optim.AdamW) or not objective.static or _off(GRAPH):
+        return None  # LAMB asks for its step count on the CPU
+    if world().size > 1 or feed.config.deterministic:
+        return None  # gradients are added up between backward pass and update, over ranks or over a tree of lanes
     for group in optimizer.param_groups:
         group["capturable"] = True
     optimizer._warned_capturable_if_run_uncaptured = True  # rehearsals are meant

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,29 +12,31 @@ from pathlib import Path
 
 import torch
 
-from electra_trainer.config import FOLLOWS_FROM_STEPS, Config
-from electra_trainer.config_io import differences
+from electra_trainer.config import Config
 from electra_trainer.cost.flops import first_stage_steps, run_flops
 from electra_trainer.cost.parameters import parameters
 from electra_trainer.data.store import Store
 from electra_trainer.data.word_counts import uniform_counts, word_counts
-from electra_trainer.errors import ConfigError, DataError, Diverged, Interrupted, storage_error
+from electra_trainer.errors import Diverged, Interrupted
 from electra_trainer.methods import Unigram
 from electra_trainer.model.frequencies import WordFrequencies
 from electra_trainer.objectives import Objective, build
-from electra_trainer.train.checkpoint import Saved, load_newest, numbered, require_space, save
+from electra_trainer.train.begin import begin
+from electra_trainer.train.checkpoint import Saved, load_newest, require_space, save
 from electra_trainer.train.device import arithmetic, choose_device, choose_precision, use_threads
+from electra_trainer.train.distributed import any_rank, joined, led, local_device, world
 from electra_trainer.train.examples import look_at_rows
+from electra_trainer.train.gradient_tree import check_tree
 from electra_trainer.train.graph import forget, train_step
 from electra_trainer.train.health import BAD_STEPS_IN_A_ROW, alarms, health_line
 from electra_trainer.train.optim import build_optimizer, load_optimizer_tensors, optimizer_tensors
 from electra_trainer.train.phases import Phases
-from electra_trainer.train.plan import Length, fit_to_data, measure_time, steps_for
+from electra_trainer.train.plan import Length
 from electra_trainer.train.progress import Display
 from electra_trainer.train.record import RunFolder
 from electra_trainer.train.signals import StopRequest
 from electra_trainer.train.step import Feed, StepResult, evaluate
-from electra_trainer.train.weights import Initial, ReadsInitial, begin_with, check_initial, restore, stored
+from electra_trainer.train.weights import Initial, ReadsInitial, begin_with, restore, stored
 
 
 @dataclass(kw_only=True)
@@ -44,7 +45,8 @@ class _Run:
 
     config: Config
     folder: RunFolder
-    run_id: str
+    leads: bool
+    """Whether this process writes and prints; the others compute."""
     feed: Feed
     store: Store
     objective: Objective
@@ -90,17 +92,17 @@ def pretrain(
     """
     threads = use_threads()
     store = Store.open(data)
-    where = choose_device(device)
+    where = local_device(choose_device(device))
     folder = RunFolder(out)
-    folder.open_for_writing()
-    with StopRequest() as stop:
-        config = fit_to_data(config, store)
-        initial = _read_initial(init, folder, config, store)
-        config = _settle(config, folder, store, length=length or Length(), device=where, initial=initial)
-        run = _prepare(config, folder, store, device=where, quiet=quiet, initial=initial)
+    with StopRequest() as stop, joined(where) as here:
+        config, initial = begin(config, folder, store, length=length or Length(), device=where, init=init)
+        if config.deterministic:
+            check_tree(config.batch.lanes)
+        run = _prepare(config, folder, store, device=where, quiet=quiet or not here.leads)
+        _go_on(run, initial)
         run.display.say(
             f"{config.preset}: {parameters(config).joint:,} parameters, {config.schedule.steps:,} steps, {where.type} "
-            f"{arithmetic(run.feed.precision, where)}, {threads} threads -> {folder.path}"
+            f"{arithmetic(run.feed.precision, where)}, {here.described(threads)} -> {folder.path}"
         )
         with run.display:
             _train(run, lambda: stop.name)
@@ -108,95 +110,52 @@ def pretrain(
     return out
 
 
-def _read_initial(init: ReadsInitial | None, folder: RunFolder, config: Config, store: Store) -> Initial | None:
-    """The weights to begin with; None for fresh ones, and where the run has its own already."""
-    began = folder.environment().get("init") if folder.exists else None
-    if folder.exists and (init.name if init else None) != (began["name"] if began else None):
-        before = (
-            f"the weights of {began['name']}: repeat --init {began['name']}"
-            if began
-            else "fresh weights: leave --init out"
-        )
-        raise ConfigError(f"{folder.path} began with {before} to go on, or choose another --out.")
-    if init is None or (folder.exists and numbered(folder.checkpoints)):
-        return None
-    initial = init.read()
-    check_initial(initial, config, store)
-    if began and began != initial.identity:  # it ended before its first checkpoint
-        raise ConfigError(
-            f"{folder.path}: the weights of {initial.name} are others than when it began. Choose another --out."
-        )
-    return initial
-
-
-def _settle(
-    config: Config, folder: RunFolder, store: Store, *, length: Length, device: torch.device, initial: Initial | None
-) -> Config:
-    """The complete config: that of the run on disk if there is one, else with the number of steps worked out."""
-    if folder.exists:
-        began = folder.config()
-        if folder.environment()["data"] != store.identity:
-            raise DataError(
-                f"{folder.path} was trained on other data than {store.folder}. Give the folder that it began with, or "
-                "another --out."
-            )
-        asked = steps_for(length, config, None) if length.budget is None else config
-        changed = differences(began, asked)
-        if length.budget is not None:  # its steps were measured when the run began
-            changed = [c for c in changed if not c.startswith(FOLLOWS_FROM_STEPS)]
-        if changed:
-            raise ConfigError(
-                f"{folder.path} began with other settings ({'; '.join(changed)}). Repeat the command that it began with "
-                "to go on, or choose another --out."
-            )
-        return began
-    timing = None
-    if length.budget is not None:
-        timing = measure_time(config, store, device=device, precision=choose_precision(config.precision, device))
-    config = steps_for(length, config, timing)
-    begin_run(folder, config, store, initial)
-    return config
-
-
-def begin_run(folder: RunFolder, config: Config, store: Store, initial: Initial | None = None) -> None:
-    """Write what identifies a run of this config on these rows, the tokenizer first."""
-    try:
-        shutil.copytree(store.folder / "tokenizer", folder.tokenizer, dirs_exist_ok=True)
-    except OSError as error:
-        raise storage_error(error, folder.tokenizer) from None
-    folder.begin(config, store.identity, init=initial.identity if initial else None)
-
-
-def _prepare(
-    config: Config, folder: RunFolder, store: Store, *, device: torch.device, quiet: bool, initial: Initial | None
-) -> _Run:
-    """Build the networks and put back the newest checkpoint; save one at step 0 to find a bad disk early."""
+def _prepare(config: Config, folder: RunFolder, store: Store, *, device: torch.device, quiet: bool) -> _Run:
+    """Build the networks."""
     objective = build(config)
     give_frequencies(objective, store)
     objective.to(device)
-    run = _Run(
+    return _Run(
         config=config,
         folder=folder,
-        run_id=folder.run_id,
+        leads=world().leads,
         feed=Feed.of(config, store, device=device, precision=choose_precision(config.precision, device)),
         store=store,
         objective=objective,
         optimizer=build_optimizer(objective, config.optimizer),
         display=Display(total=config.schedule.steps, quiet=quiet),
     )
-    saved = load_newest(folder.checkpoints, run_id=run.run_id, warn=lambda line: _say(run, line))
-    if saved is None:
-        if initial is not None:
-            _begin_with(run, initial)
-        require_space(folder.path, 12 * parameters(config).joint * (config.checkpoint.keep + 1))
-        _save(run)
-    else:
-        restore(objective, saved.weights)
-        load_optimizer_tensors(objective, run.optimizer, saved.optimizer)
-        run.step, run.seconds = saved.step, float(saved.state["seconds"])
-        folder.forget_after(run.step)
-        _say(run, f"resuming at step {run.step:,} of {config.schedule.steps:,}")
-    return run
+
+
+def _go_on(run: _Run, initial: Initial | None) -> None:
+    """Put back the newest checkpoint, or begin and save at step 0 to find a bad disk early; rank 0 does, and tells the others."""
+
+    def put_back() -> bytes:
+        saved = load_newest(run.folder.checkpoints, run_id=run.folder.run_id, warn=lambda line: _say(run, line))
+        if saved is None:
+            if initial is not None:
+                _begin_with(run, initial)
+            require_space(run.folder.path, 12 * parameters(run.config).joint * (run.config.checkpoint.keep + 1))
+            _write_checkpoint(run)
+        else:
+            _take(run, saved)
+            run.folder.forget_after(run.step)
+            _say(run, f"resuming at step {run.step:,} of {run.config.schedule.steps:,}")
+        return (
+            state_of(run.objective, run.optimizer, step=run.step, seconds=run.seconds).to_bytes()
+            if world().size > 1
+            else b""
+        )
+
+    told = led(put_back)
+    if not run.leads:
+        _take(run, Saved.from_bytes(told))
+
+
+def _take(run: _Run, saved: Saved) -> None:
+    restore(run.objective, saved.weights)
+    load_optimizer_tensors(run.objective, run.optimizer, saved.optimizer)
+    run.step, run.seconds = saved.step, float(saved.state["seconds"])
 
 
 def _begin_with(run: _Run, initial: Initial) -> None:
@@ -228,10 +187,16 @@ def _train(run: _Run, stop: Callable[[], str | None]) -> None:
         if config.evaluation.rows and (run.step % config.evaluation.every == 0 or run.step == total):
             _evaluate(run)
         name = stop()
-        if name or run.step % config.checkpoint.every == 0 or run.step == total:
+        stopping = any_rank(name is not None)
+        if stopping or run.step % config.checkpoint.every == 0 or run.step == total:
             _save(run)
-        if name and run.step < total:
-            raise Interrupted(f"{name}: saved at step {run.step:,} of {total:,}. The same command goes on from there.")
+        if stopping and run.step < total:
+            why = name or "another process was told to stop"
+            stopped = Interrupted(
+                f"{why}: saved at step {run.step:,} of {total:,}. The same command goes on from there."
+            )
+            stopped.told = not run.leads
+            raise stopped
         if logged:
             mark, since = run.step, time.monotonic()
 
@@ -250,6 +215,8 @@ def _check_finite(run: _Run, result: StepResult) -> None:
 
 
 def _record_step(run: _Run, result: StepResult, speed: float) -> None:
+    if not run.leads:
+        return
     row = {**_place(run), **result.metrics}
     row |= {"learning_rate": result.learning_rate, "gradient_norm": result.gradient_norm, "tokens_per_second": speed}
     run.folder.append("metrics.jsonl", row)
@@ -257,6 +224,8 @@ def _record_step(run: _Run, result: StepResult, speed: float) -> None:
 
 def _evaluate(run: _Run) -> None:
     metrics = evaluate(run.objective, run.feed, limit=run.config.evaluation.rows)
+    if not run.leads:
+        return
     run.folder.append("metrics.jsonl", {**_place(run), "split": "valid", **metrics})
     rows = look_at_rows(run.objective, run.feed, run.store.tokenizer())
     if rows:
@@ -282,8 +251,14 @@ def _place(run: _Run) -> dict[str, float]:
 
 
 def _save(run: _Run) -> None:
+    """Save on rank 0; an error of it is raised on every rank."""
+    led(lambda: _write_checkpoint(run))
+
+
+def _write_checkpoint(run: _Run) -> bytes:
     saved = state_of(run.objective, run.optimizer, step=run.step, seconds=run.elapsed())
-    save(run.folder.checkpoints, saved, run_id=run.run_id, keep=run.config.checkpoint.keep)
+    save(run.folder.checkpoints, saved, run_id=run.folder.run_id, keep=run.config.checkpoint.keep)
+    return b""
 
 
 def state_of(objective: Objective, optimizer: torch.optim.Optimizer, *, step: int, seconds: float) -> Saved:
@@ -302,4 +277,5 @@ def give_frequencies(objective: Objective, store: Store) -> None:
 
 def _say(run: _Run, line: str, style: str | None = None) -> None:
     run.display.say(line, style=style)
-    run.folder.log(line.strip())
+    if run.leads:
+        run.folder.log(line.strip())

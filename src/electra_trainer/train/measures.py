@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
+import safetensors.torch
 import torch
 from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
-from electra_trainer.batch import Losses
+from electra_trainer.batch import Losses, Term
 from electra_trainer.train.health import binary_entropy
 
 _MEANS_AT_SLOTS = {
@@ -30,6 +32,30 @@ def keep_measured(losses: Losses) -> Losses:
         kept["counted_logit_N"] = seen["replaced_logit_BT"][counted_BT]
     kept |= {name: seen[name] for name in ("corrupted_S", "corrupted_logit_S") if name in seen}
     return Losses(terms=losses.terms, seen=kept)
+
+
+def to_bytes(lanes: Sequence[Losses]) -> bytes:
+    """Some lanes, through `keep_measured`, as a safetensors file: what ranks send one another."""
+    tensors: dict[str, Tensor] = {}
+    for index, lane in enumerate(lanes):
+        tensors |= {f"{index}/sum/{name}": term.sum.detach().cpu() for name, term in lane.terms.items()}
+        tensors |= {f"{index}/seen/{name}": value.contiguous().cpu() for name, value in lane.seen.items()}
+    terms = [[[name, term.count, term.weight] for name, term in lane.terms.items()] for lane in lanes]
+    seen = [list(lane.seen) for lane in lanes]
+    return safetensors.torch.save(tensors, metadata={"terms": json.dumps(terms), "seen": json.dumps(seen)})
+
+
+def from_bytes(content: bytes) -> list[Losses]:
+    """The lanes of `to_bytes`, on the CPU, everything in the order in which it was."""
+    tensors = safetensors.torch.load(content)
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])["__metadata__"]
+    return [
+        Losses(
+            terms={n: Term(sum=tensors[f"{index}/sum/{n}"], count=c, weight=w) for n, c, w in terms},
+            seen={name: tensors[f"{index}/seen/{name}"] for name in seen},
+        )
+        for index, (terms, seen) in enumerate(zip(json.loads(header["terms"]), json.loads(header["seen"]), strict=True))
+    ]
 
 
 def measure(lanes: Sequence[Losses], counts: dict[str, float]) -> dict[str, float]:

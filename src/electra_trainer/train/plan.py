@@ -20,6 +20,7 @@ from electra_trainer.errors import ConfigError
 from electra_trainer.objectives import Objective, build
 from electra_trainer.presets_published import PRESETS
 from electra_trainer.titles import objective_title
+from electra_trainer.train.distributed import any_rank
 from electra_trainer.train.graph import forget, train_step
 from electra_trainer.train.optim import build_optimizer
 from electra_trainer.train.phases import Phases
@@ -119,7 +120,7 @@ def _step_time(
     """Median seconds of the steps from `first` on."""
     train_step(objective, optimizer, feed, step=first)  # warms up
     times: list[float] = []
-    while len(times) < 3 or sum(times) < limit:
+    while any_rank(len(times) < 3 or sum(times) < limit):
         times.append(_timed(lambda: train_step(objective, optimizer, feed, step=first + len(times)), feed.device))
     return statistics.median(times)
 

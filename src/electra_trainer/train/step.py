@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -20,8 +21,16 @@ from electra_trainer.data.word_counts import word_counts
 from electra_trainer.objectives import Objective
 from electra_trainer.randomness import Rng
 from electra_trainer.train.device import autocast
-from electra_trainer.train.distributed import add_counts_over_ranks, add_gradients_over_ranks, world
-from electra_trainer.train.measures import keep_measured, measure
+from electra_trainer.train.distributed import (
+    ALONE,
+    World,
+    add_counts_over_ranks,
+    add_gradients_over_ranks,
+    gathered,
+    world,
+)
+from electra_trainer.train.gradient_tree import GradientTree
+from electra_trainer.train.measures import from_bytes, keep_measured, measure, to_bytes
 from electra_trainer.train.optim import set_rate
 from electra_trainer.train.schedule import rate_at
 
@@ -80,10 +89,11 @@ class Feed:
             found.append((self.masked(rows, rng), rng))
         return found
 
-    def held_out(self, limit: int) -> Iterator[tuple[Masked, Rng]]:
-        """The first `limit` held-out rows in chunks of fixed size, so that neither batch size nor device changes a mask."""
-        for chunk, first in enumerate(range(0, min(limit, len(self.valid)), EVALUATION_ROWS)):
-            rng = Rng(_EVALUATION_SEED, 0, chunk)
+    def held_out(self, limit: int, among: World = ALONE) -> Iterator[tuple[Masked, Rng]]:
+        """The first `limit` held-out rows, of them a rank's share, in chunks of fixed size: neither batch, device nor ranks change a mask."""
+        starts = range(0, min(limit, len(self.valid)), EVALUATION_ROWS)
+        for chunk in among.share(len(starts)):
+            rng, first = Rng(_EVALUATION_SEED, 0, chunk), starts[chunk]
             yield self.masked(self.valid[first : min(first + EVALUATION_ROWS, limit)], rng), rng
 
 
@@ -109,25 +119,31 @@ def train_step(
 ) -> StepResult:
     """Forward, backward and update for step `step`, counted from 0.
 
-    The gradient is that of the whole batch whatever the number of lanes and of ranks: each sum is divided by the count of all.
-    Metrics are those of this rank's lanes.
+    The gradient is that of the whole batch whatever the number of lanes and of ranks: each sum is divided by the count of all. So are
+    the metrics.
     """
     config = feed.config
     lanes = feed.lanes(step)
     own = add_counts([objective.counts(masked) for masked, _ in lanes])
     counts = add_counts_over_ranks(own)
+    tree = GradientTree(objective.parameters()) if config.deterministic else None
     seen: list[Losses] = []
     for masked, rng in lanes:
         rng.seed_dropout()
         with autocast(feed.precision, feed.device):
             losses: Losses = objective(masked, rng, look=look)
         losses.total(counts).backward()  # type: ignore[no-untyped-call]
+        if tree is not None:
+            tree.add_lane()
         if look:
             seen.append(keep_measured(losses))
-    add_gradients_over_ranks(objective.parameters())
+    if tree is not None:
+        tree.finish()
+    else:
+        add_gradients_over_ranks(objective.parameters())
     rate = rate_at(step, config)
     norm, finite = update(objective, optimizer, clip_norm=config.optimizer.clip_norm, rate=rate)
-    metrics = measure(seen, own) if look and finite else {}
+    metrics = measure(over_ranks(seen), counts) if look and finite else {}
     return StepResult(finite=finite, gradient_norm=norm, learning_rate=rate, metrics=metrics)
 
 
@@ -148,17 +164,29 @@ def update(
     return norm, finite
 
 
+def _counts_of_all(parts: list[dict[str, Tensor]]) -> dict[str, float]:
+    """Counts over the chunks of all ranks; a rank may have none."""
+    mine = [{name: float(count) for name, count in part.items()} for part in parts]
+    every = [part for content in gathered(json.dumps(mine).encode()) for part in json.loads(content)]
+    return {name: sum(part[name] for part in every) for name in every[0]}
+
+
+def over_ranks(seen: list[Losses]) -> list[Losses]:
+    """What all ranks saw, in the order of lanes or chunks, so that sums over them are those of one process."""
+    return seen if world().size == 1 else [losses for part in gathered(to_bytes(seen)) for losses in from_bytes(part)]
+
+
 @torch.no_grad()
 def evaluate(objective: Objective, feed: Feed, *, limit: int | None = None) -> dict[str, float]:
-    """Held-out metrics over the first `limit` rows (all of them by default), dropout off, fixed masks."""
+    """Held-out metrics over the first `limit` rows (all of them by default), dropout off, fixed masks; each row once, by one of the ranks."""
     was_training = objective.training
     objective.eval()
     try:
         seen, parts = [], []
-        for masked, rng in feed.held_out(len(feed.valid) if limit is None else limit):
+        for masked, rng in feed.held_out(len(feed.valid) if limit is None else limit, world()):
             parts.append(objective.counts(masked))
             with autocast(feed.precision, feed.device):
                 seen.append(keep_measured(objective(masked, rng, look=True)))
-        return measure(seen, add_counts(parts))
+        return measure(over_ranks(seen), _counts_of_all(parts))
     finally:
         objective.train(was_training)

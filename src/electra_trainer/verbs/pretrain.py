@@ -66,6 +66,7 @@ def run(arguments: Arguments) -> None:
     """Train, then write the report."""
     from electra_trainer.initial import InitFrom
     from electra_trainer.report import write_report
+    from electra_trainer.train.distributed import process_leads
     from electra_trainer.train.loop import pretrain
     from electra_trainer.train.plan import Length
 
@@ -84,6 +85,8 @@ def run(arguments: Arguments) -> None:
         device=arguments.device,
         quiet=arguments.quiet,
     )
+    if not process_leads():
+        return
     page = write_report([arguments.out])
     if not arguments.quiet:
         print(f"electra: done. Look at {page}", file=sys.stderr)

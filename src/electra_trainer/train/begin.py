@@ -1,0 +1,108 @@
+"""Before the first step: which run this is, new or begun, how long it will be, and the weights that it begins with."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import torch
+
+from electra_trainer.config import FOLLOWS_FROM_STEPS, Config
+from electra_trainer.config_io import differences, from_dict, to_dict
+from electra_trainer.data.store import Store
+from electra_trainer.errors import ConfigError, DataError, storage_error
+from electra_trainer.train.checkpoint import numbered
+from electra_trainer.train.device import choose_precision
+from electra_trainer.train.distributed import led
+from electra_trainer.train.plan import Length, fit_to_data, measure_time, steps_for
+from electra_trainer.train.record import RunFolder
+from electra_trainer.train.weights import Initial, ReadsInitial, check_initial
+
+
+def begin(
+    config: Config,
+    folder: RunFolder,
+    store: Store,
+    *,
+    length: Length,
+    device: torch.device,
+    init: ReadsInitial | None,
+) -> tuple[Config, Initial | None]:
+    """Open the run folder on rank 0, and settle the config on every rank: that of the run on disk if there is one.
+
+    Returns:
+        The complete config; and on rank 0 the weights to begin with, None for fresh ones and where the run has its own already.
+
+    Raises:
+        ConfigError, DataError, StorageError: on every rank.
+    """
+    config = fit_to_data(config, store)
+    initial: list[Initial | None] = []
+
+    def opened() -> bytes:
+        folder.open_for_writing()
+        initial.append(_read_initial(init, folder, config, store))
+        return _as_bytes(_went_on(config, folder, store, length)) if folder.exists else b""
+
+    def begun() -> bytes:
+        complete = steps_for(length, config, timing)
+        begin_run(folder, complete, store, initial[0])
+        return _as_bytes(complete)
+
+    settled = led(opened)
+    if not settled:
+        timing = None
+        if length.budget is not None:
+            timing = measure_time(config, store, device=device, precision=choose_precision(config.precision, device))
+        settled = led(begun)
+    return from_dict(Config, json.loads(settled), where=str(folder.path)), initial[0] if initial else None
+
+
+def _as_bytes(config: Config) -> bytes:
+    return json.dumps(to_dict(config)).encode()
+
+
+def _read_initial(init: ReadsInitial | None, folder: RunFolder, config: Config, store: Store) -> Initial | None:
+    began = folder.environment().get("init") if folder.exists else None
+    if folder.exists and (init.name if init else None) != (began["name"] if began else None):
+        name = began["name"] if began else ""
+        before = f"the weights of {name}: repeat --init {name}" if began else "fresh weights: leave --init out"
+        raise ConfigError(f"{folder.path} began with {before} to go on, or choose another --out.")
+    if init is None or (folder.exists and numbered(folder.checkpoints)):
+        return None
+    initial = init.read()
+    check_initial(initial, config, store)
+    if began and began != initial.identity:  # it ended before its first checkpoint
+        raise ConfigError(
+            f"{folder.path}: the weights of {initial.name} are others than when it began. Choose another --out."
+        )
+    return initial
+
+
+def _went_on(config: Config, folder: RunFolder, store: Store, length: Length) -> Config:
+    """The config of the run on disk, if it is what was asked for."""
+    began = folder.config()
+    if folder.environment()["data"] != store.identity:
+        raise DataError(
+            f"{folder.path} was trained on other data than {store.folder}. Give the folder that it began with, or "
+            "another --out."
+        )
+    asked = steps_for(length, config, None) if length.budget is None else config
+    changed = differences(began, asked)
+    if length.budget is not None:  # its steps were measured when the run began
+        changed = [c for c in changed if not c.startswith(FOLLOWS_FROM_STEPS)]
+    if changed:
+        raise ConfigError(
+            f"{folder.path} began with other settings ({'; '.join(changed)}). Repeat the command that it began with "
+            "to go on, or choose another --out."
+        )
+    return began
+
+
+def begin_run(folder: RunFolder, config: Config, store: Store, initial: Initial | None = None) -> None:
+    """Write what identifies a run of this config on these rows, the tokenizer first."""
+    try:
+        shutil.copytree(store.folder / "tokenizer", folder.tokenizer, dirs_exist_ok=True)
+    except OSError as error:
+        raise storage_error(error, folder.tokenizer) from None
+    folder.begin(config, store.identity, init=initial.identity if initial else None)

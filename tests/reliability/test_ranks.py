@@ -1,0 +1,157 @@
+"""1, 2 and 4 processes are one run: the same bits with `deterministic`, the same to rounding without; nobody hangs on another's error."""
+
+import dataclasses
+import hashlib
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+from tests.prepared import small_config, write_store
+from tests.reliability.ranks import run_ranks, start_ranks, wait_for
+
+from electra_trainer.config import Config
+from electra_trainer.errors import ConfigError, DataError
+from electra_trainer.train.checkpoint import numbered, read
+from electra_trainer.train.distributed import World, any_rank, gathered, joined, led
+from electra_trainer.train.loop import pretrain
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_store(tmp_path_factory.mktemp("ranks") / "data")
+
+
+def config(*, deterministic: bool, steps: int = 12) -> Config:
+    made = small_config(steps=steps, lanes=4)
+    return dataclasses.replace(
+        made, deterministic=deterministic, evaluation=dataclasses.replace(made.evaluation, rows=200)
+    )
+
+
+def train(size: int, settings: Config, data: Path, out: Path) -> None:
+    codes = run_ranks(size, lambda rank: pretrain(settings, data, out=out, device="cpu", quiet=True) and None)
+    assert codes == [0] * size
+
+
+def digest(run: Path) -> str:
+    """SHA-256 of the last weights and moments."""
+    saved = read(numbered(run / "checkpoints")[-1][1])
+    return hashlib.sha256(safetensors.torch.save(saved.weights) + safetensors.torch.save(saved.optimizer)).hexdigest()
+
+
+def curve(run: Path) -> list[dict[str, float]]:
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in row.items() if k not in ("seconds", "tokens_per_second")} for row in rows]
+
+
+@pytest.fixture(scope="module")
+def runs(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("worlds")
+    for size in (1, 2, 4):
+        for deterministic in (True, False):
+            train(size, config(deterministic=deterministic), data, folder / f"{size}-{deterministic}")
+    return folder
+
+
+def test_the_same_bits(runs: Path) -> None:
+    digests = {size: digest(runs / f"{size}-True") for size in (1, 2, 4)}
+    assert len(set(digests.values())) == 1, digests
+    for size in (2, 4):
+        assert curve(runs / f"{size}-True") == curve(runs / "1-True")
+        assert (runs / f"{size}-True" / "examples.jsonl").read_bytes() == (
+            runs / "1-True" / "examples.jsonl"
+        ).read_bytes()
+
+
+def test_the_same_to_rounding_without(runs: Path) -> None:
+    digests = {digest(runs / f"{size}-False") for size in (1, 2, 4)}
+    assert len(digests) > 1, "the control: without the tree the order of sums shows"
+    one = read(numbered(runs / "1-False" / "checkpoints")[-1][1]).weights
+    start = read(numbered(runs / "1-False" / "checkpoints")[0][1]).weights
+    for size in (2, 4):
+        other = read(numbered(runs / f"{size}-False" / "checkpoints")[-1][1]).weights
+        for name in one:
+            assert torch.allclose(one[name], other[name], rtol=1e-4, atol=1e-5), name
+    assert start.keys() == one.keys()
+
+
+def test_world_size_changes_between_sessions(runs: Path, data: Path, tmp_path: Path) -> None:
+    """1 -> 2 -> 4 -> 1 processes, stopped by SIGTERM to one of them in between."""
+    out, settings = tmp_path / "run", config(deterministic=True)
+    for size, seen in ((1, 2), (2, 5), (4, 8)):
+        processes = start_ranks(size, lambda rank: pretrain(settings, data, out=out, device="cpu", quiet=True) and None)
+        wait_until(lambda seen=seen: steps_done(out) >= seen)
+        os.kill(processes[-1], signal.SIGTERM)
+        codes = wait_for(processes)
+        assert set(codes) <= {0, 75} and len(set(codes)) == 1, codes
+    train(1, settings, data, out)
+    assert digest(out) == digest(runs / "1-True")
+    assert curve(out) == curve(runs / "1-True")
+
+
+def steps_done(run: Path) -> int:
+    path = run / "metrics.jsonl"
+    return sum(b'"split"' not in line for line in path.read_bytes().splitlines()) if path.exists() else 0
+
+
+def wait_until(so: object, *, seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not so():  # type: ignore[operator]
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def test_the_primitives() -> None:
+    def work(rank: int) -> None:
+        with joined(CPU) as here:
+            assert here == World(rank, 3)
+            assert gathered(b"x" * rank) == [b"", b"x", b"xx"]
+            assert led(lambda: f"from {here.rank}".encode()) == b"from 0"
+            assert any_rank(rank == 1) and not any_rank(False)
+
+            def fail() -> bytes:
+                raise DataError("line 3")
+
+            with pytest.raises(DataError, match="line 3") as caught:
+                led(fail)
+            assert caught.value.told == (rank > 0)
+
+    assert run_ranks(3, work) == [0, 0, 0]
+
+
+def test_an_error_of_one_ends_all(data: Path, tmp_path: Path) -> None:
+    """The folder belongs to another run: only rank 0 sees that, and all end at once with its exit code."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "mine.txt").write_text("mine")
+    began = time.monotonic()
+    codes = run_ranks(
+        2, lambda rank: pretrain(config(deterministic=False), data, out=tmp_path / "run", quiet=True) and None
+    )
+    assert codes == [78, 78]
+    assert time.monotonic() - began < 20
+
+
+def test_what_cannot_be_a_tree_is_refused(data: Path, tmp_path: Path) -> None:
+    settings = config(deterministic=True)
+    codes = run_ranks(3, lambda rank: pretrain(settings, data, out=tmp_path / "run", device="cpu", quiet=True) and None)
+    assert codes == [78] * 3
+    with pytest.raises(ConfigError, match="power of two with --deterministic"):
+        dataclasses.replace(settings, batch=dataclasses.replace(settings.batch, size=9, lanes=3))
+
+
+def test_more_ranks_have_rows_than_chunks(data: Path, tmp_path: Path) -> None:
+    """Held-out rows of one chunk on two ranks: one of them has none, and both know the metrics."""
+    made = config(deterministic=False, steps=6)
+    few = dataclasses.replace(made, evaluation=dataclasses.replace(made.evaluation, rows=8))
+    train(2, few, data, tmp_path / "two")
+    train(1, few, data, tmp_path / "one")
+    (one,), (two,) = ([r for r in curve(tmp_path / n) if r.get("split")][-1:] for n in ("one", "two"))
+    assert one.keys() == two.keys()
+    assert one["generator_loss"] == pytest.approx(two["generator_loss"], rel=1e-4)
