@@ -14,6 +14,7 @@ from typing import Any
 from electra_trainer import __version__
 from electra_trainer.errors import ConfigError, ElectraError, did_you_mean, out_of_memory, storage_error
 from electra_trainer.process import THREADS, restart_tuned
+from electra_trainer.train.signals import leave_when_told
 
 VERBS = {
     "demo": "pre-train a tiny ELECTRA on this machine in a few minutes and show what it learned",
@@ -65,6 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         if argv is None and _trains(words):
             restart_tuned()
+            leave_when_told()
         return _run(words[0], words[1:])
     except ElectraError as error:
         if not error.told:

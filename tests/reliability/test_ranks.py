@@ -1,18 +1,16 @@
 """1, 2 and 4 processes are one run: the same bits with `deterministic`, the same to rounding without; nobody hangs on another's error."""
 
 import dataclasses
-import hashlib
-import json
 import os
 import signal
 import time
 from pathlib import Path
 
 import pytest
-import safetensors.torch
 import torch
 from tests.prepared import small_config, write_store
 from tests.reliability.ranks import run_ranks, start_ranks, wait_for
+from tests.reliability.runs import curve, digest
 
 from electra_trainer.config import Config
 from electra_trainer.errors import ConfigError, DataError
@@ -38,17 +36,6 @@ def config(*, deterministic: bool, steps: int = 12) -> Config:
 def train(size: int, settings: Config, data: Path, out: Path) -> None:
     codes = run_ranks(size, lambda rank: pretrain(settings, data, out=out, device="cpu", quiet=True) and None)
     assert codes == [0] * size
-
-
-def digest(run: Path) -> str:
-    """SHA-256 of the last weights and moments."""
-    saved = read(numbered(run / "checkpoints")[-1][1])
-    return hashlib.sha256(safetensors.torch.save(saved.weights) + safetensors.torch.save(saved.optimizer)).hexdigest()
-
-
-def curve(run: Path) -> list[dict[str, float]]:
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return [{k: v for k, v in row.items() if k not in ("seconds", "tokens_per_second")} for row in rows]
 
 
 @pytest.fixture(scope="module")

@@ -53,7 +53,7 @@ def assert_same_end(one: Path, two: Path) -> None:
 def test_stop_at_every_step(
     data: Path, whole: Path, tmp_path: Path, stop_at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A signal in the middle of step `stop_at`: saved, and the same call goes on."""
+    """A signal in the middle of step `stop_at`: the step is given up, the state before it saved, and the same call goes on."""
     real = loop.train_step
 
     def interrupted(*arguments: Any, step: int, **more: Any) -> Any:
@@ -62,7 +62,7 @@ def test_stop_at_every_step(
         return real(*arguments, step=step, **more)
 
     monkeypatch.setattr(loop, "train_step", interrupted)
-    with pytest.raises(Interrupted, match=f"saved at step {stop_at} of 12"):
+    with pytest.raises(Interrupted, match=f"saved at step {stop_at - 1} of 12"):
         pretrain(small_config(), data, out=tmp_path / "run", device="cpu", quiet=True)
     monkeypatch.undo()
     pretrain(small_config(), data, out=tmp_path / "run", device="cpu", quiet=True)

@@ -56,6 +56,7 @@ def serve(prepare: Callable[[bytes], Callable[[bytes], bytes]]) -> None:
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     requests = sys.stdin.buffer
     # Not sys.stdout.buffer: under PYTHONUNBUFFERED that writes what the pipe takes at once, and drops the rest of an answer
     answers = io.BufferedWriter(io.FileIO(sys.stdout.fileno(), "w", closefd=False))

@@ -28,6 +28,7 @@ from typing import IO, TYPE_CHECKING
 
 from electra_trainer import errors
 from electra_trainer.errors import ConfigError, ElectraError, Interrupted
+from electra_trainer.train.signals import STOP
 
 if TYPE_CHECKING:
     from electra_trainer.finetune.cell_work import Event, Order, Setup
@@ -175,7 +176,7 @@ def _as_raised(cell: Cell, event: Event) -> ElectraError:
 
 def serve(descriptor: int) -> None:
     """The life of a worker."""
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in STOP:
         signal.signal(number, signal.SIG_IGN)  # the parent says when to stop
     sys.stdout = sys.stderr
     pipe: Connection = Connection(descriptor)

@@ -20,6 +20,7 @@ from electra_trainer.model.encoder import Layer
 from electra_trainer.native import layers
 from electra_trainer.objectives import Objective
 from electra_trainer.train.distributed import world
+from electra_trainer.train.signals import finish_first
 from electra_trainer.train.static import StaticStep
 from electra_trainer.train.step import Feed, StepResult
 from electra_trainer.train.step import train_step as plain_step
@@ -41,6 +42,7 @@ def train_step(
     fast = _fast_step(objective, optimizer, feed) if feed.device.type == "cuda" else None
     if fast is None:
         return plain_step(objective, optimizer, feed, step=step, look=look)
+    finish_first()
     return fast(step, look=look)
 
 

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,8 +34,8 @@ from electra_trainer.train.optim import build_optimizer, load_optimizer_tensors,
 from electra_trainer.train.phases import Phases
 from electra_trainer.train.plan import Length
 from electra_trainer.train.progress import Display
-from electra_trainer.train.record import RunFolder
-from electra_trainer.train.signals import StopRequest
+from electra_trainer.train.record import RunFolder, read_jsonl
+from electra_trainer.train.signals import StopRequest, finish_first
 from electra_trainer.train.step import Feed, StepResult, evaluate
 from electra_trainer.train.weights import Initial, ReadsInitial, begin_with, restore, stored
 
@@ -94,7 +95,7 @@ def pretrain(
     store = Store.open(data)
     where = local_device(choose_device(device))
     folder = RunFolder(out)
-    with StopRequest() as stop, joined(where) as here:
+    with StopRequest(at_once=True) as stop, joined(where) as here:
         config, initial = begin(config, folder, store, length=length or Length(), device=where, init=init)
         if config.deterministic:
             check_tree(config.batch.lanes)
@@ -105,7 +106,7 @@ def pretrain(
             f"{arithmetic(run.feed.precision, where)}, {here.described(threads)} -> {folder.path}"
         )
         with run.display:
-            _train(run, lambda: stop.name)
+            _train(run, stop)
     forget()
     return out
 
@@ -168,15 +169,19 @@ def _networks(names: list[str]) -> list[str]:
     return sorted({".".join(name.split(".")[:2]) for name in names})
 
 
-def _train(run: _Run, stop: Callable[[], str | None]) -> None:
+def _train(run: _Run, stop: StopRequest) -> None:
     config, total = run.config, run.config.schedule.steps
     run.started = time.monotonic()
     mark, since = run.step, run.started
     phases = Phases(config, run.objective)
     run.objective.train()
+    with _saved_when_stopped(run, stop):
+        if _due(run) and not _evaluated(run):  # it was stopped in the evaluation
+            _evaluate(run)
     while run.step < total:
         logged = (run.step + 1) % config.log_every == 0 or run.step + 1 == total
-        result = train_step(phases.at(run.step), run.optimizer, run.feed, step=run.step, look=logged)
+        with _saved_when_stopped(run, stop):
+            result = train_step(phases.at(run.step), run.optimizer, run.feed, step=run.step, look=logged)
         run.step += 1
         _check_finite(run, result)
         if logged and result.finite:
@@ -184,21 +189,61 @@ def _train(run: _Run, stop: Callable[[], str | None]) -> None:
             speed = (run.step - mark) * config.tokens_per_step / (now - since)
             _record_step(run, result, speed)
             run.display.step(run.step, result.metrics, tokens_per_second=speed, last=run.step == total)
-        if config.evaluation.rows and (run.step % config.evaluation.every == 0 or run.step == total):
-            _evaluate(run)
-        name = stop()
-        stopping = any_rank(name is not None)
+        if _due(run):
+            with _saved_when_stopped(run, stop):
+                _evaluate(run)
+        stopping = any_rank(stop.name is not None)
         if stopping or run.step % config.checkpoint.every == 0 or run.step == total:
             _save(run)
         if stopping and run.step < total:
-            why = name or "another process was told to stop"
-            stopped = Interrupted(
-                f"{why}: saved at step {run.step:,} of {total:,}. The same command goes on from there."
-            )
-            stopped.told = not run.leads
-            raise stopped
+            raise _stopped(run, stop)
         if logged:
             mark, since = run.step, time.monotonic()
+
+
+@contextmanager
+def _saved_when_stopped(run: _Run, stop: StopRequest) -> Iterator[None]:
+    """A piece of work that can be done again: a signal ends it, the state from before it is saved. Ranks wait for one another instead."""
+    stop.at_once = world().size == 1
+    try:
+        if stop.at_once and stop.name:  # it came between two pieces
+            raise Interrupted
+        yield
+    except Interrupted:
+        stop.at_once = False
+        run.optimizer.zero_grad()
+        _save(run)
+        raise _stopped(run, stop) from None
+    finally:
+        stop.at_once = False
+
+
+def _stopped(run: _Run, stop: StopRequest) -> Interrupted:
+    why = stop.name or "another process was told to stop"
+    stopped = Interrupted(
+        f"{why}: saved at step {run.step:,} of {run.config.schedule.steps:,}. The same command goes on from there."
+    )
+    stopped.told = not run.leads
+    return stopped
+
+
+def _due(run: _Run) -> bool:
+    """Whether held-out rows are to be looked at after this step."""
+    evaluation = run.config.evaluation
+    return (
+        bool(evaluation.rows)
+        and run.step > 0
+        and (run.step % evaluation.every == 0 or run.step == run.config.schedule.steps)
+    )
+
+
+def _evaluated(run: _Run) -> bool:
+    def look() -> bytes:
+        path = run.folder.path / "metrics.jsonl"
+        rows = read_jsonl(path) if path.exists() else []
+        return b"yes" if any(row["step"] == run.step and row.get("split") == "valid" for row in rows) else b""
+
+    return bool(led(look))
 
 
 def _check_finite(run: _Run, result: StepResult) -> None:
@@ -226,8 +271,9 @@ def _evaluate(run: _Run) -> None:
     metrics = evaluate(run.objective, run.feed, limit=run.config.evaluation.rows)
     if not run.leads:
         return
-    run.folder.append("metrics.jsonl", {**_place(run), "split": "valid", **metrics})
     rows = look_at_rows(run.objective, run.feed, run.store.tokenizer())
+    finish_first()
+    run.folder.append("metrics.jsonl", {**_place(run), "split": "valid", **metrics})
     if rows:
         run.folder.append("examples.jsonl", {"step": run.step, "rows": rows})
     vocab_size = run.config.model.vocab_size

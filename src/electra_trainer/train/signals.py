@@ -1,4 +1,7 @@
-"""SIGINT and SIGTERM ask the run to save and stop; it does so at the next step boundary, or at once where nothing is to be saved."""
+"""SIGINT, SIGTERM and SIGUSR1 ask the run to save and stop: at once where nothing would be lost, else at the end of the step.
+
+A training step is a function of (weights, seed, step), so up to the moment when weights move it can be given up and done again later.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,12 @@ import os
 import signal
 import threading
 from types import FrameType, TracebackType
+from typing import NoReturn
 
 from electra_trainer.errors import Interrupted
+
+STOP = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+"""What asks a run to stop. SIGUSR1 is what Slurm sends some time before the end (`--signal`)."""
 
 
 class StopRequest:
@@ -17,27 +24,56 @@ class StopRequest:
         at_once: raise Interrupted wherever the program is; an attribute of that name may be set and unset in between.
     """
 
+    current: StopRequest | None = None
+    """The innermost one that is active."""
+
     def __init__(self, *, at_once: bool = False) -> None:
         self.name: str | None = None
         self.at_once = at_once
         self._before: dict[signal.Signals, object] = {}
+        self._outer: StopRequest | None = None
 
     def __enter__(self) -> StopRequest:
+        self._outer, StopRequest.current = StopRequest.current, self
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in STOP:
                 self._before[number] = signal.signal(number, self._note)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        StopRequest.current = self._outer
         for number, handler in self._before.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
 
     def _note(self, number: int, frame: FrameType | None) -> None:
+        first, self.name = self.name is None, signal.Signals(number).name
         if self.at_once:
-            self.name = signal.Signals(number).name
+            self.at_once = False  # a second signal is not to disturb what the first one began
             raise Interrupted(f"{self.name}: stopped; what is done is saved. The same command goes on.")
-        if self.name is None:  # os.write: a handler must not enter a stream that was interrupted while writing
+        if first:  # os.write: a handler must not enter a stream that was interrupted while writing
             os.write(2, b"\nelectra: saving at the end of this step, then stopping\n")
-        self.name = signal.Signals(number).name
+
+
+def finish_first() -> None:
+    """From here on the step in progress is finished before a stop: weights are about to move."""
+    if StopRequest.current is not None:
+        StopRequest.current.at_once = False
+
+
+def leave_when_told() -> None:
+    """Until a StopRequest takes over, a signal ends the process with code 75: nothing was begun, the same command begins."""
+    for number in STOP:
+        signal.signal(number, _leave)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP)  # as `hold_signals` left them, over a restart of the process
+
+
+def hold_signals() -> None:
+    """Keep signals waiting until `leave_when_told`, in the program that this process becomes."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOP)
+
+
+def _leave(number: int, frame: FrameType | None) -> NoReturn:
+    os.write(2, f"electra: {signal.Signals(number).name}: stopped before it began. The same command begins.\n".encode())
+    os._exit(Interrupted.exit_code)

@@ -33,6 +33,7 @@ from electra_trainer.train.gradient_tree import GradientTree
 from electra_trainer.train.measures import from_bytes, keep_measured, measure, to_bytes
 from electra_trainer.train.optim import set_rate
 from electra_trainer.train.schedule import rate_at
+from electra_trainer.train.signals import finish_first
 
 EVALUATION_ROWS = 64
 """Held-out rows that are masked, and computed, together."""
@@ -142,6 +143,7 @@ def train_step(
     else:
         add_gradients_over_ranks(objective.parameters())
     rate = rate_at(step, config)
+    finish_first()
     norm, finite = update(objective, optimizer, clip_norm=config.optimizer.clip_norm, rate=rate)
     metrics = measure(over_ranks(seen), counts) if look and finite else {}
     return StepResult(finite=finite, gradient_norm=norm, learning_rate=rate, metrics=metrics)

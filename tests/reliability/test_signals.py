@@ -1,0 +1,125 @@
+"""SIGTERM, SIGINT and SIGUSR1 at any moment: out within seconds with code 75, and the run ends as if nothing had been."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tests.prepared import small_config, write_store
+from tests.reliability.ranks import run_ranks, start_ranks, wait_for
+from tests.reliability.runs import curve, digest
+
+from electra_trainer.config_io import to_dict
+from electra_trainer.train.checkpoint import numbered
+from electra_trainer.train.loop import pretrain
+from electra_trainer.train.signals import STOP
+
+MOMENTS = 40 if os.environ.get("ELECTRA_RELIABILITY") == "long" else 9
+LIMIT = 10.0
+"""Seconds from the signal to the end of the process."""
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_store(tmp_path_factory.mktemp("signals") / "data")
+
+
+def run(data: Path, out: Path) -> None:
+    pretrain(small_config(), data, out=out, device="cpu", quiet=True)
+
+
+@pytest.mark.slow
+def test_at_any_moment(data: Path, tmp_path: Path) -> None:
+    began = time.monotonic()
+    assert run_ranks(1, lambda _: run(data, tmp_path / "whole")) == [0]
+    lasts = time.monotonic() - began
+    chance, times, stopped = random.Random(1), [], 0
+    for moment in range(MOMENTS):
+        out = tmp_path / f"run-{moment}"
+        (process,) = start_ranks(1, lambda _, out=out: run(data, out))
+        time.sleep(
+            0.1 + chance.random() * lasts
+        )  # 0.1: until the child has its handlers; before see test_before_it_begins
+        told = time.monotonic()
+        os.kill(process, STOP[moment % len(STOP)])
+        (code,) = wait_for([process])
+        times.append(time.monotonic() - told)
+        assert code in (0, 75), code
+        stopped += code == 75
+        assert run_ranks(1, lambda _, out=out: run(data, out)) == [0]
+        assert digest(out) == digest(tmp_path / "whole")
+        assert curve(out) == curve(tmp_path / "whole")
+        assert (out / "examples.jsonl").read_bytes() == (tmp_path / "whole" / "examples.jsonl").read_bytes()
+    assert stopped >= MOMENTS // 3
+    assert max(times) < LIMIT
+    figures = {
+        "moments": MOMENTS,
+        "stopped": stopped,
+        "identical": MOMENTS,
+        "p50_s": sorted(times)[MOMENTS // 2],
+        "p100_s": max(times),
+    }
+    print(json.dumps({"test": "signals", **figures}))
+
+
+def command(data: Path, out: Path, config: Path) -> "subprocess.Popen[str]":
+    words = [
+        sys.executable,
+        "-m",
+        "electra_trainer",
+        "pretrain",
+        str(data),
+        "--config",
+        str(config),
+        "--out",
+        str(out),
+        "--device",
+        "cpu",
+    ]
+    return subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("delay", [0.15, 0.6, 1.5])
+def test_before_it_begins(data: Path, tmp_path: Path, delay: float) -> None:
+    """While Python and PyTorch are being loaded nothing is there to be saved: it leaves at once, with the same code."""
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(to_dict(small_config(steps=2000))))
+    process = command(data, tmp_path / "run", config)
+    time.sleep(delay)
+    told = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=30)
+    assert time.monotonic() - told < LIMIT
+    assert process.returncode == 75 or (delay < 0.2 and process.returncode == -signal.SIGTERM), said
+    assert "Traceback" not in said
+
+
+def test_a_long_evaluation_is_given_up_and_done_again(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal in the evaluation after step 6: saved at step 6 without its row; the next session begins with it."""
+    from electra_trainer.errors import Interrupted
+    from electra_trainer.train import loop
+
+    run(data, tmp_path / "whole")
+    real = loop.evaluate
+
+    def slow(*arguments: object, **more: object) -> object:
+        signal.raise_signal(signal.SIGTERM)
+        raise AssertionError("the signal was to end the evaluation")
+
+    monkeypatch.setattr(loop, "evaluate", slow)
+    with pytest.raises(Interrupted, match="saved at step 6 of 12"):
+        run(data, tmp_path / "run")
+    assert numbered(tmp_path / "run" / "checkpoints")[-1][0] == 6
+    assert not any(row.get("split") for row in curve(tmp_path / "run"))
+    monkeypatch.setattr(loop, "evaluate", real)
+    run(data, tmp_path / "run")
+    assert curve(tmp_path / "run") == curve(tmp_path / "whole")
+    assert digest(tmp_path / "run") == digest(tmp_path / "whole")
