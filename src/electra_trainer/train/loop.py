@@ -23,7 +23,8 @@ from electra_trainer.methods import Unigram
 from electra_trainer.model.frequencies import WordFrequencies
 from electra_trainer.objectives import Objective, build
 from electra_trainer.train.begin import begin
-from electra_trainer.train.checkpoint import Saved, load_newest, require_space, save
+from electra_trainer.train.blame import blame, no_number
+from electra_trainer.train.checkpoint import Saved, load_newest, numbered, require_space, save
 from electra_trainer.train.device import arithmetic, choose_device, choose_precision, use_threads
 from electra_trainer.train.distributed import any_rank, joined, led, local_device, world
 from electra_trainer.train.examples import look_at_rows
@@ -157,6 +158,7 @@ def _take(run: _Run, saved: Saved) -> None:
     restore(run.objective, saved.weights)
     load_optimizer_tensors(run.objective, run.optimizer, saved.optimizer)
     run.step, run.seconds = saved.step, float(saved.state["seconds"])
+    run.bad_steps = int(saved.state.get("bad_steps", 0))
 
 
 def _begin_with(run: _Run, initial: Initial) -> None:
@@ -248,14 +250,18 @@ def _evaluated(run: _Run) -> bool:
 
 def _check_finite(run: _Run, result: StepResult) -> None:
     """Count steps without a finite gradient; they moved nothing. Too many in a row end the run."""
-    run.bad_steps = 0 if result.finite else run.bad_steps + 1
-    if not result.finite:
-        _say(run, f"step {run.step}: the gradient is not a finite number; the step was skipped", style="yellow")
+    if result.finite:
+        run.bad_steps = 0
+        return
+    run.bad_steps += 1
+    rows = blame(run.objective, run.feed, step=run.step - 1)
+    line = f"step {run.step}: the gradient is not a finite number; the step was skipped. {rows[0].upper()}{rows[1:]}."
+    _say(run, line, style="yellow")
     if run.bad_steps >= BAD_STEPS_IN_A_ROW:
         _save(run)
         raise Diverged(
             f"the gradient was not a finite number for {run.bad_steps} steps, up to step {run.step}; the weights from before "
-            "are saved. Start again in another --out with a lower --optimizer.learning-rate or --precision fp32."
+            f"are saved. In the last of them {rows}. Start again in another --out with a lower --optimizer.learning-rate or --precision fp32."
         )
 
 
@@ -302,15 +308,27 @@ def _save(run: _Run) -> None:
 
 
 def _write_checkpoint(run: _Run) -> bytes:
-    saved = state_of(run.objective, run.optimizer, step=run.step, seconds=run.elapsed())
+    saved = state_of(run.objective, run.optimizer, step=run.step, seconds=run.elapsed(), bad_steps=run.bad_steps)
+    bad = no_number({**saved.weights, **saved.optimizer})
+    if bad is not None:
+        kept = numbered(run.folder.checkpoints)
+        raise Diverged(
+            f"after step {run.step} {bad} holds values that are no numbers, so nothing was saved. The same command goes on from the "
+            f"checkpoint of step {kept[-1][0] if kept else 0}; if it ends here again, start in another --out with a lower "
+            "--optimizer.learning-rate or --precision fp32, and if not, check the machine's memory."
+        )
     save(run.folder.checkpoints, saved, run_id=run.folder.run_id, keep=run.config.checkpoint.keep)
     return b""
 
 
-def state_of(objective: Objective, optimizer: torch.optim.Optimizer, *, step: int, seconds: float) -> Saved:
+def state_of(
+    objective: Objective, optimizer: torch.optim.Optimizer, *, step: int, seconds: float, bad_steps: int = 0
+) -> Saved:
     """What a checkpoint holds of a run."""
     moments = optimizer_tensors(objective, optimizer)
-    return Saved(step=step, weights=stored(objective), optimizer=moments, state={"seconds": seconds})
+    return Saved(
+        step=step, weights=stored(objective), optimizer=moments, state={"seconds": seconds, "bad_steps": bad_steps}
+    )
 
 
 def give_frequencies(objective: Objective, store: Store) -> None:

@@ -1,0 +1,43 @@
+"""Which rows of a step were computed to something that is no number."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from electra_trainer.data.order import batch_rows
+from electra_trainer.objectives import Objective
+from electra_trainer.train.device import autocast
+from electra_trainer.train.distributed import world
+from electra_trainer.train.step import Feed
+
+_SHOWN = 12
+"""Row numbers in a message."""
+
+
+@torch.no_grad()
+def blame(objective: Objective, feed: Feed, *, step: int) -> str:
+    """A sentence on the rows of a step (counted from 0) whose loss is no number, of this rank's lanes; all of them where every loss is one.
+
+    The lanes are computed again, which gives what they gave: they are functions of weights, seed and step.
+    """
+    config = feed.config
+    picked = batch_rows(step, rows=len(feed.rows), size=config.batch.size, seed=config.seed)
+    found: list[int] = []
+    for lane, (masked, rng) in zip(world().owned(config.batch.lanes), feed.lanes(step), strict=True):
+        rng.seed_dropout()
+        with autocast(feed.precision, feed.device):
+            terms = objective(masked, rng).terms.values()
+        if not all(bool(torch.isfinite(term.sum)) for term in terms):
+            found += [int(row) for row in picked[lane * config.lane_size : (lane + 1) * config.lane_size]]
+    what = "the loss is no number in" if found else "every loss is a number, the gradient is none; the step's"
+    rows = found or [int(row) for row in picked]
+    more = f" and {len(rows) - _SHOWN:,} more" if len(rows) > _SHOWN else ""
+    return f"{what} rows {', '.join(map(str, rows[:_SHOWN]))}{more} of train.bin"
+
+
+def no_number(tensors: Mapping[str, Tensor]) -> str | None:
+    """The name of a tensor that holds NaN or infinity; None where all are numbers."""
+    return next((name for name, tensor in tensors.items() if not bool(torch.isfinite(tensor).all())), None)

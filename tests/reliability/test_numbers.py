@@ -1,0 +1,231 @@
+"""What is no number never gets into weights or moments, on one rank or several; uneven counts are one batch."""
+
+import dataclasses
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+from tests.prepared import small_config, write_store
+from tests.reliability.ranks import run_ranks
+from tests.reliability.runs import curve, digest
+
+from electra_trainer.batch import Masked
+from electra_trainer.config import Config
+from electra_trainer.data.store import Store
+from electra_trainer.errors import Diverged
+from electra_trainer.objectives import build
+from electra_trainer.randomness import Rng
+from electra_trainer.train import loop, step
+from electra_trainer.train.checkpoint import numbered, read
+from electra_trainer.train.distributed import joined
+from electra_trainer.train.health import BAD_STEPS_IN_A_ROW
+from electra_trainer.train.loop import pretrain
+from electra_trainer.train.optim import build_optimizer
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_store(tmp_path_factory.mktemp("numbers") / "data")
+
+
+def config(**changes: Any) -> Config:
+    made = small_config(steps=16, lanes=4)
+    return dataclasses.replace(made, checkpoint=dataclasses.replace(made.checkpoint, keep=50), **changes)
+
+
+def uneven(feed: step.Feed) -> None:
+    """Lane 0 has all its slots, lane 1 half of them, lanes 2 and 3, the other rank's, have none."""
+    lanes = feed.lanes
+
+    def changed(at: int) -> list[tuple[Masked, Rng]]:
+        return [(thinned(masked, rng.lane), rng) for masked, rng in lanes(at)]
+
+    object.__setattr__(feed, "lanes", changed)
+
+
+def thinned(masked: Masked, lane: int) -> Masked:
+    slots_K = masked.slots_K.clone()
+    if lane == 1:
+        slots_K[::2] = -1
+    if lane >= 2:
+        slots_K[:] = -1
+    return dataclasses.replace(masked, slots_K=slots_K, input_BT=masked.batch.ids_BT if lane >= 2 else masked.input_BT)
+
+
+def gradients(settings: Config, data: Path, path: Path) -> None:
+    """The gradient of one step of uneven lanes, as it is just before the weights move."""
+    store = Store.open(data)
+    with joined(CPU) as here:
+        objective = build(settings)
+        feed = step.Feed.of(settings, store, device=CPU, precision="fp32")
+        uneven(feed)
+        real = step.update
+
+        def kept(network: torch.nn.Module, *arguments: Any, **more: Any) -> Any:
+            if here.leads:
+                found = {n: p.grad for n, p in network.named_parameters() if p.grad is not None}
+                safetensors.torch.save_file(found, path)
+            return real(network, *arguments, **more)
+
+        step.update = kept
+        step.train_step(objective, build_optimizer(objective, settings.optimizer), feed, step=0, look=True)
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_uneven_counts_are_one_batch(data: Path, tmp_path: Path, deterministic: bool) -> None:
+    settings = config(deterministic=deterministic)
+    for size in (1, 2):
+        path = tmp_path / f"{size}.safetensors"
+        assert run_ranks(size, lambda _, path=path: gradients(settings, data, path)) == [0] * size
+    one, two = (safetensors.torch.load_file(tmp_path / f"{size}.safetensors") for size in (1, 2))
+    assert one.keys() == two.keys() and any(name.startswith("generator.") for name in one)
+    apart = max(
+        float((one[name] - two[name]).norm() / one[name].norm().clamp(min=1e-12))
+        for name in one
+        if one[name].norm() > 1e-9
+    )
+    assert apart == 0 if deterministic else 0 <= apart < 1e-5
+    print(json.dumps({"test": "uneven counts", "deterministic": deterministic, "largest_relative_difference": apart}))
+
+
+def poison_gradient(value: float) -> Callable[[loop._Run], None]:
+    def put(run: loop._Run) -> None:
+        handle = next(run.objective.parameters()).register_hook(lambda grad: torch.full_like(grad, value))
+        run.poison = handle  # type: ignore[attr-defined]
+
+    return put
+
+
+def poison_loss(value: float) -> Callable[[loop._Run], None]:
+    def put(run: loop._Run) -> None:
+        forward = run.objective.forward
+
+        def poisoned(*arguments: Any, **more: Any) -> Any:
+            losses = forward(*arguments, **more)
+            terms = {n: dataclasses.replace(t, sum=t.sum * value) for n, t in losses.terms.items()}
+            return dataclasses.replace(losses, terms=terms)
+
+        run.objective.forward = poisoned  # type: ignore[method-assign]
+
+    return put
+
+
+def poison_weight(value: float) -> Callable[[loop._Run], None]:
+    def put(run: loop._Run) -> None:
+        with torch.no_grad():
+            next(run.objective.parameters()).view(-1)[7] = value
+
+    return put
+
+
+def poison_moment(value: float) -> Callable[[loop._Run], None]:
+    def put(run: loop._Run) -> None:
+        next(iter(run.optimizer.state.values()))["exp_avg"].view(-1)[7] = value
+
+    return put
+
+
+def train(
+    settings: Config, data: Path, out: Path, *, poison: Callable[[loop._Run], None] | None, at: range, rank: int | None
+) -> None:
+    """A run in which `poison` is applied before the steps `at`, on `rank` alone, or on all."""
+    real = loop.train_step
+    current: list[loop._Run] = []
+    begin = loop._train
+
+    def noted(run: loop._Run, *arguments: Any) -> None:
+        current.append(run)
+        begin(run, *arguments)
+
+    def poisoned(*arguments: Any, **more: Any) -> Any:
+        run = current[-1]
+        mine = poison is not None and more["step"] in at and rank in (None, int(os.environ["RANK"]))
+        forward = run.objective.forward
+        if mine and poison is not None:
+            poison(run)
+        try:
+            return real(*arguments, **more)
+        finally:
+            run.objective.forward = forward  # type: ignore[method-assign]
+            if hasattr(run, "poison"):
+                run.poison.remove()
+
+    loop._train, loop.train_step = noted, poisoned
+    pretrain(settings, data, out=out, device="cpu", quiet=True)
+
+
+PASSING = {
+    f"{what} {value}": put(value)
+    for what, put in (("loss", poison_loss), ("gradient", poison_gradient))
+    for value in (float("nan"), float("inf"))
+}
+STAYING = {
+    f"{what} {value}": put(value)
+    for what, put in (("weight", poison_weight), ("moment", poison_moment))
+    for value in (float("nan"), float("inf"))
+}
+
+
+@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize("what", PASSING)
+def test_a_bad_step_moves_nothing(data: Path, tmp_path: Path, what: str, size: int) -> None:
+    """Step 5 is poisoned on the last rank: skipped on all, and the checkpoint after it has the weights and moments from before."""
+    made = config()
+    settings = dataclasses.replace(made, checkpoint=dataclasses.replace(made.checkpoint, every=1))
+    codes = run_ranks(
+        size, lambda _: train(settings, data, tmp_path / "run", poison=PASSING[what], at=range(5, 6), rank=size - 1)
+    )
+    assert codes == [0] * size
+    before, after, later = (read(tmp_path / "run" / "checkpoints" / f"step-{n:08d}") for n in (5, 6, 7))
+    for mine, theirs in ((before.weights, after.weights), (before.optimizer, after.optimizer)):
+        assert all(torch.equal(mine[name], theirs[name]) for name in mine)
+    assert any(not torch.equal(after.weights[name], later.weights[name]) for name in after.weights)
+    log = (tmp_path / "run" / "log.txt").read_text()
+    assert "step 6: the gradient is not a finite number; the step was skipped." in log and "rows " in log
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_too_many_end_the_run_with_a_good_checkpoint(data: Path, tmp_path: Path, size: int) -> None:
+    out = tmp_path / "run"
+    codes = run_ranks(
+        size, lambda _: train(config(), data, out, poison=PASSING["loss nan"], at=range(5, 99), rank=size - 1)
+    )
+    assert codes == [76] * size
+    number, path = numbered(out / "checkpoints")[-1]
+    saved = read(path)
+    assert number == 5 + BAD_STEPS_IN_A_ROW and saved.state["bad_steps"] == BAD_STEPS_IN_A_ROW
+    assert all(bool(torch.isfinite(tensor).all()) for tensor in saved.weights.values())
+
+
+@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize("what", STAYING)
+def test_bad_weights_and_moments_are_never_saved(data: Path, tmp_path: Path, what: str, size: int) -> None:
+    """A flipped bit in memory: the run ends with 76, the last good checkpoint stays, and the same command ends as if nothing had been."""
+    assert run_ranks(1, lambda _: train(config(), data, tmp_path / "whole", poison=None, at=range(0), rank=None)) == [0]
+    out = tmp_path / "run"
+    codes = run_ranks(size, lambda _: train(config(), data, out, poison=STAYING[what], at=range(6, 7), rank=None))
+    assert codes == [76] * size
+    number, path = numbered(out / "checkpoints")[-1]
+    assert number == 4
+    assert all(bool(torch.isfinite(tensor).all()) for tensor in read(path).weights.values())
+    assert run_ranks(1, lambda _: train(config(), data, out, poison=None, at=range(0), rank=None)) == [0]
+    if size == 1:
+        assert digest(out) == digest(tmp_path / "whole") and curve(out) == curve(tmp_path / "whole")
+
+
+def test_the_message_of_the_end(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setattr(loop, "_train", loop._train)
+    monkeypatch.setattr(loop, "train_step", loop.train_step)
+    with pytest.raises(
+        Diverged,
+        match=r"for 10 steps, up to step 15; the weights from before are saved\. In the last of them the loss is no number in rows \d",
+    ):
+        train(config(), data, tmp_path / "run", poison=PASSING["loss nan"], at=range(5, 99), rank=None)
