@@ -39,7 +39,7 @@ LEVELS = {
         "report_figures",
         "report_page",
     ),
-    5: ("api", "cli", "process", "verbs", "__main__", "__init__"),
+    5: ("api", "cli", "process", "supervise", "verbs", "__main__", "__init__"),
 }
 TORCH_FREE = (
     "errors",

@@ -31,6 +31,7 @@ from electra_trainer.train.examples import look_at_rows
 from electra_trainer.train.gradient_tree import check_tree
 from electra_trainer.train.graph import forget, train_step
 from electra_trainer.train.health import BAD_STEPS_IN_A_ROW, alarms, health_line
+from electra_trainer.train.heartbeat import beat
 from electra_trainer.train.optim import build_optimizer, load_optimizer_tensors, optimizer_tensors
 from electra_trainer.train.phases import Phases
 from electra_trainer.train.plan import Length
@@ -185,6 +186,7 @@ def _train(run: _Run, stop: StopRequest) -> None:
         with _saved_when_stopped(run, stop):
             result = train_step(phases.at(run.step), run.optimizer, run.feed, step=run.step, look=logged)
         run.step += 1
+        beat()
         _check_finite(run, result)
         if logged and result.finite:
             now = time.monotonic()

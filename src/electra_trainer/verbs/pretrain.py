@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +13,11 @@ import tyro
 
 from electra_trainer import cli
 from electra_trainer.config import Config
+from electra_trainer.errors import ConfigError
 from electra_trainer.verbs.settings import settings_from
+
+OURS = ("--restarts", "--patience", "--processes")
+"""Flags that are for the process that starts others."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,10 +53,19 @@ class Arguments:
     """Operations as matrix products, backward twice forward: what the hardware does."""
     dry_run: bool = False
     """Print parameters, FLOPs, memory, tokens, and hours on this device; train nothing."""
+    processes: int = 1
+    """So many on this machine, by torchrun, with a GPU each or a share of the cores; --batch.lanes at least as many. With one process a
+    machine on several machines, start this command with torchrun yourself."""
+    restarts: int = 0
+    """Start again, so many times at most, when the process is killed, crashes or hangs; what would end the same way again is not repeated."""
+    patience: float = 600.0
+    """With --restarts: seconds without a step after which a process counts as hung."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     quiet: bool = False
     """Print errors only."""
+    words: tyro.conf.Suppress[tuple[str, ...]] = ()
+    """The command line that this was read from."""
     settings: Annotated[Config, tyro.conf.arg(name="")] = field(default_factory=Config)
 
 
@@ -59,7 +73,7 @@ def parse(words: Sequence[str]) -> Arguments:
     """Flags -> Arguments. The preset and the file decide the defaults of all other flags, so they are read first."""
     default = Arguments(data=tyro.MISSING, out=tyro.MISSING, settings=settings_from(words))
     arguments: Arguments = cli.parse(Arguments, words, verb="pretrain", default=default)
-    return arguments
+    return replace(arguments, words=tuple(words))
 
 
 def run(arguments: Arguments) -> None:
@@ -69,6 +83,7 @@ def run(arguments: Arguments) -> None:
     from electra_trainer.train.distributed import process_leads
     from electra_trainer.train.loop import pretrain
     from electra_trainer.train.plan import Length
+    from electra_trainer.train.status import status_kept
 
     length = Length(
         steps=arguments.steps, budget=arguments.budget, flops=arguments.flops, flops_real=arguments.flops_real
@@ -76,20 +91,56 @@ def run(arguments: Arguments) -> None:
     if arguments.dry_run:
         _dry_run(arguments, length)
         return
-    pretrain(
-        arguments.settings,
-        arguments.data,
-        out=arguments.out,
-        length=length,
-        init=InitFrom(name=arguments.init) if arguments.init is not None else None,
-        device=arguments.device,
-        quiet=arguments.quiet,
-    )
+    if arguments.restarts or arguments.processes != 1:
+        _supervised(arguments)
+        return
+    with status_kept(arguments.out):
+        pretrain(
+            arguments.settings,
+            arguments.data,
+            out=arguments.out,
+            length=length,
+            init=InitFrom(name=arguments.init) if arguments.init is not None else None,
+            device=arguments.device,
+            quiet=arguments.quiet,
+        )
     if not process_leads():
         return
     page = write_report([arguments.out])
     if not arguments.quiet:
         print(f"electra: done. Look at {page}", file=sys.stderr)
+
+
+def _supervised(arguments: Arguments) -> None:
+    """Train in processes of their own, started again where that helps; exits with the run's code."""
+    from electra_trainer.supervise import Policy, supervise
+
+    if "RANK" in os.environ:
+        raise ConfigError(
+            "--restarts and --processes start processes themselves: leave them out under torchrun, or leave torchrun out."
+        )
+    if not 1 <= arguments.processes <= 1024:
+        raise ConfigError(f"--processes {arguments.processes}: expected 1 to 1024.")
+    policy = Policy(restarts=arguments.restarts, patience=arguments.patience)
+    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={arguments.processes}"]
+    command = [sys.executable, *(launcher if arguments.processes > 1 else []), "-m", "electra_trainer", "pretrain"]
+    code = supervise([*command, *_without(arguments.words, OURS)], arguments.out, policy)
+    if code:
+        raise SystemExit(code)
+
+
+def _without(words: Sequence[str], flags: Sequence[str]) -> list[str]:
+    """The words without some flags and their values."""
+    kept: list[str] = []
+    skip = False
+    for word in words:
+        if skip or any(word.startswith(f"{flag}=") for flag in flags):
+            skip = False
+            continue
+        skip = word in flags
+        if not skip:
+            kept.append(word)
+    return kept
 
 
 def _dry_run(arguments: Arguments, length: object) -> None:

@@ -1,0 +1,145 @@
+"""A killed, a frozen and a crashing process: found out, started again, and the run ends as if nothing had been; a crash loop ends."""
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.prepared import small_config, write_store
+from tests.reliability.ranks import run_ranks
+from tests.reliability.runs import curve, digest
+
+from electra_trainer.config_io import to_dict
+from electra_trainer.supervise import Policy, supervise
+from electra_trainer.train.loop import pretrain
+from electra_trainer.verbs.pretrain import _without
+
+CONFIG = small_config(steps=60, lanes=2)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_store(tmp_path_factory.mktemp("supervised") / "data")
+
+
+@pytest.fixture(scope="module")
+def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("supervised") / "whole"
+    assert run_ranks(1, lambda _: pretrain(CONFIG, data, out=out, device="cpu", quiet=True) and None) == [0]
+    return out
+
+
+def command(data: Path, out: Path, *, processes: int = 1) -> list[str]:
+    config = out.with_suffix(".json")
+    config.write_text(json.dumps(to_dict(CONFIG)))
+    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"] if processes > 1 else []
+    words = [str(data), "--config", str(config), "--out", str(out), "--device", "cpu", "--quiet"]
+    return [sys.executable, *launcher, "-m", "electra_trainer", "pretrain", *words]
+
+
+def processes_of(out: Path) -> list[int]:
+    """Ids of the processes that train into `out`, launchers left out."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if str(out).encode() in words and b"torch.distributed.run" not in words:
+            found.append(int(path.parent.name))
+    return sorted(found)
+
+
+def when_it_trains(out: Path, act: Callable[[list[int]], None]) -> threading.Thread:
+    """Do something to the processes of a run once it has logged a few steps."""
+
+    def work() -> None:
+        metrics = out / "metrics.jsonl"
+        while not metrics.exists() or metrics.read_bytes().count(b"\n") < 8:
+            time.sleep(0.01)
+        act(processes_of(out))
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    return thread
+
+
+FAULTS = {"killed": signal.SIGKILL, "frozen": signal.SIGSTOP, "aborted": signal.SIGABRT}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fault", "processes"), [("killed", 1), ("frozen", 1), ("aborted", 1), ("killed", 2), ("frozen", 2)]
+)
+def test_it_goes_on_by_itself(data: Path, whole: Path, tmp_path: Path, fault: str, processes: int) -> None:
+    out = tmp_path / "run"
+    began: list[float] = []
+
+    def hurt(found: list[int]) -> None:
+        began.append(time.monotonic())
+        os.kill(found[-1], FAULTS[fault])
+
+    thread = when_it_trains(out, hurt)
+    code = supervise(
+        command(data, out, processes=processes),
+        out,
+        Policy(restarts=3, patience=20 if fault == "frozen" else 600, pause=0.1),
+    )
+    took = time.monotonic() - began[0]
+    thread.join()
+    assert code == 0
+    status = json.loads((out / "status.json").read_text())
+    assert status["state"] == "done" and status["exit_code"] == 0 and len(status["starts"]) >= 2
+    assert not processes_of(out)
+    if processes == 1:
+        assert digest(out) == digest(whole) and curve(out) == curve(whole)
+    print(
+        json.dumps(
+            {
+                "test": "supervisor",
+                "fault": fault,
+                "processes": processes,
+                "starts": len(status["starts"]),
+                "fault_to_end_s": round(took, 1),
+            }
+        )
+    )
+
+
+@pytest.mark.slow
+def test_a_signal_to_the_supervisor_stops_the_run(data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    thread = when_it_trains(out, lambda _: os.kill(os.getpid(), signal.SIGTERM))
+    assert supervise(command(data, out), out, Policy(restarts=3, pause=0.1)) == 75
+    thread.join()
+    status = json.loads((out / "status.json").read_text())
+    assert status["state"] == "stopped" and len(status["starts"]) == 1 and 0 < status["step"] < 60
+
+
+def script(tmp_path: Path, text: str) -> list[str]:
+    (tmp_path / "program.py").write_text(text)
+    return [sys.executable, str(tmp_path / "program.py")]
+
+
+def test_a_crash_loop_ends(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    began = script(tmp_path, f"open({str(tmp_path / 'starts')!r}, 'a').write('x')\nraise SystemExit(70)")
+    assert supervise(began, tmp_path / "run", Policy(restarts=50, pause=0.01)) == 70
+    assert (tmp_path / "starts").read_text() == "xxx"
+    assert "giving up after 3 starts in a row without a new checkpoint" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("code", [65, 66, 75, 76, 78])
+def test_what_would_come_again_is_not_repeated(tmp_path: Path, code: int) -> None:
+    began = script(tmp_path, f"open({str(tmp_path / 'starts')!r}, 'a').write('x')\nraise SystemExit({code})")
+    assert supervise(began, tmp_path / "run", Policy(restarts=5, pause=0.01)) == code
+    assert (tmp_path / "starts").read_text() == "x"
+
+
+def test_its_own_flags_are_left_out() -> None:
+    words = ["DATA", "--restarts", "5", "--out", "RUN", "--patience=3", "--processes", "2", "--quiet"]
+    assert _without(words, ("--restarts", "--patience", "--processes")) == ["DATA", "--out", "RUN", "--quiet"]
