@@ -21,6 +21,7 @@ VERBS = {
     "tokenizer": "train a WordPiece vocabulary on your text",
     "prepare": "turn text into rows of token ids",
     "pretrain": "pre-train an encoder on prepared rows; the same command again goes on",
+    "launch": "write a job file for Slurm that pre-trains on several machines and is queued again",
     "compare": "train several objectives at equal compute, with seeds, and compare what they learned",
     "finetune": "fine-tune an encoder on files of your own, score it, and hand it on",
     "predict": "what a fine-tuned model says of each row of a file",

@@ -1,0 +1,43 @@
+"""docs/cluster.md: its commands are ones that the program takes, and its job does what the page says."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import yaml
+
+from electra_trainer.errors import CheckpointError, ConfigError, DataError, Diverged, Interrupted, MissingInputError
+from electra_trainer.train.signals import STOP
+from electra_trainer.verbs import launch, pretrain
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "cluster.md").read_text(encoding="utf-8")
+COMMANDS = [line for block in re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
+
+
+@pytest.mark.parametrize("line", [line for line in COMMANDS if not line.startswith("sbatch")])
+def test_commands_parse(line: str) -> None:
+    words = shlex.split(line)
+    if words[:2] == ["electra", "launch"]:
+        arguments = launch.parse(words[2:])
+        launch._check(arguments)
+        words = ["electra", *arguments.command]
+    parsed = pretrain.parse(words[words.index("pretrain") + 1 :])
+    assert parsed.settings.preset == "base"
+    assert parsed.settings.batch.lanes >= max(8, parsed.processes)
+
+
+def test_the_job() -> None:
+    (text,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    job = yaml.safe_load(text)
+    pod = job["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    words = container["command"]
+    assert pretrain.parse(words[2:]).processes == container["resources"]["limits"]["nvidia.com/gpu"]
+    ends, _ = job["spec"]["podFailurePolicy"]["rules"]
+    assert set(ends["onExitCodes"]["values"]) == {
+        e.exit_code for e in (DataError, CheckpointError, MissingInputError, Diverged, ConfigError)
+    }
+    assert Interrupted.exit_code not in ends["onExitCodes"]["values"]
+    assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
+    assert "SIGTERM" in {number.name for number in STOP}  # what Kubernetes sends

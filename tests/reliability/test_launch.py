@@ -1,0 +1,112 @@
+"""The job file: bash reads it, and with stand-ins for Slurm's programs it trains, is told to stop, is queued again and ends."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tests.prepared import small_config, write_store
+
+from electra_trainer.cli import main
+from electra_trainer.config_io import to_dict
+
+STANDINS = {
+    "srun": 'shift\nexec "$@"\n',
+    "scontrol": 'if [ "$1" = show ]; then echo 127.0.0.1; else echo "$@" >> "$QUEUE"; fi\n',
+    "torchrun": f'exec {sys.executable} -m torch.distributed.run "$@"\n',
+}
+
+
+def write_job(folder: Path, words: list[str], flags: tuple[str, ...] = ("--gpus", "0", "--cores", "1")) -> Path:
+    job = folder / "job.sbatch"
+    assert main(["launch", "slurm", str(job), *flags, "--", *words]) == 0
+    return job
+
+
+@pytest.mark.slow
+def test_a_job_is_told_queued_again_and_ends(tmp_path: Path) -> None:
+    data = write_store(tmp_path / "data")
+    config, out, queue = tmp_path / "config.json", tmp_path / "my run", tmp_path / "queue"
+    config.write_text(json.dumps(to_dict(small_config(steps=300))))
+    words = ["pretrain", str(data), "--config", str(config), "--out", str(out), "--device", "cpu", "--quiet"]
+    job = write_job(tmp_path, words)
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name, text in STANDINS.items():
+        (programs / name).write_text("#!/bin/bash\n" + text)
+        (programs / name).chmod(0o755)
+    environment = {
+        **os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "QUEUE": str(queue), "SLURM_JOB_ID": "17", "SLURM_NNODES": "1",
+        "SLURM_JOB_NODELIST": "here",
+    }  # fmt: skip
+    first = subprocess.Popen(["bash", str(job)], env=environment, start_new_session=True)
+    while not (out / "metrics.jsonl").exists():
+        assert first.poll() is None
+        time.sleep(0.02)
+    for path in Path("/proc").glob("[0-9]*/cmdline"):  # as Slurm does: all processes of the step but the batch shell
+        if str(out).encode() in path.read_bytes().split(b"\0") and int(path.parent.name) != first.pid:
+            os.kill(int(path.parent.name), signal.SIGUSR1)
+    first.wait(timeout=60)
+    assert queue.read_text() == "requeue 17\n"
+    assert json.loads((out / "status.json").read_text())["exit_code"] == 75
+    again = subprocess.run(
+        ["bash", str(job)], env={**environment, "SLURM_RESTART_COUNT": "1"}, check=False, timeout=120
+    )
+    assert again.returncode == 0
+    assert queue.read_text() == "requeue 17\n"
+    assert json.loads((out / "status.json").read_text())["state"] == "done"
+
+
+def test_bash_reads_it_and_sbatch_gets_what_was_asked(tmp_path: Path) -> None:
+    flags = (
+        "--nodes",
+        "2",
+        "--gpus",
+        "4",
+        "--time",
+        "2-00:00:00",
+        "--partition",
+        "gpu",
+        "--options",
+        "account=nlp",
+        "mem=64G",
+    )
+    job = write_job(tmp_path, ["pretrain", "my data", "--preset", "base", "--out", "it's here"], flags)
+    text = job.read_text()
+    for line in (
+        "--nodes=2",
+        "--gpus-per-node=4",
+        "--time=2-00:00:00",
+        "--partition=gpu",
+        "--account=nlp",
+        "--mem=64G",
+        "--signal=USR1@120",
+        "--requeue",
+    ):
+        assert f"#SBATCH {line}\n" in text
+    assert "--nproc-per-node=4" in text
+    assert subprocess.run(["bash", "-n", str(job)], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "words", "said"),
+    [
+        ((), [], "after the flags"),
+        ((), ["pretrain", "DATA"], "no --out RUN"),
+        ((), ["pretrain", "DATA", "--out", "RUN", "--restarts", "5"], "leave --restarts"),
+        (("--nodes", "0"), ["pretrain", "DATA", "--out", "RUN"], "--nodes 0: expected 1 or more"),
+        (("--time", "tomorrow"), ["pretrain", "DATA", "--out", "RUN"], "D-HH:MM:SS"),
+        (("--name", "a b; rm"), ["pretrain", "DATA", "--out", "RUN"], "expected letters"),
+        (("--options", "x=1\nrm"), ["pretrain", "DATA", "--out", "RUN"], "name=value"),
+    ],
+)
+def test_what_cannot_be_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: tuple[str, ...], words: list[str], said: str
+) -> None:
+    assert main(["launch", "slurm", str(tmp_path / "job"), *flags, "--", *words]) == 78
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "job").exists()
