@@ -16,7 +16,7 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,7 @@ from electra_trainer.train.health import BAD_STEPS_IN_A_ROW
 from electra_trainer.train.optim import build_optimizer, load_optimizer_tensors, optimizer_tensors
 from electra_trainer.train.progress import Display, Shows
 from electra_trainer.train.record import RunFolder
+from electra_trainer.train.saving import Saver, surely
 from electra_trainer.train.signals import StopRequest
 from electra_trainer.train.weights import restore
 
@@ -74,6 +75,7 @@ class Job:
 class _State:
     job: Job
     folder: RunFolder
+    saver: Saver = field(init=False)
     network: FineTuned
     optimizer: torch.optim.Optimizer
     feed: Feed
@@ -132,12 +134,12 @@ def finetune_run(
         if stop is None:
             stop = partial(getattr, stack.enter_context(StopRequest()), "name")
         state = _prepare(job, folder, device=choose_device(device), show=display or partial(_shown, quiet=quiet))
-        with state.display:
+        with state.display, state.saver:
             _train(state, stop)
             try:
                 scores, doubts = _evaluate(state, stop)
             except Interrupted:
-                _save(state)
+                state.saver.finish(_saved(state))
                 raise
         result = Result(
             task=job.data.task.name,
@@ -148,6 +150,7 @@ def finetune_run(
             rows=len(state.feed.rows),
             seconds=round(state.seconds, 3),
         )
+        folder.sync_rows()
         if keep_weights:
             _keep(state)
         write_result(folder, result)
@@ -215,7 +218,8 @@ def _prepare(job: Job, folder: RunFolder, *, device: torch.device, show: Callabl
         steps=steps,
         display=show(steps),
     )
-    saved = load_newest(folder.checkpoints, run_id=folder.run_id, warn=lambda line: _say(state, line))
+    state.saver = Saver(folder, keep=1, say=lambda line: _say(state, line, style="bold red"))
+    saved = load_newest(folder.checkpoints, origin=folder.origin, warn=lambda line: _say(state, line))
     if saved is not None:
         restore(network, saved.weights)
         load_optimizer_tensors(network, state.optimizer, saved.optimizer)
@@ -258,9 +262,13 @@ def _train(state: _State, stop: Callable[[], str | None]) -> None:
             _log(state, result, tokens_per_second=tokens / max(now - since, 1e-9))
             tokens, since = 0, now
         name = stop()
-        if name or now - last_saved > SAVE_EVERY:
-            _save(state)
+        if name:
+            state.saver.finish(_saved(state))
+        elif now - last_saved > SAVE_EVERY:
+            state.saver.begin(_saved(state))
             last_saved = now
+        else:
+            state.saver.check()
         if name:
             raise Interrupted(
                 f"{name}: saved at step {state.step:,} of {state.steps:,}. The same command goes on from there."
@@ -311,20 +319,20 @@ def _write_predictions(folder: RunFolder, split: str, predictions: Sequence[Pred
     replace_durably(path, "".join(json.dumps(prediction) + "\n" for prediction in predictions).encode())
 
 
-def _save(state: _State) -> None:
-    saved = Saved(
+def _saved(state: _State) -> Saved:
+    return Saved(
         step=state.step,
         weights=dict(state.network.named_parameters()),
         optimizer=optimizer_tensors(state.network, state.optimizer),
         state={"seconds": state.elapsed(), "bad_steps": state.bad_steps},
     )
-    save(state.folder.checkpoints, saved, run_id=state.folder.run_id, keep=1)
 
 
 def _keep(state: _State) -> None:
     """Keep the weights, as a checkpoint keeps them: whole or not at all."""
     saved = Saved(step=state.steps, weights=dict(state.network.named_parameters()), optimizer={}, state={})
-    save(state.folder.path / "weights", saved, run_id=state.folder.run_id, keep=1)
+    place, origin = state.folder.path / "weights", state.folder.origin
+    surely(lambda: save(place, saved, origin=origin, keep=1), say=lambda line: _say(state, line, style="bold red"))
 
 
 def _say(state: _State, line: str, style: str | None = None) -> None:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,11 +18,12 @@ from electra_trainer.cost.flops import first_stage_steps, run_flops
 from electra_trainer.cost.parameters import parameters
 from electra_trainer.data.store import Store
 from electra_trainer.data.word_counts import uniform_counts, word_counts
-from electra_trainer.errors import ConfigError, DataError, Diverged, Interrupted, storage_error
+from electra_trainer.durable import copy_durably
+from electra_trainer.errors import ConfigError, DataError, Diverged, Interrupted
 from electra_trainer.methods import Unigram
 from electra_trainer.model.frequencies import WordFrequencies
 from electra_trainer.objectives import Objective, build
-from electra_trainer.train.checkpoint import Saved, load_newest, numbered, require_space, save
+from electra_trainer.train.checkpoint import Saved, load_newest, numbered, require_space
 from electra_trainer.train.device import arithmetic, choose_device, choose_precision, use_threads
 from electra_trainer.train.examples import look_at_rows
 from electra_trainer.train.graph import forget, train_step
@@ -33,6 +33,7 @@ from electra_trainer.train.phases import Phases
 from electra_trainer.train.plan import Length, fit_to_data, measure_time, steps_for
 from electra_trainer.train.progress import Display
 from electra_trainer.train.record import RunFolder
+from electra_trainer.train.saving import Saver
 from electra_trainer.train.signals import StopRequest
 from electra_trainer.train.step import Feed, StepResult, evaluate
 from electra_trainer.train.weights import Initial, ReadsInitial, begin_with, check_initial, restore, stored
@@ -44,7 +45,7 @@ class _Run:
 
     config: Config
     folder: RunFolder
-    run_id: str
+    saver: Saver = field(init=False)
     feed: Feed
     store: Store
     objective: Objective
@@ -102,7 +103,7 @@ def pretrain(
             f"{config.preset}: {parameters(config).joint:,} parameters, {config.schedule.steps:,} steps, {where.type} "
             f"{arithmetic(run.feed.precision, where)}, {threads} threads -> {folder.path}"
         )
-        with run.display:
+        with run.display, run.saver:
             _train(run, lambda: stop.name)
     forget()
     return out
@@ -160,10 +161,7 @@ def _settle(
 
 def begin_run(folder: RunFolder, config: Config, store: Store, initial: Initial | None = None) -> None:
     """Write what identifies a run of this config on these rows, the tokenizer first."""
-    try:
-        shutil.copytree(store.folder / "tokenizer", folder.tokenizer, dirs_exist_ok=True)
-    except OSError as error:
-        raise storage_error(error, folder.tokenizer) from None
+    copy_durably(store.folder / "tokenizer", folder.tokenizer)
     folder.begin(config, store.identity, init=initial.identity if initial else None)
 
 
@@ -177,23 +175,26 @@ def _prepare(
     run = _Run(
         config=config,
         folder=folder,
-        run_id=folder.run_id,
         feed=Feed.of(config, store, device=device, precision=choose_precision(config.precision, device)),
         store=store,
         objective=objective,
         optimizer=build_optimizer(objective, config.optimizer),
         display=Display(total=config.schedule.steps, quiet=quiet),
     )
-    saved = load_newest(folder.checkpoints, run_id=run.run_id, warn=lambda line: _say(run, line))
+    run.saver = Saver(folder, keep=config.checkpoint.keep, say=lambda line: _say(run, line, style="bold red"))
+    saved = load_newest(folder.checkpoints, origin=folder.origin, warn=lambda line: _say(run, line))
+    one = 12 * parameters(config).joint
     if saved is None:
         if initial is not None:
             _begin_with(run, initial)
-        require_space(folder.path, 12 * parameters(config).joint * (config.checkpoint.keep + 1))
-        _save(run)
+        require_space(folder.path, one * (config.checkpoint.keep + 1))
+        run.saver.write(_saved(run))
     else:
         restore(objective, saved.weights)
         load_optimizer_tensors(objective, run.optimizer, saved.optimizer)
         run.step, run.seconds = saved.step, float(saved.state["seconds"])
+        if run.step < config.schedule.steps:
+            require_space(folder.path, 2 * one)
         folder.forget_after(run.step)
         _say(run, f"resuming at step {run.step:,} of {config.schedule.steps:,}")
     return run
@@ -228,8 +229,12 @@ def _train(run: _Run, stop: Callable[[], str | None]) -> None:
         if config.evaluation.rows and (run.step % config.evaluation.every == 0 or run.step == total):
             _evaluate(run)
         name = stop()
-        if name or run.step % config.checkpoint.every == 0 or run.step == total:
-            _save(run)
+        if name or run.step == total:
+            run.saver.finish(_saved(run))
+        elif run.step % config.checkpoint.every == 0:
+            run.saver.begin(_saved(run))
+        else:
+            run.saver.check()
         if name and run.step < total:
             raise Interrupted(f"{name}: saved at step {run.step:,} of {total:,}. The same command goes on from there.")
         if logged:
@@ -242,7 +247,7 @@ def _check_finite(run: _Run, result: StepResult) -> None:
     if not result.finite:
         _say(run, f"step {run.step}: the gradient is not a finite number; the step was skipped", style="yellow")
     if run.bad_steps >= BAD_STEPS_IN_A_ROW:
-        _save(run)
+        run.saver.finish(_saved(run))
         raise Diverged(
             f"the gradient was not a finite number for {run.bad_steps} steps, up to step {run.step}; the weights from before "
             "are saved. Start again in another --out with a lower --optimizer.learning-rate or --precision fp32."
@@ -281,9 +286,8 @@ def _place(run: _Run) -> dict[str, float]:
     }
 
 
-def _save(run: _Run) -> None:
-    saved = state_of(run.objective, run.optimizer, step=run.step, seconds=run.elapsed())
-    save(run.folder.checkpoints, saved, run_id=run.run_id, keep=run.config.checkpoint.keep)
+def _saved(run: _Run) -> Saved:
+    return state_of(run.objective, run.optimizer, step=run.step, seconds=run.elapsed())
 
 
 def state_of(objective: Objective, optimizer: torch.optim.Optimizer, *, step: int, seconds: float) -> Saved:
