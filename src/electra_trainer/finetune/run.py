@@ -16,7 +16,7 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -75,12 +75,12 @@ class Job:
 class _State:
     job: Job
     folder: RunFolder
-    saver: Saver = field(init=False)
     network: FineTuned
     optimizer: torch.optim.Optimizer
     feed: Feed
     steps: int
     display: Shows
+    saver: Saver
     step: int = 0
     bad_steps: int = 0
     """Steps in a row, up to this one, without a finite gradient."""
@@ -208,6 +208,7 @@ def _prepare(job: Job, folder: RunFolder, *, device: torch.device, show: Callabl
     feed = build_feed(job, device=device, precision=choose_precision("auto", device))
     steps = feed.steps
     network = build_network(job.source, job.data.task, job.recipe, seed=job.seed).to(device)
+    display = show(steps)
     share = layer_share(job.recipe, job.source.model.num_hidden_layers)
     state = _State(
         job=job,
@@ -216,9 +217,9 @@ def _prepare(job: Job, folder: RunFolder, *, device: torch.device, show: Callabl
         optimizer=build_optimizer(network, job.recipe.optimizer, share),
         feed=feed,
         steps=steps,
-        display=show(steps),
+        display=display,
+        saver=Saver(folder, keep=1, say=partial(_tell, display, folder, style="bold red")),
     )
-    state.saver = Saver(folder, keep=1, say=lambda line: _say(state, line, style="bold red"))
     saved = load_newest(folder.checkpoints, origin=folder.origin, warn=lambda line: _say(state, line))
     if saved is not None:
         restore(network, saved.weights)
@@ -336,5 +337,9 @@ def _keep(state: _State) -> None:
 
 
 def _say(state: _State, line: str, style: str | None = None) -> None:
-    state.display.say(line, style=style)
-    state.folder.log(line.strip())
+    _tell(state.display, state.folder, line, style=style)
+
+
+def _tell(display: Shows, folder: RunFolder, line: str, style: str | None = None) -> None:
+    display.say(line, style=style)
+    folder.log(line.strip())

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -45,12 +47,12 @@ class _Run:
 
     config: Config
     folder: RunFolder
-    saver: Saver = field(init=False)
     feed: Feed
     store: Store
     objective: Objective
     optimizer: torch.optim.Optimizer
     display: Display
+    saver: Saver
     step: int = 0
     seconds: float = 0.0
     bad_steps: int = 0
@@ -93,8 +95,8 @@ def pretrain(
     store = Store.open(data)
     where = choose_device(device)
     folder = RunFolder(out)
-    folder.open_for_writing()
-    with StopRequest() as stop:
+    with closing(folder), StopRequest() as stop:
+        folder.open_for_writing()
         config = fit_to_data(config, store)
         initial = _read_initial(init, folder, config, store)
         config = _settle(config, folder, store, length=length or Length(), device=where, initial=initial)
@@ -172,6 +174,7 @@ def _prepare(
     objective = build(config)
     give_frequencies(objective, store)
     objective.to(device)
+    display = Display(total=config.schedule.steps, quiet=quiet)
     run = _Run(
         config=config,
         folder=folder,
@@ -179,9 +182,9 @@ def _prepare(
         store=store,
         objective=objective,
         optimizer=build_optimizer(objective, config.optimizer),
-        display=Display(total=config.schedule.steps, quiet=quiet),
+        display=display,
+        saver=Saver(folder, keep=config.checkpoint.keep, say=partial(_tell, display, folder, style="bold red")),
     )
-    run.saver = Saver(folder, keep=config.checkpoint.keep, say=lambda line: _say(run, line, style="bold red"))
     saved = load_newest(folder.checkpoints, origin=folder.origin, warn=lambda line: _say(run, line))
     one = 12 * parameters(config).joint
     if saved is None:
@@ -305,5 +308,9 @@ def give_frequencies(objective: Objective, store: Store) -> None:
 
 
 def _say(run: _Run, line: str, style: str | None = None) -> None:
-    run.display.say(line, style=style)
-    run.folder.log(line.strip())
+    _tell(run.display, run.folder, line, style=style)
+
+
+def _tell(display: Display, folder: RunFolder, line: str, style: str | None = None) -> None:
+    display.say(line, style=style)
+    folder.log(line.strip())
