@@ -65,7 +65,7 @@ class RunFolder:
                 raise ConfigError(
                     f"--out {self.path}: the folder holds {foreign[0]!r} and no run. Choose a new or empty folder."
                 )
-            self._lock = (self.path / _LOCK).open("w")
+            self._lock = os.fdopen(os.open(self.path / _LOCK, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666), "w")
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             remove_unfinished(self.path)
         except BlockingIOError:
