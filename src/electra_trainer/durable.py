@@ -63,6 +63,7 @@ def copy_durably(source: Path, target: Path) -> None:
         raise storage_error(error, source) from None
     try:
         make_folder(target)
+        remove_unfinished(target)
     except OSError as error:
         raise storage_error(error, target, writing=True) from None
     for name, content in files.items():

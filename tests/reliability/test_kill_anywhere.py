@@ -19,6 +19,7 @@ from tests.reliability.children import in_a_child
 from tests.reliability.figures import LONG, report
 from tests.reliability.operations import Operation, Operations, die
 from tests.reliability.whole_runs import differences, each_step, store, tiny_run, train
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from electra_trainer.objectives import Objective
 from electra_trainer.train import loop, record
@@ -91,7 +92,7 @@ def session(data: Path, out: Path, progress: Progress, death: Death) -> int:
 
     def work() -> None:
         torch.nn.modules.module.register_module_forward_hook(forward)
-        torch.optim.optimizer.register_optimizer_step_post_hook(lambda *_: death.meet("optimizer"))
+        register_optimizer_step_post_hook(lambda *_: death.meet("optimizer"))
         with ExitStack() as stack:
             stack.enter_context(each_step(before, lambda step: progress.note(1, step + 1)))
             stack.enter_context(mock.patch.object(Saver, "begin", begin))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -58,10 +58,8 @@ def tracing(trace: Trace, out: Path, *, until: int) -> Iterator[None]:
         each_step(before, after),
         Operations(out, lambda operation: None, sync=False),
     ):
-        try:
+        with suppress(Enough):
             yield
-        except Enough:
-            pass
 
 
 @pytest.fixture(scope="module")

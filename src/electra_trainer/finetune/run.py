@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from electra_trainer.config_io import differences, read_table
-from electra_trainer.durable import replace_durably
+from electra_trainer.durable import make_folder, replace_durably
 from electra_trainer.errors import ConfigError, DataError, Diverged, Interrupted
 from electra_trainer.finetune.batches import Order
 from electra_trainer.finetune.network import FineTuned, build_network, layer_share
@@ -316,7 +316,7 @@ def _evaluate(state: _State, stop: Callable[[], str | None]) -> tuple[dict[str, 
 
 def _write_predictions(folder: RunFolder, split: str, predictions: Sequence[Prediction]) -> None:
     path = folder.path / "predictions" / f"{split}.jsonl"
-    path.parent.mkdir(exist_ok=True)
+    make_folder(path.parent)
     replace_durably(path, "".join(json.dumps(prediction) + "\n" for prediction in predictions).encode())
 
 

@@ -22,12 +22,12 @@ from typing import IO, Any
 
 from electra_trainer.config import Config
 from electra_trainer.config_io import from_dict, read_table, to_dict
-from electra_trainer.durable import make_folder, remove_unfinished, replace_durably, sync_file, write_all
+from electra_trainer.durable import make_folder, remove_unfinished, replace_durably, sync_file, sync_folder, write_all
 from electra_trainer.errors import ConfigError, DataError, MissingInputError, storage_error
 from electra_trainer.train.checkpoint import Origin, hash_of
 
 _LOCK = ".lock"
-_BEFORE_CONFIG = ("tokenizer", "environment.json", "log.txt")
+_BEFORE_CONFIG = ("tokenizer", "environment.json")
 """What a run writes before config.json."""
 _ROWS = ("metrics.jsonl", "examples.jsonl")
 
@@ -161,6 +161,7 @@ class RunFolder:
                         self._write_waiting(name)
                 if path.exists():
                     sync_file(path)
+                sync_folder(self.path)  # its name too
             except OSError as error:
                 raise storage_error(error, path, writing=True) from None
 
