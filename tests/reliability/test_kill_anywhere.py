@@ -29,7 +29,7 @@ from electra_trainer.train.saving import Saver
 STEPS, EVERY = 16, 4
 CONFIG = tiny_run(steps=STEPS, every=EVERY)
 RUNS, KILLS = (50, 200) if LONG else (4, 16)
-MOST_KILLS = 8
+MOST_KILLS = 5
 """Of one run; then it may end."""
 EVENTS = {"step": 7, "forward": 14, "backward": 14, "optimizer": 7, "saving": 60, "rows": 40}
 """What a session may die at, and the latest occurrence of it: `saving` are file operations of a checkpoint, `rows` all others."""
@@ -45,7 +45,7 @@ class Progress:
         self.shared[8 * place : 8 * place + 8] = struct.pack("q", value)
 
     def read(self) -> tuple[int, int, int]:
-        """First step of the session (-1: none), steps done, and the step whose checkpoint was begun last."""
+        """First step of the session (-1: none), steps done, and the step whose checkpoint it began last (-1: none)."""
         first, done, begun = struct.unpack("3q", self.shared[:24])
         return first, done, begun
 
@@ -69,6 +69,7 @@ class Death:
 def session(data: Path, out: Path, progress: Progress, death: Death) -> int:
     """Begin or go on, in a copy of this process; its exit status."""
     progress.note(0, -1)
+    progress.note(2, -1)
 
     def before(step: int) -> None:
         if progress.read()[0] < 0:
