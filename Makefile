@@ -8,6 +8,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 OUT    ?= runs/demo
+RECORD ?= records/$(shell date +%F)-reliability
 export OMP_WAIT_POLICY ?= passive
 export GOMP_SPINCOUNT ?= 10000
 # The oldest transformers that exported folders must load in, beside the environment: a test puts it on its path
@@ -19,11 +20,11 @@ OLD_PACKAGES := transformers==4.57.6 huggingface_hub==0.36.0 tokenizers==0.22.1 
 TRITON := $(VENV)/triton-3.6
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-together test-alone check clean
+.PHONY: help demo test test-together test-alone reliability check clean
 .NOTPARALLEL:
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.base ## Pre-train a tiny ELECTRA on this machine in a few minutes and show what it learned
 	$(BIN)/electra demo --out $(OUT)
@@ -38,6 +39,12 @@ test-together: $(VENV)/.dev
 # What measures time, or takes all cores itself
 test-alone: $(VENV)/.dev
 	$(BIN)/python -m pytest -m alone
+
+reliability: $(VENV)/.dev ## The long forms of tests/reliability; their figures go to RECORD/figures.jsonl
+	mkdir -p $(RECORD)
+	rm -f $(RECORD)/figures.jsonl
+	ELECTRA_RELIABILITY=long ELECTRA_RELIABILITY_OUT=$(abspath $(RECORD))/figures.jsonl \
+		$(BIN)/python -m pytest tests/reliability --timeout 7200
 
 check: $(VENV)/.dev ## Lint, formatting and types
 	$(BIN)/ruff check .

@@ -1,21 +1,38 @@
-"""Files that are whole after a power cut: written, forced onto the disk, and renamed into place."""
+"""Files that are whole after a power cut: written, forced onto the disk, and renamed into place.
+
+Every change goes through a function of `os`, one by one, so that a test can end the process, fail the disk or cut the power at each.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import uuid
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
 from electra_trainer.errors import ConfigError, storage_error
 
+_PIECE = 1 << 24
+"""Bytes that are handed to the system at once."""
+
 
 def write_durably(path: Path, content: bytes) -> None:
     """Write a new file and wait until the disk has it; OSError as the system gives it."""
-    with path.open("xb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    try:
+        write_all(descriptor, content)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_all(descriptor: int, content: bytes) -> None:
+    """Write all bytes, in as many pieces as the system takes; OSError."""
+    view = memoryview(content)
+    while view:
+        view = view[os.write(descriptor, view[:_PIECE]) :]
 
 
 def replace_durably(path: Path, content: bytes) -> None:
@@ -26,8 +43,31 @@ def replace_durably(path: Path, content: bytes) -> None:
         temporary.replace(path)
         sync_folder(path.parent)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
         raise storage_error(error, path) from None
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove what `replace_durably` left in a folder when the process was killed in it; nobody else may write there meanwhile."""
+    for path in folder.iterdir():
+        if re.fullmatch(r"\..+\.[0-9a-f]{8}", path.name) and path.is_file():
+            path.unlink(missing_ok=True)
+
+
+def copy_durably(source: Path, target: Path) -> None:
+    """Copy the files of a folder into another, which is made; those of the same name are replaced. StorageError, MissingInputError."""
+    try:
+        files = {path.name: path.read_bytes() for path in sorted(source.iterdir()) if path.is_file()}
+    except OSError as error:
+        raise storage_error(error, source) from None
+    try:
+        make_folder(target)
+        remove_unfinished(target)
+    except OSError as error:
+        raise storage_error(error, target, writing=True) from None
+    for name, content in files.items():
+        replace_durably(target / name, content)
 
 
 def write_output(path: Path, content: bytes) -> None:
@@ -39,9 +79,23 @@ def write_output(path: Path, content: bytes) -> None:
     replace_durably(path, content)
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it, and wait until the disk has the names of those that are new; OSError."""
+    if folder.is_dir():
+        return
+    make_folder(folder.parent)
+    folder.mkdir(exist_ok=True)
+    sync_folder(folder.parent)
+
+
 def sync_folder(folder: Path) -> None:
     """Wait until the disk has the names in a folder; OSError."""
-    descriptor = os.open(folder, os.O_RDONLY)
+    sync_file(folder)
+
+
+def sync_file(path: Path) -> None:
+    """Wait until the disk has what was written to a file; OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     finally:

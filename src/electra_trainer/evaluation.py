@@ -42,7 +42,7 @@ def evaluate(run: str | Path, data: str | Path, *, device: str = "auto") -> Eval
         )
     if not len(store.rows("valid")):
         raise DataError(f"{data}: holds no held-out rows. Prepare it with a --valid-fraction above 0.")
-    saved = newest(folder.checkpoints, run_id=folder.run_id)
+    saved = newest(folder.checkpoints, origin=folder.origin)
     objective = build(config)
     restore(objective, saved.weights)
     objective.to(where)

@@ -189,7 +189,7 @@ def trained_length(folder: Path, positions: int) -> int:
 
 def _load_run(folder: RunFolder) -> Pretrained:
     config = folder.config()
-    saved = newest(folder.checkpoints, run_id=folder.run_id)
+    saved = newest(folder.checkpoints, origin=folder.origin)
     objective = build(config)
     restore(objective, saved.weights)
     exported = tuple(objective.eval().exported())

@@ -147,7 +147,7 @@ class Operations:
 
     def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
         writes = event in ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "shutil.rmtree")
-        if writes or (event == "open" and isinstance(arguments[1], str) and set(arguments[1]) & set("wxa")):
+        if writes or (event == "open" and arguments[2] & os.O_ACCMODE != os.O_RDONLY):
             self.count += 1
             if self.count == self.kill_at:
                 os.kill(os.getpid(), signal.SIGKILL)

@@ -6,8 +6,8 @@ import errno
 import json
 import os
 import pickle
-import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,9 +17,9 @@ from electra_trainer import durable
 from electra_trainer.durable import replace_durably
 from electra_trainer.errors import CheckpointError, MissingInputError, StorageError
 from electra_trainer.train import checkpoint
-from electra_trainer.train.checkpoint import Saved, load_newest, newest, numbered, read, save
+from electra_trainer.train.checkpoint import Origin, Saved, load_newest, newest, numbered, read, save
 
-RUN = "run-1"
+RUN = Origin(run_id="run-1", config_sha256="1" * 64, data_sha256="2" * 64)
 FILES = ("weights.safetensors", "optimizer.safetensors", "state.json", "manifest.json")
 
 
@@ -35,11 +35,11 @@ def made(step: int) -> Saved:
 
 
 def save_steps(folder: Path, *steps: int, keep: int = 10) -> list[Path]:
-    return [save(folder, made(step), run_id=RUN, keep=keep) for step in steps]
+    return [save(folder, made(step), origin=RUN, keep=keep) for step in steps]
 
 
-def load(folder: Path, warnings: list[str] | None = None, run_id: str = RUN) -> Saved | None:
-    return load_newest(folder, run_id=run_id, warn=(warnings if warnings is not None else []).append)
+def load(folder: Path, warnings: list[str] | None = None, origin: Origin = RUN) -> Saved | None:
+    return load_newest(folder, origin=origin, warn=(warnings if warnings is not None else []).append)
 
 
 def assert_same(found: Saved | None, expected: Saved) -> None:
@@ -55,14 +55,14 @@ def test_comes_back_bit_for_bit(tmp_path: Path) -> None:
     assert path.name == "step-00000012"
     assert sorted(file.name for file in path.iterdir()) == sorted(FILES)
     assert_same(load(tmp_path / "checkpoints"), made(12))
-    assert_same(newest(tmp_path / "checkpoints", run_id=RUN), made(12))
+    assert_same(newest(tmp_path / "checkpoints", origin=RUN), made(12))
     assert_same(read(path), made(12))
 
 
 def test_nothing_saved_yet(tmp_path: Path) -> None:
     assert load(tmp_path / "not there") is None
     with pytest.raises(MissingInputError):
-        newest(tmp_path / "not there", run_id=RUN)
+        newest(tmp_path / "not there", origin=RUN)
 
 
 def test_keeps_the_newest_by_number(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_damage_is_found_and_the_one_before_taken(
 ) -> None:
     old, new = save_steps(tmp_path, 1, 2)
     DAMAGE[damage](new / file)
-    assert_same(newest(tmp_path, run_id=RUN), made(1))
+    assert_same(newest(tmp_path, origin=RUN), made(1))
     assert "Trying the checkpoint before it" in capfd.readouterr().err
     assert new.is_dir()  # looking sets nothing aside
     warnings: list[str] = []
@@ -125,9 +125,9 @@ def test_every_byte_is_watched(tmp_path: Path) -> None:
             changed[place] ^= 1
             (path / file).write_bytes(bytes(changed))
             with pytest.raises(CheckpointError):
-                read(path, run_id=RUN)
+                read(path, origin=RUN)
         (path / file).write_bytes(whole)
-    assert_same(read(path, run_id=RUN), made(1))
+    assert_same(read(path, origin=RUN), made(1))
 
 
 def test_never_silently_from_the_beginning(tmp_path: Path) -> None:
@@ -143,9 +143,101 @@ def test_never_silently_from_the_beginning(tmp_path: Path) -> None:
 def test_another_runs_checkpoint_is_refused(tmp_path: Path) -> None:
     save_steps(tmp_path, 1)
     with pytest.raises(CheckpointError, match="none of its 1"):
-        newest(tmp_path, run_id="run-2")
+        newest(tmp_path, origin=replace(RUN, run_id="run-2"))
     with pytest.raises(CheckpointError):
-        load(tmp_path, run_id="run-2")
+        load(tmp_path, origin=replace(RUN, run_id="run-2"))
+
+
+@pytest.mark.parametrize("field, file", [("config_sha256", "config.json"), ("data_sha256", "environment.json")])
+def test_other_settings_or_data_are_told_apart(field: str, file: str, tmp_path: Path) -> None:
+    """The same run whose settings or data were exchanged under it."""
+    (path,) = save_steps(tmp_path, 1)
+    with pytest.raises(CheckpointError, match=f"than {file} of the run has now"):
+        read(path, origin=replace(RUN, **{field: "3" * 64}))
+
+
+def test_an_older_format_is_read(tmp_path: Path) -> None:
+    """It says nothing of settings and data; its run is checked."""
+    (path,) = save_steps(tmp_path, 1)
+    body = json.loads((path / "manifest.json").read_text())
+    kept = {name: body[name] for name in ("run_id", "step", "files")}
+    (path / "manifest.json").write_bytes(checkpoint._sealed({"format": 1, **kept}))
+    assert_same(read(path, origin=replace(RUN, config_sha256="3" * 64)), made(1))
+    with pytest.raises(CheckpointError, match="another run"):
+        read(path, origin=replace(RUN, run_id="run-2"))
+
+
+def test_a_renamed_or_added_to_checkpoint_is_refused(tmp_path: Path) -> None:
+    (path,) = save_steps(tmp_path, 1)
+    renamed = path.rename(tmp_path / "step-00000009")
+    with pytest.raises(CheckpointError, match="that of step 1"):
+        read(renamed, origin=RUN)
+    renamed.rename(path)
+    (path / "weights (copy).safetensors").write_bytes(b"")
+    with pytest.raises(CheckpointError, match="was added"):
+        read(path, origin=RUN)
+
+
+def test_only_the_runs_own_old_ones_go(tmp_path: Path) -> None:
+    """Others with higher and lower numbers stay and push nothing out."""
+    for step in (3, 900):
+        save(tmp_path, made(step), origin=replace(RUN, run_id="run-2"), keep=9)
+    (tmp_path / "step-00000005").mkdir()
+    save_steps(tmp_path, 10, 20, 30, keep=2)
+    assert [step for step, _ in numbered(tmp_path)] == [3, 5, 20, 30, 900]
+
+
+def test_a_step_that_is_there_and_damaged_is_saved_again(tmp_path: Path) -> None:
+    (path,) = save_steps(tmp_path, 1)
+    flip(path / "state.json")
+    save_steps(tmp_path, 1)
+    assert_same(load(tmp_path), made(1))
+    assert [found.name[:5] for found in sorted(tmp_path.iterdir())] == [".bad-", "step-"]
+
+
+def test_a_disk_that_keeps_something_else_is_found_out_before_old_ones_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (old,) = save_steps(tmp_path, 1, keep=1)
+    real = checkpoint.write_durably
+
+    def write(path: Path, content: bytes) -> None:
+        real(path, content)
+        if path.name == "optimizer.safetensors":
+            flip(path)
+
+    monkeypatch.setattr(checkpoint, "write_durably", write)
+    with pytest.raises(StorageError, match="reads back otherwise"):
+        save_steps(tmp_path, 2, keep=1)
+    assert list(tmp_path.iterdir()) == [old]
+
+
+def test_a_folder_that_cannot_be_listed_is_not_an_empty_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_steps(tmp_path, 1)
+
+    def fail(path: Path) -> object:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(Path, "iterdir", fail)
+    with pytest.raises(StorageError):
+        load(tmp_path)
+
+
+def test_a_pipe_or_a_huge_file_is_not_read(tmp_path: Path) -> None:
+    (path,) = save_steps(tmp_path, 1)
+    for file in FILES:
+        whole = (path / file).read_bytes()
+        (path / file).unlink()
+        os.mkfifo(path / file)
+        with pytest.raises(CheckpointError, match="is no file of at most"):
+            read(path)
+        (path / file).unlink()
+        with (path / file).open("wb") as sparse:
+            sparse.truncate(1 << 40)
+        with pytest.raises(CheckpointError, match="is no file of at most"):
+            read(path)
+        (path / file).write_bytes(whole)
+    assert_same(read(path), made(1))
 
 
 def reseal(path: Path, **changes: object) -> None:
@@ -153,11 +245,11 @@ def reseal(path: Path, **changes: object) -> None:
     body = json.loads((path / "manifest.json").read_text())
     body.pop("sha256")
     body |= changes
-    (path / "manifest.json").write_text(json.dumps({**body, "sha256": checkpoint._seal(body)}))
+    (path / "manifest.json").write_bytes(checkpoint._sealed(body))
 
 
 @pytest.mark.parametrize(
-    "changes", [{"format": 2}, {"files": {}}, {"files": []}, {"step": "x"}, {"files": {"state.json": 3}}]
+    "changes", [{"format": 3}, {"files": {}}, {"files": []}, {"step": "x"}, {"files": {"state.json": 3}}]
 )
 def test_a_strange_manifest_is_refused(changes: dict[str, object], tmp_path: Path) -> None:
     (path,) = save_steps(tmp_path, 1)
@@ -177,9 +269,9 @@ def test_a_pickle_is_not_unpickled(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (path,) = save_steps(tmp_path / "checkpoints", 1)
     (path / "weights.safetensors").write_bytes(pickle.dumps(Bomb()))
     contents = {name: (path / name).read_bytes() for name in FILES[:3]}
-    (path / "manifest.json").write_bytes(checkpoint._manifest(contents, step=1, run_id=RUN))
+    (path / "manifest.json").write_bytes(checkpoint._manifest(contents, step=1, origin=RUN))
     with pytest.raises(CheckpointError):
-        read(path, run_id=RUN)
+        read(path, origin=RUN)
     assert not (tmp_path / "exploded").exists()
 
 
@@ -218,13 +310,13 @@ def test_killed_while_saving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     def die(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    for victim in ("_manifest", "sync_folder"):
+    for victim in ("write_durably", "sync_folder", "_read_back"):
         with monkeypatch.context() as patch:
             patch.setattr(checkpoint, victim, die)
             with pytest.raises(KeyboardInterrupt):
                 save_steps(tmp_path, 2)
         assert [step for step, _ in numbered(tmp_path)] == [1]
-    assert len(list(tmp_path.iterdir())) == 3  # two leftovers
+        assert len(list(tmp_path.iterdir())) == 2  # one leftover: each save clears away that of the one before
     assert_same(load(tmp_path), made(1))
     assert list(tmp_path.iterdir()) == [old]
 
@@ -259,15 +351,16 @@ def test_the_manifest_is_written_last_and_everything_is_synced(tmp_path: Path, m
 def test_old_ones_go_only_after_the_new_one_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_steps(tmp_path, 1, keep=1)
     seen: list[list[int]] = []
-    real = shutil.rmtree
+    real = Path.rename
 
-    def remove(path: Path, **options: bool) -> None:
+    def rename(path: Path, target: Path) -> Path:
         seen.append([step for step, _ in numbered(tmp_path)])
-        real(path, **options)
+        return real(path, target)
 
-    monkeypatch.setattr(shutil, "rmtree", remove)
+    monkeypatch.setattr(Path, "rename", rename)
     save_steps(tmp_path, 2, keep=1)
-    assert seen == [[1, 2]]
+    assert seen == [[1], [1, 2]]  # into place, then the old one out of it
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000002"]
 
 
 def test_other_folders_are_left_alone(tmp_path: Path) -> None:

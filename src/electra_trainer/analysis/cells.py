@@ -75,7 +75,7 @@ def _begun(cell: Cell) -> Result:
 def facts(run: Path) -> dict[str, float]:
     """What a run took, by its newest checkpoint."""
     folder = RunFolder(run)
-    saved, config = newest(folder.checkpoints, run_id=folder.run_id), folder.config()
+    saved, config = newest(folder.checkpoints, origin=folder.origin), folder.config()
     flops = spent(config, saved.step)
     return {
         "steps": saved.step,
@@ -103,4 +103,4 @@ def initial_run(config: Config, store: Store, out: Path) -> None:
     objective = build(config)
     give_frequencies(objective, store)
     saved = state_of(objective, build_optimizer(objective, config.optimizer), step=0, seconds=0.0)
-    save(folder.checkpoints, saved, run_id=folder.run_id, keep=1)
+    save(folder.checkpoints, saved, origin=folder.origin, keep=1)

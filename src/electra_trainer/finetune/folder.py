@@ -37,6 +37,7 @@ from electra_trainer.finetune.transformers_head import architecture_of, from_tra
 from electra_trainer.hub import read_encoder, read_tensors, shape_table
 from electra_trainer.train.checkpoint import newest
 from electra_trainer.train.device import choose_device, choose_precision
+from electra_trainer.train.record import RunFolder
 
 TASK = "electra_task.json"
 FORMAT = 1
@@ -101,7 +102,7 @@ def export_finetuned(
         raise CheckpointError(
             f"{source.name}: is not the encoder that {run} began with. Restore it, or train in another --out."
         )
-    saved = newest(run / "weights", run_id=str(read_table(run / "environment.json")["run_id"]))
+    saved = newest(run / "weights", origin=RunFolder(run).origin)
     task = task_from(config["task"], where=str(run / "config.json"))
     length = source.text(int(config["recipe"]["max_length"])).length
     facts = facts if facts.scores else replace(facts, scores=_scores(result["scores"], seed=config["seed"]))

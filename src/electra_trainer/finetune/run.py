@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from electra_trainer.config_io import differences, read_table
-from electra_trainer.durable import replace_durably
+from electra_trainer.durable import make_folder, replace_durably
 from electra_trainer.errors import ConfigError, DataError, Diverged, Interrupted
 from electra_trainer.finetune.batches import Order
 from electra_trainer.finetune.network import FineTuned, build_network, layer_share
@@ -40,6 +40,7 @@ from electra_trainer.train.health import BAD_STEPS_IN_A_ROW
 from electra_trainer.train.optim import build_optimizer, load_optimizer_tensors, optimizer_tensors
 from electra_trainer.train.progress import Display, Shows
 from electra_trainer.train.record import RunFolder
+from electra_trainer.train.saving import Saver, surely
 from electra_trainer.train.signals import StopRequest
 from electra_trainer.train.weights import restore
 
@@ -79,6 +80,7 @@ class _State:
     feed: Feed
     steps: int
     display: Shows
+    saver: Saver
     step: int = 0
     bad_steps: int = 0
     """Steps in a row, up to this one, without a finite gradient."""
@@ -132,12 +134,12 @@ def finetune_run(
         if stop is None:
             stop = partial(getattr, stack.enter_context(StopRequest()), "name")
         state = _prepare(job, folder, device=choose_device(device), show=display or partial(_shown, quiet=quiet))
-        with state.display:
+        with state.display, state.saver:
             _train(state, stop)
             try:
                 scores, doubts = _evaluate(state, stop)
             except Interrupted:
-                _save(state)
+                state.saver.finish(_saved(state))
                 raise
         result = Result(
             task=job.data.task.name,
@@ -148,6 +150,7 @@ def finetune_run(
             rows=len(state.feed.rows),
             seconds=round(state.seconds, 3),
         )
+        folder.sync_rows()
         if keep_weights:
             _keep(state)
         write_result(folder, result)
@@ -205,6 +208,7 @@ def _prepare(job: Job, folder: RunFolder, *, device: torch.device, show: Callabl
     feed = build_feed(job, device=device, precision=choose_precision("auto", device))
     steps = feed.steps
     network = build_network(job.source, job.data.task, job.recipe, seed=job.seed).to(device)
+    display = show(steps)
     share = layer_share(job.recipe, job.source.model.num_hidden_layers)
     state = _State(
         job=job,
@@ -213,9 +217,10 @@ def _prepare(job: Job, folder: RunFolder, *, device: torch.device, show: Callabl
         optimizer=build_optimizer(network, job.recipe.optimizer, share),
         feed=feed,
         steps=steps,
-        display=show(steps),
+        display=display,
+        saver=Saver(folder, keep=1, say=partial(_tell, display, folder, style="bold red")),
     )
-    saved = load_newest(folder.checkpoints, run_id=folder.run_id, warn=lambda line: _say(state, line))
+    saved = load_newest(folder.checkpoints, origin=folder.origin, warn=lambda line: _say(state, line))
     if saved is not None:
         restore(network, saved.weights)
         load_optimizer_tensors(network, state.optimizer, saved.optimizer)
@@ -258,9 +263,13 @@ def _train(state: _State, stop: Callable[[], str | None]) -> None:
             _log(state, result, tokens_per_second=tokens / max(now - since, 1e-9))
             tokens, since = 0, now
         name = stop()
-        if name or now - last_saved > SAVE_EVERY:
-            _save(state)
+        if name:
+            state.saver.finish(_saved(state))
+        elif now - last_saved > SAVE_EVERY:
+            state.saver.begin(_saved(state))
             last_saved = now
+        else:
+            state.saver.check()
         if name:
             raise Interrupted(
                 f"{name}: saved at step {state.step:,} of {state.steps:,}. The same command goes on from there."
@@ -307,26 +316,30 @@ def _evaluate(state: _State, stop: Callable[[], str | None]) -> tuple[dict[str, 
 
 def _write_predictions(folder: RunFolder, split: str, predictions: Sequence[Prediction]) -> None:
     path = folder.path / "predictions" / f"{split}.jsonl"
-    path.parent.mkdir(exist_ok=True)
+    make_folder(path.parent)
     replace_durably(path, "".join(json.dumps(prediction) + "\n" for prediction in predictions).encode())
 
 
-def _save(state: _State) -> None:
-    saved = Saved(
+def _saved(state: _State) -> Saved:
+    return Saved(
         step=state.step,
         weights=dict(state.network.named_parameters()),
         optimizer=optimizer_tensors(state.network, state.optimizer),
         state={"seconds": state.elapsed(), "bad_steps": state.bad_steps},
     )
-    save(state.folder.checkpoints, saved, run_id=state.folder.run_id, keep=1)
 
 
 def _keep(state: _State) -> None:
     """Keep the weights, as a checkpoint keeps them: whole or not at all."""
     saved = Saved(step=state.steps, weights=dict(state.network.named_parameters()), optimizer={}, state={})
-    save(state.folder.path / "weights", saved, run_id=state.folder.run_id, keep=1)
+    place, origin = state.folder.path / "weights", state.folder.origin
+    surely(lambda: save(place, saved, origin=origin, keep=1), say=lambda line: _say(state, line, style="bold red"))
 
 
 def _say(state: _State, line: str, style: str | None = None) -> None:
-    state.display.say(line, style=style)
-    state.folder.log(line.strip())
+    _tell(state.display, state.folder, line, style=style)
+
+
+def _tell(display: Shows, folder: RunFolder, line: str, style: str | None = None) -> None:
+    display.say(line, style=style)
+    folder.log(line.strip())

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import shutil
 
 import torch
 
 from electra_trainer.config import FOLLOWS_FROM_STEPS, Config
 from electra_trainer.config_io import differences, from_dict, to_dict
 from electra_trainer.data.store import Store
-from electra_trainer.errors import ConfigError, DataError, storage_error
+from electra_trainer.durable import copy_durably
+from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.train.checkpoint import numbered
 from electra_trainer.train.device import choose_precision
 from electra_trainer.train.distributed import led
@@ -101,8 +101,5 @@ def _went_on(config: Config, folder: RunFolder, store: Store, length: Length) ->
 
 def begin_run(folder: RunFolder, config: Config, store: Store, initial: Initial | None = None) -> None:
     """Write what identifies a run of this config on these rows, the tokenizer first."""
-    try:
-        shutil.copytree(store.folder / "tokenizer", folder.tokenizer, dirs_exist_ok=True)
-    except OSError as error:
-        raise storage_error(error, folder.tokenizer) from None
+    copy_durably(store.folder / "tokenizer", folder.tokenizer)
     folder.begin(config, store.identity, init=initial.identity if initial else None)

@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -24,7 +25,7 @@ from electra_trainer.model.frequencies import WordFrequencies
 from electra_trainer.objectives import Objective, build
 from electra_trainer.train.begin import begin
 from electra_trainer.train.blame import blame, no_number
-from electra_trainer.train.checkpoint import Saved, load_newest, numbered, require_space, save
+from electra_trainer.train.checkpoint import Saved, load_newest, numbered, require_space
 from electra_trainer.train.device import arithmetic, choose_device, choose_precision, use_threads
 from electra_trainer.train.distributed import any_rank, joined, led, local_device, world
 from electra_trainer.train.examples import look_at_rows
@@ -37,6 +38,7 @@ from electra_trainer.train.phases import Phases
 from electra_trainer.train.plan import Length
 from electra_trainer.train.progress import Display
 from electra_trainer.train.record import RunFolder, read_jsonl
+from electra_trainer.train.saving import Saver
 from electra_trainer.train.signals import StopRequest, finish_first
 from electra_trainer.train.step import Feed, StepResult, evaluate
 from electra_trainer.train.weights import Initial, ReadsInitial, begin_with, restore, stored
@@ -55,6 +57,8 @@ class _Run:
     objective: Objective
     optimizer: torch.optim.Optimizer
     display: Display
+    saver: Saver | None
+    """None on a process that does not write."""
     step: int = 0
     seconds: float = 0.0
     bad_steps: int = 0
@@ -97,7 +101,7 @@ def pretrain(
     store = Store.open(data)
     where = local_device(choose_device(device))
     folder = RunFolder(out)
-    with StopRequest(at_once=True) as stop, joined(where) as here:
+    with closing(folder), StopRequest(at_once=True) as stop, joined(where) as here:
         config, initial = begin(config, folder, store, length=length or Length(), device=where, init=init)
         if config.deterministic:
             check_tree(config.batch.lanes)
@@ -107,7 +111,7 @@ def pretrain(
             f"{config.preset}: {parameters(config).joint:,} parameters, {config.schedule.steps:,} steps, {where.type} "
             f"{arithmetic(run.feed.precision, where)}, {here.described(threads)} -> {folder.path}"
         )
-        with run.display:
+        with run.display, run.saver or nullcontext():
             _train(run, stop)
     forget()
     return out
@@ -118,6 +122,8 @@ def _prepare(config: Config, folder: RunFolder, store: Store, *, device: torch.d
     objective = build(config)
     give_frequencies(objective, store)
     objective.to(device)
+    display = Display(total=config.schedule.steps, quiet=quiet)
+    say = partial(_tell, display, folder, style="bold red")
     return _Run(
         config=config,
         folder=folder,
@@ -126,7 +132,8 @@ def _prepare(config: Config, folder: RunFolder, store: Store, *, device: torch.d
         store=store,
         objective=objective,
         optimizer=build_optimizer(objective, config.optimizer),
-        display=Display(total=config.schedule.steps, quiet=quiet),
+        display=display,
+        saver=Saver(folder, keep=config.checkpoint.keep, say=say) if world().leads else None,
     )
 
 
@@ -134,14 +141,18 @@ def _go_on(run: _Run, initial: Initial | None) -> None:
     """Put back the newest checkpoint, or begin and save at step 0 to find a bad disk early; rank 0 does, and tells the others."""
 
     def put_back() -> bytes:
-        saved = load_newest(run.folder.checkpoints, run_id=run.folder.run_id, warn=lambda line: _say(run, line))
+        saved = load_newest(run.folder.checkpoints, origin=run.folder.origin, warn=lambda line: _say(run, line))
+        one = 12 * parameters(run.config).joint
         if saved is None:
             if initial is not None:
                 _begin_with(run, initial)
-            require_space(run.folder.path, 12 * parameters(run.config).joint * (run.config.checkpoint.keep + 1))
-            _write_checkpoint(run)
+            require_space(run.folder.path, one * (run.config.checkpoint.keep + 1))
+            if run.saver is not None:
+                run.saver.write(_saved(run))
         else:
             _take(run, saved)
+            if run.step < run.config.schedule.steps:
+                require_space(run.folder.path, 2 * one)
             run.folder.forget_after(run.step)
             _say(run, f"resuming at step {run.step:,} of {run.config.schedule.steps:,}")
         return (
@@ -197,8 +208,12 @@ def _train(run: _Run, stop: StopRequest) -> None:
             with _saved_when_stopped(run, stop):
                 _evaluate(run)
         stopping = any_rank(stop.name is not None)
-        if stopping or run.step % config.checkpoint.every == 0 or run.step == total:
-            _save(run)
+        if stopping or run.step == total:
+            _finish(run)
+        elif run.step % config.checkpoint.every == 0:
+            _save(run, lambda saver: saver.begin(_saved(run)))
+        elif logged or world().size == 1:
+            _save(run, Saver.check)
         if stopping and run.step < total:
             raise _stopped(run, stop)
         if logged:
@@ -216,7 +231,7 @@ def _saved_when_stopped(run: _Run, stop: StopRequest) -> Iterator[None]:
     except Interrupted:
         stop.at_once = False
         run.optimizer.zero_grad()
-        _save(run)
+        _finish(run)
         raise _stopped(run, stop) from None
     finally:
         stop.at_once = False
@@ -260,7 +275,7 @@ def _check_finite(run: _Run, result: StepResult) -> None:
     line = f"step {run.step}: the gradient is not a finite number; the step was skipped. {rows[0].upper()}{rows[1:]}."
     _say(run, line, style="yellow")
     if run.bad_steps >= BAD_STEPS_IN_A_ROW:
-        _save(run)
+        _finish(run)
         raise Diverged(
             f"the gradient was not a finite number for {run.bad_steps} steps, up to step {run.step}; the weights from before "
             f"are saved. In the last of them {rows}. Start again in another --out with a lower --optimizer.learning-rate or --precision fp32."
@@ -304,12 +319,24 @@ def _place(run: _Run) -> dict[str, float]:
     }
 
 
-def _save(run: _Run) -> None:
+def _save(run: _Run, how: Callable[[Saver], None]) -> None:
     """Save on rank 0; an error of it is raised on every rank."""
-    led(lambda: _write_checkpoint(run))
+
+    def work() -> bytes:
+        if run.saver is not None:
+            how(run.saver)
+        return b""
+
+    led(work)
 
 
-def _write_checkpoint(run: _Run) -> bytes:
+def _finish(run: _Run) -> None:
+    """The save that a run ends with."""
+    _save(run, lambda saver: saver.finish(_saved(run)))
+
+
+def _saved(run: _Run) -> Saved:
+    """The state of a run, which must be numbers."""
     saved = state_of(run.objective, run.optimizer, step=run.step, seconds=run.elapsed(), bad_steps=run.bad_steps)
     bad = no_number({**saved.weights, **saved.optimizer})
     if bad is not None:
@@ -319,8 +346,7 @@ def _write_checkpoint(run: _Run) -> bytes:
             f"checkpoint of step {kept[-1][0] if kept else 0}; if it ends here again, start in another --out with a lower "
             "--optimizer.learning-rate or --precision fp32, and if not, check the machine's memory."
         )
-    save(run.folder.checkpoints, saved, run_id=run.folder.run_id, keep=run.config.checkpoint.keep)
-    return b""
+    return saved
 
 
 def state_of(
@@ -342,6 +368,10 @@ def give_frequencies(objective: Objective, store: Store) -> None:
 
 
 def _say(run: _Run, line: str, style: str | None = None) -> None:
-    run.display.say(line, style=style)
-    if run.leads:
-        run.folder.log(line.strip())
+    _tell(run.display, run.folder if run.leads else None, line, style=style)
+
+
+def _tell(display: Display, folder: RunFolder | None, line: str, style: str | None = None) -> None:
+    display.say(line, style=style)
+    if folder is not None:
+        folder.log(line.strip())

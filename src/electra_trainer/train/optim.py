@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from electra_trainer.config import Optimizer as Settings
+from electra_trainer.errors import CheckpointError
 
 _FULLY_CORRECTED = 1e9
 """A step count at which 1 - beta**step is exactly 1 in fp32: bias correction without effect."""
@@ -115,10 +116,16 @@ def optimizer_tensors(network: nn.Module, optimizer: torch.optim.Optimizer) -> d
 
 
 def load_optimizer_tensors(network: nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
-    """Put back what `optimizer_tensors` gave."""
+    """Put back what `optimizer_tensors` gave.
+
+    Raises:
+        CheckpointError: a tensor is of no parameter, or has not its shape.
+    """
     names = dict(network.named_parameters())
     for full, value in tensors.items():
-        name, slot = full.rsplit("/", 1)
+        name, _, slot = full.rpartition("/")
+        if name not in names or (slot != "step" and value.shape != names[name].shape):
+            raise CheckpointError(f"the optimizer's tensor {full} in the checkpoint fits no parameter of this config.")
         parameter = names[name]
         state = optimizer.state[parameter]
         state[slot] = value.clone() if slot == "step" else value.to(parameter.device, copy=True)

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import platform
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from pathlib import Path
@@ -20,8 +22,14 @@ from typing import IO, Any
 
 from electra_trainer.config import Config
 from electra_trainer.config_io import from_dict, read_table, to_dict
-from electra_trainer.durable import replace_durably
+from electra_trainer.durable import make_folder, remove_unfinished, replace_durably, sync_file, sync_folder, write_all
 from electra_trainer.errors import ConfigError, DataError, MissingInputError, storage_error
+from electra_trainer.train.checkpoint import Origin, hash_of
+
+_LOCK = ".lock"
+_BEFORE_CONFIG = ("tokenizer", "environment.json")
+"""What a run writes before config.json."""
+_ROWS = ("metrics.jsonl", "examples.jsonl")
 
 
 class RunFolder:
@@ -32,6 +40,9 @@ class RunFolder:
         self.checkpoints = path / "checkpoints"
         self.tokenizer = path / "tokenizer"
         self._lock: IO[str] | None = None
+        self._waiting: dict[str, bytes] = {}
+        """Text that the disk did not take, by file; it goes before what comes next."""
+        self._one_at_a_time = threading.Lock()
 
     @property
     def exists(self) -> bool:
@@ -46,16 +57,17 @@ class RunFolder:
             StorageError: the disk is full or read-only.
         """
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            make_folder(self.path)
             foreign = [p.name for p in self.path.iterdir() if not p.name.startswith(".")]
-            if "environment.json" in foreign:  # killed before config.json was written: nothing to lose
-                foreign = [name for name in foreign if name not in ("environment.json", "tokenizer")]
+            if (self.path / _LOCK).exists():  # killed before config.json was written: nothing to lose
+                foreign = [name for name in foreign if name not in _BEFORE_CONFIG]
             if foreign and not self.exists:
                 raise ConfigError(
                     f"--out {self.path}: the folder holds {foreign[0]!r} and no run. Choose a new or empty folder."
                 )
-            self._lock = (self.path / ".lock").open("w")
+            self._lock = os.fdopen(os.open(self.path / _LOCK, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666), "w")
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            remove_unfinished(self.path)
         except BlockingIOError:
             raise ConfigError(
                 f"--out {self.path}: another process is training there. Wait for it or stop it."
@@ -84,8 +96,18 @@ class RunFolder:
 
     @property
     def run_id(self) -> str:
-        """What the checkpoints of the run are marked with."""
+        """What the run is told apart by."""
         return str(self.environment()["run_id"])
+
+    @property
+    def origin(self) -> Origin:
+        """What the checkpoints of the run are marked with."""
+        environment = self.environment()
+        return Origin(
+            run_id=str(environment["run_id"]),
+            config_sha256=hash_of(read_table(self.path / "config.json")),
+            data_sha256=hash_of(environment["data"]),
+        )
 
     def environment(self) -> dict[str, Any]:
         """Run id, data and versions."""
@@ -96,7 +118,7 @@ class RunFolder:
         replace_durably(self.path / name, (json.dumps(value, indent=1) + "\n").encode())
 
     def append(self, name: str, value: dict[str, Any]) -> None:
-        """Add one line to a .jsonl file."""
+        """Add one line to a .jsonl file; kept in memory while the disk does not take it."""
         self._append_text(name, json.dumps(value) + "\n")
 
     def log(self, line: str) -> None:
@@ -104,15 +126,48 @@ class RunFolder:
         self._append_text("log.txt", f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {line}\n")
 
     def _append_text(self, name: str, text: str) -> None:
+        with self._one_at_a_time:
+            told = name in self._waiting
+            self._waiting[name] = self._waiting.get(name, b"") + text.encode()
+            try:
+                self._write_waiting(name)
+            except OSError as error:
+                if not told:
+                    failure = storage_error(error, self.path / name, writing=True)
+                    print(f"electra: {failure} Its lines are kept until they can be written.", file=sys.stderr)
+
+    def _write_waiting(self, name: str) -> None:
+        """Write what waits, all or nothing; OSError."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        descriptor = os.open(self.path / name, flags, 0o666)
         try:
-            with (self.path / name).open("a", encoding="utf-8") as file:
-                file.write(text)
-        except OSError as error:
-            raise storage_error(error, self.path / name) from None
+            before = os.fstat(descriptor).st_size
+            try:
+                write_all(descriptor, self._waiting[name])
+            except OSError:
+                os.ftruncate(descriptor, before)
+                raise
+            del self._waiting[name]
+        finally:
+            os.close(descriptor)
+
+    def sync_rows(self) -> None:
+        """Wait until the disk has the rows of metrics.jsonl and examples.jsonl; StorageError."""
+        for name in _ROWS:
+            path = self.path / name
+            try:
+                with self._one_at_a_time:
+                    if name in self._waiting:
+                        self._write_waiting(name)
+                if path.exists():
+                    sync_file(path)
+                sync_folder(self.path)  # its name too
+            except OSError as error:
+                raise storage_error(error, path, writing=True) from None
 
     def forget_after(self, step: int) -> None:
         """Drop rows of metrics.jsonl and examples.jsonl beyond `step`: they will be computed again."""
-        for name in ("metrics.jsonl", "examples.jsonl"):
+        for name in _ROWS:
             path = self.path / name
             if path.exists():
                 kept = [line for line in path.read_bytes().splitlines() if _step_of(line) <= step]

@@ -31,7 +31,7 @@ def restore(network: nn.Module, weights: Mapping[str, Tensor]) -> None:
     """Put a checkpoint's weights into networks of the same config.
 
     Raises:
-        CheckpointError: names or shapes differ.
+        CheckpointError: names, shapes or types of numbers differ.
     """
     mine = stored(network)
     if mine.keys() != weights.keys():
@@ -42,6 +42,10 @@ def restore(network: nn.Module, weights: Mapping[str, Tensor]) -> None:
             raise CheckpointError(
                 f"tensor {name} has shape {tuple(weights[name].shape)} in the checkpoint, "
                 f"{tuple(tensor.shape)} in this config."
+            )
+        if tensor.dtype != weights[name].dtype:
+            raise CheckpointError(
+                f"tensor {name} holds {weights[name].dtype} in the checkpoint, {tensor.dtype} in this config."
             )
     with torch.no_grad():
         for name, tensor in mine.items():

@@ -1,0 +1,104 @@
+"""Many steps and many saves: memory, file descriptors and threads stay as they are."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from tests.reliability.children import in_a_child
+from tests.reliability.figures import LONG, report
+from tests.reliability.operations import Operations
+from tests.reliability.whole_runs import each_step, saved_by_now, store, tiny_run, train
+
+from electra_trainer.train import record, saving
+
+STEPS, SAVES = (2000, 50) if LONG else (240, 40)
+EVERY = STEPS // SAVES
+CONTROL_STEPS, CONTROL_SAVES = 120, 20
+MOST_MEGABYTES = 4.0
+"""Growth of resident memory over the second half of the saves; one copy of what a checkpoint holds is 0.7 MB."""
+Sample = tuple[float, int, int]
+"""Resident megabytes, open file descriptors, threads."""
+
+
+def now() -> Sample:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return (
+        pages * os.sysconf("SC_PAGE_SIZE") / 1e6,
+        len(os.listdir("/proc/self/fd")),
+        len(os.listdir("/proc/self/task")),
+    )
+
+
+def samples(data: Path, out: Path, *, steps: int, every: int, leaking: bool = False) -> list[Sample]:
+    """One sample before each save of a run in a copy of this process, nothing else going on."""
+    taken = out.with_suffix(".json")
+
+    def work() -> None:
+        found: list[Sample] = []
+
+        def before(step: int) -> None:
+            if step % every == every - 1:
+                saved_by_now()
+                found.append(now())
+
+        with (
+            each_step(before),
+            mock.patch.object(record, "environment_facts", dict),
+            mock.patch.object(saving, "_copied", leaky if leaking else saving._copied),
+            Operations(out, lambda operation: None, sync=False),
+        ):
+            train(tiny_run(steps=steps, every=every), data, out)
+        taken.write_text(json.dumps(found))
+
+    assert in_a_child(work) == 0
+    return [(sample[0], sample[1], sample[2]) for sample in json.loads(taken.read_text())]
+
+
+_kept: list[Any] = []
+
+
+def leaky(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """A copy that is never given back, with a file and a thread that are not either."""
+    copied = {name: tensor.detach().clone() for name, tensor in tensors.items()}
+    _kept.append((copied, os.open(os.devnull, os.O_RDONLY)))
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+    return copied
+
+
+def growth(found: list[Sample]) -> Sample:
+    """From the middle to the end, each the largest of a quarter of the samples."""
+    quarter = max(len(found) // 4, 1)
+    middle, end = found[quarter : 2 * quarter], found[-quarter:]
+    first, last = (tuple(max(column) for column in zip(*part, strict=True)) for part in (middle, end))
+    return round(last[0] - first[0], 2), last[1] - first[1], last[2] - first[2]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return store(tmp_path_factory)
+
+
+def test_flat_resources(data: Path, tmp_path: Path) -> None:
+    found = samples(data, tmp_path / "run", steps=STEPS, every=EVERY)
+    ours = growth(found)
+    control = growth(
+        samples(data, tmp_path / "leaking", steps=CONTROL_STEPS, every=CONTROL_STEPS // CONTROL_SAVES, leaking=True)
+    )
+    names = ("growth_in_megabytes", "growth_in_descriptors", "growth_in_threads")
+    report(
+        "flat_resources",
+        steps=STEPS,
+        saves=len(found),
+        megabytes=round(found[-1][0]),
+        **dict(zip(names, ours, strict=True)),
+        **{f"control_{name}": value for name, value in zip(names, control, strict=True)},
+    )
+    assert ours[0] < MOST_MEGABYTES and ours[1:] == (0, 0)
+    assert control[0] > MOST_MEGABYTES and min(control[1:]) > 0

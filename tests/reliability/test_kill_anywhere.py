@@ -1,0 +1,174 @@
+"""SIGKILL at seeded events, several times a run, and the same command again: every run ends in the same bits."""
+
+from __future__ import annotations
+
+import mmap
+import random
+import shutil
+import signal
+import struct
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from tests.reliability.children import in_a_child
+from tests.reliability.figures import LONG, report
+from tests.reliability.operations import Operation, Operations, die
+from tests.reliability.whole_runs import differences, each_step, store, tiny_run, train
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from electra_trainer.objectives import Objective
+from electra_trainer.train import loop, record
+from electra_trainer.train.checkpoint import numbered
+from electra_trainer.train.saving import Saver
+
+STEPS, EVERY = 16, 4
+CONFIG = tiny_run(steps=STEPS, every=EVERY)
+RUNS, KILLS = (50, 200) if LONG else (4, 16)
+MOST_KILLS = 5
+"""Of one run; then it may end."""
+EVENTS = {"step": 7, "forward": 14, "backward": 14, "optimizer": 7, "saving": 60, "rows": 40}
+"""What a session may die at, and the latest occurrence of it: `saving` are file operations of a checkpoint, `rows` all others."""
+
+
+@dataclass
+class Progress:
+    """What the parent knows of a child that is gone: numbers in memory that both have."""
+
+    shared: mmap.mmap
+
+    def note(self, place: int, value: int) -> None:
+        self.shared[8 * place : 8 * place + 8] = struct.pack("q", value)
+
+    def read(self) -> tuple[int, int, int]:
+        """First step of the session (-1: none), steps done, and the step whose checkpoint it began last (-1: none)."""
+        first, done, begun = struct.unpack("3q", self.shared[:24])
+        return first, done, begun
+
+
+class Death:
+    """Dies at the `at`-th event of a kind."""
+
+    def __init__(self, kind: str, at: int) -> None:
+        self.kind, self.left = kind, at
+
+    def meet(self, kind: str) -> None:
+        if kind == self.kind:
+            self.left -= 1
+            if self.left == 0:
+                die()
+
+    def meet_operation(self, operation: Operation) -> None:
+        self.meet("saving" if operation.saving else "rows")
+
+
+def session(data: Path, out: Path, progress: Progress, death: Death) -> int:
+    """Begin or go on, in a copy of this process; its exit status."""
+    progress.note(0, -1)
+    progress.note(2, -1)
+
+    def before(step: int) -> None:
+        if progress.read()[0] < 0:
+            progress.note(0, step)
+            progress.note(1, step)
+        death.meet("step")
+
+    real_begin, real_backward = Saver.begin, torch.Tensor.backward
+
+    def begin(saver: Saver, saved: Any) -> None:
+        progress.note(2, saved.step)
+        real_begin(saver, saved)
+
+    def backward(tensor: torch.Tensor, *arguments: Any, **more: Any) -> None:
+        real_backward(tensor, *arguments, **more)
+        death.meet("backward")
+
+    def forward(module: torch.nn.Module, *_: object) -> None:
+        if isinstance(module, Objective):
+            death.meet("forward")
+
+    def work() -> None:
+        torch.nn.modules.module.register_module_forward_hook(forward)
+        register_optimizer_step_post_hook(lambda *_: death.meet("optimizer"))
+        with ExitStack() as stack:
+            stack.enter_context(each_step(before, lambda step: progress.note(1, step + 1)))
+            stack.enter_context(mock.patch.object(Saver, "begin", begin))
+            stack.enter_context(mock.patch.object(torch.Tensor, "backward", backward))
+            stack.enter_context(mock.patch.object(record, "environment_facts", dict))
+            stack.enter_context(Operations(out, death.meet_operation, sync=False))
+            train(CONFIG, data, out)
+
+    return in_a_child(work)
+
+
+def killed_run(data: Path, out: Path, seed: int, progress: Progress) -> tuple[list[str], list[int], list[int]]:
+    """One run, killed now and then until it ends.
+
+    Returns:
+        What it was killed at; for each of these kills the steps that were computed again; and those but for the steps that were done
+        while a checkpoint was being written.
+    """
+    choose = random.Random(seed)
+    kills: list[str] = []
+    again, beyond = [], []
+    while True:
+        kind = choose.choice(sorted(EVENTS)) if len(kills) < MOST_KILLS else "nothing"
+        status = session(data, out, progress, Death(kind, choose.randint(1, EVENTS.get(kind, 1))))
+        if status == 0:
+            return kills, again, beyond
+        assert status == -signal.SIGKILL
+        kills.append(kind)
+        first, done, begun = progress.read()
+        if first >= 0:  # steps were done
+            kept = numbered(out / "checkpoints")[-1][0]
+            again.append(done - kept)
+            beyond.append(again[-1] - (done - begun if begun > kept else 0))
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return store(tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return train(CONFIG, data, tmp_path_factory.mktemp("whole") / "run")
+
+
+def test_kill_anywhere(data: Path, whole: Path, tmp_path: Path) -> None:
+    progress = Progress(mmap.mmap(-1, 24))
+    identical, kills, again, beyond = [], [], [], []
+    while len(identical) < RUNS or len(kills) < KILLS:
+        out = tmp_path / "run"
+        found = killed_run(data, out, len(identical), progress)
+        for collected, these in zip((kills, again, beyond), found, strict=True):
+            collected += these
+        identical.append(differences(whole, out) == [])
+        shutil.rmtree(out)
+    control = killed_without_going_back(data, whole, tmp_path / "control", progress)
+    report(
+        "kill_anywhere",
+        runs=len(identical),
+        kills=len(kills),
+        kills_by_event={kind: kills.count(kind) for kind in EVENTS},
+        identical=sum(identical),
+        interval=EVERY,
+        most_recomputed=max(again),
+        most_recomputed_but_for_steps_during_a_save=max(beyond),
+        control_rows_kept_identical=int(control),
+    )
+    assert all(identical)
+    assert max(beyond) <= EVERY and max(again) <= 2 * EVERY
+    assert not control
+
+
+def killed_without_going_back(data: Path, whole: Path, out: Path, progress: Progress) -> bool:
+    """Control: one kill, and rows of metrics.jsonl beyond the checkpoint stay, as where a file is only added to."""
+    assert session(data, out, progress, Death("step", EVERY + 3)) == -signal.SIGKILL
+    with mock.patch.object(loop.RunFolder, "forget_after", lambda *_: None):
+        assert session(data, out, progress, Death("nothing", 1)) == 0
+    return differences(whole, out) == []

@@ -1,0 +1,109 @@
+"""The power goes after any file operation of a save, and any part of what is not surely on the disk is gone: a checkpoint is found."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from unittest import mock
+
+import pytest
+from tests.reliability.figures import LONG, report
+from tests.reliability.operations import Operation, Operations
+from tests.reliability.power import KINDS, Disk, disks
+from tests.reliability.tiny_checkpoints import RUN, made, naive_step, same, write, write_and_rename, write_in_place
+from tests.reliability.whole_runs import differences, store, tiny_run, train
+
+from electra_trainer.train import record
+from electra_trainer.train.checkpoint import load_newest
+
+STEPS = (2, 3)
+"""Saved while the power may go; step 1 is on the disk already."""
+CONFIG = tiny_run(steps=8, every=2)
+STATES_OF_A_RUN = 250 if LONG else 18
+
+
+def recovered(
+    tmp_path: Path, save: Callable[[Path, int], None], find: Callable[[Path], int | None]
+) -> list[tuple[str, bool]]:
+    """For each state that a power cut may leave, by kind: whether the newest checkpoint that was promised, or a newer one, is found."""
+    folder = tmp_path / "recorded"
+    folder.mkdir()
+    save(folder, 1)
+    disk = Disk(folder)
+    done: list[Operation] = []
+    promised = {0: 1}
+    for step in STEPS:
+        with Operations(folder, done.append):
+            save(folder, step)
+        promised[len(done)] = step
+    outcome, newest = [], 0
+    for number, state in enumerate(disks(disk, done)):
+        newest = promised.get(number, newest)
+        for seed, kind in enumerate(KINDS):
+            place = tmp_path / "found"
+            state.write(place, kind, seed=100 * number + seed)
+            step = find(place)
+            outcome.append((kind, step is not None and step >= newest))
+            shutil.rmtree(place)
+    shutil.rmtree(folder)
+    return outcome
+
+
+def ours(place: Path) -> int | None:
+    found = load_newest(place, origin=RUN, warn=lambda line: None)
+    return found.step if found is not None and same(found, made(found.step)) else None
+
+
+def naive(place: Path) -> int | None:
+    return naive_step(place / "model", range(1, 4))
+
+
+def test_power_loss(tmp_path: Path) -> None:
+    found = recovered(tmp_path, write, ours) + recovered(tmp_path, lambda place, step: write(place, step, keep=2), ours)
+    in_place = recovered(tmp_path, lambda place, step: write_in_place(place / "model", step), naive)
+    renamed = recovered(tmp_path, lambda place, step: write_and_rename(place / "model", step), naive)
+    report(
+        "power_loss",
+        states=len(found),
+        recovered=sum(good for _, good in found),
+        control_in_place=f"{sum(good for _, good in in_place)} of {len(in_place)}",
+        control_renamed_without_fsync=f"{sum(good for _, good in renamed)} of {len(renamed)}",
+    )
+    assert not [kind for kind, good in found if not good] and len(found) >= 80
+    for control in (in_place, renamed):
+        assert not all(good for _, good in control)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return store(tmp_path_factory)
+
+
+def test_power_loss_in_a_run(data: Path, tmp_path: Path) -> None:
+    """From the making of its folder to its last save: the same command, after any such state, ends in the same bits and metrics."""
+    folder = tmp_path / "recorded"
+    folder.mkdir()
+    disk, done = Disk(folder), list[Operation]()
+    with Operations(folder, done.append), mock.patch.object(record, "environment_facts", dict):
+        whole = train(CONFIG, data, folder / "run")
+    choose = random.Random(0)
+    every = [(number, kind) for number in range(len(done) + 1) for kind in KINDS]
+    chosen = set(choose.sample(every, STATES_OF_A_RUN))
+    identical = []
+    for number, state in enumerate(disks(disk, done)):
+        for kind in KINDS:
+            if (number, kind) in chosen:
+                place = tmp_path / "found"
+                state.write(place, kind, seed=number)
+                with (
+                    mock.patch.object(record, "environment_facts", dict),
+                    Operations(place, lambda _: None, sync=False),
+                ):
+                    train(CONFIG, data, place / "run")
+                identical.append((number, kind, differences(whole, place / "run")))
+                shutil.rmtree(place)
+    bad = [outcome for outcome in identical if outcome[2]]
+    report("power_loss_in_a_run", operations=len(done), states=len(identical), identical=len(identical) - len(bad))
+    assert not bad and len(identical) == STATES_OF_A_RUN

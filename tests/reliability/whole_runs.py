@@ -1,0 +1,89 @@
+"""Runs of a second or two in this process or in copies of it, and what two of them are compared by."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from tests.prepared import small_config, write_store
+
+from electra_trainer.config import Config, Evaluation
+from electra_trainer.train import loop
+from electra_trainer.train.checkpoint import numbered, read
+from electra_trainer.train.loop import pretrain
+
+TIMED = ("seconds", "tokens_per_second")
+
+
+def store(factory: pytest.TempPathFactory) -> Path:
+    """Prepared rows; lanes, dropout and every part of the method are on in runs over them."""
+    return write_store(factory.mktemp("prepared") / "data")
+
+
+def tiny_run(*, steps: int, every: int, keep: int = 2) -> Config:
+    """Saved each `every` steps, with held-out rows looked at four times."""
+    config = small_config(steps=steps)
+    saving = replace(config.checkpoint, every=every, keep=keep)
+    return replace(config, checkpoint=saving, evaluation=Evaluation(every=max(steps // 4, 1), rows=8))
+
+
+def train(config: Config, data: Path, out: Path) -> Path:
+    """Begin a run or go on with it."""
+    return pretrain(config, data, out=out, device="cpu", quiet=True)
+
+
+@contextmanager
+def each_step(before: Any, after: Any = None) -> Iterator[None]:
+    """Call `before(step)` before each training step and `after(step)` after it."""
+    real = loop.train_step
+
+    def watched(*arguments: Any, step: int, **more: Any) -> Any:
+        before(step)
+        result = real(*arguments, step=step, **more)
+        if after is not None:
+            after(step)
+        return result
+
+    with mock.patch.object(loop, "train_step", watched):
+        yield
+
+
+def saved_by_now() -> None:
+    """Wait for the checkpoint that is being written."""
+    for thread in threading.enumerate():
+        if thread.name == "electra-save":
+            thread.join()
+
+
+def curve(run: Path) -> list[dict[str, Any]]:
+    """metrics.jsonl without what a clock decides."""
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [{name: value for name, value in row.items() if name not in TIMED} for row in rows]
+
+
+def differences(one: Path, two: Path) -> list[str]:
+    """Names of what differs, in any bit, between two runs: steps, weights, moments, metrics, examples."""
+    found = different_tensors(*(numbered(run / "checkpoints")[-1][1] for run in (one, two)))
+    found += ["metrics"] if curve(one) != curve(two) else []
+    texts = [(run / "examples.jsonl").read_text() for run in (one, two)]
+    return found + (["examples"] if texts[0] != texts[1] else [])
+
+
+def different_tensors(one: Path, two: Path) -> list[str]:
+    """The same of two checkpoints."""
+    first, second = read(one), read(two)
+    if first.step != second.step:
+        return [f"step {first.step} and {second.step}"]
+    found = []
+    for mine, theirs in ((first.weights, second.weights), (first.optimizer, second.optimizer)):
+        found += sorted(mine.keys() ^ theirs.keys())
+        found += [name for name in mine.keys() & theirs.keys() if not torch.equal(mine[name], theirs[name])]
+    return found
