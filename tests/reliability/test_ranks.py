@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from tests.prepared import small_config, write_store
+from tests.reliability.figures import report
 from tests.reliability.ranks import run_ranks, start_ranks, wait_for
 from tests.reliability.runs import curve, digest
 
@@ -57,16 +58,19 @@ def test_the_same_bits(runs: Path) -> None:
         ).read_bytes()
 
 
+def apart(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:
+    """Norm of the difference of all weights, relative to their norm."""
+    mine, theirs = (torch.cat([weights[name].flatten() for name in sorted(one)]) for weights in (one, other))
+    return float((mine - theirs).norm() / mine.norm())
+
+
 def test_the_same_to_rounding_without(runs: Path) -> None:
     digests = {digest(runs / f"{size}-False") for size in (1, 2, 4)}
     assert len(digests) > 1, "the control: without the tree the order of sums shows"
-    one = read(numbered(runs / "1-False" / "checkpoints")[-1][1]).weights
-    start = read(numbered(runs / "1-False" / "checkpoints")[0][1]).weights
-    for size in (2, 4):
-        other = read(numbered(runs / f"{size}-False" / "checkpoints")[-1][1]).weights
-        for name in one:
-            assert torch.allclose(one[name], other[name], rtol=1e-4, atol=1e-5), name
-    assert start.keys() == one.keys()
+    one, two, four = (read(numbered(runs / f"{size}-False" / "checkpoints")[-1][1]).weights for size in (1, 2, 4))
+    largest = max(apart(one, two), apart(one, four))
+    assert 0 < largest < 1e-5
+    report("ranks", deterministic_digests=1, default_digests=len(digests), default_relative_difference=largest)
 
 
 def test_world_size_changes_between_sessions(runs: Path, data: Path, tmp_path: Path) -> None:

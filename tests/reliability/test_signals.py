@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.prepared import small_config, write_store
+from tests.reliability.figures import LONG, report
 from tests.reliability.ranks import run_ranks, start_ranks, wait_for
 from tests.reliability.runs import curve, digest
 
@@ -19,7 +20,7 @@ from electra_trainer.train.checkpoint import numbered
 from electra_trainer.train.loop import pretrain
 from electra_trainer.train.signals import STOP
 
-MOMENTS = 40 if os.environ.get("ELECTRA_RELIABILITY") == "long" else 9
+MOMENTS = 40 if LONG else 6
 LIMIT = 10.0
 """Seconds from the signal to the end of the process."""
 
@@ -64,7 +65,7 @@ def test_at_any_moment(data: Path, tmp_path: Path) -> None:
         "p50_s": sorted(times)[MOMENTS // 2],
         "p100_s": max(times),
     }
-    print(json.dumps({"test": "signals", **figures}))
+    report("signals", **figures)
 
 
 def command(data: Path, out: Path, config: Path) -> "subprocess.Popen[str]":

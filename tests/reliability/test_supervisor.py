@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.prepared import small_config, write_store
+from tests.reliability.figures import report
 from tests.reliability.ranks import run_ranks
 from tests.reliability.runs import curve, digest
 
@@ -98,16 +99,8 @@ def test_it_goes_on_by_itself(data: Path, whole: Path, tmp_path: Path, fault: st
     assert not processes_of(out)
     if processes == 1:
         assert digest(out) == digest(whole) and curve(out) == curve(whole)
-    print(
-        json.dumps(
-            {
-                "test": "supervisor",
-                "fault": fault,
-                "processes": processes,
-                "starts": len(status["starts"]),
-                "fault_to_end_s": round(took, 1),
-            }
-        )
+    report(
+        "supervisor", fault=fault, processes=processes, starts=len(status["starts"]), seconds_to_the_end=round(took, 1)
     )
 
 
