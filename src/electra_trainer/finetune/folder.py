@@ -12,7 +12,7 @@ import hashlib
 import json
 import shutil
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -77,7 +77,13 @@ class Finetuned:
 
 
 def export_finetuned(
-    run: Path, *, out: Path, facts: Facts, columns: Columns | None = None, model: str | None = None
+    run: Path,
+    *,
+    out: Path,
+    facts: Facts,
+    columns: Columns | None = None,
+    model: str | None = None,
+    own: Collection[type[Task]] = (),
 ) -> Path:
     """Hand a finished run on that kept its weights; an earlier export in `out` is replaced.
 
@@ -87,6 +93,7 @@ def export_finetuned(
         facts: scores of all seeds and notes, for the card.
         columns: of the files that it learned from.
         model: where its encoder is now; None: where it was.
+        own: classes of tasks outside this package that it may have.
 
     Raises:
         MissingInputError: the run kept no weights, or its encoder is gone. ConfigError: `out` holds something else.
@@ -102,7 +109,7 @@ def export_finetuned(
             f"{source.name}: is not the encoder that {run} began with. Restore it, or train in another --out."
         )
     saved = newest(run / "weights", run_id=str(read_table(run / "environment.json")["run_id"]))
-    task = task_from(config["task"], where=str(run / "config.json"))
+    task = task_from(config["task"], where=str(run / "config.json"), own=own)
     length = source.text(int(config["recipe"]["max_length"])).length
     facts = facts if facts.scores else replace(facts, scores=_scores(result["scores"], seed=config["seed"]))
     table = _description(config, facts=facts, columns=columns, source=source, length=length)
@@ -118,7 +125,7 @@ def export_finetuned(
         save_tokenizer(source.tokenizer, temporary, max_length=length)
         for name, content in files.items():
             write_durably(temporary / name, content)
-        _check_read_back(temporary, saved.weights)
+        _check_read_back(temporary, saved.weights, own)
         sync_folder(temporary)
         _put(temporary, out)
     except OSError as error:
@@ -128,8 +135,12 @@ def export_finetuned(
     return out
 
 
-def load_finetuned(folder: str | Path) -> Finetuned:
+def load_finetuned(folder: str | Path, *, own: Collection[type[Task]] = ()) -> Finetuned:
     """Read an exported fine-tuned model back, its head as it was trained.
+
+    Args:
+        folder: OUT/model of an experiment, or the experiment's folder.
+        own: the class of its task, where that is one of yours (docs/extending.md).
 
     Raises:
         MissingInputError: nothing is there, or no fine-tuned model. CheckpointError: it does not verify.
@@ -151,7 +162,7 @@ def load_finetuned(folder: str | Path) -> Finetuned:
         raise CheckpointError(f"{folder / TASK}: format {table.get('format')!r}, this version reads {FORMAT}.")
     for name, sha256 in files.items():
         _verify(folder / Path(name).name, sha256)
-    task = task_from(table.get("task"), where=str(folder / TASK))
+    task = task_from(table.get("task"), where=str(folder / TASK), own=own)
     encoder, model = read_encoder(folder)
     if "head.safetensors" in files:
         tensors = read_tensors(folder / "head.safetensors")
@@ -231,8 +242,8 @@ def _contents(
     return files
 
 
-def _check_read_back(folder: Path, weights: Mapping[str, Tensor]) -> None:
-    found = load_finetuned(folder).network.state_dict()
+def _check_read_back(folder: Path, weights: Mapping[str, Tensor], own: Collection[type[Task]]) -> None:
+    found = load_finetuned(folder, own=own).network.state_dict()
     for name, tensor in weights.items():
         if name not in found or not torch.equal(found[name], tensor):
             raise CheckpointError(f"{folder}: {name} does not read back as it was written. Check the disk.")
