@@ -36,9 +36,12 @@ class Recipe:
     weight_decay: float = 0.0
     """Decay per unit of learning rate; biases and LayerNorm are excluded. The paper 0, the released code 0.01."""
     dropout: float = 0.1
-    """Dropout after embeddings, attention, feed-forward, and before the head."""
+    """Dropout after embeddings, attention, feed-forward, and before the head: see `head_dropout`."""
     attention_dropout: float = 0.1
     """Dropout on attention weights."""
+    head_dropout: Literal["all", "texts"] = "all"
+    """Which tasks have dropout before their head: all, or those that say something of a whole text (the released code: classification and
+    regression, but not tagging and question answering)."""
     reduction: Literal["mean", "sum"] = "mean"
     """Of the losses of a batch, before the gradient is clipped; the released code sums."""
     clip_norm: float = 1.0
@@ -86,6 +89,7 @@ def released(*, hidden_size: int, epochs: float = 3.0) -> Recipe:
         epochs=epochs,
         schedule="released",
         weight_decay=0.01,
+        head_dropout="texts",
         reduction="sum",
         double_unordered=True,
     )

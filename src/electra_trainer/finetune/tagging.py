@@ -1,4 +1,4 @@
-"""Tagging: a label for each word, by dropout and one linear layer upon its first token, cross-entropy (BERT; released).
+"""Tagging: a label for each word, by one linear layer upon its first token, cross-entropy (BERT; released).
 
 A sentence that is too long for a row is read in several, cut between words, so that each word is predicted exactly once. A word that
 has no token, such as a control character, is read as [UNK]; one with more tokens than a row loses its last ones.
