@@ -3,6 +3,7 @@
 import io
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -214,3 +215,23 @@ def test_a_result_of_another_run_is_refused(tmp_path: Path) -> None:
     (tmp_path / "cells" / "cola" / "seed-1").rename(tmp_path / "cells" / "cola" / "seed-2")
     with pytest.raises(DataError, match="is not the result of cola, seed 2"):
         summarize(tmp_path)
+
+
+def test_thresholds_stand_as_they_are_beside_the_scores_at_them(tmp_path: Path) -> None:
+    """Questions that may have no answer: both scores and both thresholds in one line; no threshold is called the best."""
+    declared = declare(tmp_path, tasks={"squad-2.0": "QuestionAnswering"}, seeds=(1, 2, 3), floors=False)
+    write(tmp_path, replace(declared, tasks={"squad-2.0": replace(declared.tasks["squad-2.0"], metric="best_f1")}))
+    for seed, at in ((1, -1.0), (2, -1.5), (3, 0.25)):
+        cell = Cell(out=tmp_path, task="squad-2.0", kind="encoder", seed=seed)
+        cell.folder.mkdir(parents=True)
+        scores = {"best_f1": 0.6 + seed / 10, "f1": 0.5, "threshold": -2.75, "best_f1_threshold": at}
+        write_result(RunFolder(cell.folder), Result(task="squad-2.0", seed=seed, steps=9, scores={"dev": scores}))
+    summary = summarize(tmp_path)
+    assert summary.task("squad-2.0").best_seed == 3
+    assert (
+        "squad-2.0: best_f1 80.0 at a threshold of -1.00, the best on dev; f1 50.0 at the given one, -2.75."
+        in remarks(summary)
+    )
+    page = markdown(summary)
+    assert "| squad-2.0 | dev | best_f1_threshold | 3 | -1.00 | -0.75 | 0.90 | – | – |" in page
+    assert "| seed 2 (median) | 80.0 | 50.0 | -2.75 | -1.50 |" in page

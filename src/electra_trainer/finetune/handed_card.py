@@ -10,6 +10,7 @@ from pathlib import PurePath
 from typing import Any
 
 from electra_trainer import __version__
+from electra_trainer.finetune.result import printed
 from electra_trainer.finetune.task import Task
 
 Scores = Mapping[str, Mapping[str, Mapping[int, float]]]
@@ -136,11 +137,12 @@ def _score_table(scores: Scores, *, metric: str) -> str:
     lines = ["| x 100 | seeds | median | mean | SD |", "|---|--:|--:|--:|--:|"]
     for split, metrics in scores.items():
         for name in sorted(metrics, key=lambda name: name != metric):
-            values = [100 * value for value in metrics[name].values()]
-            sd = f"{statistics.stdev(values):.1f}" if len(values) > 1 else "-"
-            lines.append(
-                f"| {_plain(split)}, {_plain(name)} | {len(values)} | {statistics.median(values):.1f} | {statistics.mean(values):.1f} | {sd} |"
-            )
+            values = list(metrics[name].values())
+            numbers = [statistics.median(values), statistics.mean(values)]
+            if len(values) > 1:
+                numbers.append(statistics.stdev(values))
+            cells = [printed(number, name) for number in numbers] + ["-"] * (3 - len(numbers))
+            lines.append(f"| {_plain(split)}, {_plain(name)} | {len(values)} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

@@ -26,7 +26,7 @@ from electra_trainer.finetune.squad_head import (
     joint_beam,
     joint_loss,
 )
-from electra_trainer.finetune.squad_score import score_v1, score_v2
+from electra_trainer.finetune.squad_score import best_thresholds, score_v1, score_v2
 from electra_trainer.finetune.squad_windows import Target, window_rows
 from electra_trainer.finetune.task import Prediction, Row, Text
 
@@ -68,7 +68,10 @@ class QuestionAnswering:
 
     @property
     def metric(self) -> str:
-        return "f1"
+        """2.0: at the best threshold, as XLNet's paper reports. The fixed one suits the released weights; a weaker encoder may say
+        nothing at all there, which scores the same whatever it has learned.
+        """
+        return "f1" if self.version == 1 else "best_f1"
 
     @property
     def threshold(self) -> float:
@@ -122,22 +125,39 @@ class QuestionAnswering:
         )
 
     def score(self, examples: Sequence[Question], predictions: Sequence[Prediction]) -> dict[str, float]:
-        golds = [[answer.text for answer in example.answers] for example in examples]
-        said = [best_text(prediction) for prediction in predictions]
+        golds, said, no_answer = _to_score(examples, predictions)
         if self.version == 1:
             return score_v1(golds, said)
-        return score_v2(golds, said, [one["no_answer_score"] for one in predictions], threshold=self.threshold)
+        return score_v2(golds, said, no_answer, threshold=self.threshold)
 
     def doubts(self, examples: Sequence[Question], predictions: Sequence[Prediction]) -> list[str]:
-        texts = {prediction["text"] for prediction in predictions}
-        if len(predictions) > 1 and texts == {""}:
-            return [
-                "collapsed: no question is answered. Try other seeds, a lower learning rate or another null threshold."
-            ]
+        if len(predictions) > 1 and self.version == 2:
+            _, best = best_thresholds(*_to_score(examples, predictions))
+            if all(one["no_answer_score"] > best.threshold for one in predictions):
+                return [
+                    "collapsed: at every threshold its answers score no better than none. Try more epochs, another learning rate or "
+                    "other seeds."
+                ]
+            if all(one["text"] == "" for one in predictions):
+                return [
+                    f"no question is answered at the threshold {self.threshold:g}, so f1 and exact_match are those of silence; "
+                    f"best_f1 is at {best.threshold:.2f}."
+                ]
         first = sum(best["nbest"][0]["start"] == 0 for best in predictions if best["nbest"])
         if len(predictions) > 9 and first > 0.9 * len(predictions):
             return ["collapsed: the answers are where the contexts begin. Try other seeds or a lower learning rate."]
         return []
+
+
+def _to_score(
+    examples: Sequence[Question], predictions: Sequence[Prediction]
+) -> tuple[list[list[str]], list[str], list[float]]:
+    """True answers, the best answer to each, had one to be given, and "no answer" scores."""
+    return (
+        [[answer.text for answer in example.answers] for example in examples],
+        [best_text(prediction) for prediction in predictions],
+        [float(prediction["no_answer_score"]) for prediction in predictions],
+    )
 
 
 def places_of(rows: Sequence[Row], batch: Batch) -> Places:

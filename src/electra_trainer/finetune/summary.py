@@ -21,7 +21,7 @@ from electra_trainer.finetune.experiment_file import Cell, Declared, DeclaredTas
 from electra_trainer.finetune.result import Result, read_result
 
 Scores = dict[str, dict[str, float]]
-"""By split, then metric: shares from 0 to 1, or correlations."""
+"""By split, then metric: see `Result.scores`."""
 UNTRAINED = "untrained"
 
 
