@@ -31,6 +31,7 @@ from electra_trainer.finetune.handed_card import Facts, Scores, handed_card
 from electra_trainer.finetune.kinds import examples_of, task_from
 from electra_trainer.finetune.network import FineTuned
 from electra_trainer.finetune.predict import predict
+from electra_trainer.finetune.question_answering import QuestionAnswering, at_best_threshold
 from electra_trainer.finetune.source import Source, load_source
 from electra_trainer.finetune.task import Prediction, Task, Text
 from electra_trainer.finetune.transformers_head import architecture_of, from_transformers, to_transformers
@@ -75,6 +76,18 @@ class Finetuned:
         precision = choose_precision("auto", where)
         return predict(self.network.to(where), self.task, examples, text=self.text, device=where, precision=precision)
 
+    def with_threshold(self, value: float) -> Finetuned:
+        """The same, answering questions of SQuAD 2.0 where their "no answer" score is not above `value`.
+
+        Raises:
+            ConfigError: it always answers, as it learned from SQuAD 1.1; or it learned something else.
+        """
+        if not isinstance(self.task, QuestionAnswering) or self.task.version == 1:
+            raise ConfigError(
+                f"--null-threshold {value:g}: the model was fine-tuned for {self.task.name}, where nothing goes unanswered. Leave it out."
+            )
+        return replace(self, task=replace(self.task, null_threshold=value))
+
 
 def export_finetuned(
     run: Path,
@@ -103,6 +116,7 @@ def export_finetuned(
     if out.exists() and not (out / TASK).is_file() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError(f"--out {out}: holds something that is no fine-tuned model. Choose another folder.")
     config, result = read_table(run / "config.json"), read_table(run / "result.json")
+    config["task"] = at_best_threshold(config["task"], result["scores"])
     source = load_source(model or config["model"])
     if source.sha256 != config["model_sha256"]:
         raise CheckpointError(

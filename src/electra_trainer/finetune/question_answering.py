@@ -5,7 +5,8 @@ The head is XLNet's ("joint"), as the paper says, or BERT's ("independent"), whi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
@@ -65,10 +66,15 @@ class QuestionAnswering:
         for field in ("width", "beam", "n_best", "max_answer", "max_query", "stride"):
             require(getattr(self, field) >= 1, field, getattr(self, field), "at least 1")
         require(self.answerability_weight >= 0, "answerability_weight", self.answerability_weight, "0 or more")
+        given = self.null_threshold
+        require(given is None or math.isfinite(given), "null_threshold", given, "a finite number")
+        require(
+            given is None or self.version == 2, "null_threshold", given, "none in SQuAD 1.1, which always has an answer"
+        )
 
     @property
     def metric(self) -> str:
-        """2.0: at the best threshold, as XLNet's paper reports. The fixed one suits the released weights; a weaker encoder may say
+        """2.0: at the best threshold, as XLNet's code reports. The fixed one suits the released weights; a weaker encoder may say
         nothing at all there, which scores the same whatever it has learned.
         """
         return "f1" if self.version == 1 else "best_f1"
@@ -147,6 +153,18 @@ class QuestionAnswering:
         if len(predictions) > 9 and first > 0.9 * len(predictions):
             return ["collapsed: the answers are where the contexts begin. Try other seeds or a lower learning rate."]
         return []
+
+
+def at_best_threshold(table: Mapping[str, Any], scores: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
+    """A description of a task, of 2.0 with the threshold that was best on the main dev split where nobody gave one.
+
+    Args:
+        table: what `run.describe` made; of another kind of task it stays as it is.
+        scores: of its run, by split and metric, the main split first.
+    """
+    best = next(iter(scores.values()), {}).get("best_f1_threshold")
+    asked = table["kind"] != "QuestionAnswering" or table["null_threshold"] is not None
+    return dict(table) if asked or best is None else {**table, "null_threshold": best}
 
 
 def _to_score(
