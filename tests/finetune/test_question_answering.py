@@ -16,7 +16,7 @@ from electra_trainer.finetune.recipe import Recipe
 from electra_trainer.finetune.run import Job, describe, finetune_run
 from electra_trainer.finetune.squad import Squad
 from electra_trainer.finetune.squad_files import Question
-from electra_trainer.finetune.squad_floor import most_alike, overlap_floor
+from electra_trainer.finetune.squad_floor import most_alike
 from electra_trainer.finetune.squad_head import Spans
 from electra_trainer.finetune.squad_windows import spread
 from electra_trainer.finetune.task import Prediction, TaskData
@@ -182,14 +182,10 @@ def test_paper_and_released_differ_in_the_classifier() -> None:
 
 def test_the_floor_is_the_sentence_most_alike() -> None:
     context = "It rained. The chef cooked the evening meal! The chef slept.\nNobody else, e.g. guests, came"
-    said = most_alike(question(context, "Which meal did the chef cook? The evening meal?", "x"))
+    (said,) = most_alike([question(context, "Which meal did the chef cook? The evening meal?", "x")])
     assert said["text"] == "The chef cooked the evening meal!"
-    assert most_alike(question(context, "Did the chef sleep?", "x"))["text"] == "The chef slept."
-    assert most_alike(question("word", "other?", "x"))["text"] == "word"
-    data = TaskData(
-        task=QuestionAnswering(), train=(), dev={"dev": [question("rain fell. snow fell.", "what snow?", "snow")]}
-    )
-    assert overlap_floor(data) == {"dev": {"f1": pytest.approx(2 / 3), "exact_match": 0.0}}
+    other = most_alike([question(context, "Did the chef sleep?", "x"), question("word", "other?", "x")])
+    assert [one["text"] for one in other] == ["The chef slept.", "word"]
 
 
 def test_a_long_context_gives_one_prediction() -> None:

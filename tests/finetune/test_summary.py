@@ -219,15 +219,24 @@ def test_a_result_of_another_run_is_refused(tmp_path: Path) -> None:
 
 def test_thresholds_stand_as_they_are_beside_the_scores_at_them(tmp_path: Path) -> None:
     """Questions that may have no answer: both scores and both thresholds in one line; no threshold is called the best."""
-    declared = declare(tmp_path, tasks={"squad-2.0": "QuestionAnswering"}, seeds=(1, 2, 3), floors=False)
+    declared = declare(tmp_path, tasks={"squad-2.0": "QuestionAnswering"}, seeds=(1, 2, 3))
     write(tmp_path, replace(declared, tasks={"squad-2.0": replace(declared.tasks["squad-2.0"], metric="best_f1")}))
     for seed, at in ((1, -1.0), (2, -1.5), (3, 0.25)):
         cell = Cell(out=tmp_path, task="squad-2.0", kind="encoder", seed=seed)
         cell.folder.mkdir(parents=True)
         scores = {"best_f1": 0.6 + seed / 10, "f1": 0.5, "threshold": -2.75, "best_f1_threshold": at}
         write_result(RunFolder(cell.folder), Result(task="squad-2.0", seed=seed, steps=9, scores={"dev": scores}))
+    assert any("word overlap." in line for line in remarks(summarize(tmp_path))), "floors are not measured yet"
+    floors = {"majority": {"dev": {"best_f1": 0.5}}, "bag_of_words": None, "word_overlap": {"dev": {"best_f1": 0.8}}}
+    Cell(out=tmp_path, task="squad-2.0", kind="floors").result.write_text(json.dumps({**floors, "notes": []}))
     summary = summarize(tmp_path)
     assert summary.task("squad-2.0").best_seed == 3
+    silence, overlap = summary.task("squad-2.0").comparisons
+    assert (silence.floor, silence.verdict) == ("majority", "beats")
+    assert silence.sentence.startswith("squad-2.0: beats never answering (median 0.800 against 0.500")
+    assert (overlap.floor, overlap.verdict) == ("word_overlap", "does not beat")
+    assert "does not beat the sentence with most words of the question (median 0.800 against 0.800)" in overlap.sentence
+    assert "| SD | best | worst | majority | word overlap |" in markdown(summary)
     assert (
         "squad-2.0: best_f1 80.0 at a threshold of -1.00, the best on dev; f1 50.0 at the given one, -2.75."
         in remarks(summary)
