@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePath
 
 from electra_trainer.finetune.examples import TextExample
@@ -29,10 +29,16 @@ def warnings(train: Sequence[TextExample], dev: Sequence[TextExample], *, held_o
     """All checks of a training and a development set; `held_out` where the second is a part of the first file."""
     found = [*contradictions(train), *odd_texts(train)]
     if not held_out:
-        found += overlap(train, dev)
+        found += [f"{sentence} Remove them from one of the files." for sentence in overlap(train, dev)]
     if train and train[0].label is not None:
         leaks = label_in_text(train)
         found += [*leaks, *([] if leaks else simple_rules(train)), *imbalance(train)]
+    return [WARNING + sentence for sentence in found]
+
+
+def warnings_of_a_benchmark(train: Sequence[TextExample], dev: Iterable[Sequence[TextExample]]) -> list[str]:
+    """The same of data whose rows and classes are not ours to change: contradictions, and overlap with each development set."""
+    found = [*contradictions(train), *(sentence for rows in dev for sentence in overlap(train, rows))]
     return [WARNING + sentence for sentence in found]
 
 
@@ -49,7 +55,7 @@ def overlap(train: Sequence[TextExample], dev: Sequence[TextExample]) -> list[st
     told = f" Of these, {differ:,} with another label there." if differ else ""
     return [
         f"{len(both):,} of {len(dev):,} development rows ({_percent(len(both), len(dev))}) stand in the training file too, so the scores "
-        f"are too good: {examples}.{told} Remove them from one of the files."
+        f"are too good: {examples}.{told}"
     ]
 
 
