@@ -45,6 +45,8 @@ class Recipe:
     """Largest global norm of the gradient; 0: not clipped."""
     double_unordered: bool = False
     """Train on pairs without an order (MRPC, STS-B) in both orders, as the released code does."""
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    """Arithmetic of the forward pass; weights stay fp32. `auto` is bf16 where the device is faster with it; a run notes which it was."""
 
     def __post_init__(self) -> None:
         require(self.learning_rate > 0, "learning_rate", self.learning_rate, "a number above 0")
@@ -59,6 +61,11 @@ class Recipe:
         probability("dropout", self.dropout)
         probability("attention_dropout", self.attention_dropout)
         require(self.clip_norm >= 0, "clip_norm", self.clip_norm, "0 or more")
+        require(self.precision in ("auto", "fp32", "bf16"), "precision", self.precision, "auto, fp32 or bf16")
+
+    def fitted(self, longest: int) -> Recipe:
+        """For an encoder that was trained on rows of up to `longest` tokens, and reads no longer ones."""
+        return replace(self, max_length=min(self.max_length, longest))
 
     @property
     def optimizer(self) -> Optimizer:

@@ -51,7 +51,7 @@ _LOG_EVERY = 10
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What one run is; with the same job and device it is the same to the bit."""
+    """What one run is; with the same job and device it is the same to the bit, once its precision is settled."""
 
     source: Source
     data: TaskData
@@ -123,6 +123,9 @@ def finetune_run(
         Diverged: the gradient was no number for several steps. StorageError, CheckpointError: see errors.py.
     """
     folder = RunFolder(out)
+    where = choose_device(device)
+    precision = choose_precision(job.recipe.precision, where)
+    job = replace(job, recipe=replace(job.recipe, precision=precision))  # type: ignore[arg-type]
     with closing(folder), ExitStack() as stack:
         folder.open_for_writing()
         _begin(folder, job)
@@ -131,7 +134,7 @@ def finetune_run(
             return read_result(out)
         if stop is None:
             stop = partial(getattr, stack.enter_context(StopRequest()), "name")
-        state = _prepare(job, folder, device=choose_device(device), show=display or partial(_shown, quiet=quiet))
+        state = _prepare(job, folder, device=where, show=display or partial(_shown, quiet=quiet))
         with state.display:
             _train(state, stop)
             try:
@@ -202,7 +205,7 @@ def build_feed(job: Job, *, device: torch.device, precision: str) -> Feed:
 
 def _prepare(job: Job, folder: RunFolder, *, device: torch.device, show: Callable[[int], Shows]) -> _State:
     """Rows, network and optimizer, and the newest checkpoint put back."""
-    feed = build_feed(job, device=device, precision=choose_precision("auto", device))
+    feed = build_feed(job, device=device, precision=job.recipe.precision)
     steps = feed.steps
     network = build_network(job.source, job.data.task, job.recipe, seed=job.seed).to(device)
     share = layer_share(job.recipe, job.source.model.num_hidden_layers)

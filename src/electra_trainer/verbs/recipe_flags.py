@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Literal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +23,9 @@ class RecipeFlags:
     micro_batch: int | None = None
     """Rows that are computed together, for devices with little memory; the gradient stays the batch's."""
     max_length: int | None = None
-    """Longest row in tokens; longer texts are cut."""
+    """Longest row in tokens, at most the encoder's; longer texts are cut. Default: 128, of questions 512."""
+    precision: Literal["auto", "fp32", "bf16"] | None = None
+    """Of the forward pass. Default: what --out began with; else auto, bf16 where the device is faster with it."""
     dropout: float | None = None
     """Dropout everywhere, on attention weights too."""
     weight_decay: float | None = None
