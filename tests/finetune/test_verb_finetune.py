@@ -200,6 +200,35 @@ def test_tagging(work: Path, electra: Run) -> None:
     assert config["architectures"] == ["ElectraForTokenClassification"]
 
 
+def test_tagging_of_other_columns_without_a_development_file(work: Path, electra: Run) -> None:
+    """Label before word; labels that look like spans and are none; and what is said to come next can be typed."""
+    turned = [line.split("\t")[::-1] for line in (work / "words.conll").read_text().splitlines()]
+    (work / "turned.conll").write_text("".join("\t".join(fields).replace("O\t", "I-X\t") + "\n" for fields in turned))
+    words = (
+        "finetune",
+        "encoder",
+        "--task",
+        "tagging",
+        "--train",
+        "turned.conll",
+        "--out",
+        "turned",
+        "--label",
+        "1",
+        "--words",
+        "2",
+    )
+    code, out, _ = electra(*words, "--scheme", "none", *SHORT)
+    assert code == 0 and "6 of 60 sentences were held out" in out
+    table = json.loads((work / "turned/model/electra_task.json").read_text())["task"]
+    assert table["scheme"] == "none" and table["labels"] == ["FRUIT", "I-X", "TOOL"]
+    (following,) = [line for line in out.splitlines() if line.startswith("Next: electra ")]
+    assert following.endswith("--out predictions.conll")
+    code, _, err = electra(*following.removeprefix("Next: electra ").replace("FILE", "dev.conll").split())
+    assert code == 0, err
+    assert "\t" in (work / "predictions.conll").read_text()
+
+
 def test_warnings_are_told(work: Path, electra: Run) -> None:
     code, out, _ = electra(
         "finetune", "encoder", "--train", "train.csv", "--dev", "dev.csv", "--out", "overlap", *SHORT
@@ -220,6 +249,8 @@ WRONG: dict[str, tuple[tuple[str, ...], int, str]] = {
     "numbers that are words": (("finetune", "encoder", "--train", "train.csv", "--task", "regression", "--out", "o"), 65, "train.csv:2: column 'label' holds 'tool', expected a number"),
     "no such seeds": (("finetune", "encoder", "--train", "train.csv", "--out", "o", "--seeds", "x"), 78, "--seeds"),
     "tagging of columns of text": (("finetune", "encoder", "--train", "words.conll", "--dev", "dev.conll", "--task", "tagging", "--text", "text", "--out", "o"), 78, "--text: tagging reads words, a line each"),
+    "words of a table": (("finetune", "encoder", "--train", "train.csv", "--words", "2", "--out", "o"), 78, "--words: is for tagging. Leave it out, or say --task tagging"),
+    "tagging scored on what it learns": (("finetune", "encoder", "--train", "words.conll", "--dev", "words.conll", "--task", "tagging", "--out", "o"), 78, "--dev words.conll: is the training file words.conll; its scores would say what was learned by heart. Leave --dev out"),
     "no encoder": (("finetune", "encodre", "--train", "train.csv", "--out", "o"), 66, "encodre: no such folder. Expected a run folder"),
     "no recipe": (("finetune", "encoder", "--train", "train.csv", "--out", "o", "--recipe", "papers"), 78, "--recipe papers: unknown. Did you mean 'paper'?"),
     "no model": (("predict", "none", "new.csv"), 66, "none: no such folder. Expected a fine-tuned model"),
