@@ -76,6 +76,10 @@ class Recipe:
         """The learning rate's course over so many steps."""
         return Schedule(steps=steps, warmup_steps=int(steps * self.warmup_fraction), shape=self.schedule)
 
+    def warmup_of(self, steps: int) -> float:
+        """Steps of warm-up: whole ones, as BERT counts; 2.7 of 27 in the released code, which does not round (optimization.py)."""
+        return steps * self.warmup_fraction if self.schedule == "released" else self.schedule_of(steps).warmup_steps
+
 
 def paper(*, hidden_size: int, epochs: float = 3.0) -> Recipe:
     """Table 6: 3e-4 for Small and narrower, 1e-4 for Base, 5e-5 and layer decay 0.9 for Large; no weight decay."""
