@@ -9,6 +9,7 @@ from pathlib import PurePath
 
 from electra_trainer.finetune.examples import TextExample
 from electra_trainer.finetune.hold_out import same_text
+from electra_trainer.finetune.separated import NUMBER
 
 _BETWEEN = re.compile(r"[\W_]+")
 WARNING = "warning: "
@@ -170,6 +171,13 @@ def imbalance(train: Sequence[TextExample]) -> list[str]:
     elif few > 1 and few < 0.01 * len(train):
         found.append(
             f"{least!r} has {few} of {len(train):,} training rows. Read macro_f1, which counts each class alike."
+        )
+    values = Counter(float(label) for label, _ in counts if NUMBER.fullmatch(label))
+    equal = [label for label, _ in counts if NUMBER.fullmatch(label) and values[float(label)] > 1]
+    if equal:
+        found.append(
+            f"the labels {', '.join(map(repr, sorted(equal)[:4]))} are numbers written in several ways, each a class of its own. Write a "
+            "number in one way."
         )
     folded = Counter(label.casefold() for label, _ in counts)
     alike = [label for label, _ in counts if folded[label.casefold()] > 1]
