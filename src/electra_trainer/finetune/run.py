@@ -45,6 +45,10 @@ from electra_trainer.train.weights import restore
 
 SAVE_EVERY = 60.0
 """Seconds between checkpoints; when one is saved changes no result."""
+COLLAPSED = "collapsed: "
+"""Begins a task's doubt that everything is told the same."""
+FEW_STEPS = 300
+"""Fewer make a head that was drawn at random forget little of that; RTE, the paper's shortest, has 770."""
 _LOG_EVERY = 10
 """Steps between rows of metrics.jsonl."""
 
@@ -303,9 +307,18 @@ def _evaluate(state: _State, stop: Callable[[], str | None]) -> tuple[dict[str, 
         if split in data.dev:
             scores[split] = data.task.score(examples, predictions)
             doubts += [f"{split}: {doubt}" for doubt in data.task.doubts(examples, predictions)]
+    if any(COLLAPSED in doubt for doubt in doubts):
+        doubts.append(_advice(state.steps))
     for doubt in doubts:
         _say(state, f"WARNING: {doubt}", style="bold red")
     return scores, tuple(doubts)
+
+
+def _advice(steps: int) -> str:
+    """What to try where a run says the same of everything: after few steps it has hardly begun to learn."""
+    if steps < FEW_STEPS:
+        return f"after {steps:,} steps only: try more epochs or a higher learning rate (--epochs, --learning-rate)."
+    return f"after {steps:,} steps: try another learning rate, a higher one for a narrow encoder, more epochs or other seeds."
 
 
 def _write_predictions(folder: RunFolder, split: str, predictions: Sequence[Prediction]) -> None:
