@@ -4,10 +4,12 @@ import csv
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tyro
 from tests.finetune.own_files import FRUIT, TOOLS, rows, write_csv, write_encoder
 
 import electra_trainer
@@ -21,6 +23,7 @@ from electra_trainer.finetune.classification import Classification
 from electra_trainer.finetune.confusion import counts, shown
 from electra_trainer.finetune.examples import TextExample
 from electra_trainer.finetune.prediction_file import predicted_csv, predicted_jsonl, tagged_text
+from electra_trainer.finetune.recipe import Recipe, recipe
 from electra_trainer.finetune.table_files import Table
 from electra_trainer.verbs.recipe_flags import RecipeFlags
 
@@ -78,6 +81,7 @@ def test_one_command_from_two_columns(work: Path, first: tuple[int, str, str]) -
         "columns: text = 'text', label = 'label'.",
         "8 of 80 rows were held out",
         "2 classes in 72 training rows: fruit 36, tool 36.",
+        "fewer than 10,000 lines: 10 epochs, of larger files 3; --epochs says otherwise.",
         "accuracy",
         "The best run on dev:",
         "true \\ said  fruit  tool",
@@ -276,6 +280,21 @@ def test_what_is_wrong_is_said(work: Path, electra: Run, first: tuple[int, str, 
 def test_flags_of_a_recipe() -> None:
     assert RecipeFlags().changes() == {}
     assert RecipeFlags(epochs=2, dropout=0.0).changes() == {"epochs": 2, "dropout": 0.0, "attention_dropout": 0.0}
+    assert RecipeFlags(dropout=0.0, attention_dropout=0.1).changes() == {"dropout": 0.0, "attention_dropout": 0.1}
+
+
+def test_every_field_of_a_recipe_is_a_flag() -> None:
+    """All of them reach the recipe, and none is left at its default."""
+    assert {field.name for field in fields(RecipeFlags)} == {"recipe", *(field.name for field in fields(Recipe))}
+    given: dict[str, Any] = {
+        "learning_rate": 1.0, "layer_decay": 0.5, "top_layer_power": 3, "epochs": 2.0, "batch_size": 7, "micro_batch": 3,
+        "max_length": 9, "warmup_fraction": 0.3, "schedule": "released", "weight_decay": 0.2, "dropout": 0.4,
+        "attention_dropout": 0.6, "reduction": "sum", "clip_norm": 2.0, "double_unordered": True, "precision": "bf16",
+    }  # fmt: skip
+    words = [word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    made = tyro.cli(RecipeFlags, args=words)
+    assert made.changes() == given and made.changes().keys() == {field.name for field in fields(Recipe)}
+    assert vars(recipe("paper", hidden_size=256, **made.changes())) == given  # type: ignore[arg-type]
 
 
 def table(columns: tuple[str, ...], *values: tuple[Any, ...]) -> Table:

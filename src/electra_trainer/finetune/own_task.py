@@ -27,6 +27,9 @@ from electra_trainer.finetune.task import Task, TaskData, hash_files
 SMALL = 10_000
 """Lines of a training file below which more passes are made over it (Table 6 has 10 for the small RTE and STS-B, 3 for others)."""
 
+EPOCHS = 3.0
+"""Of larger ones."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class OwnTask:
@@ -49,7 +52,7 @@ class OwnTask:
 
     @property
     def epochs(self) -> float:
-        return 10.0 if _lines_in(Path(self.train)) < SMALL else 3.0
+        return 10.0 if _lines_in(Path(self.train)) < SMALL else EPOCHS
 
     def columns(self) -> Columns:
         """What is taken for text, pair and label; reads the training file."""
@@ -87,6 +90,11 @@ class OwnTask:
             asked = read_table_file(Path(self.predict))
             test = {"predict": text_examples(asked, choose_texts(asked, columns))}
             hashes["predict"] = asked.sha256
+        if self.epochs != EPOCHS:
+            said = [
+                *said,
+                f"fewer than {SMALL:,} lines: {self.epochs:g} epochs, of larger files {EPOCHS:g}; --epochs says otherwise.",
+            ]
         hashes["columns"] = json.dumps(asdict(columns))
         return TaskData(
             task=task,

@@ -74,7 +74,7 @@ def run(arguments: Arguments) -> None:
     source = _source(arguments)
     data = source.load()
     if not arguments.json:
-        _print_notes(data, source, arguments)
+        _print_notes(data)
     plan = Plan(
         model=arguments.model,
         tasks=(source,),
@@ -131,15 +131,13 @@ def _source(arguments: Arguments) -> TaskSource:
     )
 
 
-def _print_notes(data: TaskData, source: TaskSource, arguments: Arguments) -> None:
+def _print_notes(data: TaskData) -> None:
     """What was taken, and in yellow what may be wrong."""
     from rich.console import Console
 
     console = Console(highlight=False, soft_wrap=True)
     for note in data.notes:
         console.print(note, markup=False, style="yellow" if note.startswith("warning: ") else None)
-    if arguments.recipe.epochs is None and source.epochs != 3:
-        console.print(f"{source.epochs:g} epochs, as the file is small; --epochs changes it.", markup=False)
 
 
 def _print_result(done: HandedOn, data: TaskData, arguments: Arguments) -> None:
