@@ -46,6 +46,15 @@ def test_the_schedule_is_over_the_steps_of_the_run() -> None:
     assert recipe("released", hidden_size=256, epochs=3).schedule_of(5).warmup_steps == 0
 
 
+@pytest.mark.parametrize(("steps", "released", "paper"), [(27, 2.7, 2), (5, 0.5, 0), (804, 80.4, 80)])
+def test_the_released_warm_up_is_not_rounded(steps: int, released: float, paper: int) -> None:
+    """google-research/electra: num_train_steps * warmup_proportion, a real number; BERT, whom the paper follows, rounds it down."""
+    for name, warmup in (("released", released), ("paper", paper)):
+        used = recipe(name, hidden_size=256, epochs=3)
+        assert used.warmup_of(steps) == pytest.approx(warmup)
+    assert recipe("released", hidden_size=256, epochs=3, warmup_fraction=0.0).warmup_of(steps) == 0
+
+
 def test_changes_are_put_in_and_none_leaves_the_recipe_s() -> None:
     plain = recipe("paper", hidden_size=256, epochs=3)
     changed = recipe("paper", hidden_size=256, epochs=3, learning_rate=None, dropout=0.0, batch_size=8)

@@ -27,7 +27,7 @@ def declare(out: Path, *, tasks: dict[str, str], seeds: tuple[int, ...] = SEEDS,
         model="runs/tiny", model_sha256="0" * 64, recipe="paper", device="cpu", threads=1, seeds=seeds, floors=floors,
         tasks={
             name: DeclaredTask(
-                task={"kind": kind, "name": name}, data_sha256="1" * 64, recipe={"epochs": 3.0}, metric="matthews",
+                task={"kind": kind, "name": name}, data_sha256="1" * 64, recipe={"epochs": 3.0, "precision": "fp32"}, metric="matthews",
                 dev=("dev", "other"), train_rows=100, notes=(f"{name} is made up",),
             )
             for name, kind in tasks.items()
@@ -183,6 +183,7 @@ def test_pages_print_hundredths_and_the_notes(tmp_path: Path) -> None:
     put_floors(tmp_path, "cola", majority=0.0, words=0.15, notes=("half of the words", "Co-LA: small"))
     write_summary(tmp_path, summarize(tmp_path))
     page = (tmp_path / "summary.md").read_text()
+    assert "Recipe `paper`; fp32 on cpu; seeds 1, 2, 3, 4, 5, 6;" in page
     assert "| cola | matthews | 6 | 20.0 | 21.7 | 4.1 | 30.0 | 20.0 | 10.0 | 0.0 | 15.0 |" in page
     assert "- cola is made up" in page and "- cola: half of the words" in page and "- Co-LA: small" in page
     plain = json.loads((tmp_path / "summary.json").read_text())

@@ -9,6 +9,7 @@ from typing import Literal
 
 from electra_trainer.checks import require
 from electra_trainer.errors import ConfigError
+from electra_trainer.finetune.dev_file import require_other_file
 from electra_trainer.finetune.question_answering import QuestionAnswering
 from electra_trainer.finetune.squad_files import Question, SquadFile, read_squad, sample, split_by_article
 from electra_trainer.finetune.task import TaskData, hash_files
@@ -80,6 +81,7 @@ class Squad:
                 f"{self.train.name} is split by article: {len(train):,} questions to train on, {len(dev):,} to evaluate."
             )
         else:
+            require_other_file(self.train, self.dev, instead="Leave --dev out and give --split 0.1.")
             second = read_squad(self.dev, version=self.version)
             train, dev = file.questions, second.questions
             files["dev"] = second.content

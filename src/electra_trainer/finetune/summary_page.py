@@ -20,10 +20,12 @@ _HEAD = ("task", "metric", "n", "median", "mean", "SD", "best", "worst")
 def markdown(summary: Summary) -> str:
     """The page: main scores beside the floors, what they say, every split and metric, every run."""
     seeds = ", ".join(map(str, summary.seeds))
+    precision = " and ".join(sorted({str(one.recipe["precision"]) for one in summary.tasks}))
     lines = [
         f"# {summary.model}: {', '.join(one.task for one in summary.tasks)}",
         "",
-        f"Recipe `{summary.recipe}`; seeds {seeds}; scores x100 on the dev sets, median over seeds beside the floors.",
+        f"Recipe `{summary.recipe}`; {precision} on {summary.device}; seeds {seeds}; scores x100 on the dev sets, median over seeds "
+        "beside the floors.",
         "",
         *_pipes(_main_rows(summary)),
         "",

@@ -133,9 +133,7 @@ class Tagging:
     def doubts(self, examples: Sequence[Any], predictions: Sequence[Prediction]) -> list[str]:
         counts = Counter(tag for prediction in predictions for tag in prediction["tags"])
         if len(counts) == 1 and counts.total() > 1:
-            return [
-                f"collapsed: {next(iter(counts))!r} for every word. Try more epochs, other seeds or another learning rate."
-            ]
+            return [f"collapsed: {next(iter(counts))!r} for every word."]
         return []
 
 

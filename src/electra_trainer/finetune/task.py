@@ -108,7 +108,7 @@ class Task(Protocol):
         """Metrics over examples that carry their answer."""
 
     def doubts(self, examples: Sequence[Any], predictions: Sequence[Prediction]) -> list[str]:
-        """Sentences on what looks wrong: one class for all, say. Empty: nothing."""
+        """Sentences on what looks wrong: one class for all, say. Empty: nothing. On "collapsed: ..." the engine says what to try."""
 
 
 @dataclass(frozen=True, kw_only=True)
