@@ -102,16 +102,20 @@ def test_a_task_of_ones_own(tmp_path: Path) -> None:
             topics = " ".join(["sport"] * sport + ["news"] * news)
             lines.append(json.dumps({"text": " ".join(words), "topics": topics}))
         (tmp_path / f"{split}.jsonl").write_text("\n".join(lines) + "\n")
-    program = (
-        (tmp_path / "topics.py").read_text().replace("floors=True", "floors=True, changes={'learning_rate': 1e-2}")
-    )
-    (tmp_path / "topics.py").write_text(program)
+    program = (tmp_path / "topics.py").read_text()
+    assert "floors=True)" in program
+    program = program.replace("floors=True)", "floors=True, learning_rate=1e-2)")
+    (tmp_path / "topics.py").write_text(program.replace("the striker met the minister", "w1 w3"))
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, "topics.py"], env=environment, capture_output=True, text=True, check=False, cwd=tmp_path
     )
     assert done.returncode == 0, done.stderr
     summary = json.loads((tmp_path / "topics" / "summary.json").read_text())
-    print(json.dumps(summary["tasks"][0])[:400])
-    scores = re.findall(r'"micro_f1"', json.dumps(summary))
-    assert scores, summary
+    (topics,) = summary["tasks"]
+    trained = topics["scores"]["dev"]["micro_f1"]
+    assert len(trained["by_seed"]) == 3
+    assert trained["median"] > 0.9 > 0.6 > 2 * 0.5 / (1 + 0.5 + 1 / 3)  # the last: "sport" of every text
+    assert [row["floor"] for row in topics["comparisons"]] == ["untrained"]
+    assert "[{'labels': ['news', 'sport']}]" in done.stdout
+    assert (tmp_path / "topics" / "model" / "head.safetensors").is_file()

@@ -179,7 +179,8 @@ def finetune(
     )
     data = task.load()
     run_plan(plan, out=Path(out), device=device, parallel=parallel, quiet=quiet)
-    return load_finetuned(hand_on_best(task, data, model=str(model), out=Path(out)).model)
+    handed = hand_on_best(task, data, model=str(model), out=Path(out))
+    return load_finetuned(handed.model, own=[type(data.task)])
 
 
 def _numbered(seeds: int | Sequence[int]) -> tuple[int, ...]:

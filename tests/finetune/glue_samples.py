@@ -18,7 +18,9 @@ WORDS = (
 
 
 def sentence(number: int) -> str:
-    return " ".join(WORDS[(number * step + step) % len(WORDS)] for step in range(2, 5 + number % 3))
+    """Another one for each number."""
+    words = " ".join(WORDS[(number * step + step) % len(WORDS)] for step in range(2, 5 + number % 3))
+    return words if number < 30 else f"{words} of {number}"
 
 
 def tsv(*rows: Sequence[object]) -> str:
@@ -34,10 +36,10 @@ def labels(task: str) -> list[str]:
     }.get(task, ["1", "0"])
 
 
-def labelled(task: str, rows: int) -> str:
-    """A training or dev file as GLUE has it."""
-    one = [sentence(n) for n in range(rows)]
-    two = [sentence(3 * n + 1) for n in range(rows)]
+def labelled(task: str, rows: int, *, first: int = 0) -> str:
+    """A training or dev file as GLUE has it, of the sentences from number `first` on."""
+    one = [sentence(n + first) for n in range(rows)]
+    two = [sentence(3 * n + 1 + first) for n in range(rows)]
     said = [labels(task)[n % len(labels(task))] for n in range(rows)]
     n = range(rows)
     match task:
@@ -110,7 +112,7 @@ def write_glue(
         parts = ("_matched", "_mismatched") if task == "mnli" else ("",)
         (folder / "train.tsv").write_text(labelled(task, train), encoding="utf-8")
         for part in parts:
-            (folder / f"dev{part}.tsv").write_text(labelled(task, dev), encoding="utf-8")
+            (folder / f"dev{part}.tsv").write_text(labelled(task, dev, first=1000), encoding="utf-8")
             if test:
                 (folder / f"test{part}.tsv").write_text(unlabelled(task, test), encoding="utf-8")
     if "mnli" in tasks and test:

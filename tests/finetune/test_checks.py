@@ -131,6 +131,18 @@ def test_rare_and_single_classes() -> None:
     assert told([*many, ("one nut", "nut")]) == ["1 class with a single training row ('nut'): too few to learn from."]
 
 
+def test_labels_that_are_the_same_number() -> None:
+    """0 and 0.0 are two classes; that two numbers are two is no news."""
+    texts = [text for text, _ in GOOD]
+    assert told([(text, str(number % 4)) for number, text in enumerate(texts)]) == []
+    (sentence,) = told([(text, ("0", "1", "0.0", "1.0")[number % 4]) for number, text in enumerate(texts)])
+    assert sentence == (
+        "the labels '0', '0.0', '1', '1.0' are numbers written in several ways, each a class of its own. Write a number in one way."
+    )
+    (sentence,) = told([(text, ("2", "no", "+2")[number % 3]) for number, text in enumerate(texts)])
+    assert sentence.startswith("the labels '+2', '2' are numbers written in several ways")
+
+
 def test_labels_that_differ_in_capitals() -> None:
     assert told([*GOOD, ("a nut", "Fruit"), ("some nuts", "Fruit"), ("nuts again", "Fruit")]) == [
         "the labels 'Fruit', 'fruit' differ in capitals only. Are they the same class?"

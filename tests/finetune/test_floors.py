@@ -168,8 +168,23 @@ def test_tags_by_hand() -> None:
     assert found["bag_of_words"] == {"dev": {"accuracy": pytest.approx(2 / 3)}}
 
 
-def test_other_tasks_have_none(tmp_path: Path) -> None:
-    data = TaskData(task=QuestionAnswering(), train=[question()], dev={"dev": [question()]})
+def test_questions_have_the_sentence_most_alike_and_silence(tmp_path: Path) -> None:
+    asked = [
+        question("rain fell. snow fell.", "what snow?", "snow"),
+        question("rain fell.", "who sang?", None, name="q1"),
+    ]
+    data = TaskData(task=QuestionAnswering(), train=asked[:1], dev={"dev": asked[:1]})
     cell = Cell(out=tmp_path, task="squad", kind="floors")
     floors.write_floors(cell, data)
-    assert json.loads(cell.result.read_text()) == {"majority": None, "bag_of_words": None, "notes": []}
+    found = json.loads(cell.result.read_text())
+    assert found.pop("word_overlap") == {"dev": {"f1": pytest.approx(2 / 3), "exact_match": 0.0}}
+    assert found == {"majority": None, "bag_of_words": None, "notes": []}
+    second = floors.floors(TaskData(task=QuestionAnswering(version=2), train=asked, dev={"dev": asked}))
+    never, overlap = second["majority"]["dev"], second["word_overlap"]["dev"]
+    assert never["best_f1"] == never["f1"] == never["best_exact_match"] == 1 / 2, "the second has no answer"
+    assert overlap["best_f1"] == pytest.approx((2 / 3 + 1) / 2), "no word of the second's question stands in its text"
+
+
+def test_other_tasks_have_none() -> None:
+    data = TaskData(task=object(), train=[], dev={"dev": []})  # type: ignore[arg-type]
+    assert floors.floors(data) == {"majority": None, "bag_of_words": None, "notes": []}

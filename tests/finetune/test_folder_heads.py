@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from electra_trainer.finetune.batches import collate
 from electra_trainer.finetune.folder import Finetuned, export_finetuned, load_finetuned
 from electra_trainer.finetune.handed_card import Facts
 from electra_trainer.finetune.kinds import examples_of
-from electra_trainer.finetune.question_answering import QuestionAnswering
+from electra_trainer.finetune.question_answering import QuestionAnswering, at_best_threshold
 from electra_trainer.finetune.recipe import recipe
 from electra_trainer.finetune.run import Job, finetune_run
 from electra_trainer.finetune.source import load_source
@@ -67,6 +68,50 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
         finetune_run(job, out=root / "runs" / kind, keep_weights=True, quiet=True, device="cpu")
         export_finetuned(root / "runs" / kind, out=root / kind, facts=Facts())
     return root
+
+
+@pytest.fixture(scope="module")
+def silent(models: Path) -> Path:
+    """The folder of a run of SQuAD 2.0; every second question has no answer."""
+    asked = [
+        question if number % 4 < 2 else replace(question, answers=()) for number, question in enumerate(questions())
+    ]
+    task = QuestionAnswering(version=2, name="squad-2.0", width=24, beam=3, stride=8, max_query=8)
+    data = TaskData(task=task, train=asked, dev={"dev": asked[:16]})
+    source = load_source(models / "encoder")
+    job = Job(source=source, data=data, recipe=recipe("paper", hidden_size=32, epochs=2), seed=1)
+    finetune_run(job, out=models / "runs" / "silent", keep_weights=True, quiet=True, device="cpu")
+    return export_finetuned(models / "runs" / "silent", out=models / "silent", facts=Facts())
+
+
+def test_a_model_of_2_0_answers_at_its_best_threshold(models: Path, silent: Path) -> None:
+    scores = json.loads((models / "runs" / "silent" / "result.json").read_text())["scores"]["dev"]
+    asked = [
+        question if number % 4 < 2 else replace(question, answers=()) for number, question in enumerate(questions())
+    ]
+    loaded = load_finetuned(silent)
+    assert isinstance(loaded.task, QuestionAnswering)
+    assert loaded.task.threshold == loaded.table["task"]["null_threshold"] == scores["best_f1_threshold"] != -2.75
+    said = loaded.task.score(asked[:16], loaded.predict_examples(asked[:16], device="cpu"))
+    assert said["f1"] == pytest.approx(scores["best_f1"]) and said["best_f1"] == pytest.approx(scores["best_f1"])
+    card = (silent / "README.md").read_text()
+    assert f"no-answer score is above {scores['best_f1_threshold']:.4g} (`null_threshold`)" in card
+    assert f"| dev, best\\_f1\\_threshold | 1 | {scores['best_f1_threshold']:.2f} |" in card
+    given = {"kind": "QuestionAnswering", "null_threshold": -1.5}
+    assert at_best_threshold(given, {"dev": scores}) == given, "whoever gave one keeps it"
+
+
+@pytest.mark.parametrize(
+    ("kind", "sentence"),
+    [
+        ("tagging", "Rows of up to 32 tokens; electra-trainer reads a longer sentence in several, cut between words."),
+        ("joint", "Rows of up to 32 tokens; electra-trainer reads a longer context in several windows that overlap."),
+    ],
+)
+def test_the_card_says_what_becomes_of_long_texts(models: Path, kind: str, sentence: str) -> None:
+    card = (models / kind / "README.md").read_text()
+    assert sentence in card and "are cut" not in card
+    assert "says that there is none" not in card, "1.1 always has an answer"
 
 
 def architecture(folder: Path) -> str:

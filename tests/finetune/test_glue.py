@@ -71,6 +71,35 @@ def test_counts_that_are_nearly_glues(folder: Path, tmp_path: Path) -> None:
     assert task(tmp_path, "wnli").load().notes == ()
 
 
+def test_rows_that_stand_twice_are_told(tmp_path: Path) -> None:
+    """GLUE's own files have some; whoever reads the scores is to know, and nobody is asked to change the files."""
+    write_glue(tmp_path, ["rte", "mnli"])
+    for name in ("RTE", "MNLI"):
+        train = (tmp_path / name / "train.tsv").read_text().splitlines()
+        turned = train[1].replace("entailment", "not_entailment" if name == "RTE" else "neutral")
+        for file, rows in (
+            ("train.tsv", [turned]),
+            *(((f"{part}.tsv"), [turned, *train[2:4]]) for part in ROWS[name.lower()].dev),
+        ):
+            with (tmp_path / name / file).open("a") as more:
+                more.write("\n".join([*rows, ""]))
+    contradiction, overlap = task(tmp_path, "rte").load().notes[2:]
+    assert contradiction == (
+        "warning: 1 training row with the text of another and a different label, for example train.tsv:26 ('not_entailment') and "
+        "train.tsv:2 ('entailment'). No model can be right about both."
+    )
+    assert overlap == (
+        "warning: 3 of 12 development rows (25 %) stand in the training file too, so the scores are too good: dev.tsv:11 is "
+        "train.tsv:2; dev.tsv:12 is train.tsv:3; dev.tsv:13 is train.tsv:4. Of these, 1 with another label there."
+    )
+    assert [note.split(": dev_")[1][:10] for note in task(tmp_path, "mnli").load().notes[4:]] == [
+        "matched.ts",
+        "mismatched",
+    ]
+    limited = task(tmp_path, "rte", limit=1).load().notes
+    assert not any("text of another" in note for note in limited)  # one row alone: the others were not learned
+
+
 def test_limit_takes_the_same_rows_always_and_says_so(folder: Path) -> None:
     whole, some = task(folder, "rte").load(), task(folder, "rte", limit=7).load()
     assert [one.place for one in some.train] == [one.place for one in task(folder, "rte", limit=7).load().train]
@@ -251,15 +280,18 @@ def test_no_hub(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not GLUE.is_dir(), reason="GLUE is not here")
 def test_the_real_files() -> None:
-    """All load; what is complete has no note, what is not is said."""
+    """All load; what is not complete is said, and which development rows stand in training."""
     loaded = {name: task(GLUE, name).load() for name in FOLDERS}
-    assert [name for name, data in loaded.items() if not data.notes] == ["cola", "sst2", "mrpc", "stsb", "rte", "wnli"]
+    assert [name for name, data in loaded.items() if not data.notes] == ["mrpc", "rte", "wnli"]
+    (_, overlap), (_, other) = loaded["cola"].notes, loaded["stsb"].notes
+    assert overlap.startswith("warning: 16 of 1,043 development rows") and "Of these, 2 with another label" in overlap
+    assert other.startswith("warning: 6 of 1,500 development rows") and "Of these, 1 with another label" in other
     assert loaded["mnli"].notes == (
         "22,664 of 392,702 training rows.",
         "4,916 of 9,832 dev_mismatched rows.",
     )
     assert loaded["qqp"].notes == ("10,000 of 363,846 training rows.", "20,215 of 40,430 dev rows.")
-    assert loaded["qnli"].notes == ("104,742 training rows, GLUE has 104,743: not its own file.",)
+    assert loaded["qnli"].notes[0] == "104,742 training rows, GLUE has 104,743: not its own file."
     for name, data in loaded.items():
         assert all(
             len(rows) == (ROWS["ax"] if split == "ax" else ROWS[name]).test[split] for split, rows in data.test.items()

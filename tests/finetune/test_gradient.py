@@ -122,6 +122,13 @@ def test_a_step_says_what_it_did() -> None:
     assert all(parameter.grad is None for parameter in network.parameters())
 
 
+@pytest.mark.parametrize(("schedule", "rate"), [("released", 3e-4 * (1 - 1 / 27) / 2.7), ("linear", 3e-4 / 2)])
+def test_the_rate_of_a_warm_up_that_is_no_whole_number(schedule: str, rate: float) -> None:
+    """27 steps of one batch each; by hand, at t = 1."""
+    _, _, result = one_step(replace(job(schedule=schedule).recipe, epochs=27))
+    assert result.learning_rate == pytest.approx(rate, rel=1e-12)
+
+
 def test_a_step_without_a_finite_gradient_moves_nothing() -> None:
     network, optimizer, result = one_step(job().recipe, spoil=True)
     assert not result.finite

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -13,7 +14,11 @@ from electra_trainer.config import Model
 from electra_trainer.finetune.batches import collate
 from electra_trainer.finetune.classification import Classification
 from electra_trainer.finetune.network import FineTuned, build_network
+from electra_trainer.finetune.question_answering import QuestionAnswering
 from electra_trainer.finetune.recipe import recipe
+from electra_trainer.finetune.regression import Regression
+from electra_trainer.finetune.tagging import Tagging
+from electra_trainer.finetune.task import Task
 
 CPU = torch.device("cpu")
 MANY = Classification(labels=tuple(f"label {number}" for number in range(40)))
@@ -75,6 +80,30 @@ def test_dropout_is_the_recipe_s() -> None:
     network = build_network(source(), MANY, chosen, seed=1)
     assert network.dropout.p == network.electra.embeddings.dropout.p == 0.4
     assert network.electra.encoder.model.attention_probs_dropout_prob == 0.2
+
+
+@pytest.mark.parametrize(
+    ("task", "released"),
+    [
+        (MANY, True),
+        (Regression(), True),
+        (Tagging(labels=("A", "B")), False),
+        (QuestionAnswering(), False),
+        (QuestionAnswering(head_kind="independent"), False),
+    ],
+)
+def test_dropout_before_the_head_is_where_the_recipe_has_it(task: Task, released: bool) -> None:
+    """The released code drops out what classification and regression read; its tagging and questions read the encoder's own states."""
+    made = source()
+    batch = collate(MANY.rows(examples(40), made.text(40), training=False), made.specials, CPU)
+    for name, dropped in (("paper", True), ("released", released)):
+        chosen = replace(recipe(name, hidden_size=32, epochs=3), dropout=0.5)
+        network = build_network(made, task, chosen, seed=1).train()
+        network.electra.eval()
+        with torch.no_grad():
+            states, plain = network(batch), network.electra(batch.ids_BT, batch)
+        assert torch.equal(states, plain) != dropped, name
+        assert network.electra.embeddings.dropout.p == 0.5, "the encoder's own stays"
 
 
 def test_states_are_fp32_whatever_the_encoder_computes_in() -> None:

@@ -15,10 +15,11 @@ from electra_trainer.finetune.question_answering import QuestionAnswering
 from electra_trainer.finetune.recipe import Recipe
 from electra_trainer.finetune.run import Job, describe, finetune_run
 from electra_trainer.finetune.squad import Squad
-from electra_trainer.finetune.squad_floor import most_alike, overlap_floor
+from electra_trainer.finetune.squad_files import Question
+from electra_trainer.finetune.squad_floor import most_alike
 from electra_trainer.finetune.squad_head import Spans
 from electra_trainer.finetune.squad_windows import spread
-from electra_trainer.finetune.task import TaskData
+from electra_trainer.finetune.task import Prediction, TaskData
 
 MEAL = "the chef cooked the meal. a guest ate it at noon."
 LEARNED = [
@@ -59,6 +60,7 @@ def test_learns_what_has_no_answer(tmp_path: Path, kind: str) -> None:
     result = finetune_run(job(task, examples), out=tmp_path / "run", device="cpu", quiet=True)
     assert set(result.scores["dev"]) == {
         "f1", "exact_match", "best_f1", "best_exact_match", "has_answer_f1", "has_answer_exact_match", "no_answer_accuracy",
+        "threshold", "best_f1_threshold", "best_exact_match_threshold",
     }  # fmt: skip
     assert result.scores["dev"]["best_exact_match"] == 1.0
     assert result.scores["dev"]["no_answer_accuracy"] == 1.0
@@ -84,11 +86,42 @@ def test_doubts() -> None:
     task = QuestionAnswering()
     fine = {"text": "x", "nbest": [{"start": 3}]}
     start = {"text": "x", "nbest": [{"start": 0}]}
-    silent = {"text": "", "nbest": [{"start": 3}]}
     assert task.doubts([], [fine] * 10) == []
     assert task.doubts([], [start] * 8 + [fine] * 2) == []
     assert "begin" in task.doubts([], [start] * 10)[0]
-    assert "no question is answered" in task.doubts([], [silent] * 10)[0]
+
+
+def said_of(
+    examples: list[Question], texts: list[str], scores: list[float], task: QuestionAnswering
+) -> list[Prediction]:
+    """Predictions with those answers and "no answer" scores."""
+    return [
+        {
+            "text": "" if score > task.threshold else text,
+            "no_answer_score": score,
+            "nbest": [{"text": text, "start": 3}],
+        }
+        for _, text, score in zip(examples, texts, scores, strict=True)
+    ]
+
+
+def test_the_main_score_of_2_0_is_at_the_best_threshold() -> None:
+    """Two encoders that say nothing at -2.75 tie with silence there; one of them knows who cooked."""
+    assert (QuestionAnswering().metric, QuestionAnswering(version=2).metric) == ("f1", "best_f1")
+    task = QuestionAnswering(version=2)
+    examples = [*LEARNED[:2], question(MEAL, "how much?", None, name="3")]
+    knows = said_of(examples, ["chef", "guest", "noon"], [-1.5, -1.0, 2.0], task)
+    guesses = said_of(examples, ["meal", "noon", "noon"], [-1.5, -1.0, 2.0], task)
+    assert task.score(examples, knows)["f1"] == task.score(examples, guesses)["f1"] == pytest.approx(1 / 3)
+    assert task.score(examples, knows)[task.metric] == 1.0
+    assert task.score(examples, guesses)[task.metric] == pytest.approx(1 / 3)
+    (quiet,), (collapsed,) = task.doubts(examples, knows), task.doubts(examples, guesses)
+    assert "no question is answered at the threshold -2.75" in quiet and "best_f1 is at -1.00" in quiet
+    assert collapsed.startswith("collapsed: at every threshold")
+    open_minded = QuestionAnswering(version=2, null_threshold=0.0)
+    assert (
+        open_minded.doubts(examples, said_of(examples, ["chef", "guest", "noon"], [-1.5, -1.0, 2.0], open_minded)) == []
+    )
 
 
 def squad_file(folder: Path, name: str, articles: int, *, start: int = 0) -> Path:
@@ -149,14 +182,10 @@ def test_paper_and_released_differ_in_the_classifier() -> None:
 
 def test_the_floor_is_the_sentence_most_alike() -> None:
     context = "It rained. The chef cooked the evening meal! The chef slept.\nNobody else, e.g. guests, came"
-    said = most_alike(question(context, "Which meal did the chef cook? The evening meal?", "x"))
+    (said,) = most_alike([question(context, "Which meal did the chef cook? The evening meal?", "x")])
     assert said["text"] == "The chef cooked the evening meal!"
-    assert most_alike(question(context, "Did the chef sleep?", "x"))["text"] == "The chef slept."
-    assert most_alike(question("word", "other?", "x"))["text"] == "word"
-    data = TaskData(
-        task=QuestionAnswering(), train=(), dev={"dev": [question("rain fell. snow fell.", "what snow?", "snow")]}
-    )
-    assert overlap_floor(data) == {"dev": {"f1": pytest.approx(2 / 3), "exact_match": 0.0}}
+    other = most_alike([question(context, "Did the chef sleep?", "x"), question("word", "other?", "x")])
+    assert [one["text"] for one in other] == ["The chef slept.", "word"]
 
 
 def test_a_long_context_gives_one_prediction() -> None:

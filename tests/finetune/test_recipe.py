@@ -27,7 +27,7 @@ def test_the_paper_s(size: str) -> None:
     assert (found.batch_size, found.epochs, found.schedule, found.reduction) == (32, 10, "linear", "mean")
     adam = found.optimizer
     assert (adam.name, adam.epsilon, adam.beta1, adam.beta2, adam.weight_decay) == ("adam", 1e-6, 0.9, 0.999, 0.0)
-    assert not found.double_unordered and found.max_length == 128
+    assert not found.double_unordered and found.max_length == 128 and found.head_dropout == "all"
 
 
 @pytest.mark.parametrize(("size", "rate", "decay"), [("small", 1e-4, 0.8), ("base", 1e-4, 0.8), ("large", 5e-5, 0.9)])
@@ -36,7 +36,7 @@ def test_the_released_code_s(size: str, rate: float, decay: float) -> None:
     found = recipe("released", hidden_size=preset(size).model.hidden_size, epochs=3)
     assert (found.learning_rate, found.layer_decay, found.top_layer_power) == (rate, decay, 2)
     assert (found.weight_decay, found.clip_norm, found.reduction) == (0.01, 1.0, "sum")
-    assert found.schedule == "released" and found.double_unordered
+    assert found.schedule == "released" and found.double_unordered and found.head_dropout == "texts"
     assert found.optimizer.weight_decay == 0.01 and found.optimizer.clip_norm == 1.0
 
 
@@ -44,6 +44,15 @@ def test_the_schedule_is_over_the_steps_of_the_run() -> None:
     schedule = recipe("paper", hidden_size=256, epochs=3).schedule_of(801)
     assert (schedule.steps, schedule.warmup_steps, schedule.shape) == (801, 80, "linear")
     assert recipe("released", hidden_size=256, epochs=3).schedule_of(5).warmup_steps == 0
+
+
+@pytest.mark.parametrize(("steps", "released", "paper"), [(27, 2.7, 2), (5, 0.5, 0), (804, 80.4, 80)])
+def test_the_released_warm_up_is_not_rounded(steps: int, released: float, paper: int) -> None:
+    """google-research/electra: num_train_steps * warmup_proportion, a real number; BERT, whom the paper follows, rounds it down."""
+    for name, warmup in (("released", released), ("paper", paper)):
+        used = recipe(name, hidden_size=256, epochs=3)
+        assert used.warmup_of(steps) == pytest.approx(warmup)
+    assert recipe("released", hidden_size=256, epochs=3, warmup_fraction=0.0).warmup_of(steps) == 0
 
 
 def test_changes_are_put_in_and_none_leaves_the_recipe_s() -> None:

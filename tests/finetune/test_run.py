@@ -199,6 +199,7 @@ def changed_jobs() -> Iterator[tuple[str, Job]]:
     yield r"seed: 1 -> 2", replace(job, seed=2)
     yield r"recipe.learning_rate: 0.005 -> 0.001", toy.job(learning_rate=1e-3)
     yield r"recipe.max_length: 24 -> 16", toy.job(max_length=16)
+    yield r"recipe.precision: 'fp32' -> 'bf16'", toy.job(precision="bf16")
     yield r"model_sha256", toy.job(source_seed=6)
     yield r"data_sha256", toy.job(rows=88)
     yield r"task.labels", replace(job, data=replace(job.data, task=replace(job.data.task, labels=("bad", "good", "?"))))  # type: ignore[type-var]

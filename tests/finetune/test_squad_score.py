@@ -87,7 +87,15 @@ def test_scores_of_a_whole_file_by_hand() -> None:
         "has_answer_f1": pytest.approx(1 / 2),
         "has_answer_exact_match": pytest.approx(1 / 2),
         "no_answer_accuracy": pytest.approx(1 / 2),
+        "threshold": 0.0,
+        "best_f1_threshold": -3.0,
+        "best_exact_match_threshold": -3.0,
     }
+    partly = score_v2([["cat"], ["red fox"], []], ["cat", "fox", "cow"], [-3.0, -1.0, 2.0], threshold=-2.75)
+    assert (partly["best_f1_threshold"], partly["best_exact_match_threshold"]) == (
+        -1.0,
+        -3.0,
+    )  # the fox counts for F1 only
 
 
 def test_the_threshold_is_that_of_the_last_question_that_is_worth_answering() -> None:
@@ -95,7 +103,10 @@ def test_the_threshold_is_that_of_the_last_question_that_is_worth_answering() ->
     found = best_threshold(raw, said, null, has)
     assert (found.score, found.threshold) == (pytest.approx(2 / 3), -3.0)  # 1 + 0 + 1, then -1, then +0.6
     never = best_threshold([0.0], ["x"], [-9.0], [False])
-    assert (never.score, never.threshold) == (1.0, 0.0)
+    assert never.score == 1.0 and -9.01 < never.threshold < -9.0
+    assert score_v2([[]], ["x"], [-9.0], threshold=never.threshold)["f1"] == 1.0, (
+        "where it says so, nothing is answered"
+    )
 
 
 def test_a_threshold_is_not_above_itself() -> None:
@@ -161,8 +172,8 @@ def test_the_best_threshold_is_the_best_of_all(rows: list[tuple[bool, bool, int]
     assert found["best_f1"] == pytest.approx(max(tried))
     raw = [question_scores(gold, text, version=2)[1] for gold, text in zip(golds, said, strict=True)]
     best = best_threshold(raw, said, null, [bool(gold) for gold in golds])
-    if best.threshold != 0.0:
-        assert score_v2(golds, said, null, threshold=best.threshold)["f1"] == pytest.approx(max(tried))
+    assert best.threshold == found["best_f1_threshold"]
+    assert score_v2(golds, said, null, threshold=best.threshold)["f1"] == pytest.approx(max(tried))
 
 
 def test_parts_make_the_whole() -> None:

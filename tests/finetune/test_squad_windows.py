@@ -19,7 +19,7 @@ from electra_trainer.finetune.task import Text
 
 
 @given(st.integers(0, 300), st.integers(1, 120), st.integers(1, 200))
-def test_windows_hold_every_token_and_overlap_by_half(tokens: int, room: int, stride: int) -> None:
+def test_windows_hold_every_token_and_overlap(tokens: int, room: int, stride: int) -> None:
     windows = spread(tokens, room=room, stride=stride)
     seen = [token for first, count in windows for token in range(first, first + count)]
     assert set(seen) == set(range(tokens))
@@ -29,6 +29,13 @@ def test_windows_hold_every_token_and_overlap_by_half(tokens: int, room: int, st
     assert steps <= {max(1, min(stride, room // 2))}
     assert sum(windows[-1]) == tokens
     assert len(windows) < 2 or sum(windows[-2]) < tokens, "no window for nothing"
+
+
+@pytest.mark.parametrize(("room", "overlap"), [(497, 0.74), (256, 0.5), (40, 0.5)])
+def test_how_much_windows_overlap(room: int, overlap: float) -> None:
+    """A stride of 128 is about a quarter of what a row of 512 holds of the context; short rows are cut by halves."""
+    (first, count), (second, _), *_ = spread(2000, room=room, stride=128)
+    assert (first + count - second) / room == pytest.approx(overlap, abs=0.01)
 
 
 @given(st.integers(0, 200), st.integers(1, 60), st.integers(1, 60))

@@ -3,6 +3,7 @@
 import io
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ def declare(out: Path, *, tasks: dict[str, str], seeds: tuple[int, ...] = SEEDS,
         model="runs/tiny", model_sha256="0" * 64, recipe="paper", device="cpu", threads=1, seeds=seeds, floors=floors,
         tasks={
             name: DeclaredTask(
-                task={"kind": kind, "name": name}, data_sha256="1" * 64, recipe={"epochs": 3.0}, metric="matthews",
+                task={"kind": kind, "name": name}, data_sha256="1" * 64, recipe={"epochs": 3.0, "precision": "fp32"}, metric="matthews",
                 dev=("dev", "other"), train_rows=100, notes=(f"{name} is made up",),
             )
             for name, kind in tasks.items()
@@ -182,6 +183,7 @@ def test_pages_print_hundredths_and_the_notes(tmp_path: Path) -> None:
     put_floors(tmp_path, "cola", majority=0.0, words=0.15, notes=("half of the words", "Co-LA: small"))
     write_summary(tmp_path, summarize(tmp_path))
     page = (tmp_path / "summary.md").read_text()
+    assert "Recipe `paper`; fp32 on cpu; seeds 1, 2, 3, 4, 5, 6;" in page
     assert "| cola | matthews | 6 | 20.0 | 21.7 | 4.1 | 30.0 | 20.0 | 10.0 | 0.0 | 15.0 |" in page
     assert "- cola is made up" in page and "- cola: half of the words" in page and "- Co-LA: small" in page
     plain = json.loads((tmp_path / "summary.json").read_text())
@@ -214,3 +216,32 @@ def test_a_result_of_another_run_is_refused(tmp_path: Path) -> None:
     (tmp_path / "cells" / "cola" / "seed-1").rename(tmp_path / "cells" / "cola" / "seed-2")
     with pytest.raises(DataError, match="is not the result of cola, seed 2"):
         summarize(tmp_path)
+
+
+def test_thresholds_stand_as_they_are_beside_the_scores_at_them(tmp_path: Path) -> None:
+    """Questions that may have no answer: both scores and both thresholds in one line; no threshold is called the best."""
+    declared = declare(tmp_path, tasks={"squad-2.0": "QuestionAnswering"}, seeds=(1, 2, 3))
+    write(tmp_path, replace(declared, tasks={"squad-2.0": replace(declared.tasks["squad-2.0"], metric="best_f1")}))
+    for seed, at in ((1, -1.0), (2, -1.5), (3, 0.25)):
+        cell = Cell(out=tmp_path, task="squad-2.0", kind="encoder", seed=seed)
+        cell.folder.mkdir(parents=True)
+        scores = {"best_f1": 0.6 + seed / 10, "f1": 0.5, "threshold": -2.75, "best_f1_threshold": at}
+        write_result(RunFolder(cell.folder), Result(task="squad-2.0", seed=seed, steps=9, scores={"dev": scores}))
+    assert any("word overlap." in line for line in remarks(summarize(tmp_path))), "floors are not measured yet"
+    floors = {"majority": {"dev": {"best_f1": 0.5}}, "bag_of_words": None, "word_overlap": {"dev": {"best_f1": 0.8}}}
+    Cell(out=tmp_path, task="squad-2.0", kind="floors").result.write_text(json.dumps({**floors, "notes": []}))
+    summary = summarize(tmp_path)
+    assert summary.task("squad-2.0").best_seed == 3
+    silence, overlap = summary.task("squad-2.0").comparisons
+    assert (silence.floor, silence.verdict) == ("majority", "beats")
+    assert silence.sentence.startswith("squad-2.0: beats never answering (median 0.800 against 0.500")
+    assert (overlap.floor, overlap.verdict) == ("word_overlap", "does not beat")
+    assert "does not beat the sentence with most words of the question (median 0.800 against 0.800)" in overlap.sentence
+    assert "| SD | best | worst | majority | word overlap |" in markdown(summary)
+    assert (
+        "squad-2.0: best_f1 80.0 at a threshold of -1.00, the best on dev; f1 50.0 at the given one, -2.75."
+        in remarks(summary)
+    )
+    page = markdown(summary)
+    assert "| squad-2.0 | dev | best_f1_threshold | 3 | -1.00 | -0.75 | 0.90 | – | – |" in page
+    assert "| seed 2 (median) | 80.0 | 50.0 | -2.75 | -1.50 |" in page

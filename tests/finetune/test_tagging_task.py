@@ -3,6 +3,7 @@
 import pickle
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError
@@ -19,6 +20,8 @@ def write(path: Path, text: str) -> Path:
 
 
 def task(folder: Path, train: str = TRAIN, dev: str = TRAIN, **fields: object) -> TaggingTask:
+    """Files that are the same differ in blank lines at the end."""
+    dev = dev + "\n\n" if dev == train else dev
     return TaggingTask(train=write(folder / "train", train), dev=write(folder / "dev", dev), **fields)  # type: ignore[arg-type]
 
 
@@ -45,7 +48,9 @@ def test_the_scheme_is_detected(train: str, scheme: str, tmp_path: Path) -> None
 def test_the_scheme_can_be_set(tmp_path: Path) -> None:
     found = task(tmp_path, ENTITIES, ENTITIES, scheme="none").load().task
     assert isinstance(found, Tagging) and found.metrics == ("accuracy",)
-    with pytest.raises(DataError, match=r"train:1: label 'DET' is none of BIO: expected O, B-TYPE, I-TYPE"):
+    with pytest.raises(
+        DataError, match=r"train:1: label 'DET' is none of BIO: .* For labels without spans: --scheme none"
+    ):
         task(tmp_path, scheme="bio").load()
 
 
@@ -60,8 +65,41 @@ def test_what_a_reader_of_the_scores_must_know(tmp_path: Path) -> None:
         "train:168: a sentence of 1,001 words. Are blank lines missing?",
         "25 spans of dev that an I- or E- begins (first at dev:14): counted, as conlleval does. They are usual in IOB1, and slips elsewhere.",
         "dev:8: label 'B-PRE' does not occur in train. Did you mean 'B-PER'? 1 word of 132 with such labels: scored, and never right.",
-        "26 of 28 sentences in dev stand in training as well, 26 of them with 5 words or more (first at dev:2).",
+        "warning: 26 of 28 sentences in dev stand in training as well, 26 of them with 5 words or more (first at dev:2).",
     )
+
+
+def test_short_sentences_that_stand_twice_are_no_warning(tmp_path: Path) -> None:
+    assert task(tmp_path).load().notes == (
+        "2 of 2 sentences in dev stand in training as well, 0 of them with 5 words or more.",
+    )
+
+
+def test_without_a_development_file_sentences_are_held_out(tmp_path: Path) -> None:
+    """A tenth of them, copies on one side, whatever their order in the file; every label stays to be learned."""
+    random = np.random.default_rng(4)
+    lines = [[f"w{random.integers(30)} {'AB'[random.integers(2)]}" for _ in range(4)] for _ in range(60)]
+    lines += [[word.upper().replace(" A", " B") for word in sentence] for sentence in lines[:30]]
+    lines.append(["only C", "w1 A"])
+    held = []
+    for name in ("one", "other"):
+        path = write(tmp_path / name, "\n\n".join("\n".join(sentence) for sentence in lines) + "\n")
+        data = TaggingTask(train=path).load()
+        sides = [{tuple(word.lower() for word in one.words) for one in rows} for rows in (data.train, data.dev["dev"])]
+        assert not sides[0] & sides[1] and len(sides[1]) == 6 and len(data.train) + len(data.dev["dev"]) == len(lines)
+        assert isinstance(data.task, Tagging) and data.task.labels == ("A", "B", "C")
+        assert {label for one in data.train for label in one.labels} == {"A", "B", "C"}
+        assert data.notes == (
+            f"no development file: {len(data.dev['dev'])} of 91 sentences were held out, chosen by a hash of their words; no sentence "
+            "is on both sides.",
+        )
+        held.append(sides[1])
+        random.shuffle(lines)
+    assert held[0] == held[1]
+    with pytest.raises(
+        DataError, match=r"few: has too few sentences to hold some out. Add sentences, or give a --dev file"
+    ):
+        TaggingTask(train=write(tmp_path / "few", "a A\n\nb B\n")).load()
 
 
 def test_limit_and_hash(tmp_path: Path) -> None:
@@ -78,14 +116,16 @@ def test_limit_and_hash(tmp_path: Path) -> None:
 
 
 def test_the_folder_of_a_treebank(tmp_path: Path) -> None:
-    for split, tag in (("train", "X"), ("dev", "NOUN"), ("test", "_")):
+    for split, tag in (("train", "X"), ("dev", "NOUN"), ("test", "X")):
         words = [f"{number}\t{split}\t_\t{tag if number == 2 else 'NOUN'}\t_\t_\t0\troot\t_\t_\n" for number in (1, 2)]
         write(tmp_path / f"xx-ud-{split}.conllu", "".join(words) + "\n")
     data = TaggingTask(train=tmp_path).load()
     assert isinstance(data.task, Tagging) and data.task.labels == ("NOUN", "X") and not data.test
     assert (data.train[0].words[0], data.dev["dev"][0].words[0]) == ("train", "dev")
     assert TaggingTask(train=tmp_path, predict=tmp_path).load().test["test"][0].words == ("test", "test")
-    assert TaggingTask(train=tmp_path, dev=tmp_path / "xx-ud-train.conllu").load().dev["dev"][0].words[0] == "train"
+    assert TaggingTask(train=tmp_path, dev=tmp_path / "xx-ud-test.conllu").load().dev["dev"][0].words[0] == "test"
+    with pytest.raises(ConfigError, match="is the training file"):
+        TaggingTask(train=tmp_path, dev=tmp_path / "xx-ud-train.conllu").load()
     (tmp_path / "xx-ud-dev.conllu").unlink()
     with pytest.raises(MissingInputError, match="holds no dev file"):
         TaggingTask(train=tmp_path).load()
@@ -124,11 +164,13 @@ def test_says_what_is_wrong_and_where(name: str, tmp_path: Path) -> None:
 def test_files_and_fields_that_cannot_be(tmp_path: Path) -> None:
     write(tmp_path / "train", TRAIN)
     cases: list[tuple[type[ElectraError], str, dict[str, object]]] = [
-        (ConfigError, "no development file", {}),
         (MissingInputError, "none: no such file", {"dev": tmp_path / "none"}),
-        (MissingInputError, "none: no such file", {"dev": tmp_path / "train", "predict": tmp_path / "none"}),
-        (ConfigError, "upos is a column of .conllu files", {"dev": tmp_path / "train", "column": "upos"}),
-        (DataError, "the label column is 3", {"dev": tmp_path / "train", "column": 3}),
+        (MissingInputError, "none: no such file", {"predict": tmp_path / "none"}),
+        (ConfigError, "upos is a column of .conllu files", {"column": "upos"}),
+        (DataError, "the label column is 3, and here are 2. Choose another: --label 1", {"column": 3}),
+        (DataError, "the word column is 3, and here are 2. Choose another: --words 1", {"words": 3}),
+        (ConfigError, "--dev .*train: is the training file .*train; .* Leave --dev out", {"dev": tmp_path / "train"}),
+        (ConfigError, "--dev .*copy: is the training file .*train", {"dev": write(tmp_path / "copy", TRAIN)}),
     ]
     for kind, message, fields in cases:
         with pytest.raises(kind, match=message):

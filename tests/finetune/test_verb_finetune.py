@@ -4,10 +4,12 @@ import csv
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tyro
 from tests.finetune.own_files import FRUIT, TOOLS, rows, write_csv, write_encoder
 
 import electra_trainer
@@ -21,6 +23,7 @@ from electra_trainer.finetune.classification import Classification
 from electra_trainer.finetune.confusion import counts, shown
 from electra_trainer.finetune.examples import TextExample
 from electra_trainer.finetune.prediction_file import predicted_csv, predicted_jsonl, tagged_text
+from electra_trainer.finetune.recipe import Recipe, recipe
 from electra_trainer.finetune.table_files import Table
 from electra_trainer.verbs.recipe_flags import RecipeFlags
 
@@ -78,6 +81,7 @@ def test_one_command_from_two_columns(work: Path, first: tuple[int, str, str]) -
         "columns: text = 'text', label = 'label'.",
         "8 of 80 rows were held out",
         "2 classes in 72 training rows: fruit 36, tool 36.",
+        "fewer than 10,000 lines: 10 epochs, of larger files 3; --epochs says otherwise.",
         "accuracy",
         "The best run on dev:",
         "true \\ said  fruit  tool",
@@ -200,6 +204,35 @@ def test_tagging(work: Path, electra: Run) -> None:
     assert config["architectures"] == ["ElectraForTokenClassification"]
 
 
+def test_tagging_of_other_columns_without_a_development_file(work: Path, electra: Run) -> None:
+    """Label before word; labels that look like spans and are none; and what is said to come next can be typed."""
+    turned = [line.split("\t")[::-1] for line in (work / "words.conll").read_text().splitlines()]
+    (work / "turned.conll").write_text("".join("\t".join(fields).replace("O\t", "I-X\t") + "\n" for fields in turned))
+    words = (
+        "finetune",
+        "encoder",
+        "--task",
+        "tagging",
+        "--train",
+        "turned.conll",
+        "--out",
+        "turned",
+        "--label",
+        "1",
+        "--words",
+        "2",
+    )
+    code, out, _ = electra(*words, "--scheme", "none", *SHORT)
+    assert code == 0 and "6 of 60 sentences were held out" in out
+    table = json.loads((work / "turned/model/electra_task.json").read_text())["task"]
+    assert table["scheme"] == "none" and table["labels"] == ["FRUIT", "I-X", "TOOL"]
+    (following,) = [line for line in out.splitlines() if line.startswith("Next: electra ")]
+    assert following.endswith("--out predictions.conll")
+    code, _, err = electra(*following.removeprefix("Next: electra ").replace("FILE", "dev.conll").split())
+    assert code == 0, err
+    assert "\t" in (work / "predictions.conll").read_text()
+
+
 def test_warnings_are_told(work: Path, electra: Run) -> None:
     code, out, _ = electra(
         "finetune", "encoder", "--train", "train.csv", "--dev", "dev.csv", "--out", "overlap", *SHORT
@@ -220,6 +253,8 @@ WRONG: dict[str, tuple[tuple[str, ...], int, str]] = {
     "numbers that are words": (("finetune", "encoder", "--train", "train.csv", "--task", "regression", "--out", "o"), 65, "train.csv:2: column 'label' holds 'tool', expected a number"),
     "no such seeds": (("finetune", "encoder", "--train", "train.csv", "--out", "o", "--seeds", "x"), 78, "--seeds"),
     "tagging of columns of text": (("finetune", "encoder", "--train", "words.conll", "--dev", "dev.conll", "--task", "tagging", "--text", "text", "--out", "o"), 78, "--text: tagging reads words, a line each"),
+    "words of a table": (("finetune", "encoder", "--train", "train.csv", "--words", "2", "--out", "o"), 78, "--words: is for tagging. Leave it out, or say --task tagging"),
+    "tagging scored on what it learns": (("finetune", "encoder", "--train", "words.conll", "--dev", "words.conll", "--task", "tagging", "--out", "o"), 78, "--dev words.conll: is the training file words.conll; its scores would say what was learned by heart. Leave --dev out"),
     "no encoder": (("finetune", "encodre", "--train", "train.csv", "--out", "o"), 66, "encodre: no such folder. Expected a run folder"),
     "no recipe": (("finetune", "encoder", "--train", "train.csv", "--out", "o", "--recipe", "papers"), 78, "--recipe papers: unknown. Did you mean 'paper'?"),
     "no model": (("predict", "none", "new.csv"), 66, "none: no such folder. Expected a fine-tuned model"),
@@ -245,6 +280,21 @@ def test_what_is_wrong_is_said(work: Path, electra: Run, first: tuple[int, str, 
 def test_flags_of_a_recipe() -> None:
     assert RecipeFlags().changes() == {}
     assert RecipeFlags(epochs=2, dropout=0.0).changes() == {"epochs": 2, "dropout": 0.0, "attention_dropout": 0.0}
+    assert RecipeFlags(dropout=0.0, attention_dropout=0.1).changes() == {"dropout": 0.0, "attention_dropout": 0.1}
+
+
+def test_every_field_of_a_recipe_is_a_flag() -> None:
+    """All of them reach the recipe, and none is left at its default."""
+    assert {field.name for field in fields(RecipeFlags)} == {"recipe", *(field.name for field in fields(Recipe))}
+    given: dict[str, Any] = {
+        "learning_rate": 1.0, "layer_decay": 0.5, "top_layer_power": 3, "epochs": 2.0, "batch_size": 7, "micro_batch": 3,
+        "max_length": 9, "warmup_fraction": 0.3, "schedule": "released", "weight_decay": 0.2, "dropout": 0.4,
+        "attention_dropout": 0.6, "reduction": "sum", "clip_norm": 2.0, "double_unordered": True, "precision": "bf16",
+    }  # fmt: skip
+    words = [word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    made = tyro.cli(RecipeFlags, args=words)
+    assert made.changes() == given and made.changes().keys() == {field.name for field in fields(Recipe)}
+    assert vars(recipe("paper", hidden_size=256, **made.changes())) == given  # type: ignore[arg-type]
 
 
 def table(columns: tuple[str, ...], *values: tuple[Any, ...]) -> Table:

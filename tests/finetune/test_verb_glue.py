@@ -218,7 +218,7 @@ def test_json(experiment: Experiment, electra: Run, tmp_path: Path) -> None:
         "glue", "m", "--data", folder, "--tasks", "cola,sst2,wnli", "--out", tmp_path / "exp", "--json"
     )
     found = json.loads(out)
-    assert code == 0 and found["scores"] == pytest.approx({"glue/cola": 0.6, "glue/sst": 0.61})
+    assert code == 0 and found["scores"] == pytest.approx({"glue/cola": 0.6, "glue/sst": 0.61, "glue/wnli": 0.62})
     assert (
         found["zip"] is None and found["summary"] == str(tmp_path / "exp/summary.json") and experiment.asked[0]["quiet"]
     )

@@ -26,7 +26,7 @@ def probe_glue(run: Path, folder: Path, *, seed: int, device: str) -> dict[str, 
     for task in _tasks(folder):
         given = GlueTask(folder=str(folder), task=task, test=False)
         settings = recipe("paper", hidden_size=source.model.hidden_size, epochs=given.epochs)
-        job = Job(source=source, data=given.load(), recipe=settings, seed=seed)
+        job = Job(source=source, data=given.load(), recipe=settings.fitted(source.length), seed=seed)
         result = finetune_run(job, out=run.parent / "glue" / task, device=device, quiet=True)
         by_split = {
             split: {metric: Spread(by_seed={seed: value}) for metric, value in values.items()}

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePath
 
 from electra_trainer.finetune.examples import TextExample
 from electra_trainer.finetune.hold_out import same_text
+from electra_trainer.finetune.separated import NUMBER
 
 _BETWEEN = re.compile(r"[\W_]+")
 WARNING = "warning: "
@@ -29,10 +30,16 @@ def warnings(train: Sequence[TextExample], dev: Sequence[TextExample], *, held_o
     """All checks of a training and a development set; `held_out` where the second is a part of the first file."""
     found = [*contradictions(train), *odd_texts(train)]
     if not held_out:
-        found += overlap(train, dev)
+        found += [f"{sentence} Remove them from one of the files." for sentence in overlap(train, dev)]
     if train and train[0].label is not None:
         leaks = label_in_text(train)
         found += [*leaks, *([] if leaks else simple_rules(train)), *imbalance(train)]
+    return [WARNING + sentence for sentence in found]
+
+
+def warnings_of_a_benchmark(train: Sequence[TextExample], dev: Iterable[Sequence[TextExample]]) -> list[str]:
+    """The same of data whose rows and classes are not ours to change: contradictions, and overlap with each development set."""
+    found = [*contradictions(train), *(sentence for rows in dev for sentence in overlap(train, rows))]
     return [WARNING + sentence for sentence in found]
 
 
@@ -49,7 +56,7 @@ def overlap(train: Sequence[TextExample], dev: Sequence[TextExample]) -> list[st
     told = f" Of these, {differ:,} with another label there." if differ else ""
     return [
         f"{len(both):,} of {len(dev):,} development rows ({_percent(len(both), len(dev))}) stand in the training file too, so the scores "
-        f"are too good: {examples}.{told} Remove them from one of the files."
+        f"are too good: {examples}.{told}"
     ]
 
 
@@ -164,6 +171,13 @@ def imbalance(train: Sequence[TextExample]) -> list[str]:
     elif few > 1 and few < 0.01 * len(train):
         found.append(
             f"{least!r} has {few} of {len(train):,} training rows. Read macro_f1, which counts each class alike."
+        )
+    values = Counter(float(label) for label, _ in counts if NUMBER.fullmatch(label))
+    equal = [label for label, _ in counts if NUMBER.fullmatch(label) and values[float(label)] > 1]
+    if equal:
+        found.append(
+            f"the labels {', '.join(map(repr, sorted(equal)[:4]))} are numbers written in several ways, each a class of its own. Write a "
+            "number in one way."
         )
     folded = Counter(label.casefold() for label, _ in counts)
     alike = [label for label, _ in counts if folded[label.casefold()] > 1]

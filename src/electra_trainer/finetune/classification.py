@@ -71,7 +71,7 @@ class Classification:
     def doubts(self, examples: Sequence[Any], predictions: Sequence[Prediction]) -> list[str]:
         counts = Counter(prediction["label"] for prediction in predictions)
         if len(counts) == 1 and len(predictions) > 1:
-            return [f"collapsed: {next(iter(counts))!r} for every example. Try other seeds or a lower learning rate."]
+            return [f"collapsed: {next(iter(counts))!r} for every example."]
         return []
 
 

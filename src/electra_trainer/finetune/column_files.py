@@ -156,10 +156,13 @@ def _check_columns(layout: _Layout, words: int, labels: int | None, where: str) 
         )
     for what, column in (("word", words), ("label", labels)):
         if column is not None and not 1 <= column <= layout.columns:
-            raise DataError(f"{where}: the {what} column is {column}, and here are {layout.columns}. Choose another.")
+            flag = "--words" if what == "word" else "--label"
+            raise DataError(
+                f"{where}: the {what} column is {column}, and here are {layout.columns}. Choose another: {flag} 1."
+            )
     if words == labels:
         raise ConfigError(
-            f"{where}: column {words} cannot be that of the words and that of the labels. Choose another."
+            f"{where}: column {words} cannot be that of the words and that of the labels. Name both: --words 1 --label 2."
         )
 
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from electra_trainer.data.workers import cores
 from electra_trainer.errors import ConfigError, DataError, ElectraError, did_you_mean
@@ -22,8 +23,11 @@ from electra_trainer.finetune.run import describe
 from electra_trainer.finetune.source import Source, load_source
 from electra_trainer.finetune.summary import Summary, summarize, write_summary
 from electra_trainer.finetune.task import TaskData, TaskSource
-from electra_trainer.train.device import choose_device
+from electra_trainer.train.device import choose_device, choose_precision
 from electra_trainer.train.signals import StopRequest
+
+if TYPE_CHECKING:
+    import torch
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -70,6 +74,7 @@ def run_plan(
 ) -> Summary:
     """Run what is not yet done of a plan, and sum up all that is there.
 
+    Precision is settled when a task begins, stands in its recipe, and is kept where none is named; another one is refused.
     The number of threads that a run computes with is settled when the experiment begins, stands in experiment.json, and is used
     ever after: the order of sums depends on it, so another number would be other bits. It is OMP_NUM_THREADS where that is set,
     else the cores divided by the runs that are asked for then: one each where there are many runs, all of them for a single one.
@@ -118,8 +123,9 @@ def _declare(plan: Plan, out: Path, *, device: str) -> tuple[Declared, Source]:
     tasks = {}
     for task in plan.tasks:
         changes = {"epochs": task.epochs, **{name: value for name, value in plan.changes.items() if value is not None}}
-        settled = recipe(plan.recipe, hidden_size=source.model.hidden_size, **changes)  # type: ignore[arg-type]
-        tasks[task.name] = _describe(task.load(), settled)
+        changes["precision"] = _precision(changes.get("precision"), task.name, where, old=old)
+        asked = recipe(plan.recipe, hidden_size=source.model.hidden_size, **changes)  # type: ignore[arg-type]
+        tasks[task.name] = _describe(task.load(), asked, longest=source.length)
     runs = len(tasks) * len(plan.seeds) * (2 if plan.floors else 1)
     new = Declared(
         model=plan.model,
@@ -134,9 +140,24 @@ def _declare(plan: Plan, out: Path, *, device: str) -> tuple[Declared, Source]:
     return (new if old is None else on_disk.extend(old, new, out=out)), source
 
 
-def _describe(data: TaskData, settled: Recipe) -> DeclaredTask:
+def _precision(asked: object, task: str, device: torch.device, *, old: Declared | None) -> object:
+    """What is asked for; else what the task, or the experiment, began with; else what the device is faster with."""
+    if asked in (None, "auto"):
+        if old is not None:
+            return old.tasks.get(task, next(iter(old.tasks.values()))).recipe["precision"]
+        return choose_precision("auto", device)
+    return asked
+
+
+def _describe(data: TaskData, asked: Recipe, *, longest: int) -> DeclaredTask:
     if not data.dev:
         raise DataError(f"{data.task.name}: has no examples with answers to be scored on. Give it a dev set.")
+    settled, notes = asked.fitted(longest), data.notes
+    if settled != asked:
+        notes = (
+            *notes,
+            f"rows have up to {longest} tokens, the longest that the encoder was trained on, and not {asked.max_length} (--max-length).",
+        )
     return DeclaredTask(
         task=describe(data),
         data_sha256=data.sha256,
@@ -144,7 +165,7 @@ def _describe(data: TaskData, settled: Recipe) -> DeclaredTask:
         metric=data.task.metric,
         dev=tuple(data.dev),
         train_rows=len(data.train),
-        notes=data.notes,
+        notes=notes,
     )
 
 

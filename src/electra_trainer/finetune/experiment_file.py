@@ -26,7 +26,7 @@ from electra_trainer.config_io import differences, read_table
 from electra_trainer.durable import open_lock, replace_durably
 from electra_trainer.errors import ConfigError, DataError, MissingInputError
 
-VERSION = 1
+VERSION = 2
 FILE = "experiment.json"
 PATIENCE = 10.0
 """Seconds to wait for the workers of a command that was killed."""
@@ -70,7 +70,7 @@ class DeclaredTask:
     """Kind and fields, as run.describe gives them."""
     data_sha256: str
     recipe: dict[str, Any]
-    """All fields of its Recipe."""
+    """All fields of its Recipe, as runs use them: precision settled, rows no longer than the encoder's."""
     metric: str
     """The main one."""
     dev: tuple[str, ...]

@@ -4,7 +4,7 @@
     classification             the most frequent label    bag_of_words.py
     regression                 the mean value             bag_of_words.py
     tagging                    the most frequent tag      each word's most frequent tag
-    question answering         none                       none
+    question answering         never to answer (2.0)      none; instead the sentence with most of the question's words (squad_floor.py)
 
 A task of another kind has none here; the encoder with fresh weights is a floor of every task.
 """
@@ -20,7 +20,9 @@ from electra_trainer.durable import replace_durably
 from electra_trainer.finetune.bag_of_words import LEARNED_ROWS, learn
 from electra_trainer.finetune.classification import Classification
 from electra_trainer.finetune.experiment_file import Cell
+from electra_trainer.finetune.question_answering import QuestionAnswering
 from electra_trainer.finetune.regression import Regression
+from electra_trainer.finetune.squad_floor import most_alike, never
 from electra_trainer.finetune.tagging import Tagging
 from electra_trainer.finetune.task import Prediction, TaskData
 
@@ -30,14 +32,18 @@ _Predict = Callable[[Sequence[Any]], list[Prediction]]
 
 
 def write_floors(cell: Cell, data: TaskData) -> None:
-    """Write floors.json: {"majority": ..., "bag_of_words": ..., "notes": [...]}; null where a task has no such floor."""
+    """Write floors.json: {"majority": ..., "bag_of_words": ..., "notes": [...]}, of questions also "word_overlap"; null: no such floor."""
     cell.folder.mkdir(parents=True, exist_ok=True)
     replace_durably(cell.result, (json.dumps(floors(data), indent=1) + "\n").encode())
 
 
 def floors(data: TaskData) -> dict[str, Any]:
-    """Scores of both floors on every dev split, and notes; the same for the same data."""
+    """Scores of all floors on every dev split, and notes; the same for the same data."""
     found: dict[str, Any] = {"majority": None, "bag_of_words": None, "notes": []}
+    if isinstance(data.task, QuestionAnswering):
+        if data.task.version == 2:
+            found["majority"] = _scores(data, never)
+        return found | {"word_overlap": _scores(data, most_alike)}
     learners = _learners(data)
     if learners is not None:
         found |= {name: _scores(data, predict) for name, predict in learners.items()}

@@ -12,7 +12,7 @@ import hashlib
 import json
 import shutil
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from electra_trainer.finetune.handed_card import Facts, Scores, handed_card
 from electra_trainer.finetune.kinds import examples_of, task_from
 from electra_trainer.finetune.network import FineTuned
 from electra_trainer.finetune.predict import predict
+from electra_trainer.finetune.question_answering import QuestionAnswering, at_best_threshold
 from electra_trainer.finetune.source import Source, load_source
 from electra_trainer.finetune.task import Prediction, Task, Text
 from electra_trainer.finetune.transformers_head import architecture_of, from_transformers, to_transformers
@@ -76,9 +77,27 @@ class Finetuned:
         precision = choose_precision("auto", where)
         return predict(self.network.to(where), self.task, examples, text=self.text, device=where, precision=precision)
 
+    def with_threshold(self, value: float) -> Finetuned:
+        """The same, answering questions of SQuAD 2.0 where their "no answer" score is not above `value`.
+
+        Raises:
+            ConfigError: it always answers, as it learned from SQuAD 1.1; or it learned something else.
+        """
+        if not isinstance(self.task, QuestionAnswering) or self.task.version == 1:
+            raise ConfigError(
+                f"--null-threshold {value:g}: the model was fine-tuned for {self.task.name}, where nothing goes unanswered. Leave it out."
+            )
+        return replace(self, task=replace(self.task, null_threshold=value))
+
 
 def export_finetuned(
-    run: Path, *, out: Path, facts: Facts, columns: Columns | None = None, model: str | None = None
+    run: Path,
+    *,
+    out: Path,
+    facts: Facts,
+    columns: Columns | None = None,
+    model: str | None = None,
+    own: Collection[type[Task]] = (),
 ) -> Path:
     """Hand a finished run on that kept its weights; an earlier export in `out` is replaced.
 
@@ -88,6 +107,7 @@ def export_finetuned(
         facts: scores of all seeds and notes, for the card.
         columns: of the files that it learned from.
         model: where its encoder is now; None: where it was.
+        own: classes of tasks outside this package that it may have.
 
     Raises:
         MissingInputError: the run kept no weights, or its encoder is gone. ConfigError: `out` holds something else.
@@ -97,13 +117,14 @@ def export_finetuned(
     if out.exists() and not (out / TASK).is_file() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError(f"--out {out}: holds something that is no fine-tuned model. Choose another folder.")
     config, result = read_table(run / "config.json"), read_table(run / "result.json")
+    config["task"] = at_best_threshold(config["task"], result["scores"])
     source = load_source(model or config["model"])
     if source.sha256 != config["model_sha256"]:
         raise CheckpointError(
             f"{source.name}: is not the encoder that {run} began with. Restore it, or train in another --out."
         )
     saved = newest(run / "weights", origin=RunFolder(run).origin)
-    task = task_from(config["task"], where=str(run / "config.json"))
+    task = task_from(config["task"], where=str(run / "config.json"), own=own)
     length = source.text(int(config["recipe"]["max_length"])).length
     facts = facts if facts.scores else replace(facts, scores=_scores(result["scores"], seed=config["seed"]))
     table = _description(config, facts=facts, columns=columns, source=source, length=length)
@@ -119,7 +140,7 @@ def export_finetuned(
         save_tokenizer(source.tokenizer, temporary, max_length=length)
         for name, content in files.items():
             write_durably(temporary / name, content)
-        _check_read_back(temporary, saved.weights)
+        _check_read_back(temporary, saved.weights, own)
         sync_folder(temporary)
         _put(temporary, out)
     except OSError as error:
@@ -129,8 +150,12 @@ def export_finetuned(
     return out
 
 
-def load_finetuned(folder: str | Path) -> Finetuned:
+def load_finetuned(folder: str | Path, *, own: Collection[type[Task]] = ()) -> Finetuned:
     """Read an exported fine-tuned model back, its head as it was trained.
+
+    Args:
+        folder: OUT/model of an experiment, or the experiment's folder.
+        own: the class of its task, where that is one of yours (docs/extending.md).
 
     Raises:
         MissingInputError: nothing is there, or no fine-tuned model. CheckpointError: it does not verify.
@@ -152,7 +177,7 @@ def load_finetuned(folder: str | Path) -> Finetuned:
         raise CheckpointError(f"{folder / TASK}: format {table.get('format')!r}, this version reads {FORMAT}.")
     for name, sha256 in files.items():
         _verify(folder / Path(name).name, sha256)
-    task = task_from(table.get("task"), where=str(folder / TASK))
+    task = task_from(table.get("task"), where=str(folder / TASK), own=own)
     encoder, model = read_encoder(folder)
     if "head.safetensors" in files:
         tensors = read_tensors(folder / "head.safetensors")
@@ -232,8 +257,8 @@ def _contents(
     return files
 
 
-def _check_read_back(folder: Path, weights: Mapping[str, Tensor]) -> None:
-    found = load_finetuned(folder).network.state_dict()
+def _check_read_back(folder: Path, weights: Mapping[str, Tensor], own: Collection[type[Task]]) -> None:
+    found = load_finetuned(folder, own=own).network.state_dict()
     for name, tensor in weights.items():
         if name not in found or not torch.equal(found[name], tensor):
             raise CheckpointError(f"{folder}: {name} does not read back as it was written. Check the disk.")

@@ -177,6 +177,7 @@ class GlueTask:
         Raises:
             ConfigError, MissingInputError, DataError, StorageError: what is wrong, with file and line.
         """
+        from electra_trainer.finetune.checks import warnings_of_a_benchmark
         from electra_trainer.finetune.classification import Classification
         from electra_trainer.finetune.regression import Regression
         from electra_trainer.finetune.task import TaskData, hash_files
@@ -195,6 +196,7 @@ class GlueTask:
         for split, rows in row.dev.items():
             dev[split], _ = self._read(row, split, hashed=hashed)
             notes += _counted(row, split, len(dev[split]), rows)
+        notes += warnings_of_a_benchmark(train, dev.values())
         metrics = row.metrics
         return TaskData(
             task=Classification(labels=row.layout.labels, metrics=metrics, name=self.task)

@@ -20,7 +20,6 @@ _OWN = (
     ("MRPC F1", "mrpc", "dev", "f1"), ("MRPC acc.", "mrpc", "dev", "accuracy"), ("STS-B Pearson", "stsb", "dev", "pearson"),
     ("STS-B Spearman", "stsb", "dev", "spearman"), ("QQP F1", "qqp", "dev", "f1"), ("QQP acc.", "qqp", "dev", "accuracy"),
     ("MNLI-m", "mnli", "dev_matched", "accuracy"), ("MNLI-mm", "mnli", "dev_mismatched", "accuracy"),
-    ("WNLI", "wnli", "dev", "accuracy"),
 )  # fmt: skip
 _FLOORS = {"untrained": "untrained encoder", "majority": "majority", "bag_of_words": "bag of words"}
 Statistic = Literal["median", "mean", "sd", "best"]
@@ -70,9 +69,9 @@ class TaskScores:
 
     @property
     def paper(self) -> Spread | None:
-        """What stands in the paper's column; None where no seed finished."""
-        row = ROWS[self.task]
-        return self.scores.get(next(iter(row.dev)), {}).get(row.metrics[0])
+        """What stands in the paper's column, the main one; None where no seed finished."""
+        split, metric = _main(self.task)
+        return self.scores.get(split, {}).get(metric)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,18 +84,57 @@ class GlueTable:
 
 
 def glue_metrics(tasks: Sequence[TaskScores]) -> dict[str, float]:
-    """Medians as shares, by the keys of the paper's tables: `glue/cola`, `glue/sst` ... and, if all eight are there, `glue/average`."""
+    """Medians as shares, by the keys of the paper's tables: `glue/cola`, `glue/sst` ... and, if all eight are there, `glue/average`;
+    then other tasks, which no average counts, by their names: `glue/wnli`.
+    """
     known = _by_name(tasks)
     found = {
         f"glue/{key}": spread.of("median") or 0.0
         for key, name in zip(_KEYS, PAPER, strict=True)
         if name in known and (spread := known[name].paper) is not None
     }
-    return found | ({"glue/average": statistics.fmean(found.values())} if len(found) == len(PAPER) else {})
+    average = {"glue/average": statistics.fmean(found.values())} if len(found) == len(PAPER) else {}
+    others = {f"glue/{one.task}": one.paper.of("median") or 0.0 for one in _others(tasks) if one.paper is not None}
+    return found | average | others
 
 
-def glue_tables(tasks: Sequence[TaskScores]) -> tuple[GlueTable, GlueTable]:
-    """The paper's columns with the floors, and GLUE's own metrics."""
+def glue_tables(tasks: Sequence[TaskScores]) -> tuple[GlueTable, ...]:
+    """The paper's columns with the floors, and GLUE's own metrics; then tasks that are not among the paper's eight, if there are any."""
+    others = _others(tasks)
+    return (*(_of_the_paper(tasks) if _asks_for_the_paper_s(tasks) else ()), *([_of_others(others)] if others else []))
+
+
+def _asks_for_the_paper_s(tasks: Sequence[TaskScores]) -> bool:
+    return not tasks or len(_others(tasks)) < len(tasks)
+
+
+def _others(tasks: Sequence[TaskScores]) -> list[TaskScores]:
+    return [one for one in tasks if one.task not in PAPER]
+
+
+def _of_others(tasks: Sequence[TaskScores]) -> GlueTable:
+    """All of their metrics; a floor stands under a task's main one."""
+    columns = [
+        (one, split, metric) for one in tasks for split in ROWS[one.task].dev for metric in ROWS[one.task].metrics
+    ]
+    found = [one.scores.get(split, {}).get(metric) for one, split, metric in columns]
+    titles = [
+        f"{ROWS[one.task].folder} {metric}" + (f" {split}" if len(ROWS[one.task].dev) > 1 else "")
+        for one, split, metric in columns
+    ]
+    rows: list[tuple[str, ...]] = [("", *titles)]
+    rows += [(label, *(_points(_of(spread, which)) for spread in found)) for label, which in _labels(found)]
+    for name, title in _FLOORS.items():
+        if any(name in one.floors for one in tasks):
+            floors = [
+                one.floors[name].value if name in one.floors and (split, metric) == _main(one.task) else None
+                for one, split, metric in columns
+            ]
+            rows.append((title, *map(_points, floors)))
+    return GlueTable(title="Other tasks, on dev, x100", rows=tuple(rows))
+
+
+def _of_the_paper(tasks: Sequence[TaskScores]) -> tuple[GlueTable, GlueTable]:
     known = _by_name(tasks)
     paper = [known[name].paper if name in known else None for name in PAPER]
     rows: list[tuple[str, ...]] = [("", *_TITLES, "Avg.")]
@@ -108,11 +146,8 @@ def glue_tables(tasks: Sequence[TaskScores]) -> tuple[GlueTable, GlueTable]:
         if any(floors):
             values = [None if floor is None else floor.value for floor in floors]
             rows.append(_line(title, values, _mean_of_all(values)))
-    columns = [column for column in _OWN if column[1] != "wnli" or "wnli" in known]
-    own = [
-        known[task].scores.get(split, {}).get(metric) if task in known else None for _, task, split, metric in columns
-    ]
-    beside: list[tuple[str, ...]] = [("", *(title for title, *_ in columns))]
+    own = [known[task].scores.get(split, {}).get(metric) if task in known else None for _, task, split, metric in _OWN]
+    beside: list[tuple[str, ...]] = [("", *(title for title, *_ in _OWN))]
     beside += [(label, *(_points(_of(one, which)) for one in own)) for label, which in _labels(own)]
     return (
         GlueTable(title="GLUE dev: Matthews (CoLA), Spearman (STS), accuracy (others), x100", rows=tuple(rows)),
@@ -126,7 +161,9 @@ def glue_notes(tasks: Sequence[TaskScores]) -> tuple[str, ...]:
     missing = [
         title for title, name in zip(_TITLES, PAPER, strict=True) if name not in known or known[name].paper is None
     ]
-    notes = [f"{ABSENT}: missing. No average is given without {', '.join(missing)}."] if missing else []
+    notes = []
+    if missing and _asks_for_the_paper_s(tasks):
+        notes.append(f"{ABSENT}: missing. No average is given without {', '.join(missing)}.")
     seeds = {ROWS[one.task].folder: len(one.paper.by_seed) for one in tasks if one.paper is not None}
     if len(set(seeds.values())) > 1:
         notes.append(f"Seeds: {', '.join(f'{folder} {count}' for folder, count in seeds.items())}.")
@@ -157,7 +194,7 @@ def _against(one: TaskScores, floor: Floor) -> str:
 
 
 def markdown(tasks: Sequence[TaskScores]) -> str:
-    """Both tables and the notes."""
+    """The tables and the notes."""
     lines: list[str] = []
     for table in glue_tables(tasks):
         head, *rows = (("| " + " | ".join(row) + " |") for row in table.rows)
@@ -176,6 +213,11 @@ def text(tasks: Sequence[TaskScores]) -> str:
             lines.append("  ".join([row[0].ljust(len(first)), *others]).rstrip())
         lines.append("")
     return "\n".join([*lines, *glue_notes(tasks)])
+
+
+def _main(task: str) -> tuple[str, str]:
+    """Split and metric of a task."""
+    return next(iter(ROWS[task].dev)), ROWS[task].metrics[0]
 
 
 def _by_name(tasks: Sequence[TaskScores]) -> dict[str, TaskScores]:

@@ -48,7 +48,7 @@ def hand_on_best(source: TaskSource, data: TaskData, *, model: str, out: Path) -
     pair = getattr(data.train[0], "pair", None) is not None
     facts = Facts(scores=scores_of(out, source.name), notes=data.notes, pair=pair)
     columns = source.columns() if isinstance(source, OwnTask) else None
-    folder = export_finetuned(run, out=out / "model", facts=facts, columns=columns, model=model)
+    folder = export_finetuned(run, out=out / "model", facts=facts, columns=columns, model=model, own=[type(data.task)])
     split = next(iter(data.dev))
     return HandedOn(
         model=folder,

@@ -10,6 +10,8 @@ from pathlib import PurePath
 from typing import Any
 
 from electra_trainer import __version__
+from electra_trainer.finetune.question_answering import QuestionAnswering
+from electra_trainer.finetune.result import printed
 from electra_trainer.finetune.task import Task
 
 Scores = Mapping[str, Mapping[str, Mapping[int, float]]]
@@ -65,7 +67,7 @@ pipeline_tag: {_KINDS.get(kind, "feature-extraction")}
 
 # ELECTRA, fine-tuned: {_plain(task.name)}
 
-{_what(task, pair=facts.pair)} Rows of up to {length} tokens; longer texts are cut.
+{_what(task, pair=facts.pair)} Rows of up to {length} tokens{_too_long(task)}.
 
 ```python
 {_code(task, architecture, pair=facts.pair)}
@@ -96,8 +98,25 @@ def _what(task: Task, *, pair: bool) -> str:
         "Classification": f"Says of {of} which it is: {shown}.",
         "Regression": f"Says a number of {of}, in the units of the training file.",
         "Tagging": f"Gives each word a label: {shown}.",
-        "QuestionAnswering": "Finds the answer to a question in a text.",
+        "QuestionAnswering": f"Finds the answer to a question in a text{_silence(task)}.",
     }.get(type(task).__name__, f"{task.name}.")
+
+
+def _silence(task: Task) -> str:
+    """Where it says that there is no answer."""
+    if not isinstance(task, QuestionAnswering) or task.version == 1:
+        return ""
+    return f", or says that there is none: where its no-answer score is above {task.threshold:.4g} (`null_threshold`)"
+
+
+def _too_long(task: Task) -> str:
+    """What becomes of texts that are longer than a row."""
+    return {
+        "Classification": "; longer texts are cut",
+        "Regression": "; longer texts are cut",
+        "Tagging": "; electra-trainer reads a longer sentence in several, cut between words",
+        "QuestionAnswering": "; electra-trainer reads a longer context in several windows that overlap",
+    }.get(type(task).__name__, "")
 
 
 def _code(task: Task, architecture: str | None, *, pair: bool) -> str:
@@ -136,11 +155,12 @@ def _score_table(scores: Scores, *, metric: str) -> str:
     lines = ["| x 100 | seeds | median | mean | SD |", "|---|--:|--:|--:|--:|"]
     for split, metrics in scores.items():
         for name in sorted(metrics, key=lambda name: name != metric):
-            values = [100 * value for value in metrics[name].values()]
-            sd = f"{statistics.stdev(values):.1f}" if len(values) > 1 else "-"
-            lines.append(
-                f"| {_plain(split)}, {_plain(name)} | {len(values)} | {statistics.median(values):.1f} | {statistics.mean(values):.1f} | {sd} |"
-            )
+            values = list(metrics[name].values())
+            numbers = [statistics.median(values), statistics.mean(values)]
+            if len(values) > 1:
+                numbers.append(statistics.stdev(values))
+            cells = [printed(number, name) for number in numbers] + ["-"] * (3 - len(numbers))
+            lines.append(f"| {_plain(split)}, {_plain(name)} | {len(values)} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

@@ -1,12 +1,14 @@
 """A tenth of the training rows held out where there is no development set: the same tenth on every machine, in every run.
 
 Rows with the same text (or pair) stay on one side. Within each class texts are ordered by a hash of what they say, and the first are
-held out, so that classes have the shares that they have in the whole; every class keeps a text to learn from.
+held out, so that classes have the shares that they have in the whole; every class keeps a text to learn from. Of tagged sentences the
+first by such a hash are held out, but none with the last words of a label.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,6 +16,7 @@ import numpy as np
 
 from electra_trainer.errors import DataError
 from electra_trainer.finetune.examples import TextExample
+from electra_trainer.finetune.tagged_sentence import TaggedSentence
 
 SHARE = 0.1
 _RANGES = 10
@@ -62,6 +65,34 @@ def hold_out(examples: Sequence[TextExample], *, where: str, share: float = SHAR
     return Split(
         train=[example for index, example in enumerate(examples) if index not in chosen],
         held_out=[examples[index] for index in sorted(chosen)],
+    )
+
+
+def hold_out_sentences(
+    sentences: Sequence[TaggedSentence], *, where: str, share: float = SHARE
+) -> tuple[list[TaggedSentence], list[TaggedSentence]]:
+    """Sentences to learn from and sentences held out, each in the order of the file; the same words are on one side.
+
+    Raises:
+        DataError: too few different sentences, or each of them has a label that no other has.
+    """
+    groups: dict[str, list[int]] = {}
+    for index, sentence in enumerate(sentences):
+        groups.setdefault("\n".join(sentence.words).casefold(), []).append(index)
+    left = Counter(label for sentence in sentences for label in sentence.labels if label is not None)
+    chosen: set[int] = set()
+    wanted = max(1, round(share * len(groups)))
+    for text in sorted(groups, key=_hash):
+        own = Counter(label for row in groups[text] for label in sentences[row].labels if label is not None)
+        if wanted and own and all(left[label] > count for label, count in own.items()):
+            left -= own
+            chosen.update(groups[text])
+            wanted -= 1
+    if not chosen:
+        raise DataError(f"{where}: has too few sentences to hold some out. Add sentences, or give a --dev file.")
+    return (
+        [sentence for index, sentence in enumerate(sentences) if index not in chosen],
+        [sentences[index] for index in sorted(chosen)],
     )
 
 

@@ -9,8 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from electra_trainer.batch import Batch
+from electra_trainer.finetune.question_answering import QuestionAnswering
 from electra_trainer.finetune.recipe import Recipe
 from electra_trainer.finetune.source import Source
+from electra_trainer.finetune.tagging import Tagging
 from electra_trainer.finetune.task import Task
 from electra_trainer.model.dropout import Dropout
 from electra_trainer.model.encoder import Encoder
@@ -36,7 +38,10 @@ class FineTuned(nn.Module):
 
 
 def build_network(source: Source, task: Task, recipe: Recipe, *, seed: int) -> FineTuned:
-    """The source's encoder under a fresh head: Glorot-uniform weights, biases 0 (released), drawn by `seed`."""
+    """The source's encoder under a fresh head: Glorot-uniform weights, biases 0 (released), drawn by `seed`.
+
+    Whether there is dropout between the two is the recipe's `head_dropout`.
+    """
     encoder = source.encoder(dropout=recipe.dropout, attention_dropout=recipe.attention_dropout)
     head = task.head(source.model)
     for name, parameter in head.named_parameters():
@@ -46,7 +51,8 @@ def build_network(source: Source, task: Task, recipe: Recipe, *, seed: int) -> F
             else:
                 generator = torch.Generator().manual_seed(key(seed, f"weights/head/{name}"))
                 nn.init.xavier_uniform_(parameter, generator=generator)
-    return FineTuned(encoder, head, dropout=recipe.dropout)
+    of_words = isinstance(task, Tagging | QuestionAnswering)
+    return FineTuned(encoder, head, dropout=0.0 if of_words and recipe.head_dropout == "texts" else recipe.dropout)
 
 
 def layer_share(recipe: Recipe, layers: int) -> Callable[[str], float]:

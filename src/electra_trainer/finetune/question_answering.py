@@ -5,7 +5,8 @@ The head is XLNet's ("joint"), as the paper says, or BERT's ("independent"), whi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
@@ -26,7 +27,7 @@ from electra_trainer.finetune.squad_head import (
     joint_beam,
     joint_loss,
 )
-from electra_trainer.finetune.squad_score import score_v1, score_v2
+from electra_trainer.finetune.squad_score import best_thresholds, score_v1, score_v2
 from electra_trainer.finetune.squad_windows import Target, window_rows
 from electra_trainer.finetune.task import Prediction, Row, Text
 
@@ -65,10 +66,18 @@ class QuestionAnswering:
         for field in ("width", "beam", "n_best", "max_answer", "max_query", "stride"):
             require(getattr(self, field) >= 1, field, getattr(self, field), "at least 1")
         require(self.answerability_weight >= 0, "answerability_weight", self.answerability_weight, "0 or more")
+        given = self.null_threshold
+        require(given is None or math.isfinite(given), "null_threshold", given, "a finite number")
+        require(
+            given is None or self.version == 2, "null_threshold", given, "none in SQuAD 1.1, which always has an answer"
+        )
 
     @property
     def metric(self) -> str:
-        return "f1"
+        """2.0: at the best threshold, as XLNet's code reports. The fixed one suits the released weights; a weaker encoder may say
+        nothing at all there, which scores the same whatever it has learned.
+        """
+        return "f1" if self.version == 1 else "best_f1"
 
     @property
     def threshold(self) -> float:
@@ -122,22 +131,51 @@ class QuestionAnswering:
         )
 
     def score(self, examples: Sequence[Question], predictions: Sequence[Prediction]) -> dict[str, float]:
-        golds = [[answer.text for answer in example.answers] for example in examples]
-        said = [best_text(prediction) for prediction in predictions]
+        golds, said, no_answer = _to_score(examples, predictions)
         if self.version == 1:
             return score_v1(golds, said)
-        return score_v2(golds, said, [one["no_answer_score"] for one in predictions], threshold=self.threshold)
+        return score_v2(golds, said, no_answer, threshold=self.threshold)
 
     def doubts(self, examples: Sequence[Question], predictions: Sequence[Prediction]) -> list[str]:
-        texts = {prediction["text"] for prediction in predictions}
-        if len(predictions) > 1 and texts == {""}:
-            return [
-                "collapsed: no question is answered. Try other seeds, a lower learning rate or another null threshold."
-            ]
+        if len(predictions) > 1 and self.version == 2:
+            _, best = best_thresholds(*_to_score(examples, predictions))
+            if all(one["no_answer_score"] > best.threshold for one in predictions):
+                return [
+                    "collapsed: at every threshold its answers score no better than none. Try more epochs, another learning rate or "
+                    "other seeds."
+                ]
+            if all(one["text"] == "" for one in predictions):
+                return [
+                    f"no question is answered at the threshold {self.threshold:g}, so f1 and exact_match are those of silence; "
+                    f"best_f1 is at {best.threshold:.2f}."
+                ]
         first = sum(best["nbest"][0]["start"] == 0 for best in predictions if best["nbest"])
         if len(predictions) > 9 and first > 0.9 * len(predictions):
             return ["collapsed: the answers are where the contexts begin. Try other seeds or a lower learning rate."]
         return []
+
+
+def at_best_threshold(table: Mapping[str, Any], scores: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
+    """A description of a task, of 2.0 with the threshold that was best on the main dev split where nobody gave one.
+
+    Args:
+        table: what `run.describe` made; of another kind of task it stays as it is.
+        scores: of its run, by split and metric, the main split first.
+    """
+    best = next(iter(scores.values()), {}).get("best_f1_threshold")
+    asked = table["kind"] != "QuestionAnswering" or table["null_threshold"] is not None
+    return dict(table) if asked or best is None else {**table, "null_threshold": best}
+
+
+def _to_score(
+    examples: Sequence[Question], predictions: Sequence[Prediction]
+) -> tuple[list[list[str]], list[str], list[float]]:
+    """True answers, the best answer to each, had one to be given, and "no answer" scores."""
+    return (
+        [[answer.text for answer in example.answers] for example in examples],
+        [best_text(prediction) for prediction in predictions],
+        [float(prediction["no_answer_score"]) for prediction in predictions],
+    )
 
 
 def places_of(rows: Sequence[Row], batch: Batch) -> Places:

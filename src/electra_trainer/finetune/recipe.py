@@ -36,15 +36,20 @@ class Recipe:
     weight_decay: float = 0.0
     """Decay per unit of learning rate; biases and LayerNorm are excluded. The paper 0, the released code 0.01."""
     dropout: float = 0.1
-    """Dropout after embeddings, attention, feed-forward, and before the head."""
+    """Dropout after embeddings, attention, feed-forward, and before the head: see `head_dropout`."""
     attention_dropout: float = 0.1
     """Dropout on attention weights."""
+    head_dropout: Literal["all", "texts"] = "all"
+    """Which tasks have dropout before their head: all, or those that say something of a whole text (the released code: classification and
+    regression, but not tagging and question answering)."""
     reduction: Literal["mean", "sum"] = "mean"
     """Of the losses of a batch, before the gradient is clipped; the released code sums."""
     clip_norm: float = 1.0
     """Largest global norm of the gradient; 0: not clipped."""
     double_unordered: bool = False
     """Train on pairs without an order (MRPC, STS-B) in both orders, as the released code does."""
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    """Arithmetic of the forward pass; weights stay fp32. `auto` is bf16 where the device is faster with it; a run notes which it was."""
 
     def __post_init__(self) -> None:
         require(self.learning_rate > 0, "learning_rate", self.learning_rate, "a number above 0")
@@ -59,6 +64,11 @@ class Recipe:
         probability("dropout", self.dropout)
         probability("attention_dropout", self.attention_dropout)
         require(self.clip_norm >= 0, "clip_norm", self.clip_norm, "0 or more")
+        require(self.precision in ("auto", "fp32", "bf16"), "precision", self.precision, "auto, fp32 or bf16")
+
+    def fitted(self, longest: int) -> Recipe:
+        """For an encoder that was trained on rows of up to `longest` tokens, and reads no longer ones."""
+        return replace(self, max_length=min(self.max_length, longest))
 
     @property
     def optimizer(self) -> Optimizer:
@@ -68,6 +78,10 @@ class Recipe:
     def schedule_of(self, steps: int) -> Schedule:
         """The learning rate's course over so many steps."""
         return Schedule(steps=steps, warmup_steps=int(steps * self.warmup_fraction), shape=self.schedule)
+
+    def warmup_of(self, steps: int) -> float:
+        """Steps of warm-up: whole ones, as BERT counts; 2.7 of 27 in the released code, which does not round (optimization.py)."""
+        return steps * self.warmup_fraction if self.schedule == "released" else self.schedule_of(steps).warmup_steps
 
 
 def paper(*, hidden_size: int, epochs: float = 3.0) -> Recipe:
@@ -86,6 +100,7 @@ def released(*, hidden_size: int, epochs: float = 3.0) -> Recipe:
         epochs=epochs,
         schedule="released",
         weight_decay=0.01,
+        head_dropout="texts",
         reduction="sum",
         double_unordered=True,
     )

@@ -67,5 +67,5 @@ class Regression:
     def doubts(self, examples: Sequence[Any], predictions: Sequence[Prediction]) -> list[str]:
         spread = float(np.std([prediction["value"] for prediction in predictions])) if predictions else 0.0
         if len(predictions) > 1 and spread < 1e-3 * self.scale:
-            return ["collapsed: the same value for every example. Try other seeds or a lower learning rate."]
+            return ["collapsed: the same value for every example."]
         return []

@@ -22,7 +22,7 @@ class Result:
     seed: int
     steps: int
     scores: dict[str, dict[str, float]]
-    """By split, then metric."""
+    """By split, then metric: shares from 0 to 1, correlations, and thresholds, whose names say so."""
     doubts: tuple[str, ...] = ()
     failed: str | None = None
     """Why it has no scores, if it diverged."""
@@ -30,6 +30,16 @@ class Result:
     """Training rows."""
     seconds: float = field(default=0.0, compare=False)
     """Of training; it stands in timing.json, so that result.json is the same bytes whenever and however it came about."""
+
+
+def is_threshold(metric: str) -> bool:
+    """Whether it is the place at which something was scored, instead of a score."""
+    return metric.endswith("threshold")
+
+
+def printed(value: float, metric: str) -> str:
+    """A share or correlation x100, with one decimal; a threshold as it is, with two."""
+    return f"{value:.2f}" if is_threshold(metric) else f"{100 * value:.1f}"
 
 
 def write_result(folder: RunFolder, result: Result) -> None:

@@ -46,13 +46,17 @@ from electra_trainer.train.weights import restore
 
 SAVE_EVERY = 60.0
 """Seconds between checkpoints; when one is saved changes no result."""
+COLLAPSED = "collapsed: "
+"""Begins a task's doubt that everything is told the same."""
+FEW_STEPS = 300
+"""Fewer make a head that was drawn at random forget little of that; RTE, the paper's shortest, has 770."""
 _LOG_EVERY = 10
 """Steps between rows of metrics.jsonl."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What one run is; with the same job and device it is the same to the bit."""
+    """What one run is; with the same job and device it is the same to the bit, once its precision is settled."""
 
     source: Source
     data: TaskData
@@ -125,6 +129,9 @@ def finetune_run(
         Diverged: the gradient was no number for several steps. StorageError, CheckpointError: see errors.py.
     """
     folder = RunFolder(out)
+    where = choose_device(device)
+    precision = choose_precision(job.recipe.precision, where)
+    job = replace(job, recipe=replace(job.recipe, precision=precision))  # type: ignore[arg-type]
     with closing(folder), ExitStack() as stack:
         folder.open_for_writing()
         _begin(folder, job)
@@ -133,7 +140,7 @@ def finetune_run(
             return read_result(out)
         if stop is None:
             stop = partial(getattr, stack.enter_context(StopRequest()), "name")
-        state = _prepare(job, folder, device=choose_device(device), show=display or partial(_shown, quiet=quiet))
+        state = _prepare(job, folder, device=where, show=display or partial(_shown, quiet=quiet))
         with state.display, state.saver:
             _train(state, stop)
             try:
@@ -205,7 +212,7 @@ def build_feed(job: Job, *, device: torch.device, precision: str) -> Feed:
 
 def _prepare(job: Job, folder: RunFolder, *, device: torch.device, show: Callable[[int], Shows]) -> _State:
     """Rows, network and optimizer, and the newest checkpoint put back."""
-    feed = build_feed(job, device=device, precision=choose_precision("auto", device))
+    feed = build_feed(job, device=device, precision=job.recipe.precision)
     steps = feed.steps
     network = build_network(job.source, job.data.task, job.recipe, seed=job.seed).to(device)
     display = show(steps)
@@ -309,9 +316,18 @@ def _evaluate(state: _State, stop: Callable[[], str | None]) -> tuple[dict[str, 
         if split in data.dev:
             scores[split] = data.task.score(examples, predictions)
             doubts += [f"{split}: {doubt}" for doubt in data.task.doubts(examples, predictions)]
+    if any(COLLAPSED in doubt for doubt in doubts):
+        doubts.append(_advice(state.steps))
     for doubt in doubts:
         _say(state, f"WARNING: {doubt}", style="bold red")
     return scores, tuple(doubts)
+
+
+def _advice(steps: int) -> str:
+    """What to try where a run says the same of everything: after few steps it has hardly begun to learn."""
+    if steps < FEW_STEPS:
+        return f"after {steps:,} steps only: try more epochs or a higher learning rate (--epochs, --learning-rate)."
+    return f"after {steps:,} steps: try another learning rate, a higher one for a narrow encoder, more epochs or other seeds."
 
 
 def _write_predictions(folder: RunFolder, split: str, predictions: Sequence[Prediction]) -> None:

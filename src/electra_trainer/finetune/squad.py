@@ -9,6 +9,7 @@ from typing import Literal
 
 from electra_trainer.checks import require
 from electra_trainer.errors import ConfigError
+from electra_trainer.finetune.dev_file import require_other_file
 from electra_trainer.finetune.question_answering import QuestionAnswering
 from electra_trainer.finetune.squad_files import Question, SquadFile, read_squad, sample, split_by_article
 from electra_trainer.finetune.task import TaskData, hash_files
@@ -28,6 +29,8 @@ class Squad:
     """See `QuestionAnswering.head_kind`."""
     follow: Literal["paper", "released"] = "paper"
     """Released: the answerability classifier also for 1.1, and taught by whole questions instead of windows."""
+    null_threshold: float | None = None
+    """See `QuestionAnswering.null_threshold`; 2.0 only."""
     split: float | None = None
     """Without `dev`: the share of the questions of `train` that are kept for evaluation, whole articles."""
     limit: int | None = None
@@ -38,6 +41,10 @@ class Squad:
     def __post_init__(self) -> None:
         if (self.dev is None) == (self.split is None):
             raise ConfigError("--dev FILE or --split 0.1: give one of the two, a second file or a share of the first.")
+        if self.null_threshold is not None and self.version == 1:
+            raise ConfigError(
+                "--null-threshold: a question of SQuAD 1.1 always has an answer. Leave it out, or type --version 2."
+            )
         require(self.split is None or 0 < self.split < 1, "split", self.split, "a share between 0 and 1")
         for name in ("limit", "dev_limit"):
             value = getattr(self, name)
@@ -61,6 +68,7 @@ class Squad:
             head_kind=self.head,
             answerability="always" if released else "2.0",
             answerability_of="question" if released else "window",
+            null_threshold=self.null_threshold,
         )
 
     def load(self) -> TaskData:
@@ -73,6 +81,7 @@ class Squad:
                 f"{self.train.name} is split by article: {len(train):,} questions to train on, {len(dev):,} to evaluate."
             )
         else:
+            require_other_file(self.train, self.dev, instead="Leave --dev out and give --split 0.1.")
             second = read_squad(self.dev, version=self.version)
             train, dev = file.questions, second.questions
             files["dev"] = second.content

@@ -54,6 +54,15 @@ class SquadFile:
     content: bytes
 
 
+def read_questions(path: Path) -> tuple[Question, ...]:
+    """The questions of a file of either version, to be answered: answers in it are not looked at.
+
+    Raises:
+        MissingInputError, StorageError: it cannot be read. DataError: it is not SQuAD's layout, with the place.
+    """
+    return _read(path, _Reader(version=2, labelled=False))[0]
+
+
 def read_squad(path: Path, *, version: Literal[1, 2]) -> SquadFile:
     """Read a file of SQuAD 1.1 (`version` 1: every question is answered) or 2.0 (`version` 2).
 
@@ -63,13 +72,17 @@ def read_squad(path: Path, *, version: Literal[1, 2]) -> SquadFile:
     Raises:
         MissingInputError, StorageError: it cannot be read. DataError: it is not SQuAD of that version, with the place.
     """
+    reader = _Reader(version=version)
+    questions, content = _read(path, reader)
+    return SquadFile(questions=questions, notes=tuple(reader.notes(path)), content=content)
+
+
+def _read(path: Path, reader: _Reader) -> tuple[tuple[Question, ...], bytes]:
     try:
         content = path.read_bytes()
     except OSError as error:
         raise storage_error(error, path) from None
-    reader = _Reader(version=version)
-    questions = reader.file(_json(content, path), str(path))
-    return SquadFile(questions=questions, notes=tuple(reader.notes(path)), content=content)
+    return reader.file(_json(content, path), str(path)), content
 
 
 def sample(questions: Sequence[Question], limit: int | None) -> tuple[Question, ...]:
@@ -127,8 +140,8 @@ def _json(content: bytes, path: Path) -> Any:
 class _Reader:
     """Walks down a file and counts what is odd in it."""
 
-    def __init__(self, *, version: Literal[1, 2]) -> None:
-        self.version = version
+    def __init__(self, *, version: Literal[1, 2], labelled: bool = True) -> None:
+        self.version, self.labelled = version, labelled
         self.places: dict[str, str] = {}
         self.answered = self.unanswerable = self.moved = self.nowhere = self.found = 0
 
@@ -173,6 +186,8 @@ class _Reader:
         if name in self.places:
             raise DataError(f"{where}.id: {name!r} stands at {self.places[name]} already. Expected ids that differ.")
         self.places[name] = where
+        if not self.labelled:
+            return Question(id=name, question=question, context=context, article=article, place=where)
         answers = _field(entry, "answers", list, where)
         impossible = _field(entry, "is_impossible", bool, where) if "is_impossible" in entry else not answers
         self.check(len(answers), impossible=impossible, told="is_impossible" in entry, where=where)

@@ -1,4 +1,4 @@
-"""What one scores at questions without having learned anything: the sentence with most of the question's words is the answer."""
+"""What one scores at questions without having learned anything: the sentence with most of the question's words, or no answer at all."""
 
 from __future__ import annotations
 
@@ -7,15 +7,24 @@ from collections.abc import Sequence
 
 from electra_trainer.finetune.squad_files import Question
 from electra_trainer.finetune.squad_score import normalize
-from electra_trainer.finetune.task import Prediction, TaskData
+from electra_trainer.finetune.task import Prediction
 
 _SENTENCE = re.compile(r"\S.*?(?:[.!?](?=\s)|$)", re.DOTALL)
 
 
-def most_alike(question: Question) -> Prediction:
-    """The sentence of the context with the largest share of the question's words, the shortest of equals; its "no answer" score is the
-    share that is missing.
+def most_alike(questions: Sequence[Question]) -> list[Prediction]:
+    """Of each context the sentence with the largest share of the question's words, the shortest of equals; the "no answer" score is the
+    share that is missing, so that of SQuAD 2.0 the best-threshold scores are those to look at.
     """
+    return [_most_alike(question) for question in questions]
+
+
+def never(questions: Sequence[Question]) -> list[Prediction]:
+    """No answer to any of them (2.0)."""
+    return [{"id": question.id, "text": "", "no_answer_score": 0.0, "nbest": []} for question in questions]
+
+
+def _most_alike(question: Question) -> Prediction:
     asked = set(normalize(question.question).split())
     sentences = [match.group() for match in _SENTENCE.finditer(question.context)]
     shares = [len(asked & set(normalize(sentence).split())) / max(len(asked), 1) for sentence in sentences]
@@ -26,12 +35,3 @@ def most_alike(question: Question) -> Prediction:
         "no_answer_score": 1 - shares[best],
         "nbest": [{"text": sentences[best], "start": question.context.index(sentences[best])}],
     }
-
-
-def overlap_floor(data: TaskData) -> dict[str, dict[str, float]]:
-    """Scores of `most_alike` by split and metric, with the task's own scorer; in 2.0 the best-threshold ones are those to look at."""
-    return {split: data.task.score(questions, _answers(questions)) for split, questions in data.dev.items()}
-
-
-def _answers(questions: Sequence[Question]) -> list[Prediction]:
-    return [most_alike(question) for question in questions]

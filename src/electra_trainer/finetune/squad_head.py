@@ -23,7 +23,8 @@ class JointHead(nn.Module):
         end(i | s)     = w·gelu(W [h_s; h_i])                                 the same; s is the true start in training
         no answer      = w·gelu(W [h_CLS; sum_i softmax(start)_i h_i])        a logit: positive where there is none
 
-    As released; XLNet's own has hidden layers of the encoder's width, tanh and a LayerNorm.
+    As released, but that there the softmaxes of start and end also hold the last [SEP]; XLNet's own has hidden layers of the encoder's
+    width, tanh and a LayerNorm.
     """
 
     def __init__(self, hidden_size: int, *, width: int, answerable: bool) -> None:

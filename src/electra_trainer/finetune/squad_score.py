@@ -7,6 +7,7 @@ among the true ones; and an answer is given only where the "no answer" score is 
 
 from __future__ import annotations
 
+import math
 import re
 import string
 from collections import Counter
@@ -76,27 +77,43 @@ def score_v2(
         threshold: no answer is given where `no_answer` is above it.
 
     Returns:
-        `f1`, `exact_match`; `best_f1` and `best_exact_match`, at the thresholds that are best for these very questions; and, where
-        there are such, `has_answer_f1`, `has_answer_exact_match` of questions with an answer, `no_answer_accuracy` of the others.
+        `best_f1` and `best_exact_match`, at the thresholds that are best for these very questions; `f1` and `exact_match` at
+        `threshold`; of the latter, where there are such, `has_answer_f1`, `has_answer_exact_match` of questions with an answer,
+        `no_answer_accuracy` of the others; and the thresholds: `threshold`, `best_f1_threshold`, `best_exact_match_threshold`.
     """
     raw = [question_scores(gold, text, version=2) for gold, text in zip(golds, said, strict=True)]
+    best_exact, best_overlap = best_thresholds(golds, said, no_answer)
     answered = [bool(gold) for gold in golds]
     exact, overlap = (
         [float(not has) if null > threshold else one[part] for one, null, has in zip(raw, no_answer, answered, strict=True)]
         for part in (0, 1)
     )  # fmt: skip
     scores = {
+        "best_f1": best_overlap.score,
+        "best_exact_match": best_exact.score,
         "f1": _mean(overlap),
         "exact_match": _mean(exact),
-        "best_f1": best_threshold([one[1] for one in raw], said, no_answer, answered).score,
-        "best_exact_match": best_threshold([one[0] for one in raw], said, no_answer, answered).score,
     }
     if any(answered):
         scores["has_answer_f1"] = _mean([one for one, has in zip(overlap, answered, strict=True) if has])
         scores["has_answer_exact_match"] = _mean([one for one, has in zip(exact, answered, strict=True) if has])
     if not all(answered):
         scores["no_answer_accuracy"] = _mean([one for one, has in zip(exact, answered, strict=True) if not has])
-    return scores
+    return scores | {
+        "threshold": threshold,
+        "best_f1_threshold": best_overlap.threshold,
+        "best_exact_match_threshold": best_exact.threshold,
+    }
+
+
+def best_thresholds(
+    golds: Sequence[Sequence[str]], said: Sequence[str], no_answer: Sequence[float]
+) -> tuple[Threshold, Threshold]:
+    """`best_threshold` by exact match, and by F1; arguments as of `score_v2`."""
+    raw = [question_scores(gold, text, version=2) for gold, text in zip(golds, said, strict=True)]
+    answered = [bool(gold) for gold in golds]
+    exact, overlap = (best_threshold([one[part] for one in raw], said, no_answer, answered) for part in (0, 1))
+    return exact, overlap
 
 
 def best_threshold(
@@ -105,14 +122,14 @@ def best_threshold(
     """The threshold of the highest mean score, as the official script looks for it.
 
     From "never answer" on, questions are answered in the order of their `no_answer`. Like the script it may stop between two that are
-    equal, where no threshold can; 0 where never to answer is best.
+    equal, where no threshold can. Where never to answer is best, the threshold is below all of them; the script says 0 there.
 
     Args:
         raw: the score of each question if it is answered.
         answered: whether it has an answer.
     """
     total = best = float(sum(not has for has in answered))
-    threshold = 0.0
+    threshold = math.nextafter(min(no_answer, default=0.0), -math.inf)
     for index in sorted(range(len(raw)), key=lambda index: no_answer[index]):
         total += raw[index] if answered[index] else -float(bool(said[index]))
         if total > best:

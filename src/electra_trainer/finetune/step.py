@@ -61,7 +61,8 @@ def train_step(network: FineTuned, optimizer: torch.optim.Optimizer, feed: Feed,
     """Forward, backward and update for step `step`, counted from 0."""
     recipe, rows = feed.recipe, feed.batch(step)
     loss = accumulate(network, feed, rows, step=step)
-    rate = learning_rate(step, peak=recipe.learning_rate, schedule=recipe.schedule_of(feed.steps))
+    schedule, warmup = recipe.schedule_of(feed.steps), recipe.warmup_of(feed.steps)
+    rate = learning_rate(step, peak=recipe.learning_rate, schedule=schedule, warmup=warmup)
     norm, finite = update(network, optimizer, clip_norm=recipe.clip_norm, rate=rate)
     tokens = sum(len(row.ids) for row in rows)
     return StepResult(finite=finite, loss=loss, gradient_norm=norm, learning_rate=rate, tokens=tokens)

@@ -21,8 +21,10 @@ from electra_trainer.finetune.experiment_file import Cell, Declared, DeclaredTas
 from electra_trainer.finetune.result import Result, read_result
 
 Scores = dict[str, dict[str, float]]
-"""By split, then metric: shares from 0 to 1, or correlations."""
+"""By split, then metric: see `Result.scores`."""
 UNTRAINED = "untrained"
+_COUNTED = {"QuestionAnswering": "word overlap"}
+"""Floors without an encoder, by kind of task, in words."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +46,7 @@ class Comparison:
     """The encoder against a floor."""
 
     floor: str
-    """`untrained`, `majority`, `bag_of_words`."""
+    """`untrained`, `majority`, `bag_of_words`, `word_overlap`."""
     title: str
     """The same in words: "the bag of words"."""
     median: float
@@ -75,7 +77,7 @@ class TaskSummary:
     untrained: dict[str, dict[str, Spread]]
     """The same of the encoder with fresh weights."""
     floors: dict[str, Scores]
-    """By name: `majority`, `bag_of_words`."""
+    """By name: `majority`, `bag_of_words`, of questions `word_overlap`."""
     comparisons: tuple[Comparison, ...]
     best_seed: int | None
     """The run with the best main score, the first of equals."""
@@ -222,7 +224,11 @@ def _task(out: Path, name: str, declared: Declared) -> TaskSummary:
         missing=tuple(seed for seed in declared.seeds if seed not in results),
         unmeasured=(
             *(f"untrained, seed {seed}" for seed in lacking),
-            *(["majority and bag of words"] if declared.floors and table is None else []),
+            *(
+                [_COUNTED.get(task.task["kind"], "majority and bag of words")]
+                if declared.floors and table is None
+                else []
+            ),
         ),
     )
 
@@ -269,10 +275,14 @@ def _comparisons(
 ) -> tuple[Comparison, ...]:
     if main is None:
         return ()
+    kind = task.task["kind"]
     titles = {
         UNTRAINED: "the untrained encoder",
-        "majority": "the mean value" if task.task["kind"] == "Regression" else "the majority class",
-        "bag_of_words": "the most frequent tag of each word" if task.task["kind"] == "Tagging" else "the bag of words",
+        "majority": {"Regression": "the mean value", "QuestionAnswering": "never answering"}.get(
+            kind, "the majority class"
+        ),
+        "bag_of_words": "the most frequent tag of each word" if kind == "Tagging" else "the bag of words",
+        "word_overlap": "the sentence with most words of the question",
     }
     beside: dict[str, dict[int, float]] = {UNTRAINED: untrained.by_seed} if untrained is not None else {}
     for floor, scores in floors.items():

@@ -1,4 +1,4 @@
-"""A summary of fine-tuning for people: a page of Markdown, and a table on a terminal. Scores are printed x100."""
+"""A summary of fine-tuning for people: a page of Markdown, and a table on a terminal. Scores are printed x100, thresholds as they are."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from electra_trainer.finetune.result import is_threshold, printed
 from electra_trainer.finetune.summary import UNTRAINED, Spread, Summary, TaskSummary
 
 ABSENT = "–"
@@ -19,10 +20,12 @@ _HEAD = ("task", "metric", "n", "median", "mean", "SD", "best", "worst")
 def markdown(summary: Summary) -> str:
     """The page: main scores beside the floors, what they say, every split and metric, every run."""
     seeds = ", ".join(map(str, summary.seeds))
+    precision = " and ".join(sorted({str(one.recipe["precision"]) for one in summary.tasks}))
     lines = [
         f"# {summary.model}: {', '.join(one.task for one in summary.tasks)}",
         "",
-        f"Recipe `{summary.recipe}`; seeds {seeds}; scores x100 on the dev sets, median over seeds beside the floors.",
+        f"Recipe `{summary.recipe}`; {precision} on {summary.device}; seeds {seeds}; scores x100 on the dev sets, median over seeds "
+        "beside the floors.",
         "",
         *_pipes(_main_rows(summary)),
         "",
@@ -65,12 +68,23 @@ def remarks(summary: Summary) -> list[str]:
 
 def _remarks(one: TaskSummary) -> Iterator[str]:
     yield from (comparison.sentence for comparison in one.comparisons)
+    yield from _at_thresholds(one)
     yield from (note if _names(note, one.task) else f"{one.task}: {note}" for note in one.notes)
     yield from (f"{one.task}: DOUBTFUL: {doubt}" for doubt in one.doubts)
     yield from (f"{one.task}: FAILED: seed {seed}: {why}" for seed, why in one.failed.items())
     missing = [*(f"seed {seed}" for seed in one.missing), *one.unmeasured]
     if missing:
         yield f"{one.task}: missing: {'; '.join(missing)}."
+
+
+def _at_thresholds(one: TaskSummary) -> Iterator[str]:
+    """Of questions that may have no answer: the main score beside that at the threshold which was given, medians of both."""
+    found = one.scores.get(one.split, {})
+    if {"threshold", "best_f1_threshold"} <= found.keys():
+        f1, given, best, at = (
+            points(found[name].median, name) for name in ("f1", "threshold", "best_f1", "best_f1_threshold")
+        )
+        yield f"{one.task}: best_f1 {best} at a threshold of {at}, the best on {one.split}; f1 {f1} at the given one, {given}."
 
 
 def _names(note: str, task: str) -> bool:
@@ -84,20 +98,23 @@ def _main_rows(summary: Summary) -> list[tuple[str, ...]]:
     names = ([UNTRAINED] if any(one.untrained for one in summary.tasks) else []) + floors
     return [
         (*_HEAD, *(name.replace("_", " ") for name in names)),
-        *((one.task, one.metric, *_numbers(one.main), *(_floor(one, name) for name in names)) for one in summary.tasks),
+        *(
+            (one.task, one.metric, *_numbers(one.main, one.metric), *(_floor(one, name) for name in names))
+            for one in summary.tasks
+        ),
     ]
 
 
 def _floor(one: TaskSummary, name: str) -> str:
     if name == UNTRAINED:
         found = one.untrained.get(one.split, {}).get(one.metric)
-        return ABSENT if found is None else points(found.median)
-    return points(one.floors.get(name, {}).get(one.split, {}).get(one.metric))
+        return ABSENT if found is None else points(found.median, one.metric)
+    return points(one.floors.get(name, {}).get(one.split, {}).get(one.metric), one.metric)
 
 
 def _all_rows(summary: Summary) -> list[tuple[str, ...]]:
     return [
-        (f"{one.task}{suffix}", split, metric, *_numbers(spread))
+        (f"{one.task}{suffix}", split, metric, *_numbers(spread, metric))
         for one in summary.tasks
         for suffix, scores in (("", one.scores), (" (untrained)", one.untrained))
         for split, of_split in scores.items()
@@ -110,7 +127,7 @@ def _run_rows(one: TaskSummary, summary: Summary) -> list[tuple[str, ...]]:
     columns = [(split, metric) for split, of_split in one.scores.items() for metric in of_split]
     rows: list[tuple[str, ...]] = [(one.task, *(f"{split} {metric}" for split, metric in columns), "run")]
     for seed in summary.seeds:
-        values = [points(one.scores[split][metric].by_seed.get(seed)) for split, metric in columns]
+        values = [points(one.scores[split][metric].by_seed.get(seed), metric) for split, metric in columns]
         folder = one.runs.get(seed)
         marks = [word for word, which in (("best", one.best_seed), ("median", one.median_seed)) if which == seed]
         link = f"[{folder}]({folder})" if folder else "failed" if seed in one.failed else "missing"
@@ -118,15 +135,16 @@ def _run_rows(one: TaskSummary, summary: Summary) -> list[tuple[str, ...]]:
     return rows
 
 
-def _numbers(found: Spread | None) -> tuple[str, ...]:
+def _numbers(found: Spread | None, metric: str) -> tuple[str, ...]:
     if found is None:
         return ("0", *[ABSENT] * 5)
-    return (str(found.n), *map(points, (found.median, found.mean, found.sd, found.best, found.worst)))
+    ends = (None, None) if is_threshold(metric) else (found.best, found.worst)  # no threshold is better than another
+    return (str(found.n), *(points(value, metric) for value in (found.median, found.mean, found.sd, *ends)))
 
 
-def points(value: float | None) -> str:
-    """A share or correlation x100, with one decimal."""
-    return ABSENT if value is None else f"{100 * value:.1f}"
+def points(value: float | None, metric: str) -> str:
+    """A score for a table."""
+    return ABSENT if value is None else printed(value, metric)
 
 
 def _pipes(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from electra_trainer.errors import DataError, did_you_mean
+from electra_trainer.finetune.checks import WARNING
 from electra_trainer.finetune.span_f1 import spans_of, split_tag
 from electra_trainer.finetune.tag_scheme import Scheme, fault
 from electra_trainer.finetune.tagged_sentence import TaggedSentence
@@ -36,7 +37,7 @@ def check_scheme(sentences: Sequence[TaggedSentence], scheme: Scheme) -> None:
             if label in good:
                 continue
             if wrong := fault(str(label), scheme):
-                raise DataError(f"{sentence.place_of(index)}: {wrong} Set the scheme to none for labels without spans.")
+                raise DataError(f"{sentence.place_of(index)}: {wrong} For labels without spans: --scheme none.")
             good.add(label)
 
 
@@ -92,7 +93,7 @@ def unseen_labels(dev: Sequence[TaggedSentence], labels: Sequence[str], train: P
 
 
 def overlap(train: Sequence[TaggedSentence], dev: Sequence[TaggedSentence]) -> list[str]:
-    """A note on development sentences that stand in training, word for word."""
+    """A note on development sentences that stand in training, word for word; a warning where one is too long for chance."""
     seen = {sentence.words for sentence in train}
     twice = [sentence for sentence in dev if sentence.words in seen]
     long = [sentence for sentence in twice if len(sentence.words) >= _NOT_BY_CHANCE]
@@ -100,8 +101,8 @@ def overlap(train: Sequence[TaggedSentence], dev: Sequence[TaggedSentence]) -> l
         return []
     first = f" (first at {_at([(long[0], 0)])})" if long else ""
     return [
-        f"{len(twice):,} of {_count(len(dev), 'sentence')} in {Path(dev[0].file).name} stand in training as well, {len(long):,} of "
-        f"them with {_NOT_BY_CHANCE} words or more{first}."
+        f"{WARNING if long else ''}{len(twice):,} of {_count(len(dev), 'sentence')} in {Path(dev[0].file).name} stand in training as well, "
+        f"{len(long):,} of them with {_NOT_BY_CHANCE} words or more{first}."
     ]
 
 

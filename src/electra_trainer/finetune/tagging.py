@@ -1,4 +1,4 @@
-"""Tagging: a label for each word, by dropout and one linear layer upon its first token, cross-entropy (BERT; released).
+"""Tagging: a label for each word, by one linear layer upon its first token, cross-entropy (BERT; released).
 
 A sentence that is too long for a row is read in several, cut between words, so that each word is predicted exactly once. A word that
 has no token, such as a control character, is read as [UNK]; one with more tokens than a row loses its last ones.
@@ -133,9 +133,7 @@ class Tagging:
     def doubts(self, examples: Sequence[Any], predictions: Sequence[Prediction]) -> list[str]:
         counts = Counter(tag for prediction in predictions for tag in prediction["tags"])
         if len(counts) == 1 and counts.total() > 1:
-            return [
-                f"collapsed: {next(iter(counts))!r} for every word. Try more epochs, other seeds or another learning rate."
-            ]
+            return [f"collapsed: {next(iter(counts))!r} for every word."]
         return []
 
 

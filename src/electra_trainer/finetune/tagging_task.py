@@ -8,8 +8,9 @@ from typing import Literal
 
 from electra_trainer.checks import require
 from electra_trainer.data.conllu import treebank_file
-from electra_trainer.errors import ConfigError
 from electra_trainer.finetune.column_files import read_tagged
+from electra_trainer.finetune.dev_file import require_other_file
+from electra_trainer.finetune.hold_out import hold_out_sentences
 from electra_trainer.finetune.tag_checks import check_labels, check_scheme, odd_sentences, overlap, unseen_labels
 from electra_trainer.finetune.tag_scheme import Scheme, scheme_of
 from electra_trainer.finetune.tagged_sentence import TaggedSentence
@@ -23,7 +24,7 @@ class TaggingTask:
 
     train: str | Path
     dev: str | Path | None = None
-    """None: the dev file of the folder `train`."""
+    """None: the dev file of the folder `train`; of a file a tenth of its sentences is held out."""
     predict: str | Path | None = None
     """Sentences to be tagged; labels in it are not looked at. Of a folder it is the test file."""
     column: str | int | None = None
@@ -45,20 +46,30 @@ class TaggingTask:
         """Read the files; see `TaskSource.load`.
 
         Raises:
-            ConfigError: a column that cannot be, labels that are not of the scheme asked for, no development file.
+            ConfigError: a column that cannot be, labels that are not of the scheme asked for, a development file that is the training
+            file.
         """
         paths = self._paths()
-        train, dev = (self._read(paths[split], labelled=True) for split in ("train", "dev"))
-        predict = self._read(paths["predict"], labelled=False) if "predict" in paths else []
+        if "dev" in paths:
+            require_other_file(paths["train"], paths["dev"])
+        read = {split: self._read(path, labelled=split != "predict") for split, path in paths.items()}
+        train, predict = read["train"], read.get("predict", [])
         labels = tuple(sorted({label for sentence in train for label in sentence.labels if label is not None}))
         check_labels(labels, paths["train"])
         scheme: Scheme = scheme_of(labels) if self.scheme == "detect" else self.scheme
         notes = []
-        for sentences in (train, dev):
+        for sentences in (read[split] for split in ("train", "dev") if split in read):
             check_scheme(sentences, scheme)
             notes += odd_sentences(sentences, scheme)
-        notes += unseen_labels(dev, labels, paths["train"])
-        notes += overlap(train, dev)
+        if "dev" in read:
+            dev = read["dev"]
+            notes += [*unseen_labels(dev, labels, paths["train"]), *overlap(train, dev)]
+        else:
+            train, dev = hold_out_sentences(train, where=str(paths["train"]))
+            notes.append(
+                f"no development file: {len(dev):,} of {len(read['train']):,} sentences were held out, chosen by a hash of their words; "
+                "no sentence is on both sides."
+            )
         if self.limit is not None and self.limit < len(train):
             notes.append(f"{self.limit:,} of {len(train):,} training sentences were used.")
             train = [train[index * len(train) // self.limit] for index in range(self.limit)]
@@ -75,9 +86,7 @@ class TaggingTask:
         named: dict[Literal["train", "dev", "test"], str | Path | None] = {
             "train": self.train, "dev": self.dev, "test": self.predict,
         }  # fmt: skip
-        if self.dev is None:
-            if not Path(self.train).is_dir():
-                raise ConfigError(f"{self.train}: there is no development file beside it. Name one: dev=FILE.")
+        if self.dev is None and Path(self.train).is_dir():
             named["dev"] = self.train
         found: dict[str, Path] = {}
         for split, given in named.items():

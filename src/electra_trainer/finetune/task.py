@@ -90,13 +90,13 @@ class Task(Protocol):
         """The main one of its scores, which tables show."""
 
     def head(self, model: Model) -> nn.Module:
-        """The layers upon the encoder; the engine draws their weights and puts dropout before them."""
+        """The layers upon the encoder; the engine draws their weights, and puts dropout before them where the recipe says so."""
 
     def rows(self, examples: Sequence[Any], text: Text, *, training: bool) -> list[Row]:
         """What the encoder reads, in the order of the examples; with targets where `training`."""
 
     def loss(self, head: nn.Module, hidden_BTD: Tensor, batch: Batch, rows: Sequence[Row]) -> tuple[Tensor, int]:
-        """Sum of the losses of a batch (scalar, fp32), and the count of what was summed. `hidden_BTD` is fp32, dropped out."""
+        """Sum of the losses of a batch (scalar, fp32), and the count of what was summed. `hidden_BTD` is fp32, what `head` reads."""
 
     def read(self, head: nn.Module, hidden_BTD: Tensor, batch: Batch, rows: Sequence[Row]) -> list[Any]:
         """What the head says of each row, as plain values or arrays."""
@@ -108,7 +108,7 @@ class Task(Protocol):
         """Metrics over examples that carry their answer."""
 
     def doubts(self, examples: Sequence[Any], predictions: Sequence[Prediction]) -> list[str]:
-        """Sentences on what looks wrong: one class for all, say. Empty: nothing."""
+        """Sentences on what looks wrong: one class for all, say. Empty: nothing. On "collapsed: ..." the engine says what to try."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,10 +25,12 @@ class Arguments:
     """The text, or @FILE."""
     question: str
     """The question."""
+    null_threshold: float | None = None
+    """2.0: give no answer where the "no answer" score is above this. Default: the model's, which scored best on the dev file."""
     top: int = 1
     """Show so many answers."""
     json: bool = False
-    """Print one JSON object: text, probability, no_answer_score, nbest (text, start, end, score, probability)."""
+    """Print one JSON object: text, probability, no_answer_score, null_threshold (2.0), nbest (text, start, end, score, probability)."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
 
@@ -46,13 +48,18 @@ def run(arguments: Arguments) -> None:
     from electra_trainer.finetune.squad_files import Question
 
     loaded = load_finetuned(arguments.folder)
-    if not isinstance(loaded.task, QuestionAnswering):
+    task = loaded.task
+    if not isinstance(task, QuestionAnswering):
         raise ConfigError(
-            f"{arguments.folder}: was fine-tuned for {loaded.task.name}, not to answer questions. Type `electra predict`."
+            f"{arguments.folder}: was fine-tuned for {task.name}, not to answer questions. Type `electra predict`."
         )
+    if arguments.null_threshold is not None:
+        loaded = loaded.with_threshold(arguments.null_threshold)
     asked = Question(id="question", question=arguments.question, context=context)
     (said,) = loaded.predict_examples([asked], device=arguments.device)
     said["nbest"] = said["nbest"][: arguments.top]
+    given = task.threshold if arguments.null_threshold is None else arguments.null_threshold
+    said["null_threshold"] = given if task.version == 2 else None
     if arguments.json:
         print(json.dumps(said))
         return
@@ -83,7 +90,12 @@ def read_context(given: str) -> str:
 
 def lines(said: Prediction, context: str) -> list[str]:
     """What is shown: each answer with its probability and some words around it."""
-    shown = [] if said["text"] else ["no answer in this text; the best that there is:"]
+    if not said["nbest"]:
+        return ["no answer in this text"]
+    shown = []
+    if not said["text"]:
+        scored = f"its score is {said['no_answer_score']:.2f}, the threshold {said['null_threshold']:.2f}"
+        shown = [f"no answer in this text ({scored}); the best that there is:"]
     return shown + [
         f"{100 * one['probability']:5.1f} %  {one['text']}    {_around(one, context)}" for one in said["nbest"]
     ]

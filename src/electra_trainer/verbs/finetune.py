@@ -32,9 +32,9 @@ class Arguments:
     out: Path
     """Folder of the experiment: a new one, or one to go on with. The model will be in its folder model/."""
     dev: Path | None = None
-    """Rows with labels to score on. Default: a tenth of --train, held out."""
+    """Rows with labels to score on. Default: a tenth of --train, held out; of a treebank's folder its dev file."""
     predict: Path | None = None
-    """Rows without labels: OUT/predictions.csv gets their columns and what the best run says."""
+    """Rows without labels: OUT/predictions.csv gets their columns and what the best run says; in tagging OUT/predictions.conll."""
     task: Literal["classification", "regression", "tagging"] = "classification"
     """One of several labels, a number, or a label for each word."""
     text: str | None = None
@@ -43,6 +43,10 @@ class Arguments:
     """Column of a second text, for tasks about pairs. Default: none, or a usual pair such as sentence1, sentence2."""
     label: str | None = None
     """Column of the label. Default: label, class, target, score or the like; of two columns else the second; in tagging the last."""
+    words: int | None = None
+    """In tagging: column of the words, counted from 1. Default: 1."""
+    scheme: Literal["detect", "none", "bio", "bioes"] | None = None
+    """In tagging: how labels mark spans; none is for labels without spans. Default: detect."""
     seeds: str = "3"
     """How many, or which: 3 is 1,2,3. The model is that of the best one."""
     floors: bool = False
@@ -70,7 +74,7 @@ def run(arguments: Arguments) -> None:
     source = _source(arguments)
     data = source.load()
     if not arguments.json:
-        _print_notes(data, source, arguments)
+        _print_notes(data)
     plan = Plan(
         model=arguments.model,
         tasks=(source,),
@@ -103,9 +107,19 @@ def _source(arguments: Arguments) -> TaskSource:
                 raise ConfigError(
                     f"{flag}: tagging reads words, a line each. Leave it out; --label names the column of the tags."
                 )
-        return TaggingTask(train=arguments.train, dev=arguments.dev, predict=arguments.predict, column=arguments.label)
+        return TaggingTask(
+            train=arguments.train,
+            dev=arguments.dev,
+            predict=arguments.predict,
+            column=arguments.label,
+            words=1 if arguments.words is None else arguments.words,
+            scheme=arguments.scheme or "detect",
+        )
     from electra_trainer.finetune.own_task import OwnTask
 
+    for flag, given in (("--words", arguments.words), ("--scheme", arguments.scheme)):
+        if given is not None:
+            raise ConfigError(f"{flag}: is for tagging. Leave it out, or say --task tagging.")
     return OwnTask(
         train=arguments.train,
         dev=arguments.dev,
@@ -117,15 +131,13 @@ def _source(arguments: Arguments) -> TaskSource:
     )
 
 
-def _print_notes(data: TaskData, source: TaskSource, arguments: Arguments) -> None:
+def _print_notes(data: TaskData) -> None:
     """What was taken, and in yellow what may be wrong."""
     from rich.console import Console
 
     console = Console(highlight=False, soft_wrap=True)
     for note in data.notes:
         console.print(note, markup=False, style="yellow" if note.startswith("warning: ") else None)
-    if arguments.recipe.epochs is None and source.epochs != 3:
-        console.print(f"{source.epochs:g} epochs, as the file is small; --epochs changes it.", markup=False)
 
 
 def _print_result(done: HandedOn, data: TaskData, arguments: Arguments) -> None:
@@ -138,7 +150,9 @@ def _print_result(done: HandedOn, data: TaskData, arguments: Arguments) -> None:
     if done.predictions is not None:
         print(f"{done.predictions}: what it says of {arguments.predict}.")
     else:
-        print(f"Next: electra predict {done.model} FILE --out predictions.csv")
+        print(
+            f"Next: electra predict {done.model} FILE --out predictions.{'conll' if arguments.task == 'tagging' else 'csv'}"
+        )
 
 
 def _as_json(done: HandedOn, data: TaskData, *, summary: dict[str, object]) -> dict[str, object]:

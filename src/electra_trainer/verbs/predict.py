@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import tyro
 
-from electra_trainer.errors import ConfigError, DataError, StorageError
+from electra_trainer.errors import ConfigError, StorageError
 
 if TYPE_CHECKING:
     from electra_trainer.finetune.folder import Finetuned
@@ -20,6 +20,7 @@ class Arguments:
     """What a fine-tuned model says of each row of a file.
 
     Of a .csv, .tsv or .jsonl: its columns and a column `prediction`, for classes with probabilities. Of column files: words with their tags.
+    Of SQuAD's JSON: {id: text} as the official scripts read it, and for 2.0 a second file, OUT-no-answer.json, {id: score}.
     """
 
     folder: tyro.conf.Positional[Path]
@@ -33,7 +34,9 @@ class Arguments:
     text_pair: str | None = None
     """Column of the second text, where it learned from pairs. Default: the same."""
     json: bool = False
-    """JSON lines instead of CSV."""
+    """JSON lines instead of CSV; of SQuAD's JSON with the best answers, their places and scores."""
+    null_threshold: float | None = None
+    """SQuAD 2.0: give no answer where the "no answer" score is above this. Default: the model's, which scored best on the dev file."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
 
@@ -51,12 +54,44 @@ def run(arguments: Arguments) -> None:
     if out is not None and out.exists() and arguments.file.exists() and out.samefile(arguments.file):
         raise ConfigError(f"--out {out}: is the file to predict. Choose another one.")
     as_json = arguments.json or (out is not None and out.suffix == ".jsonl")
-    content = _content(load_finetuned(arguments.folder), arguments, as_json=as_json)
+    model = load_finetuned(arguments.folder)
+    if arguments.null_threshold is not None:
+        model = model.with_threshold(arguments.null_threshold)
+    scores = None
+    if type(model.task).__name__ == "QuestionAnswering":
+        content, scores = _answers(model, arguments, as_json=as_json)
+    else:
+        content = _content(model, arguments, as_json=as_json)
     if out is None:
         sys.stdout.write(content)
         return
     replace_durably(out, content.encode())
     print(out)
+    if scores is not None:
+        beside = out.with_name(f"{out.stem}-no-answer{out.suffix}")
+        replace_durably(beside, scores.encode())
+        print(beside)
+
+
+def _answers(model: Finetuned, arguments: Arguments, *, as_json: bool) -> tuple[str, str | None]:
+    """The file of answers to SQuAD's questions, and that of the "no answer" scores where there is one beside it."""
+    from electra_trainer.finetune.prediction_file import answered_jsonl, no_answer_json, official_json
+    from electra_trainer.finetune.squad_files import read_questions
+
+    for flag, given in (("--text", arguments.text), ("--text-pair", arguments.text_pair)):
+        if given is not None:
+            raise ConfigError(
+                f"{flag} {given}: {arguments.folder} answers questions, whose file has no columns. Leave it out."
+            )
+    out = arguments.out
+    if out is not None and out.suffix not in (".json", ".jsonl"):
+        raise ConfigError(
+            f"--out {out}: answers are written as JSON. Name it {out.stem}.json, or {out.stem}.jsonl for JSON lines."
+        )
+    said = model.predict_examples(read_questions(arguments.file), device=arguments.device)
+    if as_json:
+        return answered_jsonl(said), None
+    return official_json(said), no_answer_json(said) if model.task.version == 2 else None  # type: ignore[attr-defined]
 
 
 def _content(model: Finetuned, arguments: Arguments, *, as_json: bool) -> str:
@@ -71,10 +106,6 @@ def _content(model: Finetuned, arguments: Arguments, *, as_json: bool) -> str:
 
         tagged = model.predict_examples(read_tagged(arguments.file, labelled=False), device=arguments.device)
         return tagged_jsonl(tagged) if as_json else tagged_text(tagged)
-    if kind == "QuestionAnswering":
-        raise DataError(
-            f"{arguments.folder}: answers questions. Type: electra answer {arguments.folder} --context @FILE --question ..."
-        )
     table = read_table_file(arguments.file)
     columns = choose_texts(table, model.columns, text=arguments.text, text_pair=arguments.text_pair, pair=model.pair)
     said = model.predict_examples(text_examples(table, columns), device=arguments.device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -32,6 +33,8 @@ class Arguments:
     """Instead of --dev: keep this share of the questions of --train for evaluation, whole articles."""
     head: Literal["joint", "independent"] = "joint"
     """joint: XLNet's, as in the paper. independent: BERT's, which transformers' ElectraForQuestionAnswering loads."""
+    null_threshold: float | None = None
+    """2.0: `f1` gives no answer where the "no answer" score is above this. Default: -2.75, independent 0; and in the model's folder best_f1's own."""
     limit: int | None = None
     """Train on so many questions only, from all over the file."""
     dev_limit: int | None = None
@@ -39,11 +42,13 @@ class Arguments:
     seeds: str = "1"
     """How many, or which: 3 is 1,2,3."""
     floors: bool = False
-    """Also fine-tune the same encoder with fresh weights, and score the sentence that has most words of the question."""
+    """What a score has to beat: the same encoder with fresh weights, the sentence with most words of the question, and never answering (2.0)."""
     parallel: int | None = None
     """Runs at once. Default: as many as the cores have room for."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
+    json: bool = False
+    """Print one JSON object: notes, summary, model."""
     quiet: bool = False
     """Print the table only."""
     recipe: tyro.conf.OmitArgPrefixes[RecipeFlags] = field(default_factory=RecipeFlags)
@@ -53,10 +58,10 @@ class Arguments:
 def run(arguments: Arguments) -> None:
     """Run the seeds, print the table, hand the best on."""
     from electra_trainer.analysis.experiment import parse_seeds
+    from electra_trainer.config_io import read_table
     from electra_trainer.finetune.experiment import Plan, run_plan
     from electra_trainer.finetune.hand_on import hand_on_best
     from electra_trainer.finetune.squad import MAX_LENGTH, Squad
-    from electra_trainer.finetune.squad_floor import overlap_floor
 
     source = Squad(
         train=arguments.train,
@@ -64,6 +69,7 @@ def run(arguments: Arguments) -> None:
         version=arguments.version,
         head=arguments.head,
         follow="released" if arguments.recipe.recipe == "released" else "paper",
+        null_threshold=arguments.null_threshold,
         split=arguments.split,
         limit=arguments.limit,
         dev_limit=arguments.dev_limit,
@@ -78,13 +84,15 @@ def run(arguments: Arguments) -> None:
         keep="best",
     )
     data = source.load()
-    for note in () if arguments.quiet else data.notes:
+    quiet = arguments.quiet or arguments.json
+    for note in () if quiet else data.notes:
         print(note)
-    run_plan(plan, out=arguments.out, device=arguments.device, parallel=arguments.parallel, quiet=arguments.quiet)
-    print((arguments.out / "summary.md").read_text(encoding="utf-8").strip())
-    if arguments.floors:
-        for split, scores in overlap_floor(data).items():
-            shown = ", ".join(f"{metric} {100 * score:.1f}" for metric, score in scores.items())
-            print(f"The sentence with most words of the question, {split}: {shown}.")
+    run_plan(plan, out=arguments.out, device=arguments.device, parallel=arguments.parallel, quiet=quiet)
+    if not arguments.json:
+        print((arguments.out / "summary.md").read_text(encoding="utf-8").strip())
     model = hand_on_best(source, data, model=arguments.model, out=arguments.out).model
+    if arguments.json:
+        summary = read_table(arguments.out / "summary.json")
+        print(json.dumps({"notes": list(data.notes), "summary": summary, "model": str(model)}))
+        return
     print(f"{model}: the best run. Ask it: electra answer {model} --context @FILE --question TEXT")
