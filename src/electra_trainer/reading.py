@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -76,43 +77,64 @@ def _at_most(file: Any, limit: int) -> bytes | None:
     return b"".join(parts)
 
 
-def parse_json(
-    content: bytes | str, *, where: str, remedy: str, error: type[ElectraError] = DataError, most: int = MOST_VALUES
+class NotJson(ValueError):
+    """Why a document is no JSON, in words that follow "is", and on which line of it, from 1."""
+
+    def __init__(self, why: str, line: int | None = None) -> None:
+        super().__init__(why)
+        self.line = line
+
+
+def json_value(
+    document: bytes | str, *, most: int = MOST_VALUES, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None
 ) -> Any:
     """The value of a JSON document, in UTF-8 with or without a byte order mark.
 
     Args:
-        content: the document.
-        where: what it is called in a message: a file, or file:line.
-        remedy: sentences that end a message, such as what was expected.
-        error: what is raised.
-        most: values in it; larger ones would fill the memory.
+        document: its bytes, or its text.
+        most: values in it.
+        pairs: makes an object of its fields; a dictionary if None.
 
     Raises:
-        `error`: not JSON, nested too deeply, more than `most` values, or a number too long.
+        NotJson: something else, nested too deeply, more than `most` values, or a number too long.
     """
-    data = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
-    data = data.removeprefix(_BOM)
-    if len(data) > most and sum(map(data.count, (b",", b"[", b"{"))) > most:
-        raise error(f"{where}: holds more than {most:,} values. {remedy}")
+    if len(document) > most < _values(document):
+        raise NotJson(f"of more than {most:,} values")
     try:
-        return json.loads(data.decode("utf-8", "strict" if isinstance(content, bytes) else "surrogatepass"))
-    except UnicodeDecodeError as bad:
-        line = data.count(b"\n", 0, bad.start) + 1
-        raise error(f"{where}{_line(where, line)}: is not UTF-8 at byte {bad.start:,}. {remedy}") from None
-    except json.JSONDecodeError as bad:
-        raise error(
-            f"{where}{_line(where, bad.lineno)}: is not valid JSON ({bad.msg}, column {bad.colno}). {remedy}"
-        ) from None
+        text = document if isinstance(document, str) else document.removeprefix(_BOM).decode()
+        return json.loads(text.removeprefix("\ufeff"), object_pairs_hook=pairs)
+    except UnicodeDecodeError as error:
+        raise NotJson(f"not UTF-8 at byte {error.start:,}", error.object.count(b"\n", 0, error.start) + 1) from None
+    except json.JSONDecodeError as error:
+        raise NotJson(f"not JSON ({error.msg}, column {error.colno})", error.lineno) from None
     except RecursionError:
-        raise error(f"{where}: is JSON nested too deeply. {remedy}") from None
-    except ValueError:  # int() has a limit
-        raise error(f"{where}: holds a number of thousands of digits. {remedy}") from None
+        raise NotJson("JSON that is nested too deeply") from None
+    except ValueError:  # what int() takes has a limit
+        raise NotJson("JSON with a number of thousands of digits") from None
 
 
-def _line(where: str, line: int) -> str:
-    """`:line` of a file; nothing where `where` has a line already."""
-    return "" if where.rpartition(":")[2].isdecimal() else f":{line}"
+def _values(document: bytes | str) -> int:
+    """About how many values; commas in texts count too."""
+    if isinstance(document, str):
+        return sum(map(document.count, ",[{"))
+    return sum(map(document.count, (b",", b"[", b"{")))
+
+
+def parse_json(
+    document: bytes | str,
+    *,
+    where: str,
+    remedy: str,
+    error: type[ElectraError] = DataError,
+    most: int = MOST_VALUES,
+    pairs: Callable[[list[tuple[str, Any]]], Any] | None = None,
+) -> Any:
+    """The same, with an error that says `where` (a file, or file:line) and ends with `remedy`, a sentence or two."""
+    try:
+        return json_value(document, most=most, pairs=pairs)
+    except NotJson as bad:
+        has_line = bad.line is None or where.rpartition(":")[2].isdecimal()
+        raise error(f"{where if has_line else f'{where}:{bad.line}'}: is {bad}. {remedy}") from None
 
 
 def short(value: object) -> str:
