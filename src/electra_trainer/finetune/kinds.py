@@ -11,6 +11,7 @@ from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hin
 from electra_trainer.errors import ConfigError, DataError, did_you_mean
 from electra_trainer.finetune.examples import TextExample
 from electra_trainer.finetune.task import Task
+from electra_trainer.reading import short
 
 KINDS = {
     "Classification": "classification",
@@ -29,9 +30,9 @@ def task_from(description: object, *, where: str = "task") -> Task:
     """
     table = dict(description) if isinstance(description, Mapping) else {}
     kind = table.pop("kind", None)
-    if kind not in KINDS:
+    if not isinstance(kind, str) or kind not in KINDS:
         raise DataError(
-            f"{where}: unknown kind of task {kind!r}.{did_you_mean(str(kind), KINDS)} Known: {', '.join(KINDS)}."
+            f"{where}: unknown kind of task {short(kind)}.{did_you_mean(str(kind), KINDS)} Known: {', '.join(KINDS)}."
         )
     made = getattr(importlib.import_module(f"electra_trainer.finetune.{KINDS[kind]}"), kind)
     hints = get_type_hints(made)
@@ -40,14 +41,14 @@ def task_from(description: object, *, where: str = "task") -> Task:
     for name, value in table.items():
         if name not in known:
             raise DataError(
-                f"{where}: a {kind} has no field {name!r}.{did_you_mean(name, known)} Known: {', '.join(known)}."
+                f"{where}: a {kind} has no field {short(name)}.{did_you_mean(name, known)} Known: {', '.join(known)}."
             )
         if not _fits(value, hints[name]):
-            raise DataError(f"{where}: {name} = {value!r} cannot be.")
+            raise DataError(f"{where}: {name} = {short(value)} cannot be. Export the run again.")
         values[name] = tuple(value) if isinstance(value, list) else value
     try:
         return cast(Task, made(**values))
-    except (TypeError, ValueError, ConfigError) as error:
+    except (TypeError, ValueError, OverflowError, ConfigError) as error:
         raise DataError(f"{where}: not a {kind}: {error}") from None
 
 
