@@ -22,6 +22,7 @@ from electra_trainer.data.manifest import Manifest, SplitInfo
 from electra_trainer.data.tokenizer import Specials, load_tokenizer, specials_of, tokenizer_sha256, vocab_size_of
 from electra_trainer.durable import replace_durably, sync_folder
 from electra_trainer.errors import ConfigError, DataError, MissingInputError, storage_error
+from electra_trainer.reading import read_file
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -109,16 +110,14 @@ def read_manifest(folder: Path) -> Manifest:
     """The manifest of a complete folder; errors as for `Store.open`."""
     path = folder / MANIFEST
     try:
-        return Manifest.from_json(path.read_bytes(), where=str(path))
-    except FileNotFoundError:
+        return Manifest.from_json(read_file(path), where=str(path))
+    except MissingInputError:
         if (folder / MARKER).exists():
             raise DataError(f"{folder}: preparation did not finish. Run the same prepare command again.") from None
         what = "is not a folder of prepared rows" if folder.exists() else "no such folder"
         raise MissingInputError(
             f"{folder}: {what}. Make one with `electra prepare FILES --tokenizer TOK --out {folder}`."
         ) from None
-    except OSError as error:
-        raise storage_error(error, path) from None
 
 
 def _check_file(path: Path, info: SplitInfo, manifest: Manifest, *, verify: bool) -> None:

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from electra_trainer.data.conllu import Word, read_conllu
-from electra_trainer.errors import ConfigError, DataError, did_you_mean, storage_error
+from electra_trainer.errors import ConfigError, DataError, did_you_mean
 from electra_trainer.finetune.tagged_sentence import TaggedSentence
+from electra_trainer.reading import MOST_TEXT, read_file
 
 TreebankColumn = Literal["upos", "xpos", "feats", "deprel"]
 UNLABELLED = "_"
@@ -123,10 +124,7 @@ def _sentence(block: list[list[str]], words: int, labels: int | None, *, path: P
 
 def _lines(path: Path) -> list[str]:
     r"""Text between "\n"s, without "\r" and byte order mark."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise storage_error(error, path) from None
+    data = read_file(path, limit=MOST_TEXT)
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -7,16 +7,18 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from electra_trainer.errors import DataError, did_you_mean, storage_error
+from electra_trainer.errors import DataError, did_you_mean
+from electra_trainer.reading import MOST_TEXT, parse_json, read_file, short
 
 T = TypeVar("T")
+_MOST = 20_000_000
+"""Values in a file; SQuAD 1.1's training file has 0.8 million."""
 _WORDS = {dict: "an object", list: "a list", str: "a string", int: "a whole number", bool: "true or false"}
 
 
@@ -63,10 +65,7 @@ def read_squad(path: Path, *, version: Literal[1, 2]) -> SquadFile:
     Raises:
         MissingInputError, StorageError: it cannot be read. DataError: it is not SQuAD of that version, with the place.
     """
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise storage_error(error, path) from None
+    content = read_file(path, limit=MOST_TEXT)
     reader = _Reader(version=version)
     questions = reader.file(_json(content, path), str(path))
     return SquadFile(questions=questions, notes=tuple(reader.notes(path)), content=content)
@@ -111,17 +110,8 @@ def _hash(text: str) -> bytes:
 
 
 def _json(content: bytes, path: Path) -> Any:
-    try:
-        return json.loads(content.removeprefix(b"\xef\xbb\xbf").decode("utf-8"))
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: is not UTF-8 (byte {error.start:,}). Expected SQuAD's JSON.") from None
-    except json.JSONDecodeError as error:
-        hint = " It looks like JSON Lines." if error.msg == "Extra data" else ""
-        raise DataError(
-            f"{path}:{error.lineno}: is not JSON ({error.msg}, column {error.colno}).{hint} Expected one object of SQuAD's layout."
-        ) from None
-    except (RecursionError, ValueError) as error:
-        raise DataError(f"{path}: cannot be read as JSON ({error}). Expected SQuAD's layout.") from None
+    lines = " It looks like JSON Lines." if content.lstrip()[:1] == b"{" and content.count(b"\n{") else ""
+    return parse_json(content, where=str(path), remedy=f"Expected one object of SQuAD's layout.{lines}", most=_MOST)
 
 
 class _Reader:
@@ -171,7 +161,9 @@ class _Reader:
         question = _text(entry, "question", where)
         name = _text(entry, "id", where)
         if name in self.places:
-            raise DataError(f"{where}.id: {name!r} stands at {self.places[name]} already. Expected ids that differ.")
+            raise DataError(
+                f"{where}.id: {short(name)} stands at {self.places[name]} already. Expected ids that differ."
+            )
         self.places[name] = where
         answers = _field(entry, "answers", list, where)
         impossible = _field(entry, "is_impossible", bool, where) if "is_impossible" in entry else not answers
@@ -232,12 +224,12 @@ def nearest(context: str, text: str, start: int) -> int | None:
 
 def _field(table: Any, name: str, kind: type[T], where: str) -> T:
     if not isinstance(table, dict):
-        raise DataError(f"{where}: expected an object with {name!r}, found {_short(table)}.")
+        raise DataError(f"{where}: expected an object with {name!r}, found {short(table)}.")
     if name not in table:
         raise DataError(f"{where}: has no {name!r}.{did_you_mean(name, table)}")
     value = table[name]
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise DataError(f"{where}.{name}: expected {_WORDS[kind]}, found {_short(value)}.")
+        raise DataError(f"{where}.{name}: expected {_WORDS[kind]}, found {short(value)}.")
     return value
 
 
@@ -251,8 +243,3 @@ def _text(table: Any, name: str, where: str) -> str:
     except UnicodeEncodeError as error:
         raise DataError(f"{where}.{name}: half a surrogate pair at character {error.start:,}. Expected text.") from None
     return text
-
-
-def _short(value: Any) -> str:
-    shown = json.dumps(value)
-    return shown if len(shown) <= 40 else shown[:40] + "..."

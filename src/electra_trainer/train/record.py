@@ -22,6 +22,7 @@ from electra_trainer.config import Config
 from electra_trainer.config_io import from_dict, read_table, to_dict
 from electra_trainer.durable import replace_durably
 from electra_trainer.errors import ConfigError, DataError, MissingInputError, storage_error
+from electra_trainer.reading import MOST_TEXT, parse_json, read_file
 
 
 class RunFolder:
@@ -85,7 +86,12 @@ class RunFolder:
     @property
     def run_id(self) -> str:
         """What the checkpoints of the run are marked with."""
-        return str(self.environment()["run_id"])
+        path, environment = self.path / "environment.json", self.environment()
+        if not isinstance(environment.get("run_id"), str):
+            raise DataError(
+                f"{path}: has no run_id. It was damaged or changed by hand; restore it, or choose another --out."
+            )
+        return str(environment["run_id"])
 
     def environment(self) -> dict[str, Any]:
         """Run id, data and versions."""
@@ -122,7 +128,7 @@ class RunFolder:
 def _step_of(line: bytes) -> float:
     try:
         return float(json.loads(line)["step"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return float("inf")  # a line cut short by a crash
 
 
@@ -177,16 +183,13 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
     """
     rows = []
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise storage_error(error, path) from None
+        lines = read_file(path, limit=MOST_TEXT).decode().split("\n")
     except UnicodeDecodeError as error:
-        raise DataError(f"{path}: not UTF-8 at byte {error.start}.") from None
+        raise DataError(f"{path}: not UTF-8 at byte {error.start}. Delete that line.") from None
     for number, line in enumerate(lines, 1):
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise DataError(f"{path}:{number}: not JSON: {error}. Delete the line.") from None
+        if not line.strip():
+            continue
+        row = parse_json(line, where=f"{path}:{number}", remedy="Delete the line.")
         if not isinstance(row, dict):
             raise DataError(f"{path}:{number}: expected a JSON object. Delete the line.")
         rows.append(row)
