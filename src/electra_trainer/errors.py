@@ -97,7 +97,7 @@ def storage_error(error: OSError, path: Path | str, *, writing: bool = False) ->
         errno.EACCES: "permission denied. Choose another path or change its permissions",
         errno.EPERM: "permission denied. Choose another path or change its permissions",
         errno.ENOTDIR: "a file stands where a folder was expected. Check the path, or choose another --out",
-        errno.ELOOP: "its symbolic links lead in a circle. Name the file itself",
+        errno.ELOOP: "its symbolic links lead in a circle, or a link stands where a file is written. Name the file itself, or remove the link",
         errno.ENAMETOOLONG: "the name is too long. Check the path",
         errno.EEXIST: "a file stands where a folder was expected. Choose another --out",
     }

@@ -39,16 +39,17 @@ def read_file(path: Path, *, limit: int = MOST_SETTINGS, error: type[ElectraErro
         raise MissingInputError(f"{str(path)!r}: is no file name. Check the path.") from None
     except OSError as refused:
         raise _unopened(refused, path, error) from None
-    with open(descriptor, "rb", buffering=0) as file:  # noqa: PTH123 - of a descriptor
+    try:
         status = os.fstat(descriptor)
         if stat.S_ISDIR(status.st_mode):
             raise error(f"{path}: is a folder, a file was expected. Name a file in it.")
         if not stat.S_ISREG(status.st_mode):
             raise error(f"{path}: {_IRREGULAR}")
-        try:
-            content = _at_most(file, limit) if status.st_size <= limit else None
-        except OSError as refused:
-            raise storage_error(refused, path) from None
+        content = _at_most(descriptor, limit) if status.st_size <= limit else None
+    except OSError as refused:
+        raise storage_error(refused, path) from None
+    finally:
+        os.close(descriptor)
     if content is None:
         raise error(f"{path}: is over {limit >> 20:,} MiB, which no such file is. Check the path.")
     return content
@@ -65,16 +66,21 @@ def _unopened(refused: OSError, path: Path, error: type[ElectraError]) -> Electr
     return storage_error(refused, path)
 
 
-def _at_most(file: Any, limit: int) -> bytes | None:
+def _at_most(descriptor: int, limit: int) -> bytes | None:
     """Content up to `limit` bytes, None beyond: a file may grow, and those of /proc say nothing of their size."""
     parts: list[bytes] = []
     taken = 0
-    while part := file.read(_CHUNK):
+    while part := os.read(descriptor, _CHUNK):
         parts.append(part)
         taken += len(part)
         if taken > limit:
             return None
     return b"".join(parts)
+
+
+def here(path: str, flags: int) -> int:
+    """An opener for `open`: a file that is written in its folder, and not where a link in a folder of somebody's leads."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
 
 
 class NotJson(ValueError):
@@ -106,11 +112,11 @@ def json_value(
     except UnicodeDecodeError as error:
         raise NotJson(f"not UTF-8 at byte {error.start:,}", error.object.count(b"\n", 0, error.start) + 1) from None
     except json.JSONDecodeError as error:
-        raise NotJson(f"not JSON ({error.msg}, column {error.colno})", error.lineno) from None
+        raise NotJson(f"not valid JSON ({error.msg}, column {error.colno})", error.lineno) from None
     except RecursionError:
-        raise NotJson("JSON that is nested too deeply") from None
+        raise NotJson("not valid JSON (nested too deeply)") from None
     except ValueError:  # what int() takes has a limit
-        raise NotJson("JSON with a number of thousands of digits") from None
+        raise NotJson("not valid JSON (a number of thousands of digits)") from None
 
 
 def _values(document: bytes | str) -> int:

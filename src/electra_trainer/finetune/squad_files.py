@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -224,12 +225,12 @@ def nearest(context: str, text: str, start: int) -> int | None:
 
 def _field(table: Any, name: str, kind: type[T], where: str) -> T:
     if not isinstance(table, dict):
-        raise DataError(f"{where}: expected an object with {name!r}, found {short(table)}.")
+        raise DataError(f"{where}: expected an object with {name!r}, found {_short(table)}.")
     if name not in table:
         raise DataError(f"{where}: has no {name!r}.{did_you_mean(name, table)}")
     value = table[name]
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise DataError(f"{where}.{name}: expected {_WORDS[kind]}, found {short(value)}.")
+        raise DataError(f"{where}.{name}: expected {_WORDS[kind]}, found {_short(value)}.")
     return value
 
 
@@ -243,3 +244,12 @@ def _text(table: Any, name: str, where: str) -> str:
     except UnicodeEncodeError as error:
         raise DataError(f"{where}.{name}: half a surrogate pair at character {error.start:,}. Expected text.") from None
     return text
+
+
+def _short(value: Any) -> str:
+    """A value as JSON writes it."""
+    try:
+        shown = json.dumps(value)
+    except RecursionError:
+        return "something nested deeply"
+    return shown if len(shown) <= 40 else shown[:40] + "..."
