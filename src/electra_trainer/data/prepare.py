@@ -15,7 +15,7 @@ from electra_trainer.data.encode import EncodedDocument, encode_documents
 from electra_trainer.data.held_out import split_documents
 from electra_trainer.data.manifest import VERSION, Manifest, SplitInfo
 from electra_trainer.data.pack import Packer
-from electra_trainer.data.store import SPLITS, Split, SplitWriter, claim_folder, publish
+from electra_trainer.data.store import SPLITS, Split, SplitWriter, claim_folder, give_up, publish
 from electra_trainer.data.tokenizer import save_tokenizer, specials_of, tokenizer_sha256, vocab_size_of
 from electra_trainer.data.vocabulary import train_tokenizer
 from electra_trainer.data.workers import cores
@@ -141,8 +141,11 @@ def prepare(
                 if progress is not None:
                     progress(state)
             manifest = rows.finish(corpus=report.counts(), settings=kept)
-    except OSError as error:
-        raise storage_error(error, error.filename or out) from None
+    except Exception as error:
+        give_up(out)
+        if isinstance(error, OSError):
+            raise storage_error(error, error.filename or out) from None
+        raise
     publish(out, manifest)
     return manifest
 
