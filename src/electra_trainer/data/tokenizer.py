@@ -20,6 +20,7 @@ TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
 """What `save_tokenizer` writes."""
 MAX_WORD_CHARS = 200  # released; a longer word becomes [UNK]
 _MAX_FILE_BYTES = 1 << 28
+_MOST_WORDS = 1 << 24
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,6 +124,11 @@ def from_json(data: bytes, *, where: str) -> Tokenizer:
             f"{where}: is not UTF-8 (byte {error.start:,}). Expected a tokenizer.json of the tokenizers library."
         ) from None
     tokenizer: Tokenizer = _guarded(lambda: Tokenizer.from_str(text), where=where)
+    largest = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=0)
+    if largest >= _MOST_WORDS:  # each id up to it would get a row of the embeddings
+        raise DataError(
+            f"{where}: has the id {largest}. Expected ids below {_MOST_WORDS:,}, as they are rows of a table."
+        )
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
