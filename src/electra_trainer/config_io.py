@@ -89,18 +89,13 @@ def _convert(hint: Any, value: Any, *, where: str) -> Any:
                 f"{did_you_mean(str(value), map(str, get_args(hint)))}"
             )
         return value
+    if isinstance(value, int) and value.bit_length() > 63:
+        raise ConfigError(f"{where}: a whole number of {value.bit_length():,} bits. Expected one of 63 at most.")
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return _float(value, where=where)
+        return float(value)
     if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
         raise ConfigError(f"{where} = {short(value)}: expected {hint.__name__}, found {type(value).__name__}.")
     return value
-
-
-def _float(value: int, *, where: str) -> float:
-    try:
-        return float(value)
-    except OverflowError:
-        raise ConfigError(f"{where}: a whole number of {value.bit_length():,} bits. Expected a smaller one.") from None
 
 
 def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
