@@ -22,7 +22,9 @@ from electra_trainer.config import Config
 from electra_trainer.config_io import from_dict, read_table, to_dict
 from electra_trainer.durable import replace_durably
 from electra_trainer.errors import ConfigError, DataError, MissingInputError, storage_error
-from electra_trainer.reading import MOST_TEXT, parse_json, read_file
+from electra_trainer.reading import MOST_TEXT, here, parse_json, read_file
+
+_CHANGED = "It was damaged or changed by hand: restore it, or choose another run."
 
 
 class RunFolder:
@@ -55,7 +57,7 @@ class RunFolder:
                 raise ConfigError(
                     f"--out {self.path}: the folder holds {foreign[0]!r} and no run. Choose a new or empty folder."
                 )
-            self._lock = (self.path / ".lock").open("w")
+            self._lock = open(self.path / ".lock", "w", opener=here)  # noqa: SIM115 - Path.open has no opener
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ConfigError(
@@ -86,12 +88,18 @@ class RunFolder:
     @property
     def run_id(self) -> str:
         """What the checkpoints of the run are marked with."""
-        path, environment = self.path / "environment.json", self.environment()
-        if not isinstance(environment.get("run_id"), str):
-            raise DataError(
-                f"{path}: has no run_id. It was damaged or changed by hand; restore it, or choose another --out."
-            )
-        return str(environment["run_id"])
+        found = self.environment().get("run_id")
+        if not isinstance(found, str):
+            raise DataError(f"{self.path / 'environment.json'}: has no run_id. {_CHANGED}")
+        return found
+
+    @property
+    def tokenizer_sha256(self) -> str:
+        """Hash of the tokenizer that made the rows of the run."""
+        data = self.environment().get("data")
+        if not isinstance(data, dict) or not isinstance(data.get("tokenizer_sha256"), str):
+            raise DataError(f"{self.path / 'environment.json'}: has no tokenizer_sha256 in data. {_CHANGED}")
+        return str(data["tokenizer_sha256"])
 
     def environment(self) -> dict[str, Any]:
         """Run id, data and versions."""
@@ -111,7 +119,7 @@ class RunFolder:
 
     def _append_text(self, name: str, text: str) -> None:
         try:
-            with (self.path / name).open("a", encoding="utf-8") as file:
+            with open(self.path / name, "a", encoding="utf-8", opener=here) as file:
                 file.write(text)
         except OSError as error:
             raise storage_error(error, self.path / name) from None
