@@ -22,6 +22,7 @@ import safetensors.torch
 import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from electra_trainer.card import model_card
 from electra_trainer.config import Config, Model
@@ -179,6 +180,14 @@ def _architecture(table: dict[str, Any]) -> str | None:
     return names[0] if isinstance(names, list) and names and isinstance(names[0], str) else None
 
 
+class _Unfilled(TorchFunctionMode):
+    """Leaves the first values of embeddings away: for tensors without memory PyTorch would load its compiler to draw them."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        named = kwargs or {}
+        return named.get("tensor", *args[:1]) if func is nn.init.normal_ else func(*args, **named)
+
+
 def _outline(
     kind: Callable[[Model], nn.Module], table: dict[str, Any], folder: Path, *, most_layers: int
 ) -> tuple[nn.Module, Model]:
@@ -191,7 +200,7 @@ def _outline(
                 f"{where}: num_hidden_layers {model.num_hidden_layers:,}, and the file of weights has {most_layers:,} tensors. "
                 "Put the right files together."
             )
-        with torch.device("meta"):
+        with torch.device("meta"), _Unfilled():
             return kind(model), model
     except ConfigError as error:
         raise CheckpointError(f"{error} Put the right config.json beside the weights.") from None
@@ -213,7 +222,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         return safetensors.torch.load(content)
     except (SafetensorError, ValueError, KeyError) as error:
         raise CheckpointError(
-            f"{path}: is no safetensors file, or a damaged one: {error}. Export it again; pickled weights are not read."
+            f"{path}: not a readable safetensors file: {error}. Export it again; pickled weights are not read."
         ) from None
 
 
