@@ -90,6 +90,8 @@ def read_conllu(path: str | Path) -> list[Sentence]:
             raise DataError(
                 f"{path}:{number}: not UTF-8 at byte {error.start} of the line. Save it as UTF-8."
             ) from None
+        if "\0" in line:
+            raise DataError(f"{path}:{number}: NUL in the line: UTF-16, or no text at all. Save it as UTF-8 text.")
         if line:
             block.append((number, line))
         elif block:

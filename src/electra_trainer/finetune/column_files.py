@@ -132,6 +132,9 @@ def _lines(path: Path) -> list[str]:
         raise DataError(
             f"{path}:{number}: not UTF-8. Save it as UTF-8 (iconv -f latin1 -t utf-8 OLD > NEW, if it is Latin-1)."
         ) from None
+    if "\0" in text:
+        number = text.count("\n", 0, text.index("\0")) + 1
+        raise DataError(f"{path}:{number}: NUL in the line: UTF-16, or no text at all. Save it as UTF-8 text.")
     return [line.removesuffix("\r") for line in text.removeprefix("\ufeff").split("\n")]
 
 

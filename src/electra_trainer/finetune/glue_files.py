@@ -102,6 +102,9 @@ def _lines(content: bytes, path: Path | str) -> list[str]:
     except UnicodeDecodeError as error:
         number = content.count(b"\n", 0, error.start) + 1
         raise DataError(f"{path}:{number}: not UTF-8 at byte {error.start} of the file. Save it as UTF-8.") from None
+    if "\0" in text:
+        number = text.count("\n", 0, text.index("\0")) + 1
+        raise DataError(f"{path}:{number}: NUL in the line: UTF-16, or no text at all. Save it as UTF-8 text.")
     lines = [line.removesuffix("\r") for line in text.split("\n")]
     while lines and not lines[-1]:
         lines.pop()
