@@ -154,11 +154,12 @@ def load_finetuned(folder: str | Path) -> Finetuned:
         raise CheckpointError(
             f"{folder / TASK}: format {short(table.get('format'))}, this version reads {FORMAT}. Export the run again."
         )
-    for name, sha256 in files.items():
+    for name in files:
         if name not in _TENSOR_FILES:
             raise CheckpointError(
                 f"{folder / TASK}: file {short(name)} is none of {', '.join(_TENSOR_FILES)}. Export the run again."
             )
+    for name, sha256 in files.items():
         _verify(folder / name, sha256)
     task = task_from(table.get("task"), where=str(folder / TASK))
     encoder, model = read_encoder(folder)
@@ -177,9 +178,7 @@ def load_finetuned(folder: str | Path) -> Finetuned:
     tokenizer = load_tokenizer(folder)
     length = table.get("max_length")
     if not isinstance(length, int) or not 3 < length <= model.max_position_embeddings:
-        raise CheckpointError(
-            f"{folder / TASK}: max_length {short(length)}: expected a whole number up to {model.max_position_embeddings}. Export the run again."
-        )
+        raise CheckpointError(f"{folder / TASK}: max_length {short(length)} cannot be. Export the run again.")
     return Finetuned(
         network=FineTuned(encoder, head, dropout=0.0).eval(),
         task=task,
