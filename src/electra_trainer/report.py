@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import json
 import math
-import os
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from electra_trainer.config_io import read_table
-from electra_trainer.errors import ConfigError, DataError, MissingInputError, storage_error
+from electra_trainer.errors import ConfigError, DataError, MissingInputError, StorageError, storage_error
 from electra_trainer.reading import MOST_TEXT, NotJson, json_value, read_file
 
 Row = dict[str, float]
@@ -93,6 +93,10 @@ def write_report(runs: Sequence[Path], *, out: Path | None = None) -> Path:
     try:
         figures = target.parent / "figures"
         figures.mkdir(parents=True, exist_ok=True)
+        if figures.is_symlink():
+            raise StorageError(
+                f"{figures}: is a link, and pictures are written there. Remove it, or choose another --out."
+            )
         for name, png in pictures.items():
             _write(figures / f"{name}.png", png)
         _write(target, page(read, pictures).encode("utf-8", "replace"))  # a name may hold bytes that are no text
@@ -126,9 +130,10 @@ def read_run(path: Path, *, name: str | None = None) -> Run:
 
 def _write(path: Path, content: bytes) -> None:
     """Replace a file at once, so that nobody sees half a page."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
     try:
-        temporary.write_bytes(content)
+        with temporary.open("xb") as file:
+            file.write(content)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
