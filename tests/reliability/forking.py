@@ -22,7 +22,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 ROOM = 1 << 30
 """Bytes of address space that a child may take beyond what it begins with."""
-PATIENCE = 30.0
+PATIENCE = 60.0
 """Seconds by the clock after which a child is killed: it hangs."""
 _WARM = (
     "torch", "safetensors.torch", "tokenizers", "tyro", "electra_trainer.cli", "electra_trainer.train.loop", "electra_trainer.score",

@@ -19,7 +19,7 @@ from electra_trainer.data.store import SPLITS, Split, SplitWriter, claim_folder,
 from electra_trainer.data.tokenizer import save_tokenizer, specials_of, tokenizer_sha256, vocab_size_of
 from electra_trainer.data.vocabulary import train_tokenizer
 from electra_trainer.data.workers import cores
-from electra_trainer.errors import ConfigError, DataError, storage_error
+from electra_trainer.errors import ConfigError, DataError, ElectraError, storage_error
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -141,11 +141,11 @@ def prepare(
                 if progress is not None:
                     progress(state)
             manifest = rows.finish(corpus=report.counts(), settings=kept)
-    except Exception as error:
+    except ElectraError:  # of the input: nothing of it is of use
         give_up(out)
-        if isinstance(error, OSError):
-            raise storage_error(error, error.filename or out) from None
         raise
+    except OSError as error:
+        raise storage_error(error, error.filename or out) from None
     publish(out, manifest)
     return manifest
 

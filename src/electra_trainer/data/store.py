@@ -235,10 +235,10 @@ def claim_folder(folder: Path, *, overwrite: bool, is_same: Callable[[Manifest],
 
 def give_up(folder: Path) -> None:
     """Remove what a preparation that failed has made in a claimed folder, and the folder if nothing else is in it."""
-    for name in ("train.bin", "valid.bin", MANIFEST, MARKER):
-        (folder / name).unlink(missing_ok=True)
-    shutil.rmtree(folder / "tokenizer", ignore_errors=True)
     with contextlib.suppress(OSError):
+        for name in ("train.bin", "valid.bin", MANIFEST, MARKER):
+            (folder / name).unlink(missing_ok=True)
+        shutil.rmtree(folder / "tokenizer", ignore_errors=True)
         folder.rmdir()
 
 
