@@ -6,7 +6,7 @@ import contextlib
 import functools
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from tests.reliability.materials import COLA, SQUAD, TREEBANK
 
 from electra_trainer.analysis.blimp import read_pairs
 from electra_trainer.config import Config, Model
-from electra_trainer.config_io import overlay, to_dict
+from electra_trainer.config_io import overlay, read_table, to_dict
 from electra_trainer.data.conllu import read_conllu
 from electra_trainer.data.corpus import CorpusReport, documents
 from electra_trainer.data.manifest import Manifest, SplitInfo
@@ -43,7 +43,7 @@ from electra_trainer.finetune.table_files import read_table_file
 from electra_trainer.hub import holds_network, read_encoder, read_tensors, shape_table
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.report import read_run
-from electra_trainer.train.record import read_jsonl
+from electra_trainer.train.record import RunFolder, read_jsonl
 from electra_trainer.verbs.answer import read_context
 
 _SHAPE = Model(
@@ -141,9 +141,9 @@ def parsers() -> tuple[Parser, ...]:
         Parser("minimal pairs", "p.jsonl", _lines(pair, pair), read_pairs),
         Parser("shape", "config.json", shape, _shape),
         Parser("tensors", "a.safetensors", tensors, read_tensors),
-        Parser("task", "task.json", task, lambda path: task_from(json.loads(path.read_bytes()))),
+        Parser("task", "task.json", task, lambda path: task_from(read_table(path))),
         Parser("metrics", "metrics.jsonl", metrics, lambda path: (read_jsonl(path), read_run(path.parent))),
-        Parser("run's facts", "environment.json", json.dumps({"run_id": "x", "data": asdict(SplitInfo(**json.loads(_manifest())["train"]))}).encode(), _facts),
+        Parser("run's facts", "environment.json", b'{"run_id": "x", "data": {"tokenizer_sha256": "y", "rows": 3}}', _facts),
         Parser("context", "page.txt", "A page of text – short.".encode(), lambda path: read_context(f"@{path}")),
     )  # fmt: skip
 
@@ -151,3 +151,5 @@ def parsers() -> tuple[Parser, ...]:
 def _facts(path: Path) -> None:
     (path.parent / "metrics.jsonl").write_bytes(b'{"step": 1}\n')
     read_run(path.parent)
+    folder = RunFolder(path.parent)
+    assert folder.run_id is not None and folder.tokenizer_sha256 is not None
