@@ -22,6 +22,7 @@ LEVELS = {
         "batch",
         "randomness",
         "durable",
+        "reading",
     ),
     1: ("data", "gpu", "model", "native"),
     2: ("objectives",),

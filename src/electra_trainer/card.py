@@ -45,7 +45,7 @@ def model_card(exported: Exported, *, config: Config, metrics: dict[str, float])
         ("embeddings, vocabulary", f"{model.embedding_size}, {model.vocab_size:,} words"),
         ("objective", objective),
         ("trained on", f"{config.schedule.steps * config.tokens_per_step:,} tokens in rows of {length}"),
-        ("preset, seed", f"{config.preset}, {config.seed}"),
+        ("preset, seed", f"{_plain(config.preset)}, {config.seed}"),
         *((name.replace("_", " ") + ", held out", f"{value:.4g}") for name, value in metrics.items()),
     ]
     table = "\n".join(f"| {name} | {value} |" for name, value in rows)
@@ -71,3 +71,8 @@ Positions from {length} on were never trained: keep inputs to {length} tokens, o
 
 Made with electra-trainer {__version__}.
 """
+
+
+def _plain(name: str) -> str:
+    """A name out of somebody's config.json, where it can neither end a cell nor begin markup."""
+    return "".join("\\" + letter if letter in "\\`*_[]<>|" else letter for letter in " ".join(name.split()))

@@ -47,6 +47,8 @@ _MEMORY = (
     "not enough memory for this run. Divide the batch with --batch.lanes 2 (4, 8, ...), or take a smaller preset or shorter rows; "
     "--dry-run shows an estimate."
 )
+_LONGEST = 4000
+"""Characters of a message."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -71,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _run(words[0], words[1:])
     except ElectraError as error:
         if not error.told:
-            print(f"electra: {error}", file=sys.stderr)
+            print(f"electra: {_shown(error)}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("electra: interrupted.", file=sys.stderr)
@@ -81,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except OSError as error:
         known = storage_error(error, error.filename or "a file")
-        print(f"electra: {known}", file=sys.stderr)
+        print(f"electra: {_shown(known)}", file=sys.stderr)
         return known.exit_code
     except Exception as error:
         if out_of_memory(error):
@@ -90,6 +92,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         traceback.print_exc()
         print("electra: this is a bug in electra-trainer; please report the lines above.", file=sys.stderr)
         return ElectraError.exit_code
+
+
+def _shown(error: ElectraError) -> str:
+    """The message, with no more than a screen of what a file said, and nothing of it that would steer the terminal."""
+    text = str(error)
+    text = text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} ... {text[-_LONGEST // 2 :]}"
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
 
 
 def _trains(words: list[str]) -> bool:

@@ -6,15 +6,15 @@ A tagged union is written as its fields plus `"kind"`, the class's name with hyp
 from __future__ import annotations
 
 import dataclasses
-import json
 import tomllib
 import types
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from electra_trainer.config import Config
-from electra_trainer.errors import ConfigError, did_you_mean, storage_error
+from electra_trainer.errors import ConfigError, did_you_mean
 from electra_trainer.methods import ObjectiveSettings, kind_of
+from electra_trainer.reading import parse_json, read_file, short
 
 T = TypeVar("T")
 
@@ -44,13 +44,15 @@ def from_dict(cls: type[T], data: Any, *, where: str) -> T:
         ConfigError: unknown key, wrong type, or a value that the class refuses.
     """
     if not isinstance(data, dict):
-        raise ConfigError(f"{where}: expected a table of fields, found {data!r}.")
+        raise ConfigError(f"{where}: expected a table of fields, found {short(data)}.")
     hints = get_type_hints(cls)
     known = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
     values: dict[str, Any] = {}
     for name, value in data.items():
         if name not in known:
-            raise ConfigError(f"{where}: unknown field {name!r}.{did_you_mean(name, known)} Known: {', '.join(known)}.")
+            raise ConfigError(
+                f"{where}: unknown field {short(name)}.{did_you_mean(name, known)} Known: {', '.join(known)}."
+            )
         values[name] = _convert(hints[name], value, where=f"{where}: {name}")
     try:
         return cls(**values)
@@ -75,7 +77,7 @@ def _convert(hint: Any, value: Any, *, where: str) -> Any:
         kind = str(value.get("kind", next(iter(by_kind))))
         if kind not in by_kind:
             raise ConfigError(
-                f"{where}: unknown kind {kind!r}.{did_you_mean(kind, by_kind)} Known: {', '.join(by_kind)}."
+                f"{where}: unknown kind {short(kind)}.{did_you_mean(kind, by_kind)} Known: {', '.join(by_kind)}."
             )
         return from_dict(by_kind[kind], {k: v for k, v in value.items() if k != "kind"}, where=where)
     if dataclasses.is_dataclass(hint):
@@ -83,14 +85,16 @@ def _convert(hint: Any, value: Any, *, where: str) -> Any:
     if get_origin(hint) is Literal:
         if value not in get_args(hint):
             raise ConfigError(
-                f"{where} = {value!r}: expected one of {', '.join(map(repr, get_args(hint)))}."
+                f"{where} = {short(value)}: expected one of {', '.join(map(repr, get_args(hint)))}."
                 f"{did_you_mean(str(value), map(str, get_args(hint)))}"
             )
         return value
+    if isinstance(value, int) and value.bit_length() > 63:
+        raise ConfigError(f"{where}: a whole number of {value.bit_length():,} bits. Expected one of 63 at most.")
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
-        raise ConfigError(f"{where} = {value!r}: expected {hint.__name__}, found {type(value).__name__}.")
+        raise ConfigError(f"{where} = {short(value)}: expected {hint.__name__}, found {type(value).__name__}.")
     return value
 
 
@@ -107,21 +111,34 @@ def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_table(path: Path) -> dict[str, Any]:
-    """Read a `.json` or `.toml` file of settings."""
+    """Read a `.json` or `.toml` file of settings.
+
+    Raises:
+        MissingInputError, StorageError: cannot be read. ConfigError: no regular file, too large, neither JSON nor TOML, or no table.
+    """
+    content = read_file(path, error=ConfigError)
+    if path.suffix == ".toml":
+        table: Any = _toml(content, path)
+    else:
+        yaml = " YAML is not read." if path.suffix in (".yaml", ".yml") else ""
+        remedy = f"Expected a JSON object, or TOML in a .toml file, as in the config.json of a run.{yaml}"
+        table = parse_json(content, where=str(path), remedy=remedy, error=ConfigError)
+    if not isinstance(table, dict):
+        raise ConfigError(f"{path}: expected a table of fields, as in the config.json of a run; found {short(table)}.")
+    return table
+
+
+def _toml(content: bytes, path: Path) -> dict[str, Any]:
     try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise storage_error(error, path) from None
+        return tomllib.loads(content.removeprefix(b"\xef\xbb\xbf").decode())
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not UTF-8 at byte {error.start}. Save it as UTF-8.") from None
-    try:
-        table = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
-    except (ValueError, RecursionError) as error:
-        kind = "TOML" if path.suffix == ".toml" else "JSON"
-        raise ConfigError(f"{path}: not valid {kind}: {error}.") from None
-    if not isinstance(table, dict):
-        raise ConfigError(f"{path}: expected a table of fields, as in the config.json of a run.")
-    return table
+    except RecursionError:
+        raise ConfigError(
+            f"{path}: is TOML nested too deeply. Expected settings, as in the config.json of a run."
+        ) from None
+    except ValueError as error:
+        raise ConfigError(f"{path}: is not valid TOML: {error}. Mend it, or write JSON into a .json file.") from None
 
 
 def overlay(config: Config, path: Path) -> Config:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from electra_trainer.errors import ConfigError, storage_error
+from electra_trainer.reading import here
 
 _PIECE = 1 << 24
 """Bytes that are handed to the system at once."""
@@ -118,6 +119,6 @@ def open_lock(folder: Path, *, marker: str, what: str) -> IO[str]:
             raise ConfigError(
                 f"--out {folder}: the folder holds {foreign[0]!r} and no {what}. Choose a new or empty folder."
             )
-        return (folder / ".lock").open("w")
+        return open(folder / ".lock", "w", opener=here)
     except OSError as error:
         raise storage_error(error, folder, writing=True) from None

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import difflib
 import errno
+import itertools
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -70,9 +71,16 @@ class Interrupted(ElectraError):
     exit_code = 75
 
 
+_LONGEST = 100
+"""Characters of a word that is compared with others: a file may hold a million names of a million letters."""
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """`" Did you mean 'x'?"` for the nearest known word, or an empty string."""
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    if len(word) > _LONGEST:
+        return ""
+    some = (name for name in itertools.islice(known, 1000) if len(name) <= _LONGEST)
+    near = difflib.get_close_matches(word, list(some), n=1, cutoff=0.6)
     return f" Did you mean {near[0]!r}?" if near else ""
 
 
@@ -90,7 +98,9 @@ def storage_error(error: OSError, path: Path | str, *, writing: bool = False) ->
         errno.EROFS: "the file system is read-only. Choose another --out",
         errno.EACCES: "permission denied. Choose another path or change its permissions",
         errno.EPERM: "permission denied. Choose another path or change its permissions",
-        errno.ENOTDIR: "a file stands where a folder was expected. Choose another --out",
+        errno.ENOTDIR: "a file stands where a folder was expected. Check the path, or choose another --out",
+        errno.ELOOP: "its symbolic links lead in a circle, or a link stands where a file is written. Name the file itself, or remove the link",
+        errno.ENAMETOOLONG: "the name is too long. Check the path",
         errno.EEXIST: "a file stands where a folder was expected. Choose another --out",
     }
     what = remedies.get(error.errno or 0, f"{error.strerror or error}. Check the disk, then run the same command again")
@@ -98,5 +108,9 @@ def storage_error(error: OSError, path: Path | str, *, writing: bool = False) ->
 
 
 def out_of_memory(error: Exception) -> bool:
-    """Whether PyTorch found no memory; its errors are told by their words, since torch may not be loaded."""
-    return type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)
+    """Whether Python or PyTorch found no memory; its errors are told by their words, since torch may not be loaded."""
+    return (
+        isinstance(error, MemoryError)
+        or type(error).__name__ == "OutOfMemoryError"
+        or "can't allocate memory" in str(error)
+    )

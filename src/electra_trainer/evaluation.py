@@ -36,7 +36,7 @@ def evaluate(run: str | Path, data: str | Path, *, device: str = "auto") -> Eval
     use_threads()
     folder, store, where = RunFolder(Path(run)), Store.open(Path(data)), choose_device(device)
     config = fit_to_data(folder.config(), store)
-    if folder.environment()["data"]["tokenizer_sha256"] != store.manifest.tokenizer_sha256:
+    if folder.tokenizer_sha256 != store.manifest.tokenizer_sha256:
         raise DataError(
             f"{data}: was prepared with another tokenizer than {run}. Prepare it with --tokenizer {folder.tokenizer}."
         )

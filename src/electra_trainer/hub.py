@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -21,15 +22,18 @@ import safetensors.torch
 import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from electra_trainer.card import model_card
 from electra_trainer.config import Config, Model
-from electra_trainer.config_io import read_table
+from electra_trainer.config_io import from_dict, read_table
+from electra_trainer.data.tokenizer import TOKENIZER_FILES
 from electra_trainer.durable import write_durably
 from electra_trainer.errors import CheckpointError, ConfigError, MissingInputError, storage_error
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.model.networks import Discriminator, TokenPredictor
 from electra_trainer.objectives import Exported
+from electra_trainer.reading import MOST_TEXT, read_file, short
 
 _SHAPE_KEYS = (
     "vocab_size", "embedding_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
@@ -79,7 +83,7 @@ def export(
         for exported in networks:
             folder = temporary / exported.name
             folder.mkdir(parents=True)
-            shutil.copytree(tokenizer, folder, dirs_exist_ok=True)
+            _copy_tokenizer(tokenizer, folder)
             table = {"architectures": [exported.architecture], **shape_table(exported.model, pad_id=pad_id)}
             write_durably(folder / "config.json", (json.dumps(table, indent=2) + "\n").encode())
             weights = {
@@ -96,6 +100,13 @@ def export(
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return [out / exported.name for exported in networks]
+
+
+def _copy_tokenizer(tokenizer: Path, folder: Path) -> None:
+    """The files of a tokenizer and nothing else that may lie beside them, or that a link there may lead to."""
+    for name in TOKENIZER_FILES:
+        if (tokenizer / name).exists():
+            write_durably(folder / name, read_file(tokenizer / name, limit=MOST_TEXT))
 
 
 def _check_read_back(folder: Path, weights: dict[str, Tensor]) -> None:
@@ -116,20 +127,20 @@ def read_network(folder: Path) -> tuple[nn.Module, Model]:
         CheckpointError: the files are not an ELECTRA that this program knows, or tensors are missing, odd or misshapen.
     """
     table = _electra_table(folder)
-    architecture = next(iter(table.get("architectures") or []), None)
+    architecture = _architecture(table)
     if architecture not in NETWORKS:
         raise CheckpointError(
-            f"{folder / 'config.json'}: describes an 'electra' {architecture!r}, expected one of {' or '.join(NETWORKS)}."
+            f"{folder / 'config.json'}: describes an 'electra' {short(architecture)}, expected one of {' or '.join(NETWORKS)}."
         )
-    network, model = _empty(NETWORKS[architecture], table, folder)
-    _fill(network, read_tensors(folder / "model.safetensors"), where=folder / "model.safetensors")
-    return network.eval(), model
+    path = folder / "model.safetensors"
+    tensors = read_tensors(path)
+    network, model = _outline(NETWORKS[architecture], table, folder, most_layers=len(tensors))
+    return _filled(network, tensors, where=path).eval(), model
 
 
 def holds_network(folder: Path) -> bool:
     """Whether `read_network` knows the folder's architecture: a pre-training head, and not a classifier's or none."""
-    architectures: list[str] = _electra_table(folder).get("architectures") or []
-    return bool(NETWORKS.keys() & architectures[:1])
+    return _architecture(_electra_table(folder)) in NETWORKS
 
 
 def read_encoder(folder: Path) -> tuple[Encoder, Model]:
@@ -138,12 +149,13 @@ def read_encoder(folder: Path) -> tuple[Encoder, Model]:
     Raises:
         MissingInputError, CheckpointError: as `read_network`.
     """
-    encoder, model = _empty(Encoder, _electra_table(folder), folder)
+    table = _electra_table(folder)
     path = folder / "model.safetensors"
     tensors = read_tensors(path)
+    outline, model = _outline(Encoder, table, folder, most_layers=len(tensors))
     prefix = "electra." if any(name.startswith("electra.") for name in tensors) else ""
-    mine = {name: tensors[prefix + name] for name in encoder.state_dict() if prefix + name in tensors}
-    _fill(encoder, mine, where=path)
+    mine = {name: tensors[prefix + name] for name in outline.state_dict() if prefix + name in tensors}
+    encoder = _filled(outline, mine, where=path)
     assert isinstance(encoder, Encoder)
     return encoder.eval(), model
 
@@ -152,22 +164,49 @@ def _electra_table(folder: Path) -> dict[str, Any]:
     table = read_table(folder / "config.json")
     if table.get("model_type") != "electra":
         raise CheckpointError(
-            f"{folder / 'config.json'}: describes {table.get('model_type')!r} "
-            f"{next(iter(table.get('architectures') or []), None)!r}, expected an 'electra'."
+            f"{folder / 'config.json'}: describes {short(table.get('model_type'))} {short(_architecture(table))}, "
+            "expected an 'electra'. Choose another folder."
         )
     if table.get("hidden_act", "gelu") != "gelu":
-        raise CheckpointError(f"{folder / 'config.json'}: hidden_act {table['hidden_act']!r}, expected 'gelu' (exact).")
+        raise CheckpointError(
+            f"{folder / 'config.json'}: hidden_act {short(table['hidden_act'])}, expected 'gelu' (exact). Choose another model."
+        )
     return table
 
 
-def _empty(kind: Callable[[Model], nn.Module], table: dict[str, Any], folder: Path) -> tuple[nn.Module, Model]:
+def _architecture(table: dict[str, Any]) -> str | None:
+    """The first of `architectures`, where there is one."""
+    names = table.get("architectures")
+    return names[0] if isinstance(names, list) and names and isinstance(names[0], str) else None
+
+
+class _Unfilled(TorchFunctionMode):
+    """Leaves the first values of embeddings away: for tensors without memory PyTorch would load its compiler to draw them."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        named = kwargs or {}
+        return named.get("tensor", *args[:1]) if func is nn.init.normal_ else func(*args, **named)
+
+
+def _outline(
+    kind: Callable[[Model], nn.Module], table: dict[str, Any], folder: Path, *, most_layers: int
+) -> tuple[nn.Module, Model]:
+    """A network without memory behind its tensors: a config.json may ask for any size, the file of weights says what there is."""
+    where = str(folder / "config.json")
     try:
-        model = Model(**{name: table[name] for name in _SHAPE_KEYS if name in table})
-        with torch.device("meta"):
-            network = kind(model)
-    except (TypeError, ConfigError) as error:
-        raise CheckpointError(f"{folder / 'config.json'}: {error}") from None
-    return network.to_empty(device="cpu"), model
+        model = from_dict(Model, {name: table[name] for name in _SHAPE_KEYS if name in table}, where=where)
+        if model.num_hidden_layers > most_layers:
+            raise CheckpointError(
+                f"{where}: num_hidden_layers {model.num_hidden_layers:,}, and the file of weights has {most_layers:,} tensors. "
+                "Put the right files together."
+            )
+        with torch.device("meta"), _Unfilled():
+            return kind(model), model
+    except ConfigError as error:
+        raise CheckpointError(f"{error} Put the right config.json beside the weights.") from None
+    except (TypeError, RuntimeError, OverflowError) as error:
+        why = str(error).splitlines()[0]
+        raise CheckpointError(f"{where}: no network can have that shape ({why}). Put the right one back.") from None
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -176,28 +215,36 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     Raises:
         MissingInputError, StorageError: cannot be read. CheckpointError: is none.
     """
-    if not path.is_file():
+    if not path.exists():
         raise MissingInputError(f"{path}: no such file. Expected an exported folder with safetensors weights.")
+    content = read_file(path, limit=sys.maxsize, error=CheckpointError)
     try:
-        return safetensors.torch.load(path.read_bytes())
-    except OSError as error:
-        raise storage_error(error, path) from None
+        return safetensors.torch.load(content)
     except (SafetensorError, ValueError, KeyError) as error:
-        raise CheckpointError(f"{path}: not a readable safetensors file: {error}.") from None
+        raise CheckpointError(
+            f"{path}: not a readable safetensors file: {error}. Export it again; pickled weights are not read."
+        ) from None
 
 
-def _fill(network: nn.Module, tensors: dict[str, Tensor], *, where: Path) -> None:
+def _filled(network: nn.Module, tensors: dict[str, Tensor], *, where: Path) -> nn.Module:
+    """The outline with these tensors in it."""
     ignored = {"generator_lm_head.weight", "electra.embeddings.position_ids"}  # tied; a buffer of old versions
     mine = network.state_dict()
     odd = sorted((mine.keys() ^ tensors.keys()) - ignored)
     if odd:
-        raise CheckpointError(f"{where}: tensors do not match its config.json, for example {', '.join(odd[:3])}.")
+        raise CheckpointError(
+            f"{where}: tensors do not match its config.json, for example {short(', '.join(odd[:3]))}."
+        )
     for name, tensor in mine.items():
         if tensor.shape != tensors[name].shape:
             raise CheckpointError(
                 f"{where}: {name} has shape {tuple(tensors[name].shape)}, its config.json says {tuple(tensor.shape)}."
             )
+        if not tensors[name].is_floating_point():
+            raise CheckpointError(f"{where}: {name} holds {tensors[name].dtype}, expected floating-point numbers.")
+    network = network.to_empty(device="cpu")
     network.load_state_dict({name: tensors[name].float() for name in mine}, strict=True)
+    return network
 
 
 def check_with_transformers(folder: Path, *, ids: list[list[int]]) -> float:

@@ -13,13 +13,15 @@ from __future__ import annotations
 
 import json
 import math
-import os
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from electra_trainer.errors import DataError, MissingInputError, storage_error
+from electra_trainer.config_io import read_table
+from electra_trainer.errors import ConfigError, DataError, MissingInputError, StorageError, storage_error
+from electra_trainer.reading import MOST_TEXT, NotJson, json_value, read_file
 
 Row = dict[str, float]
 
@@ -91,9 +93,13 @@ def write_report(runs: Sequence[Path], *, out: Path | None = None) -> Path:
     try:
         figures = target.parent / "figures"
         figures.mkdir(parents=True, exist_ok=True)
+        if figures.is_symlink():
+            raise StorageError(
+                f"{figures}: is a link, and pictures are written there. Remove it, or choose another --out."
+            )
         for name, png in pictures.items():
             _write(figures / f"{name}.png", png)
-        _write(target, page(read, pictures).encode())
+        _write(target, page(read, pictures).encode("utf-8", "replace"))  # a name may hold bytes that are no text
     except OSError as error:
         raise storage_error(error, target) from error
     return target
@@ -124,19 +130,17 @@ def read_run(path: Path, *, name: str | None = None) -> Run:
 
 def _write(path: Path, content: bytes) -> None:
     """Replace a file at once, so that nobody sees half a page."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
     try:
-        temporary.write_bytes(content)
+        with temporary.open("xb") as file:
+            file.write(content)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
 
 
 def _text(path: Path) -> str:
-    try:
-        return path.read_bytes().decode("utf-8", errors="replace")
-    except OSError as error:
-        raise storage_error(error, path) from error
+    return read_file(path, limit=MOST_TEXT).decode("utf-8", errors="replace")
 
 
 def _lines(path: Path) -> list[tuple[int, Any]]:
@@ -145,8 +149,8 @@ def _lines(path: Path) -> list[tuple[int, Any]]:
     for number, line in enumerate(_text(path).split("\n"), start=1):
         if line.strip():
             try:
-                found.append((number, json.loads(line)))
-            except (ValueError, RecursionError):
+                found.append((number, json_value(line)))
+            except NotJson:
                 found.append((number, None))
     return found
 
@@ -228,13 +232,10 @@ def _settings(path: Path, notes: list[str]) -> dict[str, str]:
         notes.append(f"{path} is not there.")
         return {}
     try:
-        value = json.loads(_text(path))
-    except (ValueError, RecursionError):
-        value = None
-    if not isinstance(value, dict):
+        return dict(_flat(read_table(path)))
+    except (ConfigError, MissingInputError, RecursionError):
         notes.append(f"{path} is not a JSON object; skipped.")
         return {}
-    return dict(_flat(value))
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:

@@ -137,6 +137,8 @@ class Pretrained:
 
     def _ids(self, text: str, *, specials: bool) -> list[int]:
         """Ids of a text; with `specials` a written [MASK] is the special token, otherwise plain text."""
+        if any("\ud800" <= character <= "\udfff" for character in text):
+            raise DataError("the text holds bytes that are no UTF-8. Expected text.")
         self.tokenizer.encode_special_tokens = not specials
         ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
         if not ids:
@@ -231,7 +233,8 @@ def export_run(run: str | Path, out: str | Path) -> list[Path]:
         "discriminator_constant_loss",
         "discriminator_auc",
     )
-    metrics = {name: held_out[-1][name] for name in named if held_out and name in held_out[-1]}
+    last = held_out[-1] if held_out else {}
+    metrics = {name: float(last[name]) for name in named if isinstance(last.get(name), int | float)}
     return export(
         list(pretrained.networks),
         config=pretrained.config,

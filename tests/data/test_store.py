@@ -97,7 +97,7 @@ def test_another_tokenizer(folder: Path) -> None:
         ({"specials": {"pad": 0}}, "specials.unk is missing"),
         ({"specials": {"pad": 0, "unk": 0, "cls": 2, "sep": 3, "mask": 4}}, "specials"),
         ({"train": 3}, "train"),
-        ({"extra": 3}, "extra is unknown"),
+        ({"extra": 3}, "'extra' is unknown"),
         ({"corpus": None}, "corpus"),
     ],
 )

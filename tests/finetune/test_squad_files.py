@@ -94,10 +94,10 @@ def test_nearest_is_the_nearest(context: str, text: str, start: int) -> None:
 
 WRONG = {
     "not UTF-8": (b"\xff{}", "is not UTF-8"),
-    "not JSON": (b'{"data": [\n}', r"file.json:2: is not JSON"),
-    "JSON Lines": (b'{"data": []}\n{"data": []}', r"file.json:2: is not JSON.*JSON Lines"),
-    "too deep": (b'{"data":' + b"[" * 200_000, "cannot be read as JSON"),
-    "a number too long": (b'{"data": ' + b"1" * 5000 + b"}", "cannot be read as JSON"),
+    "not JSON": (b'{"data": [\n}', r"file.json:2: is not valid JSON"),
+    "JSON Lines": (b'{"data": []}\n{"data": []}', r"file.json:2: is not valid JSON.*JSON Lines"),
+    "too deep": (b'{"data":' + b"[" * 200_000, "nested too deeply"),
+    "a number too long": (b'{"data": ' + b"1" * 5000 + b"}", "thousands of digits"),
     "a list": ([], "is not SQuAD's layout"),
     "a near miss": ({"dat": []}, "Did you mean 'dat'"),
     "no questions": ({"data": []}, "holds no questions"),

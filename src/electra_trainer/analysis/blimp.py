@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from electra_trainer.errors import ConfigError, DataError, MissingInputError, did_you_mean, storage_error
+from electra_trainer.errors import ConfigError, DataError, MissingInputError, did_you_mean
+from electra_trainer.reading import MOST_TEXT, parse_json, read_file, short
 
 _SENTENCES = ("sentence_good", "sentence_bad")
 
@@ -60,10 +59,7 @@ def read_pairs(folder: str | Path, *, paradigms: Sequence[str] | None = None, li
 
 
 def _read_file(path: Path) -> Iterator[Pair]:
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise storage_error(error, path) from None
+    data = read_file(path, limit=MOST_TEXT)
     found = False
     for number, line in enumerate(data.split(b"\n"), start=1):
         if line.strip():
@@ -75,12 +71,7 @@ def _read_file(path: Path) -> Iterator[Pair]:
 
 def _read_line(line: bytes, *, where: str, paradigm: str) -> Pair:
     expected = 'Expected a JSON object a line with "sentence_good" and "sentence_bad".'
-    try:
-        row: Any = json.loads(line.decode("utf-8"))
-    except UnicodeDecodeError as error:
-        raise DataError(f"{where}: is not UTF-8 (byte {error.start} of the line). {expected}") from None
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise DataError(f"{where}: is not JSON ({error}). {expected}") from None
+    row = parse_json(line, where=where, remedy=expected)
     if not isinstance(row, dict):
         raise DataError(f"{where}: is not a JSON object. {expected}")
     for name in _SENTENCES:
@@ -89,7 +80,9 @@ def _read_line(line: bytes, *, where: str, paradigm: str) -> Pair:
     texts = {"UID": paradigm, "field": "", "linguistics_term": "", **row}
     for name in (*_SENTENCES, "UID", "field", "linguistics_term"):
         if not isinstance(texts[name], str):
-            raise DataError(f"{where}: {name} = {texts[name]!r}, expected a text.")
+            raise DataError(f"{where}: {name} = {short(texts[name])}, expected a text. Mend or remove the line.")
+        if not texts[name].isascii() and any("\ud800" <= character <= "\udfff" for character in texts[name]):
+            raise DataError(f"{where}: {name} holds half of a surrogate pair. Mend or remove the line.")
     return Pair(
         good=texts["sentence_good"],
         bad=texts["sentence_bad"],

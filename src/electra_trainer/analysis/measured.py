@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +11,10 @@ from electra_trainer.analysis.group import Group, describe, spread
 from electra_trainer.analysis.read_experiment import Findings
 from electra_trainer.analysis.result import Result
 from electra_trainer.config import Config
+from electra_trainer.config_io import read_table
 from electra_trainer.cost.flops import infer_flops, run_flops
 from electra_trainer.cost.parameters import parameters
-from electra_trainer.errors import ConfigError, DataError, did_you_mean
+from electra_trainer.errors import ConfigError, DataError, ElectraError, did_you_mean
 from electra_trainer.presets import preset
 from electra_trainer.presets_published import PRESETS
 
@@ -160,10 +160,8 @@ def _duration(seconds: float) -> str:
 def _machine(run: Path) -> str | None:
     """The GPU, or the CPU's threads and instructions, as environment.json has them."""
     try:
-        facts = json.loads((run / "environment.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    if not isinstance(facts, dict):
+        facts = read_table(run / "environment.json")
+    except ElectraError:
         return None
     if isinstance(facts.get("gpu"), str):
         return str(facts["gpu"])

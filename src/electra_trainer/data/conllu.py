@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from electra_trainer.errors import DataError, MissingInputError, did_you_mean, storage_error
+from electra_trainer.errors import DataError, MissingInputError, did_you_mean
+from electra_trainer.reading import MOST_TEXT, read_file, short
 
 UPOS = (
     "ADJ", "ADP", "ADV", "AUX", "CCONJ", "DET", "INTJ", "NOUN", "NUM", "PART", "PRON", "PROPN", "PUNCT", "SCONJ", "SYM",
@@ -19,9 +20,9 @@ UPOS = (
 )  # fmt: skip
 """The universal parts of speech."""
 _COLUMNS = 10
-_RANGE = re.compile(r"(\d+)-(\d+)")
-_EMPTY_NODE = re.compile(r"\d+\.\d+")
-_NUMBER = re.compile(r"[1-9]\d*")
+_RANGE = re.compile(r"(\d{1,9})-(\d{1,9})", re.ASCII)
+_EMPTY_NODE = re.compile(r"\d{1,9}\.\d{1,9}", re.ASCII)
+_NUMBER = re.compile(r"[1-9]\d{0,8}", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,10 +77,7 @@ def read_conllu(path: str | Path) -> list[Sentence]:
         DataError: not CoNLL-U; says file:line.
     """
     path = Path(path)
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise storage_error(error, path) from None
+    data = read_file(path, limit=MOST_TEXT)
     lines = data.removeprefix(b"\xef\xbb\xbf").split(b"\n")
     if lines.pop():  # what follows the last line end
         raise DataError(f"{path}:{len(lines) + 1}: the file ends within a line. It was cut short: fetch it again.")
@@ -92,6 +90,8 @@ def read_conllu(path: str | Path) -> list[Sentence]:
             raise DataError(
                 f"{path}:{number}: not UTF-8 at byte {error.start} of the line. Save it as UTF-8."
             ) from None
+        if "\0" in line:
+            raise DataError(f"{path}:{number}: NUL in the line: UTF-16, or no text at all. Save it as UTF-8 text.")
         if line:
             block.append((number, line))
         elif block:
@@ -139,9 +139,9 @@ def _word(line: str, *, path: Path, number: int, expected: int) -> Word | None:
     if _EMPTY_NODE.fullmatch(name):
         return None
     if not _NUMBER.fullmatch(name) or int(name) != expected:
-        raise DataError(f"{where}: word number {name!r}: expected {expected}.")
+        raise DataError(f"{where}: word number {short(name)}: expected {expected}.")
     if upos != "_" and upos not in UPOS:
-        raise DataError(f"{where}: unknown part of speech {upos!r}.{did_you_mean(upos.upper(), UPOS)}")
+        raise DataError(f"{where}: unknown part of speech {short(upos)}.{did_you_mean(upos.upper(), UPOS)}")
     return Word(
         form=form,
         line=number,

@@ -7,7 +7,6 @@ hold several lines. Lines end with LF and nothing else: U+2028, U+0085 and the l
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Literal
 from electra_trainer.data.corpus_report import CorpusReport
 from electra_trainer.data.files import ByteLine, TextFile, find_files, read_lines
 from electra_trainer.errors import ConfigError, DataError, did_you_mean
+from electra_trainer.reading import NotJson, json_value, short
 
 __all__ = ["DOCSTRINGS", "Boundary", "CorpusReport", "Document", "OnBadText", "documents"]
 
@@ -162,14 +162,13 @@ def _json_text(line: ByteLine, file: TextFile, reading: Reading, report: CorpusR
     if text is None:
         return None
     try:
-        record = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        what = getattr(error, "msg", None) or "nested too deeply"
-        _bad("invalid JSON", line, file, reading, report, detail=f" ({what})", can_replace=False)
+        record = json_value(text)
+    except NotJson as error:
+        _bad("invalid JSON", line, file, reading, report, detail=f" (it is {error})", can_replace=False)
         return None
     value = record.get(reading.text_field) if isinstance(record, dict) else None
     if not isinstance(value, str):
-        hint = f" The fields are: {', '.join(map(repr, list(record)[:8]))}." if isinstance(record, dict) else ""
+        hint = f" The fields are: {', '.join(map(short, list(record)[:8]))}." if isinstance(record, dict) else ""
         _bad(
             f"JSON without a text in field {reading.text_field!r}", line, file, reading, report,
             detail=f".{hint} Choose one with --text-field", can_replace=False,

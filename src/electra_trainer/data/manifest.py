@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from electra_trainer.data.tokenizer import Specials
 from electra_trainer.errors import DataError
+from electra_trainer.reading import parse_json, short
 
 VERSION = 1
 DTYPES = {"<u2": 2, "<u4": 4}
@@ -62,16 +63,11 @@ class Manifest:
         Raises:
             DataError: not JSON, another version, a field that is missing, unknown, of another type or out of range.
         """
-        try:
-            value = json.loads(data)
-        except (ValueError, RecursionError):
-            raise DataError(
-                f"{where}: is not JSON. It was damaged; run the same prepare command again with --overwrite."
-            ) from None
+        value = parse_json(data, where=where, remedy=_REMEDY)
         version = value.get("version") if isinstance(value, dict) else None
         if version != VERSION or isinstance(version, bool):
             raise DataError(
-                f"{where}: version is {version!r}, this program reads {VERSION}. Run the same prepare command again with --overwrite."
+                f"{where}: version is {short(version)}, this program reads {VERSION}. Run the same prepare command again with --overwrite."
             )
         manifest = _read(Manifest, value, where=where, prefix="")
         _check(manifest, where=where)
@@ -88,7 +84,7 @@ def _read(kind: type[_T], value: object, *, where: str, prefix: str) -> _T:
             raise DataError(f"{where}: field {prefix}{name} is missing. {_REMEDY}")
     for name in value:
         if name not in names:
-            raise DataError(f"{where}: field {prefix}{name} is unknown. {_REMEDY}")
+            raise DataError(f"{where}: field {short(prefix + name)} is unknown. {_REMEDY}")
     return kind(**{name: _field(hints[name], value[name], where=where, name=prefix + name) for name in names})
 
 
@@ -97,9 +93,9 @@ def _field(kind: Any, value: object, *, where: str, name: str) -> object:
         return _read(kind, value, where=where, prefix=f"{name}.")
     wanted = dict if isinstance(kind, types.GenericAlias) else kind
     if wanted is float and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
+        value = float(value) if value.bit_length() < 64 else value
     if not isinstance(value, wanted) or isinstance(value, bool):
-        raise DataError(f"{where}: field {name} is {str(value)[:40]!r}, expected {wanted.__name__}. {_REMEDY}")
+        raise DataError(f"{where}: field {name} is {short(value)}, expected {wanted.__name__}. {_REMEDY}")
     return value
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from electra_trainer.batch import Batch, Masked
 from electra_trainer.config import Masking
+from electra_trainer.errors import DataError
 from electra_trainer.randomness import Rng
 
 Bools = NDArray[np.bool_]
@@ -40,8 +41,13 @@ class MaskTokens:
         assert (self.counts_V is not None) or not self.masking.rarity, "strategic masking needs the words' counts"
 
     def __call__(self, batch: Batch, rng: Rng) -> Masked:
-        """Mask a batch that is on the CPU; the same (seed, step, lane) gives the same masks."""
+        """Mask a batch that is on the CPU; the same (seed, step, lane) gives the same masks. DataError: an id beyond the vocabulary."""
         ids_BT: Ints = batch.ids_BT.numpy()
+        if ids_BT.max(initial=0) >= self.vocab_size:
+            raise DataError(
+                f"the prepared rows hold id {ids_BT.max()}, and the vocabulary ends at {self.vocab_size - 1}: their files were changed or "
+                "damaged. Prepare again with --overwrite."
+            )
         real_BT: Bools = batch.real_BT.numpy()
         candidates_BT = real_BT.copy()
         for special in self.never:

@@ -15,11 +15,11 @@ from electra_trainer.data.encode import EncodedDocument, encode_documents
 from electra_trainer.data.held_out import split_documents
 from electra_trainer.data.manifest import VERSION, Manifest, SplitInfo
 from electra_trainer.data.pack import Packer
-from electra_trainer.data.store import SPLITS, Split, SplitWriter, claim_folder, publish
+from electra_trainer.data.store import SPLITS, Split, SplitWriter, claim_folder, give_up, publish
 from electra_trainer.data.tokenizer import save_tokenizer, specials_of, tokenizer_sha256, vocab_size_of
 from electra_trainer.data.vocabulary import train_tokenizer
 from electra_trainer.data.workers import cores
-from electra_trainer.errors import ConfigError, DataError, storage_error
+from electra_trainer.errors import ConfigError, DataError, ElectraError, storage_error
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -141,6 +141,9 @@ def prepare(
                 if progress is not None:
                     progress(state)
             manifest = rows.finish(corpus=report.counts(), settings=kept)
+    except ElectraError:  # of the input: nothing of it is of use
+        give_up(out)
+        raise
     except OSError as error:
         raise storage_error(error, error.filename or out) from None
     publish(out, manifest)

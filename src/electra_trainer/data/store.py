@@ -9,8 +9,11 @@ DATA/preparing.json    only while `prepare` is at work, or after it was stopped
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+import shutil
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal
@@ -22,6 +25,7 @@ from electra_trainer.data.manifest import Manifest, SplitInfo
 from electra_trainer.data.tokenizer import Specials, load_tokenizer, specials_of, tokenizer_sha256, vocab_size_of
 from electra_trainer.durable import replace_durably, sync_folder
 from electra_trainer.errors import ConfigError, DataError, MissingInputError, storage_error
+from electra_trainer.reading import read_file
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -109,40 +113,46 @@ def read_manifest(folder: Path) -> Manifest:
     """The manifest of a complete folder; errors as for `Store.open`."""
     path = folder / MANIFEST
     try:
-        return Manifest.from_json(path.read_bytes(), where=str(path))
-    except FileNotFoundError:
+        return Manifest.from_json(read_file(path), where=str(path))
+    except MissingInputError:
         if (folder / MARKER).exists():
             raise DataError(f"{folder}: preparation did not finish. Run the same prepare command again.") from None
         what = "is not a folder of prepared rows" if folder.exists() else "no such folder"
         raise MissingInputError(
             f"{folder}: {what}. Make one with `electra prepare FILES --tokenizer TOK --out {folder}`."
         ) from None
-    except OSError as error:
-        raise storage_error(error, path) from None
 
 
 def _check_file(path: Path, info: SplitInfo, manifest: Manifest, *, verify: bool) -> None:
     try:
-        size = path.stat().st_size
+        status = path.stat()
+        size = status.st_size if stat.S_ISREG(status.st_mode) else 0
         if size != info.bytes:
             raise DataError(
                 f"{path}: has {size:,} bytes, expected {info.bytes:,}. It is damaged; prepare again with --overwrite."
             )
-        if not verify:
-            return
         digest = hashlib.sha256()
         with path.open("rb") as stream:
+            if not verify:  # the beginning and the end tell a file of another vocabulary, or one that was overwritten
+                _check_ids(path, stream.read(_CHUNK), manifest)
+                stream.seek(max(0, size - _CHUNK) // 4 * 4)
+                _check_ids(path, stream.read(_CHUNK), manifest)
+                return
             while chunk := stream.read(_CHUNK):
                 digest.update(chunk)
-                largest = int(np.frombuffer(chunk, dtype=manifest.dtype).max())
-                if largest >= manifest.vocab_size:
-                    raise DataError(
-                        f"{path}: holds id {largest}, the vocabulary ends at {manifest.vocab_size - 1}. Prepare again."
-                    )
+                _check_ids(path, chunk, manifest)
     except OSError as error:
         raise storage_error(error, path) from None
     if digest.hexdigest() != info.sha256:
         raise DataError(f"{path}: its content has changed (SHA-256). It is damaged; prepare again with --overwrite.")
+
+
+def _check_ids(path: Path, chunk: bytes, manifest: Manifest) -> None:
+    largest = int(np.frombuffer(chunk, dtype=manifest.dtype).max(initial=0))
+    if largest >= manifest.vocab_size:
+        raise DataError(
+            f"{path}: holds id {largest}, the vocabulary ends at {manifest.vocab_size - 1}. It is damaged; prepare again with --overwrite."
+        )
 
 
 class SplitWriter:
@@ -153,7 +163,8 @@ class SplitWriter:
         self._length, self._dtype, self._vocab_size = sequence_length, dtype, vocab_size
         self._digest = hashlib.sha256()
         self._rows = 0
-        self._stream: IO[bytes] = path.open("wb")
+        path.unlink(missing_ok=True)  # a link would be written through
+        self._stream: IO[bytes] = path.open("xb")
 
     def write(self, rows: NDArray[np.generic]) -> None:
         """Append rows, [any, sequence_length]; DataError when an id is outside of the vocabulary."""
@@ -220,6 +231,15 @@ def claim_folder(folder: Path, *, overwrite: bool, is_same: Callable[[Manifest],
         (folder / MANIFEST).unlink(missing_ok=True)
     except OSError as error:
         raise storage_error(error, error.filename or folder, writing=True) from None
+
+
+def give_up(folder: Path) -> None:
+    """Remove what a preparation that failed has made in a claimed folder, and the folder if nothing else is in it."""
+    with contextlib.suppress(OSError):
+        for name in ("train.bin", "valid.bin", MANIFEST, MARKER):
+            (folder / name).unlink(missing_ok=True)
+        shutil.rmtree(folder / "tokenizer", ignore_errors=True)
+        folder.rmdir()
 
 
 def publish(folder: Path, manifest: Manifest) -> None:

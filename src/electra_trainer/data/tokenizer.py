@@ -9,14 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from electra_trainer.errors import ConfigError, DataError, MissingInputError, did_you_mean, storage_error
+from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError, did_you_mean, storage_error
+from electra_trainer.reading import parse_json, read_file
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
+"""What `save_tokenizer` writes."""
 MAX_WORD_CHARS = 200  # released; a longer word becomes [UNK]
 _MAX_FILE_BYTES = 1 << 28
+_MOST_WORDS = 1 << 24
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,6 +124,11 @@ def from_json(data: bytes, *, where: str) -> Tokenizer:
             f"{where}: is not UTF-8 (byte {error.start:,}). Expected a tokenizer.json of the tokenizers library."
         ) from None
     tokenizer: Tokenizer = _guarded(lambda: Tokenizer.from_str(text), where=where)
+    largest = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=0)
+    if largest >= _MOST_WORDS:  # each id up to it would get a row of the embeddings
+        raise DataError(
+            f"{where}: has the id {largest}. Expected ids below {_MOST_WORDS:,}, as they are rows of a table."
+        )
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
@@ -217,6 +226,7 @@ def save_tokenizer(tokenizer: Tokenizer, folder: Path, *, max_length: int) -> No
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in files.items():
+            (folder / name).unlink(missing_ok=True)  # a link would be written through
             (folder / name).write_bytes(text.encode("utf-8"))
         if "vocab.txt" not in files:
             (folder / "vocab.txt").unlink(missing_ok=True)  # of a tokenizer that was here before
@@ -278,18 +288,11 @@ def _guarded(make: Any, *, where: str) -> Any:
 
 
 def _read(path: Path) -> bytes:
-    try:
-        if path.exists() and not path.is_file():
-            raise DataError(f"{path}: is not a regular file. Expected a tokenizer.json or a vocab.txt.")
-        if path.stat().st_size > _MAX_FILE_BYTES:
-            raise DataError(f"{path}: is over {_MAX_FILE_BYTES >> 20} MiB. Expected a tokenizer.json or a vocab.txt.")
-        return path.read_bytes()
-    except OSError as error:
-        raise storage_error(error, path) from None
+    return read_file(path, limit=_MAX_FILE_BYTES)
 
 
 def _lower_case(path: Path) -> bool:
     try:
-        return bool(json.loads(path.read_bytes()).get("do_lower_case", True))
-    except (OSError, ValueError, AttributeError, RecursionError):
+        return bool(parse_json(read_file(path), where=str(path), remedy="").get("do_lower_case", True))
+    except (ElectraError, AttributeError):
         return True

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from electra_trainer.data.conllu import Word, read_conllu
-from electra_trainer.errors import ConfigError, DataError, did_you_mean, storage_error
+from electra_trainer.errors import ConfigError, DataError, did_you_mean
 from electra_trainer.finetune.tagged_sentence import TaggedSentence
+from electra_trainer.reading import MOST_TEXT, read_file
 
 TreebankColumn = Literal["upos", "xpos", "feats", "deprel"]
 UNLABELLED = "_"
@@ -123,10 +124,7 @@ def _sentence(block: list[list[str]], words: int, labels: int | None, *, path: P
 
 def _lines(path: Path) -> list[str]:
     r"""Text between "\n"s, without "\r" and byte order mark."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise storage_error(error, path) from None
+    data = read_file(path, limit=MOST_TEXT)
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -134,6 +132,9 @@ def _lines(path: Path) -> list[str]:
         raise DataError(
             f"{path}:{number}: not UTF-8. Save it as UTF-8 (iconv -f latin1 -t utf-8 OLD > NEW, if it is Latin-1)."
         ) from None
+    if "\0" in text:
+        number = text.count("\n", 0, text.index("\0")) + 1
+        raise DataError(f"{path}:{number}: NUL in the line: UTF-16, or no text at all. Save it as UTF-8 text.")
     return [line.removesuffix("\r") for line in text.removeprefix("\ufeff").split("\n")]
 
 

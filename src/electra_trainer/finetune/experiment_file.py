@@ -13,6 +13,7 @@ No torch here.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import time
@@ -25,6 +26,7 @@ from typing import IO, Any, Literal
 from electra_trainer.config_io import differences, read_table
 from electra_trainer.durable import open_lock, replace_durably
 from electra_trainer.errors import ConfigError, DataError, MissingInputError
+from electra_trainer.reading import short
 
 VERSION = 2
 FILE = "experiment.json"
@@ -135,6 +137,11 @@ def read(out: Path) -> Declared:
     if table.pop("version", None) != VERSION:
         raise DataError(f"{path}: expected version {VERSION}. It was written by another version of electra-trainer.")
     try:
+        for name in table["tasks"]:  # each is a folder in cells/
+            if name in ("", ".", "..") or "/" in name or "\0" in name:
+                raise DataError(
+                    f"{path}: task {short(name)} is no name of a folder. It was changed by hand; choose another --out."
+                )
         tasks = {
             name: DeclaredTask(**{**one, "dev": tuple(one["dev"]), "notes": tuple(one["notes"])})
             for name, one in table.pop("tasks").items()
@@ -197,4 +204,15 @@ def writing(out: Path) -> Iterator[IO[str]]:
                         f"--out {out}: another command is at work there. Wait for it or stop it."
                     ) from None
                 time.sleep(0.05)
-        yield lock
+        try:
+            yield lock
+        finally:
+            _leave_nothing(out)
+
+
+def _leave_nothing(out: Path) -> None:
+    """Remove the folder again where nothing was begun in it: what was asked for could not be."""
+    with contextlib.suppress(OSError):
+        if [path.name for path in out.iterdir()] == [".lock"]:
+            (out / ".lock").unlink()
+            out.rmdir()

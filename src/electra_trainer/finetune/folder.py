@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import sys
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -36,11 +37,13 @@ from electra_trainer.finetune.source import Source, load_source
 from electra_trainer.finetune.task import Prediction, Task, Text
 from electra_trainer.finetune.transformers_head import architecture_of, from_transformers, to_transformers
 from electra_trainer.hub import read_encoder, read_tensors, shape_table
+from electra_trainer.reading import read_file, short
 from electra_trainer.train.checkpoint import newest
 from electra_trainer.train.device import choose_device, choose_precision
 from electra_trainer.train.record import RunFolder
 
 TASK = "electra_task.json"
+_TENSOR_FILES = ("model.safetensors", "head.safetensors")
 FORMAT = 1
 _NAMES = {field.name for field in fields(Columns)}
 
@@ -174,9 +177,16 @@ def load_finetuned(folder: str | Path, *, own: Collection[type[Task]] = ()) -> F
     table = read_table(folder / TASK)
     files = table.get("files")
     if table.get("format") != FORMAT or not isinstance(files, dict) or "model.safetensors" not in files:
-        raise CheckpointError(f"{folder / TASK}: format {table.get('format')!r}, this version reads {FORMAT}.")
+        raise CheckpointError(
+            f"{folder / TASK}: format {short(table.get('format'))}, this version reads {FORMAT}. Export the run again."
+        )
+    for name in files:
+        if name not in _TENSOR_FILES:
+            raise CheckpointError(
+                f"{folder / TASK}: file {short(name)} is none of {', '.join(_TENSOR_FILES)}. Export the run again."
+            )
     for name, sha256 in files.items():
-        _verify(folder / Path(name).name, sha256)
+        _verify(folder / name, sha256)
     task = task_from(table.get("task"), where=str(folder / TASK), own=own)
     encoder, model = read_encoder(folder)
     if "head.safetensors" in files:
@@ -194,7 +204,7 @@ def load_finetuned(folder: str | Path, *, own: Collection[type[Task]] = ()) -> F
     tokenizer = load_tokenizer(folder)
     length = table.get("max_length")
     if not isinstance(length, int) or not 3 < length <= model.max_position_embeddings:
-        raise CheckpointError(f"{folder / TASK}: max_length {length!r} cannot be.")
+        raise CheckpointError(f"{folder / TASK}: max_length {short(length)} cannot be. Export the run again.")
     return Finetuned(
         network=FineTuned(encoder, head, dropout=0.0).eval(),
         task=task,
@@ -279,10 +289,7 @@ def _put(temporary: Path, out: Path) -> None:
 
 
 def _verify(path: Path, sha256: object) -> None:
-    try:
-        found = hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError as error:
-        raise storage_error(error, path) from None
+    found = hashlib.sha256(read_file(path, limit=sys.maxsize, error=CheckpointError)).hexdigest()
     if found != sha256:
         raise CheckpointError(
             f"{path}: its bytes are not those that were exported. Export the run again, or load it with transformers."
@@ -294,5 +301,5 @@ def _columns(value: Any, *, where: Path) -> Columns | None:
         return None
     names = value.values() if isinstance(value, dict) else (1,)
     if not all(name is None or isinstance(name, str) for name in names) or not {"text"} <= value.keys() <= _NAMES:
-        raise CheckpointError(f"{where}: columns {value!r} cannot be.")
+        raise CheckpointError(f"{where}: columns {short(value)} cannot be. Export the run again.")
     return Columns(**value)

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from electra_trainer.errors import DataError, did_you_mean, storage_error
+from electra_trainer.errors import DataError, did_you_mean
 from electra_trainer.finetune.examples import TextExample
+from electra_trainer.reading import MOST_TEXT, read_file, short
 
 _IDS = ("index", "idx", "id")
 _TORN = 1000
@@ -58,10 +59,7 @@ def read_bytes(path: Path) -> bytes:
     Raises:
         MissingInputError, DataError, StorageError: it cannot be read.
     """
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise storage_error(error, path) from None
+    return read_file(path, limit=MOST_TEXT)
 
 
 def parse(content: bytes, layout: Layout, *, path: Path | str, labelled: bool) -> tuple[list[TextExample], int]:
@@ -104,6 +102,9 @@ def _lines(content: bytes, path: Path | str) -> list[str]:
     except UnicodeDecodeError as error:
         number = content.count(b"\n", 0, error.start) + 1
         raise DataError(f"{path}:{number}: not UTF-8 at byte {error.start} of the file. Save it as UTF-8.") from None
+    if "\0" in text:
+        number = text.count("\n", 0, text.index("\0")) + 1
+        raise DataError(f"{path}:{number}: NUL in the line: UTF-16, or no text at all. Save it as UTF-8 text.")
     lines = [line.removesuffix("\r") for line in text.split("\n")]
     while lines and not lines[-1]:
         lines.pop()
@@ -197,7 +198,7 @@ def read_label(written: str, labels: Sequence[str], *, where: str) -> str:
     if written == "-1":
         raise DataError(f"{where}: label '-1' stands for a hidden one. Expected one of: {known}. Test sets have none.")
     raise DataError(
-        f"{where}: unknown label {written!r}.{did_you_mean(written, labels)} Expected one of: {known}. Mend or remove the line."
+        f"{where}: unknown label {short(written)}.{did_you_mean(written, labels)} Expected one of: {known}. Mend or remove the line."
     )
 
 
@@ -214,6 +215,6 @@ def read_number(written: str, bounds: tuple[float, float], *, where: str) -> flo
         value = math.nan
     if not low <= value <= high:
         raise DataError(
-            f"{where}: score {written!r}: expected a number from {low:g} to {high:g}. Mend or remove the line."
+            f"{where}: score {short(written)}: expected a number from {low:g} to {high:g}. Mend or remove the line."
         )
     return value

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from electra_trainer.errors import DataError
 from electra_trainer.finetune.separated import MAX_COLUMNS
+from electra_trainer.reading import parse_json, short
 
 
 def read_objects(
@@ -23,6 +23,7 @@ def read_objects(
             continue
         found = _object(f"{path}:{number}", line)
         for key in found:
+            _check_key(key, f"{path}:{number}")
             places.setdefault(key, len(places))
         if len(places) > MAX_COLUMNS:
             raise DataError(f"{path}:{number}: more than {MAX_COLUMNS:,} different keys. Is this a table of texts?")
@@ -42,23 +43,23 @@ def read_objects(
     return tuple(places), rows, numbers
 
 
+def _check_key(key: str, where: str) -> None:
+    if not key.isascii() and any("\ud800" <= character <= "\udfff" for character in key):
+        raise DataError(f"{where}: key {short(key)} holds half of a surrogate pair. Repair the JSON.")
+
+
 def _object(where: str, line: str) -> dict[str, Any]:
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
         table = dict(items)
         if len(table) < len(items):
-            names = [name for name, _ in items]
-            twice = next(name for name in names if names.count(name) > 1)
-            raise DataError(f"{where}: key {twice!r} stands there twice. Remove one.")
+            seen: set[str] = set()
+            twice = next(name for name, _ in items if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+            raise DataError(f"{where}: key {short(twice)} stands there twice. Remove one.")
         return table
 
-    try:
-        value = json.loads(line, object_pairs_hook=pairs)
-    except (ValueError, RecursionError) as error:
-        column = f" at character {error.pos + 1}" if isinstance(error, json.JSONDecodeError) else ""
-        said = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
-        raise DataError(f"{where}: not JSON{column}: {said}. Expected one object a line.") from None
+    value = parse_json(line, where=where, remedy="Expected one object a line.", pairs=pairs)
     if not isinstance(value, dict):
-        kind = {list: "a list", str: "a text", int: "a number", float: "a number"}.get(type(value), repr(value))
+        kind = {list: "a list", str: "a text", int: "a number", float: "a number"}.get(type(value), short(value))
         raise DataError(
             f'{where}: is {kind}, expected an object such as {{"text": "...", "label": "..."}}, one a line.'
         )

@@ -11,6 +11,7 @@ from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hin
 from electra_trainer.errors import ConfigError, DataError, did_you_mean
 from electra_trainer.finetune.examples import TextExample
 from electra_trainer.finetune.task import Task
+from electra_trainer.reading import short
 
 KINDS = {
     "Classification": "classification",
@@ -34,9 +35,9 @@ def task_from(description: object, *, where: str = "task", own: Collection[type[
     kind = table.pop("kind", None)
     others = {made.__name__: made for made in own if made.__name__ not in KINDS}
     known = [*KINDS, *others]
-    if kind not in known:
+    if not isinstance(kind, str) or kind not in known:
         raise DataError(
-            f"{where}: unknown kind of task {kind!r}.{did_you_mean(str(kind), known)} Known: {', '.join(known)}. A class of your own is "
+            f"{where}: unknown kind of task {short(kind)}.{did_you_mean(str(kind), known)} Known: {', '.join(known)}. A class of your own is "
             "given with own=[...]."
         )
     made: Any = others.get(kind) or getattr(importlib.import_module(f"electra_trainer.finetune.{KINDS[kind]}"), kind)
@@ -46,14 +47,14 @@ def task_from(description: object, *, where: str = "task", own: Collection[type[
     for name, value in table.items():
         if name not in fields:
             raise DataError(
-                f"{where}: a {kind} has no field {name!r}.{did_you_mean(name, fields)} Known: {', '.join(fields)}."
+                f"{where}: a {kind} has no field {short(name)}.{did_you_mean(name, fields)} Known: {', '.join(fields)}."
             )
         if not _fits(value, hints[name]):
-            raise DataError(f"{where}: {name} = {value!r} cannot be.")
+            raise DataError(f"{where}: {name} = {short(value)} cannot be. Export the run again.")
         values[name] = tuple(value) if isinstance(value, list) else value
     try:
         return cast(Task, made(**values))
-    except (TypeError, ValueError, ConfigError) as error:
+    except (TypeError, ValueError, OverflowError, ConfigError) as error:
         raise DataError(f"{where}: not a {kind}: {error}") from None
 
 

@@ -14,9 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from electra_trainer.errors import DataError, did_you_mean, storage_error
+from electra_trainer.errors import DataError, did_you_mean
+from electra_trainer.reading import MOST_TEXT, parse_json, read_file, short
 
 T = TypeVar("T")
+_MOST = 20_000_000
+"""Values in a file; SQuAD 1.1's training file has 0.8 million."""
 _WORDS = {dict: "an object", list: "a list", str: "a string", int: "a whole number", bool: "true or false"}
 
 
@@ -78,10 +81,7 @@ def read_squad(path: Path, *, version: Literal[1, 2]) -> SquadFile:
 
 
 def _read(path: Path, reader: _Reader) -> tuple[tuple[Question, ...], bytes]:
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise storage_error(error, path) from None
+    content = read_file(path, limit=MOST_TEXT)
     return reader.file(_json(content, path), str(path)), content
 
 
@@ -124,17 +124,8 @@ def _hash(text: str) -> bytes:
 
 
 def _json(content: bytes, path: Path) -> Any:
-    try:
-        return json.loads(content.removeprefix(b"\xef\xbb\xbf").decode("utf-8"))
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: is not UTF-8 (byte {error.start:,}). Expected SQuAD's JSON.") from None
-    except json.JSONDecodeError as error:
-        hint = " It looks like JSON Lines." if error.msg == "Extra data" else ""
-        raise DataError(
-            f"{path}:{error.lineno}: is not JSON ({error.msg}, column {error.colno}).{hint} Expected one object of SQuAD's layout."
-        ) from None
-    except (RecursionError, ValueError) as error:
-        raise DataError(f"{path}: cannot be read as JSON ({error}). Expected SQuAD's layout.") from None
+    lines = " It looks like JSON Lines." if content.lstrip()[:1] == b"{" and content.count(b"\n{") else ""
+    return parse_json(content, where=str(path), remedy=f"Expected one object of SQuAD's layout.{lines}", most=_MOST)
 
 
 class _Reader:
@@ -184,7 +175,9 @@ class _Reader:
         question = _text(entry, "question", where)
         name = _text(entry, "id", where)
         if name in self.places:
-            raise DataError(f"{where}.id: {name!r} stands at {self.places[name]} already. Expected ids that differ.")
+            raise DataError(
+                f"{where}.id: {short(name)} stands at {self.places[name]} already. Expected ids that differ."
+            )
         self.places[name] = where
         if not self.labelled:
             return Question(id=name, question=question, context=context, article=article, place=where)
@@ -269,5 +262,9 @@ def _text(table: Any, name: str, where: str) -> str:
 
 
 def _short(value: Any) -> str:
-    shown = json.dumps(value)
+    """A value as JSON writes it."""
+    try:
+        shown = json.dumps(value)
+    except RecursionError:
+        return "something nested deeply"
     return shown if len(shown) <= 40 else shown[:40] + "..."

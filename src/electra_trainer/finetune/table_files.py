@@ -24,7 +24,7 @@ from electra_trainer.finetune.json_lines import read_objects
 from electra_trainer.finetune.separated import csv_records, read_records, tsv_records
 
 SUFFIXES = (".csv", ".tsv", ".jsonl")
-MAX_LINE = 1 << 26
+MAX_LINE = 1 << 24
 """Bytes."""
 _BOM = b"\xef\xbb\xbf"
 _FOREIGN = {

@@ -82,7 +82,7 @@ def _read_initial(init: ReadsInitial | None, folder: RunFolder, config: Config, 
 def _went_on(config: Config, folder: RunFolder, store: Store, length: Length) -> Config:
     """The config of the run on disk, if it is what was asked for."""
     began = folder.config()
-    if folder.environment()["data"] != store.identity:
+    if folder.environment().get("data") != store.identity:
         raise DataError(
             f"{folder.path} was trained on other data than {store.folder}. Give the folder that it began with, or "
             "another --out."

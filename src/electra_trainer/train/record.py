@@ -24,12 +24,14 @@ from electra_trainer.config import Config
 from electra_trainer.config_io import from_dict, read_table, to_dict
 from electra_trainer.durable import make_folder, remove_unfinished, replace_durably, sync_file, sync_folder, write_all
 from electra_trainer.errors import ConfigError, DataError, MissingInputError, storage_error
+from electra_trainer.reading import MOST_TEXT, here, parse_json, read_file
 from electra_trainer.train.checkpoint import Origin, hash_of
 
 _LOCK = ".lock"
 _BEFORE_CONFIG = ("tokenizer", "environment.json")
 """What a run writes before config.json."""
 _ROWS = ("metrics.jsonl", "examples.jsonl")
+_CHANGED = "It was damaged or changed by hand: restore it, or choose another run."
 
 
 class RunFolder:
@@ -65,7 +67,7 @@ class RunFolder:
                 raise ConfigError(
                     f"--out {self.path}: the folder holds {foreign[0]!r} and no run. Choose a new or empty folder."
                 )
-            self._lock = os.fdopen(os.open(self.path / _LOCK, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666), "w")
+            self._lock = open(self.path / _LOCK, "w", opener=here)  # noqa: SIM115 - Path.open has no opener
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             remove_unfinished(self.path)
         except BlockingIOError:
@@ -97,17 +99,27 @@ class RunFolder:
     @property
     def run_id(self) -> str:
         """What the run is told apart by."""
-        return str(self.environment()["run_id"])
+        found = self.environment().get("run_id")
+        if not isinstance(found, str):
+            raise DataError(f"{self.path / 'environment.json'}: has no run_id. {_CHANGED}")
+        return found
+
+    @property
+    def tokenizer_sha256(self) -> str:
+        """Hash of the tokenizer that made the rows of the run."""
+        data = self.environment().get("data")
+        if not isinstance(data, dict) or not isinstance(data.get("tokenizer_sha256"), str):
+            raise DataError(f"{self.path / 'environment.json'}: has no tokenizer_sha256 in data. {_CHANGED}")
+        return str(data["tokenizer_sha256"])
 
     @property
     def origin(self) -> Origin:
         """What the checkpoints of the run are marked with."""
-        environment = self.environment()
-        return Origin(
-            run_id=str(environment["run_id"]),
-            config_sha256=hash_of(read_table(self.path / "config.json")),
-            data_sha256=hash_of(environment["data"]),
-        )
+        data = self.environment().get("data")
+        if not isinstance(data, dict):
+            raise DataError(f"{self.path / 'environment.json'}: has no data. {_CHANGED}")
+        config = read_table(self.path / "config.json")
+        return Origin(run_id=self.run_id, config_sha256=hash_of(config), data_sha256=hash_of(data))
 
     def environment(self) -> dict[str, Any]:
         """Run id, data and versions."""
@@ -138,8 +150,7 @@ class RunFolder:
 
     def _write_waiting(self, name: str) -> None:
         """Write what waits, all or nothing; OSError."""
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        descriptor = os.open(self.path / name, flags, 0o666)
+        descriptor = here(str(self.path / name), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         try:
             before = os.fstat(descriptor).st_size
             try:
@@ -177,7 +188,7 @@ class RunFolder:
 def _step_of(line: bytes) -> float:
     try:
         return float(json.loads(line)["step"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return float("inf")  # a line cut short by a crash
 
 
@@ -232,16 +243,13 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
     """
     rows = []
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise storage_error(error, path) from None
+        lines = read_file(path, limit=MOST_TEXT).decode().split("\n")
     except UnicodeDecodeError as error:
-        raise DataError(f"{path}: not UTF-8 at byte {error.start}.") from None
+        raise DataError(f"{path}: not UTF-8 at byte {error.start}. Delete that line.") from None
     for number, line in enumerate(lines, 1):
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise DataError(f"{path}:{number}: not JSON: {error}. Delete the line.") from None
+        if not line.strip():
+            continue
+        row = parse_json(line, where=f"{path}:{number}", remedy="Delete the line.")
         if not isinstance(row, dict):
             raise DataError(f"{path}:{number}: expected a JSON object. Delete the line.")
         rows.append(row)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import tyro
 
-from electra_trainer.errors import ConfigError, DataError, storage_error
+from electra_trainer.errors import ConfigError, DataError
+from electra_trainer.reading import MOST_SETTINGS, read_file
 
 if TYPE_CHECKING:
     from electra_trainer.finetune.task import Prediction
@@ -76,11 +77,9 @@ def read_context(given: str) -> str:
     if given.startswith("@"):
         path = Path(given[1:])
         try:
-            text = path.read_text(encoding="utf-8")
+            text = read_file(path, limit=MOST_SETTINGS).decode()
         except UnicodeDecodeError as error:
             raise DataError(f"{path}: is not UTF-8 (byte {error.start:,}). Expected a text file.") from None
-        except OSError as error:
-            raise storage_error(error, path) from None
     if not text.strip():
         raise DataError(f"--context {given}: holds no text.")
     if any("\ud800" <= character <= "\udfff" for character in text):

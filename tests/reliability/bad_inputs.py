@@ -1,0 +1,324 @@
+"""The table of bad inputs: the command that reads it, what is wrong with it, the exit code, and words of the message."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+import lzma
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+from tests.reliability.materials import COLA, SQUAD, TREEBANK, WORD
+from tests.reliability.spoiling import (
+    DEEP,
+    LONG_NUMBER,
+    bomb,
+    circle,
+    cut,
+    fields,
+    folder,
+    line_of,
+    link,
+    nothing,
+    of_bytes,
+    pipe,
+    plug,
+    sparse,
+    spoilt,
+)  # fmt: skip
+
+COMMANDS = {
+    "corpus": "prepare {bad} --tokenizer {good}/run/tokenizer --seq-len 32 --workers 1 --out out",
+    "tokenizer": "prepare {good}/text.txt --tokenizer {bad} --seq-len 32 --workers 1 --out out",
+    "rows": "pretrain {bad} --config {good}/config.json --steps 2 --device cpu --quiet --out out",
+    "config": "pretrain {good}/data --config {bad} --device cpu --quiet --out out",
+    "glue": "glue {good}/encoder --data {bad} --tasks cola --seeds 1 --parallel 1 --device cpu --quiet --out out",
+    "squad": "squad {good}/encoder --train {bad} --dev {good}/squad.json --version 1 --seeds 1 --parallel 1 --device cpu --quiet --out out",
+    "tags": "finetune {good}/encoder --train {bad} --dev {good}/words.conllu --task tagging --seeds 1 --parallel 1 --device cpu --quiet --out out",
+    "table": "finetune {good}/encoder --train {bad} --seeds 1 --parallel 1 --device cpu --quiet --out out",
+    "numbers": "finetune {good}/encoder --train {bad} --task regression --seeds 1 --parallel 1 --device cpu --quiet --out out",
+    "run": "score {bad} text",
+    "export": "score {bad} text",
+    "encoder": "finetune {bad} --train {good}/train.csv --seeds 1 --parallel 1 --device cpu --quiet --out out",
+    "tuned": "predict {bad} {good}/train.csv --device cpu --out out.csv",
+    "predict": "predict {good}/tuned {bad} --device cpu --out out.csv",
+    "context": "answer {good}/tuned --context @{bad} --question why",
+    "pairs": "minimal-pairs {good}/export/discriminator {bad}",
+    "report": "report {bad} --out out",
+    "evaluate": "evaluate {bad} {good}/data",
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One bad input."""
+
+    reader: str
+    kind: str
+    file: str
+    content: Any
+    code: int
+    said: tuple[str, ...]
+
+
+def _cases(reader: str, *rows: tuple[Any, ...]) -> list[Case]:
+    return [Case(reader, kind, file, content, code, said) for kind, file, content, code, *said in rows]
+
+
+def _safetensors(header: bytes, data: bytes = b"", *, length: int | None = None) -> bytes:
+    return struct.pack("<Q", len(header) if length is None else length) + header + data
+
+
+TOO_LONG = "x" * 300
+OVERLAP = json.dumps({name: {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]} for name in "ab"}).encode()
+WHOLE = json.dumps(SQUAD)
+
+CORPUS = _cases(
+    "corpus",
+    ("empty", "bad.txt", b"", 65, "bad.txt", "no text"),
+    ("only blank lines", "bad.txt", b"\n \n\t\n" * 50, 65, "bad.txt", "no text"),
+    ("NUL", "bad.txt", b"one\n\ntwo\x00\n", 65, "bad.txt:3: NUL", "--on-bad-text"),
+    ("binary", "bad.txt", bytes(range(256)) * 50, 65, "bad.txt:1: NUL"),
+    ("UTF-16", "bad.txt", "one\n\ntwo".encode("utf-16"), 65, "bad.txt:1", "iconv"),
+    ("Latin-1 late", "bad.txt", b"plain text\n\n" * 4000 + b"caf\xe9\n", 65, "bad.txt:8001: bytes that are not UTF-8 at byte 48,003"),
+    ("one document", "bad.txt", b"only one line\n", 65, "fewer than two different documents", "--documents line"),
+    ("100 MB without a line end", "bad.jsonl", line_of(100 << 20), 65, "bad.jsonl:1: JSON line over 16 MiB"),
+    ("100 MB of NUL", "bad.txt", sparse(100 << 20), 65, "bad.txt:1: NUL"),
+    ("not JSON", "bad.jsonl", b'{"text": "a"}\n{"text": \n', 65, "bad.jsonl:2: invalid JSON"),
+    ("no text field", "bad.jsonl", b'{"body": "a"}\n', 65, "bad.jsonl:1", "'body'", "--text-field"),
+    ("lone surrogate", "bad.jsonl", b'{"text": "a \\ud800 b"}\n', 65, "bad.jsonl:1: half a surrogate pair"),
+    ("deep JSON", "bad.jsonl", DEEP + b"\n", 65, "bad.jsonl:1: invalid JSON", "nested too deeply"),
+    ("number of 10,000 digits", "bad.jsonl", b'{"text": ' + LONG_NUMBER + b"}\n", 65, "bad.jsonl:1: invalid JSON", "thousands of digits"),
+    ("five million lists", "bad.jsonl", b'{"text": "a", "x": [' + b"[]," * 5_000_000 + b"[]]}\n", 65, "bad.jsonl:1", "more than 1,000,000 values"),
+    ("text is NaN", "bad.jsonl", b'{"text": NaN}\n', 65, "bad.jsonl:1", "without a text"),
+    ("truncated gzip", "bad.txt.gz", gzip.compress(b"text\n\n" * 9000)[:-20], 65, "bad.txt.gz: is damaged"),
+    ("truncated xz", "bad.txt.xz", lzma.compress(b"text\n\n" * 9000)[:-20], 65, "bad.txt.xz: is damaged"),
+    ("damaged bz2", "bad.txt.bz2", bz2.compress(b"text\n\n" * 9000)[:30] + b"\xff" * 40, 65, "bad.txt.bz2: is damaged"),
+    ("gzip in name only", "bad.txt.gz", b"plain text\n", 65, "bad.txt.gz: is damaged or not"),
+    ("gzip bomb of NUL", "bad.txt.gz", bomb(b"a\n\n", b"\0", 200 << 20), 65, "bad.txt.gz:3: NUL"),
+    ("gzip bomb in a line", "bad.jsonl.gz", bomb(b"", b"a", 200 << 20), 65, "bad.jsonl.gz:1: JSON line over 16 MiB"),
+    ("gzip without the name", "bad.txt", gzip.compress(b"text"), 65, "bad.txt:1", "compressed, but not named so"),
+    ("pipe", "bad.txt", pipe, 65, "bad.txt: is not a regular file"),
+    ("socket", "bad.txt", plug, 65, "bad.txt: is not a regular file"),
+    ("/dev/zero", "bad.txt", link("/dev/zero"), 65, "bad.txt: is not a regular file"),
+    ("/dev/full", "bad.txt", link("/dev/full"), 65, "bad.txt: is not a regular file"),
+    ("links in a circle", "bad.txt", circle, 74, "bad.txt", "circle"),
+    ("link to nowhere", "bad.txt", link("nowhere"), 66, "bad.txt: no such file"),
+    ("folder without text", "bad", folder, 65, "bad: holds no text"),
+    ("nothing", "bad.txt", nothing, 66, "bad.txt: no such file"),
+    ("pattern", "*.nothing", nothing, 66, "the pattern matches no file"),
+    ("name too long", TOO_LONG, nothing, 66, "no such file"),
+)  # fmt: skip
+TOKENIZER = _cases(
+    "tokenizer",
+    ("empty vocabulary", "vocab.txt", b"", 65, "vocab.txt: is empty"),
+    ("blank line", "vocab.txt", b"[PAD]\n[UNK]\n\n[CLS]\n[SEP]\n[MASK]\na\n", 65, "vocab.txt:3: is blank"),
+    ("twice", "vocab.txt", b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\na\n", 65, "vocab.txt:8: token 'a' stands on line 6"),
+    ("no [MASK]", "vocab.txt", b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n<mask>\na\n", 65, "has no [MASK]"),
+    ("not UTF-8", "vocab.txt", b"[PAD]\n\xff\xfe\n", 65, "vocab.txt:2: is not UTF-8"),
+    ("1 GB", "vocab.txt", sparse(1 << 30), 65, "vocab.txt: is over 256 MiB"),
+    ("pipe", "vocab.txt", pipe, 65, "vocab.txt: is not a regular file"),
+    ("/dev/zero", "tokenizer.json", link("/dev/zero"), 65, "tokenizer.json: is not a regular file"),
+    ("empty folder", "tok", folder, 66, "tok: holds neither tokenizer.json nor vocab.txt"),
+    ("empty file", "tokenizer.json", b"", 65, "tokenizer.json: is not a tokenizer"),
+    ("no model", "tokenizer.json", b"{}", 65, "tokenizer.json: is not a tokenizer"),
+    ("deep JSON", "tokenizer.json", DEEP, 65, "tokenizer.json: is not a tokenizer"),
+    ("cut", "tok", spoilt("run/tokenizer", "tokenizer.json", cut(0.5)), 65, "tokenizer.json: is not a tokenizer"),
+    ("no special tokens", "tok", spoilt("run/tokenizer", "tokenizer.json", fields(model__vocab={"a": 0, "[UNK]": 1}, added_tokens=[])), 65, "has no [PAD]"),
+    ("id of four billion", "tok", spoilt("run/tokenizer", "tokenizer.json", fields(model__vocab__the=4_000_000_000)), 65, "4000000000"),
+    ("model of nothing", "tokenizer.json", b'{"model": {"type": "WordPiece"}}', 65, "tokenizer.json: is not a tokenizer"),
+)  # fmt: skip
+ROWS = _cases(
+    "rows",
+    ("no manifest", "data", folder, 66, "data: is not a folder of prepared rows", "electra prepare"),
+    ("not finished", "data", spoilt("data", "manifest.json", lambda place, _: place.with_name("preparing.json").write_text("{}")), 65, "did not finish"),
+    ("manifest cut", "data", spoilt("data", "manifest.json", cut(0.7)), 65, "manifest.json:", "not valid JSON", "--overwrite"),
+    ("manifest deep", "data", spoilt("data", "manifest.json", DEEP), 65, "nested too deeply"),
+    ("manifest is a pipe", "data", spoilt("data", "manifest.json", pipe), 65, "manifest.json: is not a regular file"),
+    ("manifest of a gigabyte", "data", spoilt("data", "manifest.json", sparse(1 << 30)), 65, "manifest.json: is over 16 MiB"),
+    ("unknown field", "data", spoilt("data", "manifest.json", fields(more=1)), 65, "'more' is unknown"),
+    ("padding is NaN", "data", spoilt("data", "manifest.json", fields(train__padding=float("nan"))), 65, "padding is no share"),
+    ("rows beyond the file", "data", spoilt("data", "manifest.json", fields(train__rows=10**30)), 65, "does not fit its rows"),
+    ("row file cut", "data", spoilt("data", "train.bin", cut(0.5)), 65, "train.bin: has", "expected"),
+    ("row file is a pipe", "data", spoilt("data", "train.bin", pipe), 65, "train.bin"),
+    ("row file is gone", "data", spoilt("data", "valid.bin", nothing), 66, "valid.bin: no such file"),
+    ("ids beyond the vocabulary", "data", spoilt("data", "train.bin", of_bytes(lambda content: b"\xff" * len(content))), 65, "train.bin", "65535", "vocabulary"),
+    ("reordered vocabulary", "data", spoilt("data", "tokenizer/tokenizer.json", of_bytes(lambda c: c.replace(b'"a"', b'"@"').replace(b'"b"', b'"a"').replace(b'"@"', b'"b"'))), 65, "is not the tokenizer that made these rows"),
+    ("a file", "data", b"text", 66, "data"),
+)  # fmt: skip
+CONFIG = _cases(
+    "config",
+    ("YAML", "c.yaml", b"batch:\n  size: 8\n", 78, "c.yaml:1", "YAML is not read"),
+    ("unknown key", "c.json", b'{"bacth": {}}', 78, "unknown field 'bacth'", "Did you mean 'batch'?"),
+    ("NaN", "c.json", b'{"optimizer": {"learning_rate": NaN}}', 78, "c.json", "learning_rate = nan"),
+    ("Infinity", "c.json", b'{"optimizer": {"learning_rate": Infinity}}', 78, "c.json", "learning_rate = inf"),
+    ("integer beyond floats", "c.json", b'{"optimizer": {"learning_rate": 1' + b"0" * 400 + b"}}", 78, "learning_rate", "bits"),
+    ("integer of 4,000 digits", "c.json", b'{"batch": {"size": ' + b"8" * 4000 + b"}}", 78, "c.json"),
+    ("number of 10,000 digits", "c.json", b'{"seed": ' + LONG_NUMBER + b"}", 78, "c.json", "thousands of digits"),
+    ("deep JSON", "c.json", DEEP, 78, "c.json", "nested too deeply"),
+    ("deep table", "c.json", b'{"batch": ' * 900 + b"1" + b"}" * 900, 78, "c.json"),
+    ("list", "c.json", b"[1, 2]", 78, "c.json: expected a table", "[1, 2]"),
+    ("cut", "c.json", b'{\n"batch": {\n"size": 8', 78, "c.json:3", "not valid JSON"),
+    ("TOML cut", "c.toml", b"[batch\nsize = 8", 78, "c.toml", "not valid TOML"),
+    ("TOML deep", "c.toml", b"a = " + DEEP, 78, "c.toml", "nested too deeply"),
+    ("UTF-16", "c.json", '{"seed": 1}'.encode("utf-16"), 78, "c.json", "not UTF-8"),
+    ("pipe", "c.json", pipe, 78, "c.json: is not a regular file"),
+    ("/dev/zero", "c.json", link("/dev/zero"), 78, "c.json: is not a regular file"),
+    ("links in a circle", "c.json", circle, 74, "c.json", "circle"),
+    ("folder", "c.json", folder, 78, "c.json: is a folder"),
+    ("path through a file", "file/c.json", lambda place, _: place.parent.rmdir() or place.parent.write_text(""), 66, "part of its path is a file"),
+    ("million names", "c.json", json.dumps({f"n{i}": 0 for i in range(400_000)}).encode(), 78, "c.json: unknown field 'n0'"),
+    ("name of a megabyte", "c.json", b'{"' + b"x" * (1 << 20) + b'": 0}', 78, "c.json: unknown field 'xxx"),
+    ("escape codes in a name", "c.json", b'{"\\u001b[31m": 0}', 78, "unknown field"),
+)  # fmt: skip
+GLUE = _cases(
+    "glue",
+    ("no such file", "glue", folder, 66, "CoLA"),
+    ("empty", "glue", spoilt("glue", "CoLA/train.tsv", b""), 65, "train.tsv: is empty"),
+    ("too few fields", "glue", spoilt("glue", "CoLA/train.tsv", COLA.encode() + b"gj04\t1\n"), 65, "train.tsv:41: expected 4 fields"),
+    ("unknown label", "glue", spoilt("glue", "CoLA/train.tsv", COLA.encode() + b"gj04\tyes\t\ta\n"), 65, "train.tsv:41: unknown label 'yes'"),
+    ("commas", "glue", spoilt("glue", "CoLA/train.tsv", COLA.replace("\t", ",").encode()), 65, "train.tsv:1", "no tab"),
+    ("UTF-16", "glue", spoilt("glue", "CoLA/train.tsv", COLA.encode("utf-16")), 65, "train.tsv: is UTF-16"),
+    ("Latin-1", "glue", spoilt("glue", "CoLA/dev.tsv", COLA.encode() + b"gj04\t1\t\tcaf\xe9\n"), 65, "dev.tsv:41: not UTF-8"),
+    ("NUL", "glue", spoilt("glue", "CoLA/dev.tsv", COLA.encode() + b"gj04\t1\t\ta\0b\n"), 65, "dev.tsv:41: NUL"),
+    ("pipe", "glue", spoilt("glue", "CoLA/train.tsv", pipe), 66, "train.tsv: no such file"),
+)  # fmt: skip
+SQUADS = _cases(
+    "squad",
+    ("empty", "s.json", b"", 65, "s.json:1: is not valid JSON"),
+    ("cut", "s.json", WHOLE[:200].encode(), 65, "s.json:1: is not valid JSON"),
+    ("JSON lines", "s.json", (WHOLE + "\n" + WHOLE).encode(), 65, "s.json:2", "JSON Lines"),
+    ("no data", "s.json", b'{"dta": []}', 65, "s.json: is not SQuAD", "Did you mean 'dta'?"),
+    ("answers elsewhere", "s.json", WHOLE.replace('"apple"', '"pear"').replace('"saw"', '"plum"').encode(), 65, "none of its answers occurs"),
+    ("empty context", "s.json", WHOLE.replace("the red apple was in the box", " ").encode(), 65, "data[0].paragraphs[0].context: is blank"),
+    ("start is a text", "s.json", WHOLE.replace('"answer_start": 8', '"answer_start": "8"').encode(), 65, "answers[0].answer_start: expected a whole number"),
+    ("start is NaN", "s.json", WHOLE.replace('"answer_start": 8', '"answer_start": NaN').encode(), 65, "answer_start: expected a whole number"),
+    ("no answers", "s.json", WHOLE.replace('[{"text": "apple", "answer_start": 8}]', "[]").encode(), 65, "qas[0]: has no answer", "--version 2"),
+    ("half a surrogate", "s.json", WHOLE.replace("what was red", "what \\ud800").encode(), 65, "qas[0].question: half a surrogate pair"),
+    ("deep", "s.json", DEEP, 65, "s.json", "nested too deeply"),
+    ("deep field", "s.json", WHOLE.replace('"what was red"', "[" * 900 + "]" * 900).encode(), 65, "qas[0].question: expected a string"),
+    ("pipe", "s.json", pipe, 65, "s.json: is not a regular file"),
+)  # fmt: skip
+TAGS = _cases(
+    "tags",
+    ("empty treebank", "t.conllu", b"", 65, "t.conllu: holds no sentences"),
+    ("cut", "t.conllu", TREEBANK.encode()[:-5], 65, "t.conllu:8: the file ends within a line"),
+    ("spaces for tabs", "t.conllu", TREEBANK.replace("\t", " ").encode(), 65, "t.conllu:1: expected 10 fields", "no tabs"),
+    ("unknown tag", "t.conllu", TREEBANK.replace("ADJ", "ADJJ", 1).encode(), 65, "t.conllu:1: unknown part of speech 'ADJJ'"),
+    ("wrong number", "t.conllu", (WORD.format(2, "old", "ADJ") + "\n").encode(), 65, "t.conllu:1: word number '2': expected 1"),
+    ("number of 10,000 digits", "t.conllu", (WORD.format("9" * 10_000, "old", "ADJ") + "\n").encode(), 65, "t.conllu:1: word number"),
+    ("Latin-1", "t.conllu", TREEBANK.replace("box", "bo\xdf").encode("latin-1"), 65, "t.conllu:5: not UTF-8"),
+    ("NUL", "t.conllu", TREEBANK.replace("box", "bo\0").encode(), 65, "t.conllu:5", "NUL"),
+    ("pipe", "t.conllu", pipe, 65, "t.conllu: is not a regular file"),
+    ("NUL in columns", "t.conll", b"a\tX\n\0\tX\n", 65, "t.conll:2", "NUL"),
+    ("one column", "t.conll", b"a\nb\n", 65, "t.conll:1: has one column"),
+    ("ragged", "t.conll", b"a\tX\nb\n", 65, "t.conll:2: expected 2 columns, as line 1 has, found 1"),
+    ("pipe", "t.conll", pipe, 65, "t.conll: is not a regular file"),
+)  # fmt: skip
+TABLES = _cases(
+    "table",
+    ("empty", "t.csv", b"", 65, "t.csv: is empty"),
+    ("open quote", "t.csv", b'text,label\n"a,1\nb,0\n', 65, "t.csv:2: a quote that opens"),
+    ("ragged", "t.csv", b"text,label\na,b,1\n", 65, "t.csv:2: expected 2 fields"),
+    ("one label", "t.csv", b"text,label\na,1\nb,1\nc,1\n", 65, "all rows have the label '1'"),
+    ("UTF-16", "t.csv", "text,label\na,1\n".encode("utf-16"), 65, "t.csv: is UTF-16"),
+    ("Excel", "t.xlsx", b"PK\x03\x04", 65, "t.xlsx", "as CSV"),
+    ("100 MB without a line end", "t.csv", line_of(100 << 20), 65, "t.csv:1: a line of more than 16 MiB"),
+    ("key twice", "t.jsonl", b'{"text": "a", "label": 1, "text": "b"}\n', 65, "t.jsonl:1: key 'text' stands there twice"),
+    ("deep", "t.jsonl", DEEP, 65, "t.jsonl:1", "nested too deeply"),
+    ("five million lists", "t.jsonl", b'{"text": [' + b"[]," * 5_000_000 + b"[]]}\n", 65, "t.jsonl:1", "more than 1,000,000 values"),
+    ("half a surrogate in a key", "t.jsonl", b'{"text": "a", "label": 1, "\\ud800": 1}\n' * 2, 65, "t.jsonl:1: key", "surrogate"),
+    ("half a surrogate in a text", "t.jsonl", b'{"text": "\\ud800", "label": 1}\n' * 2, 65, "t.jsonl:1: column 'text'", "surrogate"),
+    ("pipe", "t.csv", pipe, 65, "t.csv: is not a regular file"),
+    ("/dev/full", "t.csv", link("/dev/full"), 65, "t.csv: is not a regular file"),
+)  # fmt: skip
+NUMBERS = _cases(
+    "numbers",
+    ("NaN", "t.jsonl", b'{"text": "a", "label": 1}\n{"text": "b", "label": NaN}\n', 65, "t.jsonl:2", "finite number"),
+    ("integer of 4,000 digits", "t.jsonl", b'{"text": "a", "label": ' + b"8" * 4000 + b"}\n", 65, "t.jsonl:1", "too large"),
+)  # fmt: skip
+STATE = "checkpoints/step-00000004"
+RUN = _cases(
+    "run",
+    ("config cut", "run", spoilt("run", "config.json", cut(0.5)), 78, "config.json:", "not valid JSON"),
+    ("environment without an id", "run", spoilt("run", "environment.json", b"{}"), 65, "environment.json: has no run_id"),
+    ("environment is a pipe", "run", spoilt("run", "environment.json", pipe), 78, "environment.json: is not a regular file"),
+    ("tokenizer gone", "run", spoilt("run", "tokenizer/tokenizer.json", b"{}"), 65, "tokenizer.json: is not a tokenizer"),
+    ("a file", "run", b"text", 66, "run: neither a run nor"),
+    ("config of a shape that cannot be", "run", spoilt("run", "config.json", fields(model__hidden_size=33)), 78, "config.json", "multiple"),
+    ("config of another shape", "run", spoilt("run", "config.json", fields(model__intermediate_size=72)), 65, "has shape"),
+)  # fmt: skip
+EVALUATE = _cases(
+    "evaluate",
+    ("environment without data", "run", spoilt("run", "environment.json", fields(data=None)), 65, "environment.json"),
+)  # fmt: skip
+ONE = "export/discriminator"
+EXPORT = _cases(
+    "export",
+    ("weights cut", "net", spoilt(ONE, "model.safetensors", cut(0.5)), 65, "model.safetensors: not a readable safetensors file"),
+    ("weights empty", "net", spoilt(ONE, "model.safetensors", b""), 65, "model.safetensors: not a readable safetensors file"),
+    ("header of 2**62", "net", spoilt(ONE, "model.safetensors", _safetensors(b"{}", length=2**62)), 65, "model.safetensors: not a readable safetensors file"),
+    ("overlapping tensors", "net", spoilt(ONE, "model.safetensors", _safetensors(OVERLAP, b"\0" * 8)), 65, "model.safetensors: not a readable safetensors file"),
+    ("weights are a pipe", "net", spoilt(ONE, "model.safetensors", pipe), 65, "model.safetensors: is not a regular file"),
+    ("no weights", "net", spoilt(ONE, "model.safetensors", nothing), 66, "model.safetensors: no such file"),
+    ("not an ELECTRA", "net", spoilt(ONE, "config.json", fields(model_type="bert")), 65, "describes 'bert'"),
+    ("architectures is a number", "net", spoilt(ONE, "config.json", fields(architectures=5)), 65, "expected one of ElectraForPreTraining"),
+    ("hidden size of a trillion", "net", spoilt(ONE, "config.json", fields(hidden_size=2**40)), 65, "no network can have that shape"),
+    ("a billion layers", "net", spoilt(ONE, "config.json", fields(num_hidden_layers=10**9)), 65, "num_hidden_layers 1,000,000,000"),
+    ("hidden size is a text", "net", spoilt(ONE, "config.json", fields(hidden_size="32")), 65, "hidden_size = '32': expected int"),
+    ("size of 30 digits", "net", spoilt(ONE, "config.json", fields(vocab_size=10**30)), 65, "config.json"),
+    ("config is a list", "net", spoilt(ONE, "config.json", b"[]"), 78, "config.json: expected a table"),
+    ("no tokenizer", "net", spoilt(ONE, "tokenizer.json", lambda place, _: place.with_name("vocab.txt").unlink()), 66, "holds neither tokenizer.json nor vocab.txt"),
+)  # fmt: skip
+ENCODER = _cases(
+    "encoder",
+    ("another tensor's name", "enc", spoilt("encoder", "model.safetensors", of_bytes(lambda c: c.replace(b"LayerNorm.bias", b"LayerNorm.biaz", 1))), 65, "tensors do not match its config.json"),
+    ("whole numbers for weights", "enc", spoilt("encoder", "model.safetensors", of_bytes(lambda c: c.replace(b'"F32"', b'"I32"'))), 65, "expected floating-point numbers"),
+)  # fmt: skip
+TUNED = _cases(
+    "tuned",
+    ("no such folder", "tuned", nothing, 66, "tuned: no such folder"),
+    ("not JSON", "tuned", spoilt("tuned", "electra_task.json", b"{"), 78, "electra_task.json:1", "not valid JSON"),
+    ("another format", "tuned", spoilt("tuned", "electra_task.json", fields(format=2)), 65, "format 2"),
+    ("kind is a list", "tuned", spoilt("tuned", "electra_task.json", fields(task__kind=[])), 65, "unknown kind of task []"),
+    ("labels are a number", "tuned", spoilt("tuned", "electra_task.json", fields(task__labels=7)), 65, "labels = 7 cannot be"),
+    ("columns are a list", "tuned", spoilt("tuned", "electra_task.json", fields(columns=[1])), 65, "columns [1] cannot be"),
+    ("length of 30 digits", "tuned", spoilt("tuned", "electra_task.json", fields(max_length=10**30)), 65, "max_length"),
+    ("changed weights", "tuned", spoilt("tuned", "model.safetensors", of_bytes(lambda c: c[:-1] + bytes([c[-1] ^ 1]))), 65, "not those that were exported"),
+    ("a file elsewhere", "tuned", spoilt("tuned", "electra_task.json", fields(files={"model.safetensors": "0", "../../etc/passwd": "0"})), 65, "is none of"),
+)  # fmt: skip
+PREDICT = _cases(
+    "predict",
+    ("empty", "new.csv", b"", 65, "new.csv: is empty"),
+    ("no such column", "new.csv", b"id,body\n1,a\n", 65, "new.csv: has no column 'text'"),
+    ("blank text", "new.csv", b"id,text\n1,ok\n2, \n", 65, "new.csv:3"),
+    ("pipe", "new.csv", pipe, 65, "new.csv: is not a regular file"),
+    ("NUL", "new.csv", b"text\na\0b\n", 65, "new.csv:2: NUL"),
+)  # fmt: skip
+CONTEXT = _cases(
+    "context",
+    ("pipe", "page.txt", pipe, 65, "page.txt: is not a regular file"),
+    ("blank", "page.txt", b" \n", 65, "holds no text"),
+    ("binary", "page.txt", b"\xff\xfe\0", 65, "page.txt: is not UTF-8"),
+    ("/dev/zero", "page.txt", link("/dev/zero"), 65, "page.txt: is not a regular file"),
+)  # fmt: skip
+PAIRS = _cases(
+    "pairs",
+    ("not JSON", "p", spoilt("pairs", "p.jsonl", b'{"sentence_good"\n'), 65, "p.jsonl:1: is not valid JSON"),
+    ("number of 10,000 digits", "p", spoilt("pairs", "p.jsonl", LONG_NUMBER + b"\n"), 65, "p.jsonl:1", "thousands of digits"),
+    ("half a surrogate", "p", spoilt("pairs", "p.jsonl", b'{"sentence_good": "\\ud800", "sentence_bad": "a"}\n'), 65, "p.jsonl:1: sentence_good holds half"),
+    ("pipe", "p", spoilt("pairs", "p.jsonl", pipe), 65, "p.jsonl: is not a regular file"),
+)  # fmt: skip
+REPORT = _cases(
+    "report",
+    ("no metrics", "r", folder, 66, "metrics.jsonl: not there"),
+    ("empty metrics", "r", spoilt("run", "metrics.jsonl", b""), 65, "metrics.jsonl: is empty"),
+    ("metrics without a step", "r", spoilt("run", "metrics.jsonl", b'{"loss": 1}\n' + DEEP), 65, "metrics.jsonl:1: is not a row of metrics"),
+    ("metrics are a pipe", "r", spoilt("run", "metrics.jsonl", pipe), 65, "metrics.jsonl: is not a regular file"),
+)  # fmt: skip
+GROUPS = (
+    CORPUS, TOKENIZER, ROWS, CONFIG, GLUE, SQUADS, TAGS, TABLES, NUMBERS, RUN, EVALUATE, EXPORT, ENCODER, TUNED, PREDICT, CONTEXT, PAIRS, REPORT,
+)  # fmt: skip
+CASES = [case for group in GROUPS for case in group]

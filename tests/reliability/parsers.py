@@ -1,0 +1,155 @@
+"""Every reader as a function of bytes, with a sound document to mutate."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from tests.finetune.own_files import rows
+from tests.prepared import small_config
+from tests.reliability.materials import COLA, SQUAD, TREEBANK
+
+from electra_trainer.analysis.blimp import read_pairs
+from electra_trainer.config import Config, Model
+from electra_trainer.config_io import overlay, read_table, to_dict
+from electra_trainer.data.conllu import read_conllu
+from electra_trainer.data.corpus import CorpusReport, documents
+from electra_trainer.data.manifest import Manifest, SplitInfo
+from electra_trainer.data.tokenizer import (
+    SPECIAL_TOKENS,
+    Specials,
+    from_json,
+    read_vocab,
+    specials_of,
+    tokenizer_sha256,
+    vocab_size_of,
+    word_piece,
+)  # fmt: skip
+from electra_trainer.errors import DataError
+from electra_trainer.finetune.cells import labels, numbers, texts
+from electra_trainer.finetune.column_files import read_tagged
+from electra_trainer.finetune.glue import ROWS
+from electra_trainer.finetune.glue_files import parse
+from electra_trainer.finetune.kinds import task_from
+from electra_trainer.finetune.squad_files import read_squad
+from electra_trainer.finetune.table_files import read_table_file
+from electra_trainer.hub import holds_network, read_encoder, read_tensors, shape_table
+from electra_trainer.model.encoder import Encoder
+from electra_trainer.report import read_run
+from electra_trainer.train.record import RunFolder, read_jsonl
+from electra_trainer.verbs.answer import read_context
+
+_SHAPE = Model(
+    vocab_size=8, embedding_size=4, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8
+)
+Read = Callable[[Path], Any]
+
+
+@dataclass(frozen=True)
+class Parser:
+    """A reader of one file."""
+
+    name: str
+    file: str
+    """Where the file stands, in a folder of its own."""
+    sound: bytes
+    read: Read
+
+
+def _table(path: Path) -> None:
+    table = read_table_file(path)
+    assert len(table.rows) == len(table.lines)
+    texts(table, table.columns[0])
+    with contextlib.suppress(DataError):
+        numbers(table, table.columns[-1])
+    labels(table, table.columns[-1])
+
+
+def _shape(path: Path) -> None:
+    """A config.json beside the weights that belong to the sound one."""
+    (path.parent / "model.safetensors").write_bytes(_weights())
+    holds_network(path.parent)
+    read_encoder(path.parent)
+
+
+@functools.cache
+def _weights() -> bytes:
+    return safetensors.torch.save(Encoder(_SHAPE).state_dict())
+
+
+def _tokenizer(path: Path) -> None:
+    tokenizer = from_json(path.read_bytes(), where="file")
+    specials_of(tokenizer)
+    vocab_size_of(tokenizer)
+    tokenizer_sha256(tokenizer)
+
+
+def _manifest() -> bytes:
+    split = SplitInfo(rows=2, tokens=60, text_tokens=50, documents=3, bytes=128, padding=0.1, sha256="0")
+    specials = Specials(pad=0, unk=1, cls=2, sep=3, mask=4)
+    return Manifest(
+        version=1, sequence_length=32, vocab_size=99, dtype="<u2", specials=specials, tokenizer_sha256="0", train=split, valid=split,
+        corpus={"files": 1}, settings={"seed": 1},
+    ).to_json().encode()  # fmt: skip
+
+
+def _lines(*objects: dict[str, Any]) -> bytes:
+    return b"".join(json.dumps(one).encode() + b"\n" for one in objects)
+
+
+def _corpus(path: Path) -> None:
+    for document in documents([path], report=CorpusReport(), max_document_chars=1000):
+        "\n".join(document).encode()
+
+
+@functools.cache
+def parsers() -> tuple[Parser, ...]:
+    vocab = "".join(f"{token}\n" for token in (*SPECIAL_TOKENS, "a", "##b", "c")).encode()
+    tokenizer = word_piece({t: i for i, t in enumerate((*SPECIAL_TOKENS, "a", "##b"))}, cased=False, keep_accents=None)
+    shape = json.dumps({"architectures": ["ElectraModel"], **shape_table(_SHAPE, pad_id=0)}).encode()
+    csv = b"text,label\n" + b"".join(f'"{text}",{label}\n'.encode() for text, label in rows(4))
+    objects = _lines(*({"text": text, "label": label} for text, label in rows(4)))
+    pair = {"sentence_good": "a b", "sentence_bad": "b a", "UID": "x", "field": "syntax"}
+    tensors = safetensors.torch.save({"a": torch.zeros(3), "b": torch.ones(2, 2)})
+    metrics = _lines(
+        {"step": 1, "split": "train", "loss": 2.5}, {"step": 2, "split": "valid", "discriminator_loss": 0.4}
+    )
+    task = json.dumps({"kind": "Classification", "labels": ["a", "b"], "metrics": ["accuracy"]}).encode()
+    layout = ROWS["cola"].layout
+    return (
+        Parser("corpus .txt", "a.txt", b"one line\nand two\n\nthe next\n", _corpus),
+        Parser("corpus .jsonl", "a.jsonl", objects, _corpus),
+        Parser("vocabulary", "vocab.txt", vocab, lambda path: read_vocab(path.read_bytes(), where="file")),
+        Parser("tokenizer", "tokenizer.json", tokenizer.to_str().encode(), _tokenizer),
+        Parser("manifest", "manifest.json", _manifest(), lambda path: Manifest.from_json(path.read_bytes(), where="file")),
+        Parser("config .json", "c.json", json.dumps(to_dict(small_config())).encode(), lambda path: overlay(Config(), path)),
+        Parser("config .toml", "c.toml", b'seed = 3\n[batch]\nsize = 8\n[objective]\nkind = "rtd"\n', lambda path: overlay(Config(), path)),
+        Parser("GLUE", "train.tsv", COLA.encode(), lambda path: parse(path.read_bytes(), layout, path=path, labelled=True)),
+        Parser("SQuAD", "s.json", json.dumps(SQUAD).encode(), lambda path: read_squad(path, version=2)),
+        Parser("CoNLL-U", "t.conllu", TREEBANK.encode(), read_conllu),
+        Parser("columns", "t.conll", b"a X\nb O\n\nc X\n", read_tagged),
+        Parser(".csv", "t.csv", csv, _table),
+        Parser(".tsv", "t.tsv", csv.replace(b",", b"\t"), _table),
+        Parser(".jsonl", "t.jsonl", objects, _table),
+        Parser("minimal pairs", "p.jsonl", _lines(pair, pair), read_pairs),
+        Parser("shape", "config.json", shape, _shape),
+        Parser("tensors", "a.safetensors", tensors, read_tensors),
+        Parser("task", "task.json", task, lambda path: task_from(read_table(path))),
+        Parser("metrics", "metrics.jsonl", metrics, lambda path: (read_jsonl(path), read_run(path.parent))),
+        Parser("run's facts", "environment.json", b'{"run_id": "x", "data": {"tokenizer_sha256": "y", "rows": 3}}', _facts),
+        Parser("context", "page.txt", "A page of text – short.".encode(), lambda path: read_context(f"@{path}")),
+    )  # fmt: skip
+
+
+def _facts(path: Path) -> None:
+    (path.parent / "metrics.jsonl").write_bytes(b'{"step": 1}\n')
+    read_run(path.parent)
+    folder = RunFolder(path.parent)
+    assert folder.run_id is not None and folder.tokenizer_sha256 is not None

@@ -1,0 +1,123 @@
+"""Arbitrary bytes, and sound files mutated, into every reader: a value or a typed error, never anything else."""
+
+from __future__ import annotations
+
+import copy
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.reliability.figures import LONG, report
+from tests.reliability.parsers import Parser, parsers
+
+from electra_trainer.errors import ElectraError
+
+CASES = 20_000 if LONG else 1_000
+FRAGMENTS = (
+    b"", b"\0", b"\xff", b"\xed\xa0\x80", b"\\ud800", b'"', b"'", b"\\", b"[", b"]", b"{", b"}", b"[" * 2000, b"\n", b"\n\n", b"\r", b"\t", b",", b":",
+    b" ", "\u2028".encode(), "\x85".encode(), "\u0661".encode(), b"\xef\xbb\xbf", b"-1", b"0", b"1e999", b"NaN", b"-Infinity", b"9" * 30, b"9" * 5000,
+    b"null", b"true", b"[]", b"{}", b'""', b"#", b"_", b"1-2", b"\x1b[31m", b"<script>",
+)  # fmt: skip
+ODD = (
+    None, True, False, 0, -1, 1, 2**31, 2**63, 2**64, 10**30, 10**400, 1.5, -0.0, 1e308, float("nan"), float("inf"), "", " ", "a", "\ud800", "\0", "1", "x" * 300, [], [0],
+    [[]], [None], ["a"], {}, {"": 0}, {"a": {"b": []}}, {"kind": "x"}, {"kind": []},
+)  # fmt: skip
+
+edits = st.lists(
+    st.tuples(st.integers(0, 1 << 16), st.integers(0, 12), st.sampled_from(FRAGMENTS)), min_size=1, max_size=5
+)
+swaps = st.lists(st.tuples(st.integers(0, 1 << 12), st.sampled_from(range(len(ODD)))), min_size=1, max_size=3)
+plans = st.one_of(
+    st.binary(max_size=120), edits.map(lambda plan: ("edit", plan)), swaps.map(lambda plan: ("swap", plan))
+)
+
+
+def edited(sound: bytes, plan: list[tuple[int, int, bytes]]) -> bytes:
+    """Fragments in place of some bytes."""
+    for at, length, fragment in plan:
+        at %= len(sound) + 1
+        sound = sound[:at] + fragment + sound[at + length :]
+    return sound
+
+
+def places(value: Any) -> list[tuple[Any, Any]]:
+    """Every (container, key) of a JSON value."""
+    keys = value.keys() if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
+    return [place for key in keys for place in ((value, key), *places(value[key]))]
+
+
+def swapped(sound: bytes, plan: list[tuple[int, int]]) -> bytes:
+    """JSON, or JSON lines, with some values, names or whole fields replaced by odd ones; other files get the values as text."""
+    try:
+        documents = [json.loads(line) for line in ([sound] if sound.count(b"\n{") == 0 else sound.splitlines())]
+    except ValueError:
+        return edited(sound, [(at, 3, json.dumps(ODD[what]).encode()) for at, what in plan])
+    for at, what in plan:
+        if found := places(documents):
+            container, key = found[at % len(found)]
+            if at % 7 == 0:
+                del container[key]
+            elif at % 11 == 0 and isinstance(container, dict):
+                container[str(ODD[what])] = container.pop(key)
+            else:
+                container[key] = copy.deepcopy(ODD[what])
+    return b"\n".join(json.dumps(one).encode() for one in documents)
+
+
+def content(parser: Parser, plan: Any) -> bytes:
+    if isinstance(plan, bytes):
+        return plan
+    return edited(parser.sound, plan[1]) if plan[0] == "edit" else swapped(parser.sound, plan[1])
+
+
+def naive(data: bytes, name: str) -> None:
+    """What is usual: decode and parse."""
+    text = data.decode("utf-8")
+    for part in text.splitlines() if name.endswith(".jsonl") else [text]:
+        if name.endswith((".json", ".jsonl")):
+            json.loads(part)
+
+
+@pytest.mark.parametrize("parser", parsers(), ids=lambda parser: parser.name)
+def test_only_typed_errors(parser: Parser, tmp_path: Path) -> None:
+    counts = {"cases": 0, "read": 0, "refused": 0, "naive": 0}
+    path = tmp_path / parser.file
+    path.write_bytes(parser.sound)
+    try:
+        parser.read(path)  # what is mutated is sound, or lacks only what stands beside it
+    except ElectraError as error:
+        assert "no such file" in str(error), error
+
+    @settings(
+        max_examples=CASES, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck)
+    )
+    @given(plan=plans)
+    def run(plan: Any) -> None:
+        data = content(parser, plan)
+        path.write_bytes(data)
+        counts["cases"] += 1
+        try:
+            naive(data, parser.file)
+        except Exception:
+            counts["naive"] += 1
+        try:
+            parser.read(path)
+            counts["read"] += 1
+        except ElectraError as error:
+            counts["refused"] += 1
+            assert str(error).strip() and len(str(error)) < 100_000
+        except RecursionError:
+            raise AssertionError(f"a RecursionError of {data[:80]!r}") from None
+
+    start = time.process_time()
+    run()
+    seconds = time.process_time() - start
+    report(
+        "fuzz", parser=parser.name, cases=counts["cases"], typed=counts["refused"], read=counts["read"], other=0,
+        seconds=round(seconds, 1), control_exceptions_of_a_naive_reader=counts["naive"],
+    )  # fmt: skip
+    assert counts["cases"] >= CASES and counts["refused"] > CASES // 20
