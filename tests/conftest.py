@@ -11,7 +11,7 @@ import torch
 from tests import small
 
 from electra_trainer.config import Config
-from electra_trainer.train import loop, plan
+from electra_trainer.train import begin, plan
 
 TESTS = Path(__file__).resolve().parent
 SHARED = TESTS.parents[1] / "shared"
@@ -58,7 +58,7 @@ def shared() -> Path:
 def quick_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
     """Half a second of steps tells commands in this process how long one takes, instead of six."""
     measure = functools.partial(plan.measure_time, limit=0.5)
-    for module in (plan, loop):
+    for module in (plan, begin):
         monkeypatch.setattr(module, "measure_time", measure)
 
 

@@ -200,8 +200,8 @@ def test_sentences_longer_than_a_row(loud: Loud, tmp_path: Path) -> None:
 
 GOOD = b'{"sentence_good": "a", "sentence_bad": "b"}\n'
 WRONG: dict[str, tuple[bytes, str]] = {
-    "not JSON": (GOOD + b"\n{oops\n", r"x.jsonl:3: is not JSON"),
-    "text": (b"just a text\n", r"x.jsonl:1: is not JSON"),
+    "not JSON": (GOOD + b"\n{oops\n", r"x.jsonl:3: is not valid JSON"),
+    "text": (b"just a text\n", r"x.jsonl:1: is not valid JSON"),
     "list": (GOOD + b"[1]\n", r"x.jsonl:2: is not a JSON object"),
     "key": (
         GOOD + b'{"sentence_good": "a", "sentence_bat": "b"}',

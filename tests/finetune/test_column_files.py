@@ -175,7 +175,7 @@ def test_any_bytes_are_sentences_or_an_error(data: bytes, name: str, labelled: b
 
 
 FIELD = st.text(
-    st.characters(exclude_characters="\t\n\r #=", exclude_categories=["Cs"]), min_size=1, max_size=6
+    st.characters(exclude_characters="\0\t\n\r #=", exclude_categories=["Cs"]), min_size=1, max_size=6
 ).filter(lambda field: field != "_" and not field.startswith(("-DOCSTART-", "\ufeff")))
 
 
