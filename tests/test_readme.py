@@ -111,7 +111,9 @@ def test_the_fine_tuning_runs(
         (tmp_path / "ud" / f"en-ud-{split}.conllu").rename(tmp_path / f"{split}.conllu")
         (tmp_path / f"{split}-v1.1.json").write_text(json.dumps(questions(split)), encoding="utf-8")
     dev = tmp_path / "dev.conllu"
-    dev.write_text("# dev\n" + dev.read_text(encoding="utf-8"), encoding="utf-8")  # a copy of the training file would be refused
+    dev.write_text(
+        "# dev\n" + dev.read_text(encoding="utf-8"), encoding="utf-8"
+    )  # a copy of the training file would be refused
     (tmp_path / "page.txt").write_text("the red box was left on the table by ada", encoding="utf-8")
     commands = block_after("## Fine-tune and evaluate")
     assert [shlex.split(command)[1] for command in commands] == [

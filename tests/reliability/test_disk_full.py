@@ -9,7 +9,7 @@ import resource
 import shutil
 import signal
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, redirect_stderr
 from pathlib import Path
 from unittest import mock
 
@@ -206,9 +206,7 @@ def stops(data: Path, whole: Path, out: Path, code: int) -> bool:
     config.write_text(json.dumps(to_dict(tiny_run(steps=STEPS, every=EVERY))))
 
     def child() -> int:
-        descriptor = os.open(said, os.O_WRONLY | os.O_CREAT)
-        os.dup2(descriptor, 2)
-        with broken_between(out, code, 5, 1000):
+        with said.open("w") as stream, redirect_stderr(stream), broken_between(out, code, 5, 1000):
             return cli.main(["pretrain", str(data), "--out", str(out), "--config", str(config), "--device", "cpu"])
 
     status, words = in_a_child(child), said.read_text()

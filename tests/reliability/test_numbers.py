@@ -106,10 +106,12 @@ def poison_gradient(value: float) -> Callable[[loop._Run], None]:
 
 def poison_loss(value: float) -> Callable[[loop._Run], None]:
     def put(run: loop._Run) -> None:
-        forward = run.objective.forward
+        forward, step = run.objective.forward, run.step
 
-        def poisoned(*arguments: Any, **more: Any) -> Any:
-            losses = forward(*arguments, **more)
+        def poisoned(masked: Masked, rng: Rng, **more: Any) -> Any:
+            losses = forward(masked, rng, **more)
+            if (rng.seed, rng.step) != (run.config.seed, step):  # held-out rows, later steps
+                return losses
             terms = {n: dataclasses.replace(t, sum=t.sum * value) for n, t in losses.terms.items()}
             return dataclasses.replace(losses, terms=terms)
 
@@ -148,13 +150,11 @@ def train(
     def poisoned(*arguments: Any, **more: Any) -> Any:
         run = current[-1]
         mine = poison is not None and more["step"] in at and rank in (None, int(os.environ["RANK"]))
-        forward = run.objective.forward
         if mine and poison is not None:
             poison(run)
         try:
             return real(*arguments, **more)
         finally:
-            run.objective.forward = forward  # type: ignore[method-assign]
             if hasattr(run, "poison"):
                 run.poison.remove()
 

@@ -110,16 +110,12 @@ def prepare(
         ConfigError, DataError, MissingInputError, StorageError: as `documents`, `claim_folder` and `specials_of` say; DataError
         also when fewer than two different documents with text are found.
     """
-    settings = settings or PrepareSettings()
+    settings, out = settings or PrepareSettings(), Path(out)
     if not 8 <= sequence_length < 1 << 16:
         raise ConfigError(f"sequence_length = {sequence_length}: expected 8 to 65,535 tokens.")
-    out = Path(out)
     specials_of(tokenizer)  # raises when one is missing
     report = CorpusReport()
-    found = settings.read(paths, report)
-    first = next(found, None)  # bad paths are told before anything is written
-    if first is None:
-        raise DataError(f"{', '.join(map(str, paths))}: no text found. Give files with text.")
+    found = _begun(settings.read(paths, report), paths)  # bad paths are told before anything is written
     kept = {**settings.deciding(), "inputs": [Path(path).name for path in paths]}
     sha256 = tokenizer_sha256(tokenizer)
 
@@ -128,9 +124,7 @@ def prepare(
 
     claim_folder(out, overwrite=overwrite, is_same=is_same)
     state = Progress(report)
-    documents = encode_documents(
-        itertools.chain([first], found), tokenizer, workers=settings.workers or cores(), seed=settings.seed
-    )
+    documents = encode_documents(found, tokenizer, workers=settings.workers or cores(), seed=settings.seed)
     try:
         save_tokenizer(tokenizer, out / "tokenizer", max_length=sequence_length)
         with closing(_Rows(out, sequence_length, tokenizer, settings.seed)) as rows, closing(documents):
@@ -148,6 +142,14 @@ def prepare(
         raise storage_error(error, error.filename or out) from None
     publish(out, manifest)
     return manifest
+
+
+def _begun(documents: Iterator[Document], paths: Sequence[str | Path]) -> Iterator[Document]:
+    """The same documents, the first of which is read already; DataError where there is none."""
+    first = next(documents, None)
+    if first is None:
+        raise DataError(f"{', '.join(map(str, paths))}: no text found. Give files with text.")
+    return itertools.chain([first], documents)
 
 
 class _Rows:

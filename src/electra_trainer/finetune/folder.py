@@ -164,16 +164,7 @@ def load_finetuned(folder: str | Path, *, own: Collection[type[Task]] = ()) -> F
         MissingInputError: nothing is there, or no fine-tuned model. CheckpointError: it does not verify.
         DataError: electra_task.json is not one of this version.
     """
-    folder = Path(folder)
-    if not (folder / TASK).is_file():
-        inner = folder / "model"
-        if (inner / TASK).is_file():
-            folder = inner
-        else:
-            what = "no such folder" if not folder.exists() else f"holds no {TASK}"
-            raise MissingInputError(
-                f"{folder}: {what}. Expected a fine-tuned model, such as DIR/model of `electra finetune --out DIR`."
-            )
+    folder = _model_in(Path(folder))
     table = read_table(folder / TASK)
     files = table.get("files")
     if table.get("format") != FORMAT or not isinstance(files, dict) or "model.safetensors" not in files:
@@ -214,6 +205,17 @@ def load_finetuned(folder: str | Path, *, own: Collection[type[Task]] = ()) -> F
         columns=_columns(table.get("columns"), where=folder / TASK),
         pair=table.get("pair") is True,
         table=table,
+    )
+
+
+def _model_in(folder: Path) -> Path:
+    """The folder of the model itself, given that or the experiment's."""
+    for place in (folder, folder / "model"):
+        if (place / TASK).is_file():
+            return place
+    what = "no such folder" if not folder.exists() else f"holds no {TASK}"
+    raise MissingInputError(
+        f"{folder}: {what}. Expected a fine-tuned model, such as DIR/model of `electra finetune --out DIR`."
     )
 
 

@@ -115,11 +115,11 @@ class RunFolder:
     @property
     def origin(self) -> Origin:
         """What the checkpoints of the run are marked with."""
-        data = self.environment().get("data")
+        run_id, data = self.run_id, self.environment().get("data")
         if not isinstance(data, dict):
             raise DataError(f"{self.path / 'environment.json'}: has no data. {_CHANGED}")
         config = read_table(self.path / "config.json")
-        return Origin(run_id=self.run_id, config_sha256=hash_of(config), data_sha256=hash_of(data))
+        return Origin(run_id=run_id, config_sha256=hash_of(config), data_sha256=hash_of(data))
 
     def environment(self) -> dict[str, Any]:
         """Run id, data and versions."""

@@ -30,14 +30,14 @@ def status_kept(out: Path) -> Iterator[None]:
         _write(
             out,
             state="stopped" if isinstance(error, Interrupted) else "failed",
-            code=error.exit_code,
+            exit_code=error.exit_code,
             message=str(error),
         )
         raise
     except Exception as error:
-        _write(out, state="failed", code=ElectraError.exit_code, message=f"{type(error).__name__}: {error}")
+        _write(out, state="failed", exit_code=ElectraError.exit_code, message=f"{type(error).__name__}: {error}")
         raise
-    _write(out, state="done", code=0, message="")
+    _write(out, state="done", exit_code=0, message="")
 
 
 def _write(out: Path, **facts: Any) -> None:
