@@ -86,7 +86,7 @@ def _train(arguments: Arguments, config: Config, data: Path, *, start: float) ->
         return
     length = _length(arguments.out, config, data, start=start)
     left = max(_LEAST, _LATEST - (time.monotonic() - start))
-    with _time_limit(left) as is_over:
+    with _time_limit(left, arguments.out) as is_over:
         try:
             pretrain(config, data, out=arguments.out, length=length)
         except Interrupted:
@@ -119,14 +119,18 @@ def _length(out: Path, config: Config, data: Path, *, start: float) -> Length:
 
 
 @contextmanager
-def _time_limit(seconds: float) -> Iterator[Callable[[], bool]]:
-    """Stop training as SIGTERM would, saved and after a whole step, when `seconds` have passed; gives whether they have."""
-    over = threading.Event()
+def _time_limit(seconds: float, run: Path) -> Iterator[Callable[[], bool]]:
+    """Stop training as SIGTERM would when `seconds` have passed and some steps are done and saved; gives whether it was stopped so."""
+    over, ended = threading.Event(), threading.Event()
+    metrics = run / "metrics.jsonl"
+    before = _size(metrics)
 
     def stop() -> None:
-        if callable(signal.getsignal(signal.SIGTERM)):  # training listens; before and after it there is nothing to stop
-            over.set()
-            signal.raise_signal(signal.SIGTERM)
+        while not ended.wait(0.05):
+            if _size(metrics) > before and callable(signal.getsignal(signal.SIGTERM)):  # it trains, and listens
+                over.set()
+                signal.raise_signal(signal.SIGTERM)
+                return
 
     timer = threading.Timer(seconds, stop)
     timer.daemon = True
@@ -134,7 +138,12 @@ def _time_limit(seconds: float) -> Iterator[Callable[[], bool]]:
     try:
         yield over.is_set
     finally:
+        ended.set()
         timer.cancel()
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
 
 
 def _score(run: Path) -> None:
