@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import PurePath
+
 from electra_trainer import __version__
 from electra_trainer.config import Config
 from electra_trainer.objectives import Exported
@@ -35,16 +37,29 @@ model = AutoModel.from_pretrained("PATH")""",
 }
 
 
-def model_card(exported: Exported, *, config: Config, metrics: dict[str, float]) -> str:
-    """Markdown with the Hub's header. `metrics` are held-out and may be empty."""
+def model_card(
+    exported: Exported, *, config: Config, metrics: dict[str, float], step: int | None = None, init: str | None = None
+) -> str:
+    """Markdown with the Hub's header.
+
+    Args:
+        exported: the network.
+        config: its run.
+        metrics: held-out; may be empty.
+        step: how far the run was; None: at its end.
+        init: whose weights the run began with; None: fresh ones.
+    """
     pipeline, what, code = _USES[exported.name]
     model, length = exported.model, config.batch.sequence_length
     objective = objective_title(config)
+    steps = config.schedule.steps if step is None else step
+    stopped = f" (step {steps:,} of {config.schedule.steps:,})" if steps < config.schedule.steps else ""
     rows = [
         ("layers x width", f"{model.num_hidden_layers} x {model.hidden_size}, {model.num_attention_heads} heads"),
         ("embeddings, vocabulary", f"{model.embedding_size}, {model.vocab_size:,} words"),
         ("objective", objective),
-        ("trained on", f"{config.schedule.steps * config.tokens_per_step:,} tokens in rows of {length}"),
+        ("trained on", f"{steps * config.tokens_per_step:,} tokens in rows of {length}{stopped}"),
+        *([("began with", f"the weights of {_plain(PurePath(init).name)}")] if init else []),
         ("preset, seed", f"{_plain(config.preset)}, {config.seed}"),
         *((name.replace("_", " ") + ", held out", f"{value:.4g}") for name, value in metrics.items()),
     ]

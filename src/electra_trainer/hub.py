@@ -59,7 +59,15 @@ def shape_table(model: Model, *, pad_id: int) -> dict[str, Any]:
 
 
 def export(
-    networks: list[Exported], *, config: Config, tokenizer: Path, pad_id: int, out: Path, metrics: dict[str, float]
+    networks: list[Exported],
+    *,
+    config: Config,
+    tokenizer: Path,
+    pad_id: int,
+    out: Path,
+    metrics: dict[str, float],
+    step: int | None = None,
+    init: str | None = None,
 ) -> list[Path]:
     """Write one folder a network under `out`.
 
@@ -70,6 +78,7 @@ def export(
         pad_id: id of [PAD].
         out: a new or empty folder.
         metrics: held-out metrics for the model card; may be empty.
+        step, init: for the model card too: how far the run was, and whose weights it began with.
 
     Raises:
         ConfigError: `out` holds something already.
@@ -90,7 +99,10 @@ def export(
                 name: tensor.detach().cpu().contiguous() for name, tensor in exported.network.state_dict().items()
             }
             write_durably(folder / "model.safetensors", safetensors.torch.save(weights, metadata={"format": "pt"}))
-            write_durably(folder / "README.md", model_card(exported, config=config, metrics=metrics).encode())
+            write_durably(
+                folder / "README.md",
+                model_card(exported, config=config, metrics=metrics, step=step, init=init).encode(),
+            )
             _check_read_back(folder, weights)
         if out.exists():
             out.rmdir()

@@ -235,10 +235,14 @@ def export_run(run: str | Path, out: str | Path) -> list[Path]:
     )
     last = held_out[-1] if held_out else {}
     metrics = {name: float(last[name]) for name in named if isinstance(last.get(name), int | float)}
+    folder = RunFolder(Path(run))
+    began = folder.environment().get("init")
     return export(
         list(pretrained.networks),
         config=pretrained.config,
-        tokenizer=RunFolder(Path(run)).tokenizer,
+        step=pretrained.step,
+        init=str(began.get("name")) if isinstance(began, dict) else None,
+        tokenizer=folder.tokenizer,
         pad_id=pretrained.specials.pad,
         out=Path(out),
         metrics=metrics,

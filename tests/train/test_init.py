@@ -154,3 +154,10 @@ def test_another_vocabulary_is_refused(first: Path, tmp_path: Path) -> None:
 def test_nothing_there(data: Path, tmp_path: Path) -> None:
     with pytest.raises(MissingInputError, match="no such folder"):
         pretrain(config(), data, out=tmp_path / "run", init=InitFrom(name="nowhere"), device="cpu", quiet=True)
+
+
+def test_the_card_says_so(data: Path, first: Path, tmp_path: Path) -> None:
+    begun(data, tmp_path / "run", first, config())
+    (card, *_) = [path / "README.md" for path in export_run(tmp_path / "run", tmp_path / "export")]
+    assert f"| began with | the weights of {first.name} |" in card.read_text()
+    assert "step 12 of" not in card.read_text()
