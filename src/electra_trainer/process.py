@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import sys
 
-from electra_trainer.train.signals import hold_signals
+from electra_trainer.train.signals import signals_held
 
 _KEEP = 1 << 34  # bytes: never by mmap, never trimmed
 _TUNABLES = ":".join(
@@ -47,5 +47,5 @@ def restart_tuned() -> None:
     settings = tuned()
     if "GLIBC_TUNABLES" in os.environ or "GLIBC_TUNABLES" not in settings or not sys.orig_argv:
         return
-    hold_signals()
-    os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**settings, **os.environ})
+    with signals_held():
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**settings, **os.environ})

@@ -18,7 +18,7 @@ from tests.reliability.runs import curve, digest
 from electra_trainer.config_io import to_dict
 from electra_trainer.train.checkpoint import numbered
 from electra_trainer.train.loop import pretrain
-from electra_trainer.train.signals import STOP
+from electra_trainer.train.signals import STOP, signals_held
 
 MOMENTS = 40 if LONG else 6
 LIMIT = 10.0
@@ -124,3 +124,12 @@ def test_a_long_evaluation_is_given_up_and_done_again(
     run(data, tmp_path / "run")
     assert curve(tmp_path / "run") == curve(tmp_path / "whole")
     assert digest(tmp_path / "run") == digest(tmp_path / "whole")
+
+
+def test_signals_wait_only_while_the_process_is_replaced() -> None:
+    """What waits in the program that takes over must not stay waiting in this one, should that not start."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    with pytest.raises(OSError), signals_held():
+        assert set(STOP) <= signal.pthread_sigmask(signal.SIG_BLOCK, ())
+        raise OSError
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before

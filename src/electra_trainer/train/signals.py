@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import NoReturn
 
@@ -66,12 +68,17 @@ def leave_when_told() -> None:
     """Until a StopRequest takes over, a signal ends the process with code 75: nothing was begun, the same command begins."""
     for number in STOP:
         signal.signal(number, _leave)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP)  # as `hold_signals` left them, over a restart of the process
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP)  # as `signals_held` left them, over a restart of the process
 
 
-def hold_signals() -> None:
-    """Keep signals waiting until `leave_when_told`, in the program that this process becomes."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, STOP)
+@contextmanager
+def signals_held() -> Iterator[None]:
+    """Signals wait until the block ends, or, in the program that this process becomes in it, until `leave_when_told`."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _leave(number: int, frame: FrameType | None) -> NoReturn:
