@@ -170,6 +170,7 @@ class Refused(BaseException):
     """Not an `Exception`: nobody can take it for a network that is down."""
 
 
+@pytest.mark.alone  # of a process of its own: what other tests have loaded may hold sockets
 def test_no_network_at_run_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
