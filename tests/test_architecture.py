@@ -133,10 +133,9 @@ def test_files_and_functions_are_small(path: Path) -> None:
             assert node.end_lineno - node.lineno <= 60, f"{path.name}:{node.lineno} {node.name}"
 
 
-@pytest.mark.parametrize("module", TORCH_FREE)
-def test_light_modules_do_not_import_torch(module: str) -> None:
-    """Not at the top of the file; what they import from us is light as well."""
-    seen, queue = set(), [module]
+def loaded_with(module: str) -> dict[str, Path]:
+    """The packages of others that importing `module` loads at once -> the first of our files that asks for it."""
+    seen, queue, others = set(), [module], {}
     while queue:
         name = queue.pop()
         seen.add(name)
@@ -149,9 +148,25 @@ def test_light_modules_do_not_import_torch(module: str) -> None:
             if isinstance(node, ast.ImportFrom) and node.module:
                 parts = [f"{node.module}.{a.name}" for a in node.names]  # what is imported may be a module itself
                 names += [node.module, *(part for part in parts if is_module(part))]
-            assert not [n for n in names if n.split(".")[0] in ("torch", "matplotlib", "sklearn", "transformers")], path
+            others |= {n.split(".")[0]: path for n in names if not n.startswith("electra_trainer")}
             ours = [n.removeprefix("electra_trainer.") for n in names if n.startswith("electra_trainer.")]
             queue += [n for n in ours if n not in seen]
+    return others
+
+
+@pytest.mark.parametrize("module", TORCH_FREE)
+def test_light_modules_do_not_import_torch(module: str) -> None:
+    """Not at the top of the file; what they import from us is light as well."""
+    assert not {"torch", *SLOW_TO_LOAD} & loaded_with(module).keys()
+
+
+SLOW_TO_LOAD = ("matplotlib", "scipy", "sklearn", "transformers")
+
+
+@pytest.mark.parametrize("module", ["train.loop", "finetune.run"])
+def test_training_begins_without_what_is_slow_to_load(module: str) -> None:
+    """Each of these takes a second or more, as long as PyTorch itself: only what needs it loads it."""
+    assert not set(SLOW_TO_LOAD) & loaded_with(module).keys()
 
 
 FORBIDDEN = {"eval", "exec", "compile", "__import__"}

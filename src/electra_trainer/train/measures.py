@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+import numpy as np
 import safetensors.torch
 import torch
-from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
 from electra_trainer.batch import Losses, Term
@@ -89,9 +89,18 @@ def measure(lanes: Sequence[Losses], counts: dict[str, float]) -> dict[str, floa
 
 
 def _auc(truth: torch.Tensor, logits: torch.Tensor) -> float:
-    """Area under the ROC curve; 0.5 where only one class is there or a logit is no number."""
-    both = bool(truth.any()) and not bool(truth.all()) and bool(torch.isfinite(logits).all())
-    return float(roc_auc_score(truth.cpu(), logits.cpu())) if both else 0.5
+    """Area under the ROC curve; 0.5 where only one class is there or a logit is no number.
+
+    It is the share of pairs of a fake and an original in which the fake has the higher logit, ties counting half: the fakes' ranks tell
+    (Mann and Whitney). scikit-learn gives the same, but loading it doubled the time that a command takes to begin.
+    """
+    truth_N, logits_N = truth.bool().cpu().numpy(), logits.float().cpu().numpy()
+    fakes, originals = int(truth_N.sum()), int((~truth_N).sum())
+    if not (fakes and originals and np.isfinite(logits_N).all()):
+        return 0.5
+    _, value_N, ties_V = np.unique(logits_N, return_inverse=True, return_counts=True)
+    rank_V = ties_V.cumsum() - (ties_V - 1) / 2  # from 1; of equal ones the mean
+    return float((rank_V[value_N[truth_N]].sum() - fakes * (fakes + 1) / 2) / (fakes * originals))
 
 
 def _mean(values: torch.Tensor) -> float:
