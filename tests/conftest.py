@@ -17,6 +17,7 @@ TESTS = Path(__file__).resolve().parent
 SHARED = TESTS.parents[1] / "shared"
 
 SLOWEST = (
+    "reliability/test_supervisor.py",
     "gpu/test_kernels.py",
     "test_speed_benchmark.py",
     "methods/test_every_method.py",
@@ -24,7 +25,10 @@ SLOWEST = (
     "analysis/test_compare.py",
     "data/test_words.py",
     "test_readme.py",
+    "reliability/test_hostile.py",
     "google/test_curve.py",
+    "finetune/test_experiment.py",
+    "reliability/test_launch.py",
     "train/test_resume.py",
     "test_export.py",
     "test_extending.py",
