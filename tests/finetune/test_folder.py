@@ -38,7 +38,7 @@ from electra_trainer.finetune.transformers_head import architecture_of, from_tra
 
 TEXTS = [text for text, _ in rows(12)]
 OTHERS = [text for text, _ in rows(40)][28:]
-KINDS = ("classes", "pairs", "numbers", "many")
+KINDS = ("classes", "pairs", "numbers", "many", "means")
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Made:
 
 def table_of(kind: str) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
     pairs = rows(60)
-    if kind == "pairs":
+    if kind in ("pairs", "means"):
         return [(a, b, c) for (a, c), (b, _) in zip(pairs, pairs[3:], strict=False)], (
             "sentence1",
             "sentence2",
@@ -80,19 +80,20 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
         train = write_csv(root / f"{kind}.csv", table, header)
         own = OwnTask(train=train, kind="regression" if kind == "numbers" else "classification", label=header[-1])
         data = own.load()
-        job = Job(source=source, data=data, recipe=recipe("paper", hidden_size=32, epochs=2), seed=3)
+        pooling = "mean" if kind == "means" else None
+        job = Job(source=source, data=data, recipe=recipe("paper", hidden_size=32, epochs=2, pooling=pooling), seed=3)
         finetune_run(job, out=Made(root).run(kind), keep_weights=True, quiet=True, device="cpu")
         export_finetuned(
             Made(root).run(kind),
             out=Made(root).model(kind),
-            facts=Facts(notes=data.notes, pair=kind == "pairs"),
+            facts=Facts(notes=data.notes, pair=kind in ("pairs", "means")),
             columns=own.columns(),
         )
     return Made(root)
 
 
 def inputs(kind: str) -> list[Any]:
-    return list(zip(TEXTS, OTHERS, strict=True)) if kind == "pairs" else TEXTS
+    return list(zip(TEXTS, OTHERS, strict=True)) if kind in ("pairs", "means") else TEXTS
 
 
 @torch.no_grad()
@@ -217,6 +218,25 @@ def test_a_head_that_transformers_cannot_carry(made: Made) -> None:
     with torch.no_grad():
         logits = loaded.network.head(theirs(**row).last_hidden_state[:, 0])
     assert (logits - our_logits(loaded, "many")).abs().max() <= 1e-5
+
+
+def test_a_head_upon_the_mean(made: Made) -> None:
+    """What transformers reads from the folder, averaged over its attention mask, under our linear layer."""
+    from transformers import AutoModel, AutoTokenizer
+
+    folder = made.model("means")
+    loaded = load_finetuned(folder)
+    assert isinstance(loaded.task, Classification) and loaded.task.pooling == "mean"
+    assert "reads [CLS], and this one the mean over all tokens" in (folder / "README.md").read_text()
+    row = AutoTokenizer.from_pretrained(folder)(TEXTS, OTHERS, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        hidden_BTD = AutoModel.from_pretrained(folder).eval()(**row).last_hidden_state
+        real_BT1 = row["attention_mask"].unsqueeze(-1)
+        logits_BC = loaded.network.head((hidden_BTD * real_BT1).sum(1) / real_BT1.sum(1))
+    said = loaded.predict(inputs("means"), device="cpu")
+    assert [list(one["probabilities"].values()) for one in said] == [
+        pytest.approx(shares, abs=1e-4) for shares in logits_BC.softmax(-1).tolist()
+    ]
 
 
 @pytest.mark.slow

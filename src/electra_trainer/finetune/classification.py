@@ -1,4 +1,4 @@
-"""Classification of a text or a pair: dropout and one linear layer upon [CLS], cross-entropy (§3.1; released)."""
+"""Classification of a text or a pair: dropout and one linear layer upon [CLS], or upon the mean of all tokens; cross-entropy (§3.1; released)."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from electra_trainer.batch import Batch
 from electra_trainer.config import Model
 from electra_trainer.finetune.examples import TextExample
 from electra_trainer.finetune.metrics import classification_scores
+from electra_trainer.finetune.pooling import Pooling, text_vector
 from electra_trainer.finetune.task import Prediction, Row, Text
 
 
@@ -26,6 +27,7 @@ class Classification:
     metrics: tuple[str, ...] = ("accuracy",)
     """Names from finetune/metrics.py; the first is the main one."""
     name: str = "classification"
+    pooling: Pooling = "cls"
 
     @property
     def metric(self) -> str:
@@ -46,11 +48,11 @@ class Classification:
 
     def loss(self, head: nn.Module, hidden_BTD: Tensor, batch: Batch, rows: Sequence[Row]) -> tuple[Tensor, int]:
         labels_B = torch.tensor([row.target for row in rows], device=hidden_BTD.device)
-        return F.cross_entropy(head(hidden_BTD[:, 0]), labels_B, reduction="sum"), len(rows)
+        return F.cross_entropy(head(text_vector(hidden_BTD, batch, self.pooling)), labels_B, reduction="sum"), len(rows)
 
     def read(self, head: nn.Module, hidden_BTD: Tensor, batch: Batch, rows: Sequence[Row]) -> list[Any]:
         """Probabilities of the labels, one list a row."""
-        said: list[Any] = head(hidden_BTD[:, 0]).softmax(-1).tolist()
+        said: list[Any] = head(text_vector(hidden_BTD, batch, self.pooling)).softmax(-1).tolist()
         return said
 
     def predict(self, examples: Sequence[Any], rows: Sequence[Row], said: Sequence[Any]) -> list[Prediction]:

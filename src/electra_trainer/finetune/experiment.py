@@ -18,6 +18,7 @@ from electra_trainer.errors import ConfigError, DataError, ElectraError, did_you
 from electra_trainer.finetune import experiment_file as on_disk
 from electra_trainer.finetune.experiment_cells import Cells, Keep
 from electra_trainer.finetune.experiment_file import Declared, DeclaredTask
+from electra_trainer.finetune.pooling import with_pooling
 from electra_trainer.finetune.recipe import Recipe, recipe
 from electra_trainer.finetune.run import describe
 from electra_trainer.finetune.source import Source, load_source
@@ -125,7 +126,7 @@ def _declare(plan: Plan, out: Path, *, device: str) -> tuple[Declared, Source]:
         changes = {"epochs": task.epochs, **{name: value for name, value in plan.changes.items() if value is not None}}
         changes["precision"] = _precision(changes.get("precision"), task.name, where, old=old)
         asked = recipe(plan.recipe, hidden_size=source.model.hidden_size, **changes)  # type: ignore[arg-type]
-        tasks[task.name] = _describe(task.load(), asked, longest=source.length)
+        tasks[task.name] = _describe(with_pooling(task.load(), asked.pooling), asked, longest=source.length)
     runs = len(tasks) * len(plan.seeds) * (2 if plan.floors else 1)
     new = Declared(
         model=plan.model,

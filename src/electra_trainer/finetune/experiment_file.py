@@ -28,7 +28,7 @@ from electra_trainer.durable import open_lock, replace_durably
 from electra_trainer.errors import ConfigError, DataError, MissingInputError
 from electra_trainer.reading import short
 
-VERSION = 2
+VERSION = 3
 FILE = "experiment.json"
 PATIENCE = 10.0
 """Seconds to wait for the workers of a command that was killed."""

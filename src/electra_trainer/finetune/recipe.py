@@ -42,6 +42,8 @@ class Recipe:
     head_dropout: Literal["all", "texts"] = "all"
     """Which tasks have dropout before their head: all, or those that say something of a whole text (the released code: classification and
     regression, but not tagging and question answering)."""
+    pooling: Literal["cls", "mean"] | None = None
+    """What stands for a whole text: the hidden state of [CLS], as the paper, or the mean over its tokens. None: the task's own, [CLS]."""
     reduction: Literal["mean", "sum"] = "mean"
     """Of the losses of a batch, before the gradient is clipped; the released code sums."""
     clip_norm: float = 1.0
@@ -64,6 +66,7 @@ class Recipe:
         probability("dropout", self.dropout)
         probability("attention_dropout", self.attention_dropout)
         require(self.clip_norm >= 0, "clip_norm", self.clip_norm, "0 or more")
+        require(self.pooling in (None, "cls", "mean"), "pooling", self.pooling, "cls or mean")
         require(self.precision in ("auto", "fp32", "bf16"), "precision", self.precision, "auto, fp32 or bf16")
 
     def fitted(self, longest: int) -> Recipe:

@@ -1,4 +1,4 @@
-"""Regression on a text or a pair: one linear layer upon [CLS], squared error (§3.1; released for STS-B)."""
+"""Regression on a text or a pair: one linear layer upon [CLS], or upon the mean of all tokens; squared error (§3.1; released for STS-B)."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from electra_trainer.config import Model
 from electra_trainer.finetune.classification import text_rows
 from electra_trainer.finetune.examples import TextExample
 from electra_trainer.finetune.metrics import regression_scores
+from electra_trainer.finetune.pooling import Pooling, text_vector
 from electra_trainer.finetune.task import Prediction, Row, Text
 
 
@@ -29,6 +30,7 @@ class Regression:
     metrics: tuple[str, ...] = ("spearman", "pearson")
     """Names from finetune/metrics.py; the first is the main one."""
     name: str = "regression"
+    pooling: Pooling = "cls"
 
     @property
     def metric(self) -> str:
@@ -50,11 +52,11 @@ class Regression:
 
     def loss(self, head: nn.Module, hidden_BTD: Tensor, batch: Batch, rows: Sequence[Row]) -> tuple[Tensor, int]:
         target_B = torch.tensor([row.target for row in rows], dtype=torch.float32, device=hidden_BTD.device)
-        return (head(hidden_BTD[:, 0]).squeeze(-1) - target_B).square().sum(), len(rows)
+        return (head(text_vector(hidden_BTD, batch, self.pooling)).squeeze(-1) - target_B).square().sum(), len(rows)
 
     def read(self, head: nn.Module, hidden_BTD: Tensor, batch: Batch, rows: Sequence[Row]) -> list[Any]:
         """The learned number of each row, not yet in the file's units."""
-        said: list[Any] = head(hidden_BTD[:, 0]).squeeze(-1).tolist()
+        said: list[Any] = head(text_vector(hidden_BTD, batch, self.pooling)).squeeze(-1).tolist()
         return said
 
     def predict(self, examples: Sequence[Any], rows: Sequence[Row], said: Sequence[Any]) -> list[Prediction]:

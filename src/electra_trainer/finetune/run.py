@@ -28,6 +28,7 @@ from electra_trainer.durable import make_folder, replace_durably
 from electra_trainer.errors import ConfigError, DataError, Diverged, Interrupted
 from electra_trainer.finetune.batches import Order
 from electra_trainer.finetune.network import FineTuned, build_network, layer_share
+from electra_trainer.finetune.pooling import with_pooling
 from electra_trainer.finetune.predict import predict
 from electra_trainer.finetune.recipe import Recipe
 from electra_trainer.finetune.result import RESULT, Result, read_result, write_result
@@ -131,7 +132,8 @@ def finetune_run(
     folder = RunFolder(out)
     where = choose_device(device)
     precision = choose_precision(job.recipe.precision, where)
-    job = replace(job, recipe=replace(job.recipe, precision=precision))  # type: ignore[arg-type]
+    recipe = replace(job.recipe, precision=precision)  # type: ignore[arg-type]
+    job = replace(job, recipe=recipe, data=with_pooling(job.data, recipe.pooling))
     with closing(folder), ExitStack() as stack:
         folder.open_for_writing()
         _begin(folder, job)

@@ -41,6 +41,11 @@ def architecture_of(task: Task, *, hidden_size: int) -> tuple[str | None, str]:
     """The class of transformers that can hold the head of a task, or None; and a sentence on the head."""
     kind = type(task).__name__
     if isinstance(task, Classification | Regression):
+        if task.pooling == "mean":
+            return None, (
+                "transformers' head for texts reads [CLS], and this one the mean over all tokens. The folder holds the encoder (ElectraModel) "
+                "and, in head.safetensors, our linear layer."
+            )
         count = len(task.labels) if isinstance(task, Classification) else 1
         if 2 * count > hidden_size:
             return None, (

@@ -38,6 +38,8 @@ class RecipeFlags:
     """Dropout on attention weights."""
     head_dropout: Literal["all", "texts"] | None = None
     """Dropout before the head: in all tasks, or where whole texts are judged, as the released code has it."""
+    pooling: Literal["cls", "mean"] | None = None
+    """What stands for a whole text: [CLS], as the paper, or the mean over its tokens, for encoders that trained for hours, not days."""
     weight_decay: float | None = None
     """Decay of weights per unit of learning rate."""
     reduction: Literal["mean", "sum"] | None = None
