@@ -48,7 +48,6 @@ _ROUNDING = "tests/reliability/test_numbers.py::test_uneven_counts_are_one_batch
 _POWER = "tests/reliability/test_power_loss.py::test_power_loss"
 _CORRUPTION = "tests/reliability/test_corruption.py::test_corruption"
 _KILL = "tests/reliability/test_kill_in_save.py::test_kill_in_save"
-_RESUME = "tests/reliability/test_resume_everywhere.py::test_resume_everywhere"
 _BAD_STEP = "tests/reliability/test_numbers.py::test_a_bad_step_moves_nothing"
 _CHECKPOINT = "tests/train/test_checkpoint.py"
 
@@ -152,7 +151,7 @@ FURTHER = (
         file="train/checkpoint.py",
         sought="    if _sealed(manifest) != content:\n",
         put="    if False:\n",
-        caught_by={_CORRUPTION: r"assert not \{.*'edited'"},
+        caught_by={f"{_CHECKPOINT}::test_every_byte_is_watched": r"DID NOT RAISE"},
     ),
     Sabotage(
         name="origin-check",
@@ -179,7 +178,7 @@ FURTHER = (
         sought='        _write(folder / f"{_UNFINISHED}{saved.step}-',
         put='        for _, old in numbered(folder)[: 1 - keep or None]:\n'
         '            shutil.rmtree(old)\n        _write(folder / f"{_UNFINISHED}{saved.step}-',
-        caught_by={_KILL: r"where False = all\(\["},
+        caught_by={f"{_CHECKPOINT}::test_old_ones_go_only_after_the_new_one_stands": r"assert seen == "},
     ),
     Sabotage(
         name="copy-before-saving",

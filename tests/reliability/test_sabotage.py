@@ -54,7 +54,7 @@ GOOD = {"a.py::b": "E  assert -15 == 75", "a.py::c": "E  Failed: DID NOT RAISE"}
         (1, {**GOOD, "a.py::b": "E  ImportError: no name"}, set(), "another reason: E  ImportError"),
         (1, {**GOOD, "a.py::c": "E  Failed: Timeout >600s DID NOT RAISE"}, set(), "another reason: E  Failed: Timeout"),
         (2, {}, set(), "pytest ended with 2"),
-        (-1, {}, set(), "took too long"),
+        (-9, {}, set(), "pytest ended with -9"),
         (1, GOOD, {"/elsewhere/electra_trainer/__init__.py"}, "took the package from /elsewhere"),
     ],
 )
