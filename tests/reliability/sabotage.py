@@ -91,6 +91,7 @@ def run_tests(place: Path, tests: Sequence[str]) -> Ran:
     witness, outcome, printed = place / "witness.txt", place / "outcome.xml", place / "printed.txt"
     environment = {name: value for name, value in os.environ.items() if not name.startswith(_OWN)}
     environment |= {"PYTHONPATH": f"{place / 'src'}{os.pathsep}{place}", "SABOTAGE_WITNESS": str(witness)}
+    environment |= {"ELECTRA_TEST_PATIENCE": str(LIMIT // 2)}
     words = ["-m", "pytest", *tests, "-p", "no:cacheprovider", "-p", "no:xdist", "--timeout", str(LIMIT)]
     words += ["--junit-xml", str(outcome), "--basetemp", str(place / "tmp")]
     began = time.monotonic()
