@@ -20,7 +20,7 @@ OLD_PACKAGES := transformers==4.57.6 huggingface_hub==0.36.0 tokenizers==0.22.1 
 TRITON := $(VENV)/triton-3.6
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-together test-alone reliability check clean
+.PHONY: help demo test test-together test-alone reliability sabotage check clean
 .NOTPARALLEL:
 
 help: ## Show this list
@@ -47,6 +47,9 @@ reliability: $(VENV)/.dev ## The long forms of tests/reliability; their figures 
 	rm -f $(RECORD)/figures.jsonl
 	ELECTRA_RELIABILITY=long ELECTRA_RELIABILITY_OUT=$(abspath $(RECORD))/figures.jsonl \
 		$(BIN)/python -m pytest tests/reliability --timeout 7200
+
+sabotage: $(VENV)/.dev ## Are the tests good for anything? Break each promise in a copy of the source and see them fail
+	$(BIN)/python -m tests.reliability.sabotage
 
 check: $(VENV)/.dev ## Lint, formatting and types
 	$(BIN)/ruff check .

@@ -10,6 +10,9 @@ from collections.abc import Callable, Mapping
 
 import torch
 
+PATIENCE = float(os.environ.get("ELECTRA_TEST_PATIENCE", "120"))
+"""Seconds by the clock after which a process counts as hung: more where the machine does much else."""
+
 
 def free_port() -> int:
     with socket.socket() as found:
@@ -44,7 +47,7 @@ def start_ranks(size: int, work: Callable[[int], int | None], variables: Mapping
     return started
 
 
-def wait_for(processes: list[int], *, seconds: float = 120) -> list[int]:
+def wait_for(processes: list[int], *, seconds: float = PATIENCE) -> list[int]:
     """Their exit codes (negative: the signal that ended them); those that still run after `seconds` are killed and fail the test."""
     codes: dict[int, int] = {}
     end = time.monotonic() + seconds
@@ -63,6 +66,6 @@ def wait_for(processes: list[int], *, seconds: float = 120) -> list[int]:
     return [codes[process] for process in processes]
 
 
-def run_ranks(size: int, work: Callable[[int], int | None], *, seconds: float = 120) -> list[int]:
+def run_ranks(size: int, work: Callable[[int], int | None], *, seconds: float = PATIENCE) -> list[int]:
     """Start them and wait."""
     return wait_for(start_ranks(size, work), seconds=seconds)

@@ -1,4 +1,4 @@
-"""`python -m tests.reliability.table FIGURES`: the table of docs/reliability.md from the JSON lines of the tests."""
+"""`python -m tests.reliability.table [FIGURES]`: the tables of docs/reliability.md, from the JSON lines of the tests and from sabotages.py."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import json
 import sys
 from pathlib import Path
 
+from tests.reliability.sabotages import ALL
+
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reliability.md"
 BEGIN, END = "<!-- figures: begin -->\n", "<!-- figures: end -->\n"
+SABOTAGES_BEGIN, SABOTAGES_END = "<!-- sabotages: begin -->\n", "<!-- sabotages: end -->\n"
 
 
 def table(lines: list[str]) -> str:
@@ -34,13 +37,32 @@ def _plain(value: object) -> str:
     return str(value).replace("|", "/")
 
 
-def main(path: str) -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    before, rest = page.split(BEGIN)
-    after = rest.split(END)[1]
-    lines = Path(path).read_text(encoding="utf-8").splitlines()
-    PAGE.write_text(before + BEGIN + table(lines) + END + after, encoding="utf-8")
+def sabotages() -> str:
+    """A row a sabotage: its name, what it takes away and where, and the tests that must fail."""
+    rows = [
+        f"| `{one.name}` | {one.takes_away} | `{one.file}` | {', '.join(f'`{_short(test)}`' for test in one.caught_by)} |"
+        for one in ALL
+    ]
+    return "\n".join(["| sabotage | takes away that | in | must fail |", "|---|---|---|---|", *rows]) + "\n"
+
+
+def _short(test: str) -> str:
+    file, name = test.split("::")
+    return f"{Path(file).stem}::{name}"
+
+
+def _put(page: str, begin: str, end: str, text: str) -> str:
+    before, rest = page.split(begin)
+    return before + begin + text + end + rest.split(end)[1]
+
+
+def main(figures: str | None = None) -> None:
+    """Write the tables into the page; that of the figures only where their file is given."""
+    page = _put(PAGE.read_text(encoding="utf-8"), SABOTAGES_BEGIN, SABOTAGES_END, sabotages())
+    if figures is not None:
+        page = _put(page, BEGIN, END, table(Path(figures).read_text(encoding="utf-8").splitlines()))
+    PAGE.write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

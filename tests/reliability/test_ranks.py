@@ -1,6 +1,7 @@
 """1, 2 and 4 processes are one run: the same bits with `deterministic`, the same to rounding without; nobody hangs on another's error."""
 
 import dataclasses
+import json
 import os
 import signal
 import time
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests import small
 from tests.prepared import small_config, write_store
 from tests.reliability.figures import report
 from tests.reliability.ranks import run_ranks, start_ranks, wait_for
@@ -15,9 +17,11 @@ from tests.reliability.runs import curve, digest
 
 from electra_trainer.config import Config
 from electra_trainer.errors import ConfigError, DataError
+from electra_trainer.objectives import build
 from electra_trainer.train.checkpoint import numbered, read
 from electra_trainer.train.distributed import World, any_rank, gathered, joined, led
 from electra_trainer.train.loop import pretrain
+from electra_trainer.train.step import evaluate
 
 CPU = torch.device("cpu")
 
@@ -146,3 +150,22 @@ def test_more_ranks_have_rows_than_chunks(data: Path, tmp_path: Path) -> None:
     (one,), (two,) = ([r for r in curve(tmp_path / n) if r.get("split")][-1:] for n in ("one", "two"))
     assert one.keys() == two.keys()
     assert one["generator_loss"] == pytest.approx(two["generator_loss"], rel=1e-4)
+
+
+def test_each_held_out_row_is_counted_once(tmp_path: Path) -> None:
+    """150 rows are three chunks: two for one rank, one for the other, or one for each of three."""
+    settings = small.config()
+    given = small.feed(settings, valid=200)
+    expected = given.valid[:150].tolist()
+
+    def work(rank: int) -> None:
+        with joined(CPU):
+            objective, seen = build(settings), list[list[int]]()
+            objective.register_forward_pre_hook(lambda _, inputs: seen.extend(inputs[0].batch.ids_BT.tolist()))
+            evaluate(objective, given, limit=150)
+            (tmp_path / f"{rank}.json").write_text(json.dumps(seen))
+
+    for size in (2, 3):
+        assert run_ranks(size, work) == [0] * size
+        every = [row for rank in range(size) for row in json.loads((tmp_path / f"{rank}.json").read_text())]
+        assert len(every) == 150 and every == expected

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from multiprocessing import Pipe
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,12 @@ from tests.prepared import small_config, write_store
 from tests.reliability.figures import LONG, report
 from tests.reliability.ranks import run_ranks, start_ranks, wait_for
 from tests.reliability.runs import curve, digest
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from electra_trainer.config_io import to_dict
+from electra_trainer.errors import Interrupted
+from electra_trainer.finetune import workers
+from electra_trainer.process import tuned
 from electra_trainer.train.checkpoint import numbered
 from electra_trainer.train.loop import pretrain
 from electra_trainer.train.signals import STOP, signals_held
@@ -105,7 +110,6 @@ def test_a_long_evaluation_is_given_up_and_done_again(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A signal in the evaluation after step 6: saved at step 6 without its row; the next session begins with it."""
-    from electra_trainer.errors import Interrupted
     from electra_trainer.train import loop
 
     run(data, tmp_path / "whole")
@@ -133,3 +137,61 @@ def test_signals_wait_only_while_the_process_is_replaced() -> None:
         assert set(STOP) <= signal.pthread_sigmask(signal.SIG_BLOCK, ())
         raise OSError
     assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
+
+
+TOLD_AT_ONCE = """
+import os, signal, sys
+if "GLIBC_TUNABLES" in os.environ:  # the program that took over, before it can hear
+    os.kill(os.getpid(), signal.Signals[os.environ["SIGNAL"]])
+from electra_trainer.cli import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.skipif("GLIBC_TUNABLES" not in tuned(), reason="the process is replaced only where glibc can be tuned")
+def test_a_signal_while_the_process_is_replaced_waits() -> None:
+    for number in STOP:
+        environment = {name: value for name, value in os.environ.items() if name != "GLIBC_TUNABLES"}
+        done = subprocess.run(
+            [sys.executable, "-c", TOLD_AT_ONCE, "pretrain", "nowhere"],
+            env={**environment, "SIGNAL": number.name}, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 75, done.stderr
+        assert done.stderr == f"electra: {number.name}: stopped before it began. The same command begins.\n"
+
+
+def test_a_signal_while_weights_move_waits_for_the_step(data: Path, tmp_path: Path) -> None:
+    """Weights that have moved in a step that was given up would be those of no step."""
+    run(data, tmp_path / "whole")
+    count = iter(range(1, 100))
+    hook = register_optimizer_step_post_hook(lambda *_: next(count) == 5 and signal.raise_signal(signal.SIGTERM))
+    try:
+        with pytest.raises(Interrupted) as caught:
+            run(data, tmp_path / "run")
+    finally:
+        hook.remove()
+    run(data, tmp_path / "run")
+    assert digest(tmp_path / "run") == digest(tmp_path / "whole")
+    assert "saved at step 5 of 12" in str(caught.value)
+
+
+def test_a_worker_does_not_hear_what_is_told_to_all() -> None:
+    """A terminal and Slurm tell the whole group; the worker that trains goes on until its parent says so, or is gone."""
+    ours, theirs = Pipe()
+
+    def work(_: int) -> None:
+        ours.close()
+        connect = workers.Connection
+
+        def told_at_once(descriptor: int) -> object:
+            for number in STOP:
+                signal.raise_signal(number)
+            return connect(descriptor)
+
+        workers.Connection = told_at_once  # type: ignore[assignment,misc]
+        workers.serve(theirs.fileno())
+
+    (process,) = start_ranks(1, work)
+    theirs.close()
+    ours.close()
+    assert wait_for([process]) == [1]  # as it ends when its parent is gone

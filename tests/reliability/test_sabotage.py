@@ -1,0 +1,92 @@
+"""The tests are tested: the edits of sabotages.py fit the source, and the quickest (all of them in the long form) are noticed."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from tests.reliability import sabotage, table
+from tests.reliability.figures import LONG
+from tests.reliability.sabotage import ROOT, Ran, sabotaged, unfit_without, verdict
+from tests.reliability.sabotages import ALL, NINE, Sabotage, Stale
+
+PACKAGE = ROOT / "src" / "electra_trainer"
+QUICKEST = ("signal-mask", "quarantine")
+EDITS = {one.name: one for one in ALL}
+
+
+@pytest.mark.parametrize("edit", ALL, ids=list(EDITS))
+def test_the_edit_fits_and_its_tests_are_there(edit: Sabotage) -> None:
+    before, after = (PACKAGE / edit.file).read_text(encoding="utf-8"), edit.edited(PACKAGE)
+    assert compile(after, edit.file, "exec") != compile(before, edit.file, "exec")
+    for test in edit.caught_by:
+        file, _, name = test.partition("::")
+        assert f"\ndef {name.partition('[')[0]}(" in (ROOT / file).read_text(encoding="utf-8"), test
+
+
+def test_nine_at_least_and_no_name_twice() -> None:
+    assert len(NINE) == 9 and len(EDITS) == len(ALL) > 9
+
+
+@pytest.mark.parametrize("sought", ["no such line\n", "import"])
+def test_an_edit_that_no_longer_fits_is_refused(sought: str, tmp_path: Path) -> None:
+    stale = dataclasses.replace(NINE[0], sought=sought)
+    with pytest.raises(Stale, match="expected once"):
+        stale.edited(PACKAGE)
+    with pytest.raises(Stale, match="0 times"):
+        NINE[0].apply(tmp_path)
+
+
+EDIT = dataclasses.replace(NINE[0], caught_by={"a.py::b": r"assert -\d+ == 75", "a.py::c": "DID NOT RAISE"})
+GOOD = {"a.py::b": "E  assert -15 == 75", "a.py::c": "E  Failed: DID NOT RAISE"}
+
+
+@pytest.mark.parametrize(
+    ("code", "results", "astray", "said"),
+    [
+        (1, GOOD, set(), "caught"),
+        (0, dict.fromkeys(GOOD, "passed"), set(), "a.py::b passed"),
+        (1, {**GOOD, "a.py::c": "passed"}, set(), "a.py::c passed"),
+        (1, {"a.py::b": GOOD["a.py::b"]}, set(), "another reason: not run"),
+        (1, {**GOOD, "a.py::c": "error"}, set(), "another reason: error"),
+        (1, {**GOOD, "a.py::c": "skipped"}, set(), "another reason: skipped"),
+        (1, {**GOOD, "a.py::b": "E  ImportError: no name"}, set(), "another reason: E  ImportError"),
+        (1, {**GOOD, "a.py::c": "E  Failed: Timeout >600s DID NOT RAISE"}, set(), "another reason: E  Failed: Timeout"),
+        (2, {}, set(), "pytest ended with 2"),
+        (-9, {}, set(), "pytest ended with -9"),
+        (1, GOOD, {"/elsewhere/electra_trainer/__init__.py"}, "took the package from /elsewhere"),
+    ],
+)
+def test_only_the_right_failure_counts(code: int, results: dict[str, str], astray: set[str], said: str) -> None:
+    found = verdict(EDIT, Ran(code=code, results=results, astray=astray, said="", seconds=0.0))
+    assert said in found and (found == "caught") == (said == "caught")
+
+
+@pytest.mark.parametrize(
+    ("results", "astray", "fit"),
+    [
+        (dict.fromkeys(GOOD, "passed"), set(), True),
+        (dict.fromkeys(GOOD, "passed"), {"/elsewhere"}, False),
+        ({**GOOD, "a.py::b": "passed"}, set(), False),
+        ({"a.py::b": "passed"}, set(), False),
+    ],
+)
+def test_tests_that_fail_anyway_prove_nothing(results: dict[str, str], astray: set[str], fit: bool) -> None:
+    assert (unfit_without(EDIT, Ran(code=0, results=results, astray=astray, said="", seconds=0.0)) == "") == fit
+
+
+def test_the_page_has_them_all() -> None:
+    """Written by `python -m tests.reliability.table`."""
+    assert table.sabotages() in table.PAGE.read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_every_promise_that_is_broken_is_noticed() -> None:
+    assert sabotaged(ALL if LONG else [EDITS[name] for name in QUICKEST]) == {}
+
+
+def test_a_name_that_is_not_known_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        sabotage.main(["fsink"])
+    assert "no sabotage is named fsink" in capsys.readouterr().err
