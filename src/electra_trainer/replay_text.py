@@ -12,7 +12,7 @@ from rich.text import Text
 from electra_trainer.replay import Replayed
 from electra_trainer.replay_rows import DocumentPart, ReplayedRow
 
-_REASONS = "The same machine, program and versions are noted: did a later session of the run compute elsewhere (log.txt)?"
+_REASONS = "Machine, program and versions are those noted: did a later session of the run compute elsewhere (log.txt)?"
 _UNKNOWN = (
     "documents: unknown, the rows were prepared by an earlier version. The same `electra prepare` command with another --out makes the "
     "same rows with their documents; give that folder with --data."
@@ -29,7 +29,12 @@ def print_replayed(found: Replayed, rows: Sequence[ReplayedRow]) -> None:
         console.print(line)
     if not found.result.finite:
         bad = [row.row for row in found.rows if not row.finite]
-        console.print(f"not a number in rows {', '.join(map(str, bad))}" if bad else "every loss is a number, the gradient is none")
+        told = (
+            f"not a number in rows {', '.join(map(str, bad))}"
+            if bad
+            else "every loss is a number, the gradient is none"
+        )
+        console.print(told)
     if rows and not found.documents_known:
         console.print(_UNKNOWN)
     for row in rows:

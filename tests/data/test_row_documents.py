@@ -125,7 +125,9 @@ def test_compact_and_the_same_for_any_number_of_workers(tokenizer: Any, tmp_path
         folder.mkdir()
         (folder / "a.txt").write_text("\n".join(sentences(6000, seed=3)))
         reading = PrepareSettings(workers=workers, boundary="line")
-        made = prepare([folder / "a.txt"], tokenizer=tokenizer, sequence_length=64, out=folder / "out", settings=reading)
+        made = prepare(
+            [folder / "a.txt"], tokenizer=tokenizer, sequence_length=64, out=folder / "out", settings=reading
+        )
         assert made.documents is not None
         sizes.append((made.documents.train, made.documents.valid))
         assert made.documents.train.bytes < 4.5 * made.train.documents
@@ -178,7 +180,14 @@ ONE = [[0, 0, 1, 1, 0], [8, 1, 1, 5, 2], [20, 0, 2, 9, 0]]
 def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
     sound = encode(np.array(ONE))
     assert [passage.place for passage in write(tmp_path, sound).row(2)] == [Place("b", 1, 5, 7), Place("a", 2, 9, 9)]
-    for bad in (b"", sound[:-1], sound + b"x", sound[:3], struct.pack("<H", 999) + sound[2:], sound[:2] + b"\3" + sound[3:]):
+    for bad in (
+        b"",
+        sound[:-1],
+        sound + b"x",
+        sound[:3],
+        struct.pack("<H", 999) + sound[2:],
+        sound[:2] + b"\3" + sound[3:],
+    ):
         with pytest.raises(DataError, match="no list of documents"):
             write(tmp_path, bad)
     with pytest.raises(DataError, match="no list of documents"):
@@ -188,7 +197,11 @@ def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
         odd[1][column] = value
         with pytest.raises(DataError, match="no list of documents"):
             write(tmp_path, encode(np.array(odd))).row(1)
-    for names, words in ((b'"a"\n', "lacks line 2"), (b'"a"\n[]\n', "expected the name"), (b'"a"\n{\n', ":2: is not valid JSON")):
+    for names, words in (
+        (b'"a"\n', "lacks line 2"),
+        (b'"a"\n[]\n', "expected the name"),
+        (b'"a"\n{\n', ":2: is not valid JSON"),
+    ):
         with pytest.raises(DataError, match=words):
             write(tmp_path, sound, names=names).row(1)
     with pytest.raises(DataError, match="lacks line"):
@@ -206,7 +219,9 @@ whole = st.integers(0, (1 << 62) - 1)
 )
 def test_any_entries_come_back(tmp_path: Path, lengths: list[int], files: list[str], numbers: list[int]) -> None:
     starts = np.concatenate([[0], np.cumsum(lengths)])
-    places = [Place(files[n], numbers[n], numbers[-n - 1] >> 1, (numbers[-n - 1] >> 1) + n) for n in range(len(lengths))]
+    places = [
+        Place(files[n], numbers[n], numbers[-n - 1] >> 1, (numbers[-n - 1] >> 1) + n) for n in range(len(lengths))
+    ]
     writer = DocumentsWriter(tmp_path)
     for start, place in zip(starts, places, strict=False):
         writer.add("train", int(start), place)

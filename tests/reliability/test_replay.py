@@ -24,6 +24,7 @@ from electra_trainer.errors import Interrupted
 from electra_trainer.objectives import rtd
 from electra_trainer.replay import replay
 from electra_trainer.replay_rows import DocumentPart, ReplayedRow
+from electra_trainer.train import record
 
 STEPS, EVERY = (60, 8) if LONG else (12, 4)
 Words = dict[int, list[list[int]]]
@@ -77,12 +78,17 @@ def text_of(row: ReplayedRow, part: DocumentPart) -> list[str]:
 
 def is_there(row: ReplayedRow, part: DocumentPart, tokenizer: Any, *, off: int = 0) -> bool:
     """Whether the text stands in the file at that line (of that many lines further on), after as many tokens."""
-    lines = Path(part.place.file).read_text(encoding="utf-8").split("\n")[part.place.line - 1 + off : part.place.last + off]
-    found = [t for line in lines for t in as_plain_text(tokenizer).encode(line.strip(), add_special_tokens=False).tokens]
+    lines = (
+        Path(part.place.file).read_text(encoding="utf-8").split("\n")[part.place.line - 1 + off : part.place.last + off]
+    )
+    found = [
+        t for line in lines for t in as_plain_text(tokenizer).encode(line.strip(), add_special_tokens=False).tokens
+    ]
     mine = text_of(row, part)
     return found[part.skipped : part.skipped + len(mine)] == mine
 
 
+@mock.patch.object(record, "git_revision", lambda: "revision")  # the source may be edited while this runs
 def test_every_step_again(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> None:
     data, words = store(tmp_path_factory), {}
     run = stopped_and_resumed(data, tmp_path / "run", words)

@@ -107,7 +107,8 @@ def encode_documents(
     found: Iterator[Document], tokenizer: Tokenizer, *, workers: int, seed: int
 ) -> Generator[EncodedDocument]:
     """Tokenize documents, in order, in so many processes; those without any token are left out."""
-    waiting: deque[list[tuple[int, float, int, Place]]] = deque()  # of each packet: index, share, number of lines of its documents
+    # of each packet: index, share, number of lines and place of its documents
+    waiting: deque[list[tuple[int, float, int, Place]]] = deque()
     salt = seed.to_bytes(8, "little")
 
     def packets() -> Iterator[bytes]:

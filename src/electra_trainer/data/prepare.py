@@ -166,7 +166,8 @@ class _Rows:
         self._vocab_size = vocab_size_of(tokenizer)
         self._dtype = "<u2" if self._vocab_size <= 1 << 16 else "<u4"
         specials = specials_of(tokenizer)
-        self._places: dict[Split, deque[Place]] = {split: deque() for split in SPLITS}  # of documents that have no rows yet
+        # of documents that have no rows yet
+        self._places: dict[Split, deque[Place]] = {split: deque() for split in SPLITS}
         self._packers = {
             split: Packer(sequence_length=sequence_length, specials=specials, seed=seed, dtype=self._dtype)
             for split in SPLITS

@@ -179,7 +179,7 @@ class RowDocuments:
         files = self._named({int(entry[1]) for entry in entries[:-1]})
         return [
             Passage(
-                place=Place(files[int(file)], int(number), int(line), int(line + more)),
+                place=Place(files[int(file)], int(number), int(line), int(line) + int(more)),
                 begin=max(int(start), begin) - begin,
                 end=min(int(following), end) - begin,
                 start=int(start),

@@ -282,7 +282,8 @@ def _check_finite(run: _Run, result: StepResult) -> None:
         _finish(run)
         raise Diverged(
             f"the gradient was not a finite number for {run.bad_steps} steps, up to step {run.step}; the weights from before "
-            f"are saved. In the last of them {rows} (shown by {look}). Start again in another --out with a lower --optimizer.learning-rate or --precision fp32."
+            f"are saved. In the last of them {rows} (shown by {look}). Start again in another --out with a lower "
+            "--optimizer.learning-rate or --precision fp32."
         )
 
 

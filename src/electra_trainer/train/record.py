@@ -224,7 +224,7 @@ def environment_facts() -> dict[str, Any]:
 
 def git_revision() -> str | None:
     """Commit of the source, with `+changes` where files differ from it; None outside a repository."""
-    here = Path(__file__).parent
+    here = Path(__file__).parents[1]  # the package: changes in any of its rooms count
     try:
         commit = subprocess.run(
             ["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=True, timeout=10
