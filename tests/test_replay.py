@@ -14,6 +14,7 @@ import pytest
 import torch
 from tests.methods.every import METHODS
 from tests.prepared import small_config, write_store
+from tests.reliability.ranks import run_ranks
 
 from electra_trainer.cli import main
 from electra_trainer.config import Checkpoint, Config, Evaluation
@@ -107,6 +108,22 @@ def test_as_the_run_ran(data: Path, tmp_path: Path, changes: dict[str, Any]) -> 
     found = replay(tmp_path / "run", step=2)
     assert found.identical and not found.reservations
     assert found.result.metrics["loss"] > 0
+
+
+def test_a_run_of_two_processes(data: Path, tmp_path: Path) -> None:
+    """One process computes the bits of two where gradients are added in a fixed tree; else it says what is different."""
+    for deterministic in (True, False):
+        made, out = config(steps=3, deterministic=deterministic), tmp_path / str(deterministic)
+        codes = run_ranks(
+            2, lambda _, made=made, out=out: pretrain(made, data, out=out, device="cpu", quiet=True) and None
+        )
+        assert codes == [0, 0]
+        found = replay(out, step=3)
+        assert len(found.rows) == 8 and {row.lane for row in found.rows} == {0, 1}
+        if deterministic:
+            assert found.identical and not found.reservations
+        else:
+            assert "had 2 processes and no --deterministic" in " ".join(found.reservations)
 
 
 def test_what_is_not_logged_has_nothing_to_compare_with(run: Path, electra: Electra) -> None:
@@ -279,6 +296,11 @@ def test_the_step_that_stopped_a_run(data: Path, tmp_path: Path, electra: Electr
     told = json.loads(electra("replay", out, "--step", step, "--json")[1], parse_constant=pytest.fail)
     assert told["finite"] is False and "nan" in told["computed"].values()
     assert numbered(out / "checkpoints") == before
+
+
+def test_pieces_of_words() -> None:
+    assert joined(["[CLS]", "##able", "to", "walk", "##ing", "##s", "[SEP]"]) == "[CLS] ##able to walkings [SEP]"
+    assert joined([]) == "" and joined(["##a"]) == "##a"
 
 
 def test_nothing_of_a_text_steers_the_terminal() -> None:

@@ -110,7 +110,7 @@ class StepRows:
         ]
 
     def _tokens(self, ids_T: Tensor) -> list[str]:
-        return [self._tokenizer.id_to_token(number) for number in ids_T.tolist()]
+        return [self._tokenizer.id_to_token(number) or f"[{number}]" for number in ids_T.tolist()]
 
     def _parts(self, documents: RowDocuments, row: int, real: int) -> list[DocumentPart]:
         return [

@@ -39,8 +39,8 @@ def print_replayed(found: Replayed, rows: Sequence[ReplayedRow]) -> None:
         console.print(_UNKNOWN)
     for row in rows:
         console.print()
-        for line in _lines(row):
-            console.print(line)
+        for text in _lines(row):
+            console.print(text)
     if len(rows) < len(found.rows):
         console.print(f"\n{len(rows)} of {len(found.rows)} rows; --rows, --lane and --row show others")
 
@@ -70,9 +70,10 @@ def _lines(row: ReplayedRow) -> list[Text]:
     lines.append(Text("  ").append(plain(joined(row.original))))
     marked = Text("  ")
     for at, (before, after) in enumerate(zip(row.original, row.shown, strict=True)):
-        space = "" if at == 0 or (before.startswith("##") and not row.masked[at]) else " "
+        glued = goes_on(row.original, at) and not row.masked[at]
+        space = "" if glued or at == 0 else " "
         if not row.masked[at]:
-            marked.append(space + plain(before.removeprefix("##") if not space and at else before), "dim")
+            marked.append(space + plain(before[2:] if glued else before), "dim")
         elif before == after:
             marked.append(f"{space}[{plain(before)}]", "yellow")
         else:
@@ -89,7 +90,15 @@ def _place(part: DocumentPart) -> str:
 
 def joined(tokens: Sequence[str]) -> str:
     """Tokens as text, pieces of words put together."""
-    return " ".join(tokens).replace(" ##", "")
+    parts = [token[2:] if goes_on(tokens, at) else f" {token}" for at, token in enumerate(tokens)]
+    return "".join(parts).removeprefix(" ")
+
+
+def goes_on(tokens: Sequence[str], at: int) -> bool:
+    """Whether a token is a later piece of the word before it; the rest of a word that was cut by the end of a row is not."""
+    return (
+        at > 0 and tokens[at].startswith("##") and not (tokens[at - 1].startswith("[") and tokens[at - 1].endswith("]"))
+    )
 
 
 def plain(text: str) -> str:
