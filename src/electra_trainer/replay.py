@@ -7,7 +7,7 @@ in memory. Nothing is written into the run.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,7 @@ _FACTS = {
     "cpu_capability": "the processor's instructions",
 }
 """What the bits of a step depend on, as environment.json calls it and as people do."""
+_BESIDE = "The text is from forward passes beside the step, which came out otherwise in the last bits; a sample may be another word."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,28 +117,20 @@ def replay(
     optimizer = build_optimizer(objective, config.optimizer)
     feed = Feed.of(config, store, device=where, precision=precision)
     began = _restore_before(step, folder, facts, objective, optimizer, tell)
-    phases = Phases(config, objective)
-    objective.train()
     if step - 1 > began:
         tell(f"training again from step {began:,} to {step - 1:,} ({step - 1 - began:,} steps), in memory")
+    phases = Phases(config, objective)
+    objective.train()
     for at in range(began, step - 1):
-        logged = (at + 1) % config.log_every == 0
-        train_step(phases.at(at), optimizer, feed, step=at, look=logged)
+        train_step(phases.at(at), optimizer, feed, step=at, look=(at + 1) % config.log_every == 0)
     part = phases.at(step - 1)
     rows = StepRows(part, feed, store, step=step - 1)
     result = train_step(part, optimizer, feed, step=step - 1, look=True)
     forget()
     if not result.finite:
-        result = StepResult(
-            finite=False,
-            gradient_norm=result.gradient_norm,
-            learning_rate=result.learning_rate,
-            metrics=rows.metrics,
-        )
+        result = replace(result, metrics=rows.metrics)
     elif result.metrics != rows.metrics:
-        reservations.append(
-            "The text is from forward passes beside the step, which came out otherwise in the last bits; a sample may be another word."
-        )
+        reservations.append(_BESIDE)
     return Replayed(
         step=step,
         began=began,
