@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         load_finetuned,
         minimal_pairs,
         pretrain,
+        replay,
         report,
     )
     from electra_trainer.config import Config
@@ -44,6 +45,7 @@ __all__ = [
     "minimal_pairs",
     "preset",
     "pretrain",
+    "replay",
     "report",
 ]
 
@@ -67,7 +69,7 @@ class _Called(ModuleType):
 
 
 class _Package(ModuleType):
-    """`electra_trainer.finetune` and `.report` stay callable once Python has bound the folder and the file of that name there."""
+    """`electra_trainer.finetune`, `.replay` and `.report` stay callable once Python has bound the folder and the file of that name there."""
 
     def __setattr__(self, name: str, value: object) -> None:
         if name in __all__ and isinstance(value, ModuleType):

@@ -19,14 +19,15 @@ from electra_trainer.finetune.own_task import OwnTask
 from electra_trainer.finetune.task import TaskSource
 from electra_trainer.initial import InitFrom
 from electra_trainer.presets import preset as preset_named
+from electra_trainer.replay import Replayed, replay
 from electra_trainer.report import write_report as report
 from electra_trainer.score import Candidate, Pretrained, Scored, export_run, load
 from electra_trainer.train.loop import pretrain as run_config
 from electra_trainer.train.plan import Length
 
 __all__ = [
-    "Candidate", "Cloze", "Evaluated", "Finetuned", "MinimalPairs", "OwnTask", "Pretrained", "Scored", "Summary", "cloze", "compare",
-    "evaluate", "export", "finetune", "load", "load_finetuned", "minimal_pairs", "pretrain", "report",
+    "Candidate", "Cloze", "Evaluated", "Finetuned", "MinimalPairs", "OwnTask", "Pretrained", "Replayed", "Scored", "Summary", "cloze", "compare",
+    "evaluate", "export", "finetune", "load", "load_finetuned", "minimal_pairs", "pretrain", "replay", "report",
 ]  # fmt: skip
 
 export = export_run

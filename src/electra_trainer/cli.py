@@ -29,6 +29,7 @@ VERBS = {
     "squad": "fine-tune an encoder to answer questions and score it, SQuAD 1.1 or 2.0",
     "answer": "answer a question from a text, with what `squad` fine-tuned",
     "evaluate": "held-out metrics of a run",
+    "replay": "one step of a run again: its rows, their documents, what was masked and replaced, its losses",
     "report": "one page with pictures of one or several runs",
     "score": "say of each token of a sentence whether it looks replaced",
     "fill": "fill the [MASK]s of a sentence",

@@ -19,6 +19,7 @@ from tests.prepared import embedded_lines
 
 from electra_trainer.data import docstrings
 from electra_trainer.data.corpus import CorpusReport, documents
+from electra_trainer.data.document import Document, Place
 from electra_trainer.data.encode import EncodedDocument
 from electra_trainer.data.held_out import split_documents
 from electra_trainer.data.prepare import PrepareSettings, Progress, prepare, train_tokenizer_from
@@ -71,7 +72,8 @@ def test_the_same_bytes_whatever_the_workers(tokenizer: Any, tmp_path: Path, mon
         found.append(contents(out))
     assert found[0] == found[1] == found[2]
     assert set(found[0]) == {
-        "manifest.json", "train.bin", "valid.bin", "tokenizer/tokenizer.json", "tokenizer/tokenizer_config.json", "tokenizer/vocab.txt",
+        "manifest.json", "train.bin", "valid.bin", "train.documents", "valid.documents", "documents.jsonl",
+        "tokenizer/tokenizer.json", "tokenizer/tokenizer_config.json", "tokenizer/vocab.txt",
     }  # fmt: skip
     assert str(tmp_path).encode() not in found[0]["manifest.json"]
 
@@ -126,10 +128,12 @@ def test_settings_decide_the_bytes(text_file: Path, tokenizer: Any, tmp_path: Pa
 
 def test_copies_are_on_one_side() -> None:
     def document(index: int, share: float) -> EncodedDocument:
-        return EncodedDocument(share, index, np.zeros(1, dtype=np.uint32), np.ones(1, dtype=np.uint32))
+        place = Place("a.txt", index + 1, index + 1, index + 1)
+        return EncodedDocument(share, index, np.zeros(1, dtype=np.uint32), np.ones(1, dtype=np.uint32), place)
 
     def split(*shares: float) -> list[tuple[str, int]]:
-        found = split_documents((document(*item) for item in enumerate(shares)), 0.1)
+        found = list(split_documents((document(*item) for item in enumerate(shares)), 0.1))
+        assert all(one.place.number == one.index + 1 for _, one in found)
         return [(side, one.index) for side, one in found]
 
     assert split(0.5, 0.05, 0.6, 0.05) == [("valid", 1), ("train", 0), ("train", 2), ("valid", 3)]
@@ -324,7 +328,8 @@ def test_progress_knows_its_share(text_file: Path, tokenizer: Any, tmp_path: Pat
 
 def test_the_embedded_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = embedded_lines(10_000)
-    embedded = [tuple(lines[first : first + 30]) for first in range(0, len(lines), 30)]
+    nowhere = Place("docstrings:made up", 1, 0, 0)
+    embedded = [Document(lines[first : first + 30], nowhere) for first in range(0, len(lines), 30)]
     monkeypatch.setattr(docstrings, "documents", lambda: iter(embedded))
     found, _ = train_tokenizer_from(["docstrings"], vocab_size=1000)
     manifest = prepare(["docstrings"], tokenizer=found, sequence_length=64, out=tmp_path / "out")

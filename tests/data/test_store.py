@@ -88,7 +88,7 @@ def test_another_tokenizer(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"version": 2}, "version is 2"),
+        ({"version": 3}, "version is 3"),
         ({"version": True}, "version is True"),
         ({"sequence_length": "32"}, "sequence_length is '32', expected int"),
         ({"sequence_length": 0}, "sequence_length 0 is out of range"),

@@ -142,6 +142,8 @@ ROWS = _cases(
     ("padding is NaN", "data", spoilt("data", "manifest.json", fields(train__padding=float("nan"))), 65, "padding is no share"),
     ("rows beyond the file", "data", spoilt("data", "manifest.json", fields(train__rows=10**30)), 65, "does not fit its rows"),
     ("row file cut", "data", spoilt("data", "train.bin", cut(0.5)), 65, "train.bin: has", "expected"),
+    ("documents cut", "data", spoilt("data", "train.documents", cut(0.5)), 65, "train.documents: has", "expected"),
+    ("documents are a pipe", "data", spoilt("data", "documents.jsonl", pipe), 65, "documents.jsonl"),
     ("row file is a pipe", "data", spoilt("data", "train.bin", pipe), 65, "train.bin"),
     ("row file is gone", "data", spoilt("data", "valid.bin", nothing), 66, "valid.bin: no such file"),
     ("ids beyond the vocabulary", "data", spoilt("data", "train.bin", of_bytes(lambda content: b"\xff" * len(content))), 65, "train.bin", "65535", "vocabulary"),

@@ -79,7 +79,7 @@ def linked(name: str, inner: str) -> Make:
 OVERWRITE = "prepare {good}/text.txt --tokenizer {good}/run/tokenizer --seq-len 32 --workers 1 --overwrite --out {bad}"
 GO_ON = "pretrain {good}/data --config {good}/longer.json --device cpu --quiet --out {bad}"
 ELSEWHERE: dict[str, tuple[str, Make]] = {
-    **{f"row file links: {name}": (OVERWRITE, linked("data", name)) for name in ("train.bin", "valid.bin", "manifest.json", "tokenizer/tokenizer.json", "tokenizer/vocab.txt")},
+    **{f"row file links: {name}": (OVERWRITE, linked("data", name)) for name in ("train.bin", "valid.bin", "train.documents", "documents.jsonl", "manifest.json", "tokenizer/tokenizer.json", "tokenizer/vocab.txt")},
     **{f"run links: {name}": (GO_ON, linked("run", name)) for name in ("metrics.jsonl", "examples.jsonl", "log.txt", ".lock", "report.html")},
     "report links: pictures": ("report {bad}", lambda place, good: (spoilt("run", "x", b"")(place, good), _folder_link(place / "figures"))[0]),
     "files of an export": (COMMANDS["tuned"], spoilt("tuned", "electra_task.json", fields(files={"model.safetensors": "0", "../../outside/kept": "0", "/etc/hostname": "0"}))),

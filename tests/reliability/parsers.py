@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import safetensors.torch
 import torch
 from tests.finetune.own_files import rows
@@ -22,6 +23,7 @@ from electra_trainer.config_io import overlay, read_table, to_dict
 from electra_trainer.data.conllu import read_conllu
 from electra_trainer.data.corpus import CorpusReport, documents
 from electra_trainer.data.manifest import Manifest, SplitInfo
+from electra_trainer.data.row_documents import NAMES, RowDocuments, encode
 from electra_trainer.data.tokenizer import (
     SPECIAL_TOKENS,
     Specials,
@@ -109,6 +111,18 @@ def _corpus(path: Path) -> None:
         "\n".join(document).encode()
 
 
+_ENTRIES = [[0, 0, 1, 1, 0], [8, 1, 1, 5, 2], [20, 0, 2, 900, 0], [70_000, 1, 2, 70_000, 9]]
+
+
+def _row_documents(path: Path) -> None:
+    for name, content in (("train.documents", encode(np.array(_ENTRIES))), (NAMES, b'"a.txt"\n"b.txt"\n')):
+        if name != path.name:
+            (path.parent / name).write_bytes(content)
+    documents = RowDocuments(path.parent, "train", sequence_length=8, rows=10_000)
+    for row in (0, 2, 8_750, 9_999):
+        assert documents.row(row)
+
+
 @functools.cache
 def parsers() -> tuple[Parser, ...]:
     vocab = "".join(f"{token}\n" for token in (*SPECIAL_TOKENS, "a", "##b", "c")).encode()
@@ -129,6 +143,8 @@ def parsers() -> tuple[Parser, ...]:
         Parser("vocabulary", "vocab.txt", vocab, lambda path: read_vocab(path.read_bytes(), where="file")),
         Parser("tokenizer", "tokenizer.json", tokenizer.to_str().encode(), _tokenizer),
         Parser("manifest", "manifest.json", _manifest(), lambda path: Manifest.from_json(path.read_bytes(), where="file")),
+        Parser("documents of rows", "train.documents", encode(np.array(_ENTRIES)), _row_documents),
+        Parser("names of documents", NAMES, b'"a.txt"\n"b.txt"\n', _row_documents),
         Parser("config .json", "c.json", json.dumps(to_dict(small_config())).encode(), lambda path: overlay(Config(), path)),
         Parser("config .toml", "c.toml", b'seed = 3\n[batch]\nsize = 8\n[objective]\nkind = "rtd"\n', lambda path: overlay(Config(), path)),
         Parser("GLUE", "train.tsv", COLA.encode(), lambda path: parse(path.read_bytes(), layout, path=path, labelled=True)),

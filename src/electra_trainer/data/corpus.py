@@ -1,6 +1,6 @@
 """Files -> documents. Streaming, constant memory, and nothing is ever dropped in silence.
 
-A document is a tuple of lines; a line is one paragraph or sentence, between two of which a row may change segment. `.txt`
+A document is a tuple of lines (document.py); a line is one paragraph or sentence, between two of which a row may change segment. `.txt`
 files hold lines, with a boundary of your choice between documents; `.jsonl` files hold one document a line, whose text may
 hold several lines. Lines end with LF and nothing else: U+2028, U+0085 and the like are ordinary characters.
 """
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from electra_trainer.data.corpus_report import CorpusReport
+from electra_trainer.data.document import Document, Place
 from electra_trainer.data.files import ByteLine, TextFile, find_files, read_lines
 from electra_trainer.errors import ConfigError, DataError, did_you_mean
 from electra_trainer.reading import NotJson, json_value, short
@@ -21,7 +22,6 @@ __all__ = ["DOCSTRINGS", "Boundary", "CorpusReport", "Document", "OnBadText", "d
 
 Boundary = Literal["blank", "line", "file"]
 OnBadText = Literal["error", "skip", "replace"]
-Document = tuple[str, ...]
 
 DOCSTRINGS = "docstrings"
 """The path name that means the embedded corpus."""
@@ -118,7 +118,7 @@ def _counted(document: Document, report: CorpusReport) -> Document:
 
 
 def _from_text(file: TextFile, lines: Iterator[ByteLine], reading: Reading, report: CorpusReport) -> Iterator[Document]:
-    whole = _Collector(reading, report)
+    whole = _Collector(reading, report, file)
     for line in lines:
         report.bytes += line.length
         report.split_lines += line.continued
@@ -127,7 +127,7 @@ def _from_text(file: TextFile, lines: Iterator[ByteLine], reading: Reading, repo
             continue
         text = text.strip()
         if text:
-            yield from whole.add(text)
+            yield from whole.add(text, line.number)
         is_end = line.ends if reading.boundary == "line" else not (text or line.continued)
         if is_end and reading.boundary != "file":
             yield from whole.end()
@@ -135,7 +135,7 @@ def _from_text(file: TextFile, lines: Iterator[ByteLine], reading: Reading, repo
 
 
 def _from_json(file: TextFile, lines: Iterator[ByteLine], reading: Reading, report: CorpusReport) -> Iterator[Document]:
-    too_long = False
+    too_long, whole = False, _Collector(reading, report, file)
     for line in lines:
         report.bytes += line.length
         if too_long or not line.ends:  # a line beyond the limit comes in parts; none of them can be used
@@ -148,10 +148,9 @@ def _from_json(file: TextFile, lines: Iterator[ByteLine], reading: Reading, repo
         text = _json_text(line, file, reading, report)
         if text is None:
             continue
-        whole = _Collector(reading, report)
         for part in text.split("\n"):
             if part := part.strip():
-                yield from whole.add(part)
+                yield from whole.add(part, line.number)
         if whole.is_empty:
             report.empty_documents += 1
         yield from whole.end()
@@ -226,9 +225,11 @@ def _bad(
 class _Collector:
     """Gathers lines into a document of bounded size."""
 
-    def __init__(self, reading: Reading, report: CorpusReport) -> None:
+    def __init__(self, reading: Reading, report: CorpusReport, file: TextFile) -> None:
         self._reading, self._report = reading, report
+        self._file, self._taken = str(file.path), 0
         self._lines: list[str] = []
+        self._first = self._last = 0
         self._characters = 0
         self._split = False
 
@@ -236,13 +237,14 @@ class _Collector:
     def is_empty(self) -> bool:
         return not self._lines
 
-    def add(self, line: str) -> Iterator[Document]:
+    def add(self, line: str, number: int) -> Iterator[Document]:
         limit = self._reading.max_document_chars
         while line:
             if self._characters and self._characters + len(line) > limit:
                 self._split = True
                 yield self._take()
             part, line = line[:limit], line[limit:]
+            self._first, self._last = self._first if self._lines else number, number
             self._lines.append(part)
             self._characters += len(part)
 
@@ -252,6 +254,7 @@ class _Collector:
         return [self._take()] if self._lines else []
 
     def _take(self) -> Document:
-        taken = tuple(self._lines)
+        self._taken += 1
+        taken = Document(self._lines, Place(self._file, self._taken, self._first, self._last))
         self._lines, self._characters = [], 0
         return taken

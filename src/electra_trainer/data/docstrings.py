@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from electra_trainer.data.corpus import Document
+from electra_trainer.data.document import Document, Place
 from electra_trainer.data.prose import paragraphs
 from electra_trainer.data.workers import Workers, cores, serve
 from electra_trainer.errors import DataError
@@ -56,10 +56,10 @@ def _collected() -> tuple[Document, ...]:
         modules = [module for answer in workers.map(requests) for module in json.loads(answer)]
     seen: set[str] = set()
     found: list[Document] = []
-    for module in modules:
+    for path, module in modules:
         fresh = [line for line in module if not (line in seen or seen.add(line))]  # type: ignore[func-returns-value]
         if fresh:
-            found.append(tuple(fresh))
+            found.append(Document(fresh, Place(f"docstrings:{_named(path)}", 1, 0, 0)))
     if not found:
         raise DataError("docstrings: no documentation found in this Python. Name text files instead.")
     return tuple(found)
@@ -93,6 +93,13 @@ def _files() -> tuple[tuple[Path, int], ...]:
     return tuple(found)
 
 
+def _named(path: str) -> str:
+    """A source file, from the folder of its package on."""
+    root = next(str(root.parent) for root in _roots() if path.startswith(f"{root}/"))
+    return path.removeprefix(root).lstrip("/")
+
+
+@cache
 def _roots() -> list[Path]:
     roots: list[Path] = []
     for name in PACKAGES:
@@ -107,8 +114,8 @@ def _serve() -> None:
 
 
 def _answer(request: bytes) -> bytes:
-    modules = [_module_lines(Path(name)) for name in json.loads(request)]
-    return json.dumps([lines for lines in modules if lines]).encode()
+    modules = [(name, _module_lines(Path(name))) for name in json.loads(request)]
+    return json.dumps([(name, lines) for name, lines in modules if lines]).encode()
 
 
 def _module_lines(path: Path) -> list[str]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from electra_trainer.data.corpus import Document
+from electra_trainer.data.document import Document, Place
 from electra_trainer.data.tokenizer import as_plain_text, from_json, specials_of
 from electra_trainer.data.words import Words
 from electra_trainer.data.workers import Workers, serve
@@ -100,23 +100,26 @@ class EncodedDocument:
     index: int
     ids: NDArray[np.uint32]
     line_lengths: NDArray[np.uint32]  # tokens of each line, at least one
+    place: Place
 
 
 def encode_documents(
     found: Iterator[Document], tokenizer: Tokenizer, *, workers: int, seed: int
 ) -> Generator[EncodedDocument]:
     """Tokenize documents, in order, in so many processes; those without any token are left out."""
-    waiting: deque[list[tuple[int, float, int]]] = deque()  # of each packet: index, share and lines of its documents
+    # of each packet: index, share, number of lines and place of its documents
+    waiting: deque[list[tuple[int, float, int, Place]]] = deque()
     salt = seed.to_bytes(8, "little")
 
     def packets() -> Iterator[bytes]:
         packet: list[bytes] = []
-        about: list[tuple[int, float, int]] = []
+        about: list[tuple[int, float, int, Place]] = []
         size = 0
         for index, document in enumerate(found):
             text = "\n".join(document).encode()
             digest = hashlib.blake2b(text, digest_size=7, key=salt).digest()
-            about.append((index, int.from_bytes(digest, "little") / 2**56, len(document)))
+            share = int.from_bytes(digest, "little") / 2**56
+            about.append((index, share, len(document), document.place))
             packet.append(text)
             size += len(text)
             if size >= _PACKET_BYTES:
@@ -132,9 +135,9 @@ def encode_documents(
             packet = Encoded.from_bytes(answer)
             ends = np.concatenate([[0], np.cumsum(packet.line_lengths, dtype=np.int64)])
             line = 0
-            for index, share, lines in waiting.popleft():
+            for index, share, lines, place in waiting.popleft():
                 lengths = packet.line_lengths[line : line + lines]
                 ids = packet.ids[ends[line] : ends[line + lines]]
                 line += lines
                 if len(ids):
-                    yield EncodedDocument(share, index, ids, lengths[lengths > 0])
+                    yield EncodedDocument(share, index, ids, lengths[lengths > 0], place)

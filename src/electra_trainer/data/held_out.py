@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from electra_trainer.data.encode import EncodedDocument
 from electra_trainer.data.store import Split
@@ -22,7 +23,7 @@ def split_documents(found: Iterator[EncodedDocument], fraction: float) -> Iterat
         elif is_settled or (least and document.share > least[0].share):
             yield "train", document
         elif least and document.share == least[0].share:
-            least.append(EncodedDocument(document.share, document.index, least[0].ids, least[0].line_lengths))
+            least.append(replace(document, ids=least[0].ids, line_lengths=least[0].line_lengths))
         else:
             yield from (("train", waiting) for waiting in least)
             least = [document]

@@ -12,7 +12,9 @@ from electra_trainer.data.tokenizer import Specials
 from electra_trainer.errors import DataError
 from electra_trainer.reading import parse_json, short
 
-VERSION = 1
+VERSION = 2
+_WITHOUT_DOCUMENTS = 1
+"""Still read; it does not know which documents its rows are from."""
 DTYPES = {"<u2": 2, "<u4": 4}
 """Kinds of ids on disk, with their bytes."""
 _T = TypeVar("_T")
@@ -36,6 +38,23 @@ class SplitInfo:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FileInfo:
+    """Another file."""
+
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class DocumentFiles:
+    """The files that say which documents the rows are from: see row_documents.py."""
+
+    names: FileInfo
+    train: FileInfo
+    valid: FileInfo
+
+
+@dataclass(frozen=True, kw_only=True)
 class Manifest:
     """A prepared folder."""
 
@@ -51,10 +70,15 @@ class Manifest:
     """Counts of the corpus report."""
     settings: dict[str, Any]
     """Settings that decide the rows, and the names of the inputs."""
+    documents: DocumentFiles | None = None
+    """None in a folder of version 1."""
 
     def to_json(self) -> str:
         """Text of the file; the same values give the same text."""
-        return json.dumps(asdict(self), indent=2, sort_keys=True) + "\n"
+        values = asdict(self)
+        if self.documents is None:
+            del values["documents"]
+        return json.dumps(values, indent=2, sort_keys=True) + "\n"
 
     @staticmethod
     def from_json(data: bytes, *, where: str) -> Manifest:
@@ -65,9 +89,10 @@ class Manifest:
         """
         value = parse_json(data, where=where, remedy=_REMEDY)
         version = value.get("version") if isinstance(value, dict) else None
-        if version != VERSION or isinstance(version, bool):
+        if version not in (VERSION, _WITHOUT_DOCUMENTS) or isinstance(version, bool):
             raise DataError(
-                f"{where}: version is {short(version)}, this program reads {VERSION}. Run the same prepare command again with --overwrite."
+                f"{where}: version is {short(version)}, this program reads {VERSION} and {_WITHOUT_DOCUMENTS}. Run the same prepare "
+                "command again with --overwrite."
             )
         manifest = _read(Manifest, value, where=where, prefix="")
         _check(manifest, where=where)
@@ -79,6 +104,8 @@ def _read(kind: type[_T], value: object, *, where: str, prefix: str) -> _T:
         raise DataError(f"{where}: {prefix or 'the file'} should be an object. {_REMEDY}")
     hints = typing.get_type_hints(kind)
     names = [item.name for item in fields(kind)]  # type: ignore[arg-type]
+    if kind is Manifest and value["version"] == _WITHOUT_DOCUMENTS:
+        names.remove("documents")
     for name in names:
         if name not in value:
             raise DataError(f"{where}: field {prefix}{name} is missing. {_REMEDY}")
@@ -89,7 +116,9 @@ def _read(kind: type[_T], value: object, *, where: str, prefix: str) -> _T:
 
 
 def _field(kind: Any, value: object, *, where: str, name: str) -> object:
-    if kind in (SplitInfo, Specials):
+    if kind == DocumentFiles | None:
+        kind = DocumentFiles
+    if kind in (SplitInfo, Specials, DocumentFiles, FileInfo):
         return _read(kind, value, where=where, prefix=f"{name}.")
     wanted = dict if isinstance(kind, types.GenericAlias) else kind
     if wanted is float and isinstance(value, int) and not isinstance(value, bool):

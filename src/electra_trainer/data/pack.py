@@ -77,6 +77,7 @@ class Packer:
         self._carry: NDArray[np.generic] = np.empty(0, dtype=self._dtype)  # the row that is not full yet
         self._done: list[NDArray[np.generic]] = []
         self._ends: list[int] = []
+        self._starts: list[int] = []
         self.documents = 0
         self.text_tokens = 0
         self.pieces = 0
@@ -100,6 +101,14 @@ class Packer:
         self._done = []
         return rows
 
+    def take_starts(self) -> list[int]:
+        """Where the documents begin whose rows are settled since this was asked last, in their order, and forget it.
+
+        Counted in positions of all rows so far: row times sequence_length plus column. A document goes on up to where the next begins.
+        """
+        starts, self._starts = self._starts, []
+        return starts
+
     def finish(self) -> NDArray[np.generic]:
         """The remaining rows; the last one is padded."""
         self._flush()
@@ -120,6 +129,7 @@ class Packer:
         plan, position, start, first = _Plan(), len(self._carry), 0, 0
         for index, lines in self._indices:
             last = first + lines
+            self._starts.append(self.rows * self._length + position)
             position = self._place(plan, position, start, (first, last), index)
             start, first = self._ends[last - 1], last
         self._fill(plan, text, position)

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import itertools
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from electra_trainer.data.corpus import Boundary, CorpusReport, Document, OnBadText
 from electra_trainer.data.corpus import documents as read_documents
+from electra_trainer.data.document import Place
 from electra_trainer.data.encode import EncodedDocument, encode_documents
 from electra_trainer.data.held_out import split_documents
 from electra_trainer.data.manifest import VERSION, Manifest, SplitInfo
 from electra_trainer.data.pack import Packer
+from electra_trainer.data.row_documents import DocumentsWriter
 from electra_trainer.data.store import SPLITS, Split, SplitWriter, claim_folder, give_up, publish
 from electra_trainer.data.tokenizer import save_tokenizer, specials_of, tokenizer_sha256, vocab_size_of
 from electra_trainer.data.vocabulary import train_tokenizer
@@ -153,13 +159,15 @@ def _begun(documents: Iterator[Document], paths: Sequence[str | Path]) -> Iterat
 
 
 class _Rows:
-    """The two files of rows, each with its packer."""
+    """The two files of rows, each with its packer, and those of their documents."""
 
     def __init__(self, folder: Path, sequence_length: int, tokenizer: Tokenizer, seed: int) -> None:
         self._folder, self._length, self._tokenizer = folder, sequence_length, tokenizer
         self._vocab_size = vocab_size_of(tokenizer)
         self._dtype = "<u2" if self._vocab_size <= 1 << 16 else "<u4"
         specials = specials_of(tokenizer)
+        # of documents that have no rows yet
+        self._places: dict[Split, deque[Place]] = {split: deque() for split in SPLITS}
         self._packers = {
             split: Packer(sequence_length=sequence_length, specials=specials, seed=seed, dtype=self._dtype)
             for split in SPLITS
@@ -170,11 +178,19 @@ class _Rows:
             )
             for split in SPLITS
         }
+        self._documents = DocumentsWriter(folder)
 
     def add(self, split: Split, document: EncodedDocument) -> None:
         packer = self._packers[split]
         packer.add(document.index, document.ids, document.line_lengths)
-        self._writers[split].write(packer.take())
+        self._places[split].append(document.place)
+        self._write(split, packer.take())
+
+    def _write(self, split: Split, rows: NDArray[np.generic]) -> None:
+        """Write rows, and where the documents begin that are in them."""
+        self._writers[split].write(rows)
+        for start in self._packers[split].take_starts():
+            self._documents.add(split, start, self._places[split].popleft())
 
     def finish(self, *, corpus: dict[str, Any], settings: dict[str, Any]) -> Manifest:
         """Write what is left, force it onto the disk; DataError when a split has no documents."""
@@ -187,6 +203,7 @@ class _Rows:
             tokenizer_sha256=tokenizer_sha256(self._tokenizer),
             train=self._finish("train"),
             valid=self._finish("valid"),
+            documents=self._documents.close(),
             corpus=corpus,
             settings=settings,
         )
@@ -198,12 +215,13 @@ class _Rows:
                 f"{self._folder}: nothing is left to {'train on' if split == 'train' else 'hold out'}, the text holds fewer than "
                 "two different documents. Give more text, or let every line be a document (--documents line)."
             )
-        writer.write(packer.finish())
+        self._write(split, packer.finish())
         return writer.close(documents=packer.documents, text_tokens=packer.text_tokens, padding=packer.padding)
 
     def close(self) -> None:
         for writer in self._writers.values():
             writer.abandon()
+        self._documents.abandon()
 
 
 @dataclass

@@ -4,6 +4,7 @@ DATA/manifest.json     written last; sizes, hashes, settings
 DATA/train.bin         [rows, sequence_length] ids, little-endian uint16 (uint32 above 65,536 words), no header
 DATA/valid.bin         the same, of held-out documents
 DATA/tokenizer/        tokenizer.json, tokenizer_config.json, vocab.txt
+DATA/train.documents   which documents the rows are from; valid.documents the same, documents.jsonl their files (row_documents.py)
 DATA/preparing.json    only while `prepare` is at work, or after it was stopped
 """
 
@@ -21,7 +22,8 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from electra_trainer.data.manifest import Manifest, SplitInfo
+from electra_trainer.data.manifest import FileInfo, Manifest, SplitInfo
+from electra_trainer.data.row_documents import NAMES, RowDocuments
 from electra_trainer.data.tokenizer import Specials, load_tokenizer, specials_of, tokenizer_sha256, vocab_size_of
 from electra_trainer.durable import replace_durably, sync_folder
 from electra_trainer.errors import ConfigError, DataError, MissingInputError, storage_error
@@ -34,7 +36,8 @@ Split = Literal["train", "valid"]
 SPLITS: tuple[Split, Split] = ("train", "valid")
 MANIFEST = "manifest.json"
 MARKER = "preparing.json"
-_OURS = {MANIFEST, "train.bin", "valid.bin", "tokenizer"}
+_FILES = ("train.bin", "valid.bin", "train.documents", "valid.documents", NAMES)
+_OURS = {MANIFEST, "tokenizer", *_FILES}
 _CHUNK = 1 << 22
 
 
@@ -58,6 +61,10 @@ class Store:
         manifest = read_manifest(folder)
         for split in SPLITS:
             _check_file(folder / f"{split}.bin", getattr(manifest, split), manifest, verify=verify)
+        if manifest.documents is not None:
+            documents = manifest.documents
+            for name, info in zip(_FILES[2:], (documents.train, documents.valid, documents.names), strict=True):
+                _check_file(folder / name, info, None, verify=verify)
         tokenizer = load_tokenizer(folder / "tokenizer" / "tokenizer.json")
         found = tokenizer_sha256(tokenizer)
         if found != manifest.tokenizer_sha256:
@@ -79,6 +86,13 @@ class Store:
             return np.memmap(path, dtype=self.manifest.dtype, mode="r", shape=(info.rows, self.sequence_length))
         except OSError as error:
             raise storage_error(error, path) from None
+
+    def documents(self, split: Split) -> RowDocuments | None:
+        """Which documents the rows of a split are from; None in a store of an earlier version. DataError, StorageError."""
+        if self.manifest.documents is None:
+            return None
+        rows: int = getattr(self.manifest, split).rows
+        return RowDocuments(self.folder, split, sequence_length=self.sequence_length, rows=rows)
 
     @property
     def identity(self) -> dict[str, str]:
@@ -123,7 +137,8 @@ def read_manifest(folder: Path) -> Manifest:
         ) from None
 
 
-def _check_file(path: Path, info: SplitInfo, manifest: Manifest, *, verify: bool) -> None:
+def _check_file(path: Path, info: SplitInfo | FileInfo, manifest: Manifest | None, *, verify: bool) -> None:
+    """Compare a file with what the manifest says of it; with a manifest it holds ids, which are checked too."""
     try:
         status = path.stat()
         size = status.st_size if stat.S_ISREG(status.st_mode) else 0
@@ -133,6 +148,8 @@ def _check_file(path: Path, info: SplitInfo, manifest: Manifest, *, verify: bool
             )
         digest = hashlib.sha256()
         with path.open("rb") as stream:
+            if not verify and manifest is None:
+                return
             if not verify:  # the beginning and the end tell a file of another vocabulary, or one that was overwritten
                 _check_ids(path, stream.read(_CHUNK), manifest)
                 stream.seek(max(0, size - _CHUNK) // 4 * 4)
@@ -147,7 +164,9 @@ def _check_file(path: Path, info: SplitInfo, manifest: Manifest, *, verify: bool
         raise DataError(f"{path}: its content has changed (SHA-256). It is damaged; prepare again with --overwrite.")
 
 
-def _check_ids(path: Path, chunk: bytes, manifest: Manifest) -> None:
+def _check_ids(path: Path, chunk: bytes, manifest: Manifest | None) -> None:
+    if manifest is None:
+        return
     largest = int(np.frombuffer(chunk, dtype=manifest.dtype).max(initial=0))
     if largest >= manifest.vocab_size:
         raise DataError(
@@ -236,7 +255,7 @@ def claim_folder(folder: Path, *, overwrite: bool, is_same: Callable[[Manifest],
 def give_up(folder: Path) -> None:
     """Remove what a preparation that failed has made in a claimed folder, and the folder if nothing else is in it."""
     with contextlib.suppress(OSError):
-        for name in ("train.bin", "valid.bin", MANIFEST, MARKER):
+        for name in (*_FILES, MANIFEST, MARKER):
             (folder / name).unlink(missing_ok=True)
         shutil.rmtree(folder / "tokenizer", ignore_errors=True)
         folder.rmdir()

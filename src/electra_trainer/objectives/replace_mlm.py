@@ -53,6 +53,7 @@ class ReplaceMaskedLanguageModelling(Objective, settings=ReplaceMLM):
         if not look:
             return Losses(terms=terms)
         seen = {"encoder_correct_K": tokens.correct_K, "encoder_entropy_K": tokens.entropy_K}
+        seen["corrupted_BT"] = corrupted.input_BT
         return Losses(terms=terms, seen=generator_seen(generated, masked) | seen)
 
     def exported(self) -> list[Exported]:

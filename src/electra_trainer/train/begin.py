@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import torch
 
@@ -12,8 +13,8 @@ from electra_trainer.data.store import Store
 from electra_trainer.durable import copy_durably
 from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.train.checkpoint import numbered
-from electra_trainer.train.device import choose_precision
-from electra_trainer.train.distributed import led
+from electra_trainer.train.device import arithmetic, choose_precision
+from electra_trainer.train.distributed import led, world
 from electra_trainer.train.plan import Length, fit_to_data, measure_time, steps_for
 from electra_trainer.train.record import RunFolder
 from electra_trainer.train.weights import Initial, ReadsInitial, check_initial
@@ -46,7 +47,7 @@ def begin(
 
     def begun() -> bytes:
         complete = steps_for(length, config, timing)
-        begin_run(folder, complete, store, initial[0])
+        begin_run(folder, complete, store, initial[0], device=device)
         return _as_bytes(complete)
 
     settled = led(opened)
@@ -99,7 +100,18 @@ def _went_on(config: Config, folder: RunFolder, store: Store, length: Length) ->
     return began
 
 
-def begin_run(folder: RunFolder, config: Config, store: Store, initial: Initial | None = None) -> None:
-    """Write what identifies a run of this config on these rows, the tokenizer first."""
+def begin_run(
+    folder: RunFolder,
+    config: Config,
+    store: Store,
+    initial: Initial | None = None,
+    *,
+    device: torch.device | None = None,
+) -> None:
+    """Write what identifies a run of this config on these rows, the tokenizer first; `device` is the one that it computes on."""
     copy_durably(store.folder / "tokenizer", folder.tokenizer)
-    folder.begin(config, store.identity, init=initial.identity if initial else None)
+    facts: dict[str, Any] = {"data_folder": str(store.folder)}
+    if device is not None:
+        computed = arithmetic(choose_precision(config.precision, device), device)
+        facts |= {"device": device.type, "arithmetic": computed, "processes": world().size}
+    folder.begin(config, store.identity, init=initial.identity if initial else None, facts=facts)

@@ -272,13 +272,18 @@ def _check_finite(run: _Run, result: StepResult) -> None:
         return
     run.bad_steps += 1
     rows = blame(run.objective, run.feed, step=run.step - 1)
-    line = f"step {run.step}: the gradient is not a finite number; the step was skipped. {rows[0].upper()}{rows[1:]}."
+    look = f"`electra replay {run.folder.path} --step {run.step}`"
+    line = (
+        f"step {run.step}: the gradient is not a finite number; the step was skipped. {rows[0].upper()}{rows[1:]}. "
+        f"Look at them and their documents with {look}."
+    )
     _say(run, line, style="yellow")
     if run.bad_steps >= BAD_STEPS_IN_A_ROW:
         _finish(run)
         raise Diverged(
             f"the gradient was not a finite number for {run.bad_steps} steps, up to step {run.step}; the weights from before "
-            f"are saved. In the last of them {rows}. Start again in another --out with a lower --optimizer.learning-rate or --precision fp32."
+            f"are saved. In the last of them {rows} (shown by {look}). Start again in another --out with a lower "
+            "--optimizer.learning-rate or --precision fp32."
         )
 
 

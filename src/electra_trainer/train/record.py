@@ -82,10 +82,17 @@ class RunFolder:
         if self._lock is not None:
             self._lock.close()
 
-    def begin(self, settings: object, data: dict[str, Any], *, init: dict[str, str] | None = None) -> None:
-        """Write what identifies the run: its settings (a dataclass, or plain values), its data, and the weights it begins with."""
+    def begin(
+        self,
+        settings: object,
+        data: dict[str, Any],
+        *,
+        init: dict[str, str] | None = None,
+        facts: dict[str, Any] | None = None,
+    ) -> None:
+        """Write what identifies the run: its settings (a dataclass, or plain values), its data, the weights it begins with, further facts."""
         began = {"init": init} if init else {}
-        environment = {"run_id": uuid.uuid4().hex, "data": data, **began, **environment_facts()}
+        environment = {"run_id": uuid.uuid4().hex, "data": data, **began, **(facts or {}), **environment_facts()}
         self.write_json("environment.json", environment)
         self.write_json("config.json", to_dict(settings))  # last: its presence says that the run has begun
 
@@ -217,7 +224,7 @@ def environment_facts() -> dict[str, Any]:
 
 def git_revision() -> str | None:
     """Commit of the source, with `+changes` where files differ from it; None outside a repository."""
-    here = Path(__file__).parent
+    here = Path(__file__).parents[1]  # the package: changes in any of its rooms count
     try:
         commit = subprocess.run(
             ["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=True, timeout=10
