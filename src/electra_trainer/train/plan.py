@@ -24,6 +24,7 @@ from electra_trainer.train.distributed import any_rank
 from electra_trainer.train.graph import forget, train_step
 from electra_trainer.train.optim import build_optimizer
 from electra_trainer.train.phases import Phases
+from electra_trainer.train.sharding import place
 from electra_trainer.train.step import EVALUATION_ROWS, Feed, evaluate
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -92,13 +93,16 @@ class Timing:
         return config.schedule.steps * self.step + evaluations * self.evaluation
 
 
-def measure_time(config: Config, store: Store, *, device: torch.device, precision: str, limit: float = 6.0) -> Timing:
+def measure_time(
+    config: Config, store: Store, *, device: torch.device, precision: str, limit: float = 6.0, shard: bool = False
+) -> Timing:
     """Time a few steps of a throw-away copy of the run: at least 3, then until `limit` seconds have passed.
 
     The stages of two-stage training cost differently: each is timed, and a step is their mean by their shares of the steps.
     """
     feed = Feed.of(config, store, device=device, precision=precision)
-    objective = build(config).to(device)
+    objective = build(config)
+    place(objective, device, shard=shard)
     optimizer = build_optimizer(objective, config.optimizer)
     phases, turn = Phases(config, objective), first_stage_steps(config)
     second = 1 - turn / config.schedule.steps

@@ -56,6 +56,9 @@ class Arguments:
     processes: int = 1
     """So many on this machine, by torchrun, with a GPU each or a share of the cores; --batch.lanes at least as many. With one process a
     machine on several machines, start this command with torchrun yourself."""
+    shard: bool = False
+    """Divide weights, gradients and moments among the processes (FSDP2), for a model that does not fit one GPU; each computes as many
+    lanes as the others. The run stays the same one: the next start may leave it out, or have other --processes."""
     restarts: int = 0
     """Start again, so many times at most, when the process is killed, crashes or hangs; what would end the same way again is not repeated."""
     patience: float = 600.0
@@ -102,6 +105,7 @@ def run(arguments: Arguments) -> None:
             length=length,
             init=InitFrom(name=arguments.init) if arguments.init is not None else None,
             device=arguments.device,
+            shard=arguments.shard,
             quiet=arguments.quiet,
         )
     if not process_leads():
