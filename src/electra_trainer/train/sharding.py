@@ -1,13 +1,15 @@
 """FSDP2, `--shard`: a process keeps its part of every weight, gradient and moment, and a layer is put together while it computes.
 
-Layers are units of their own. The rest (embeddings, which both networks may share, and heads, whose weights are read without a call
-of their module) is one unit, so that what is tied stays tied; it stays together from the forward to the backward pass. Gradients of all
-ranks are added, not averaged: they are divided already, by the counts of all. Forward and backward passes are made by all ranks
-together or by none. Checkpoints know nothing of it: rank 0 gets the whole, tensor by tensor. Weights travel in fp32.
+The matrices of a layer are a unit. The rest is one: LayerNorms, embeddings, which both networks may share, and heads, whose weights are
+read without a call of their module. So what is tied stays tied; that unit is together from the forward to the backward pass. In a run in
+bf16 the matrices travel and are put together in bf16, as autocast would round them, and it keeps no rounded copies; the parts are fp32.
+Gradients of all ranks are added in fp32, not averaged: they are divided already, by the counts of all. All ranks make a forward or
+backward pass together, or none. Checkpoints know nothing of this: rank 0 gets the whole, tensor by tensor.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 from weakref import WeakSet
@@ -54,22 +56,38 @@ def check_shard(config: Config) -> None:
         )
 
 
-def place(network: nn.Module, device: torch.device, *, shard: bool) -> None:
-    """Move a network to its device, or, with `shard` and several processes, this process's part of it, unit by unit."""
+def place(network: nn.Module, device: torch.device, *, precision: str, shard: bool) -> None:
+    """Move a network to its device, or, with `shard` and several processes, this process's part of it, unit by unit.
+
+    Args:
+        precision: fp32 or bf16, in which the forward pass computes.
+    """
     if not shard or world().size == 1:
         network.to(device)
         return
     # Here, since a process that does not divide anything starts a second sooner without them
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
     mesh = init_device_mesh(device.type, (world().size,))
-    for unit in [*(module for module in network.modules() if isinstance(module, Layer)), network]:
-        divided = fully_shard(unit, mesh=mesh, reshard_after_forward=unit is not network)
-        divided.set_gradient_divide_factor(1.0)
-        divided.set_force_sum_reduction_for_comms(True)
+    rounded = torch.bfloat16 if precision == "bf16" else None
+    policy = MixedPrecisionPolicy(param_dtype=rounded, reduce_dtype=torch.float32, cast_forward_inputs=False)
+    for layer in [module for module in network.modules() if isinstance(module, Layer)]:
+        fully_shard(_matrices(layer), mesh=mesh, mp_policy=policy)
+    fully_shard(network, mesh=mesh, reshard_after_forward=False)
+    for module in network.modules():
+        if isinstance(module, FSDPModule):
+            module.set_gradient_divide_factor(1.0)
+            module.set_force_sum_reduction_for_comms(True)
+    # A layer's last product is a view of what it is computed as; nothing changes it in place, which is what FSDP warns of
+    warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
     network.register_forward_hook(_put_away)
     _sharded.add(network)
+
+
+def _matrices(layer: Layer) -> list[nn.Module]:
+    """All of a layer but its LayerNorms, by the modules that are called, in the order of their calls."""
+    return [layer.attention.self, layer.attention.output.dense, layer.intermediate, layer.output.dense]
 
 
 def _put_away(network: nn.Module, *_: Any) -> None:

@@ -148,9 +148,11 @@ def _without(words: Sequence[str], flags: Sequence[str]) -> list[str]:
 
 
 def _dry_run(arguments: Arguments, length: object) -> None:
+    from electra_trainer.cost.memory import state_bytes
     from electra_trainer.data.store import Store
     from electra_trainer.train.device import choose_device, choose_precision, use_threads
-    from electra_trainer.train.plan import Length, describe, fit_to_data, measure_time, steps_for
+    from electra_trainer.train.machine import free_bytes
+    from electra_trainer.train.plan import Length, describe, does_not_fit, fit_to_data, measure_time, steps_for
 
     assert isinstance(length, Length)
     use_threads()
@@ -158,11 +160,18 @@ def _dry_run(arguments: Arguments, length: object) -> None:
     config = fit_to_data(arguments.settings, store)
     precision = choose_precision(config.precision, device)
     print(f"{config.preset} on {device}, {precision}; nothing is trained")
-    told = [] if length.budget is not None else describe(steps_for(length, config, None), store)
+    parts = arguments.processes if arguments.shard else 1
+    told = [] if length.budget is not None else describe(steps_for(length, config, None), store, processes=parts)
+    free = free_bytes(device)
+    if free is not None and (what := does_not_fit(config, free, processes=parts)):
+        told.append(("does it fit", f"perhaps not: {what}"))
     _print_rows(told)
     sys.stdout.flush()
+    if free is not None and state_bytes(config) > free:
+        return  # steps of the whole cannot be timed
     timing = measure_time(config, store, device=device, precision=precision)
-    _print_rows([row for row in describe(steps_for(length, config, timing), store, timing) if row not in told])
+    described = describe(steps_for(length, config, timing), store, timing, processes=parts)
+    _print_rows([row for row in described if row not in told])
 
 
 def _print_rows(rows: Sequence[tuple[str, str]]) -> None:
