@@ -194,10 +194,9 @@ def evaluate(objective: Objective, feed: Feed, *, limit: int | None = None) -> d
             parts.append(objective.counts(masked))
             with autocast(feed.precision, feed.device):
                 seen.append(keep_measured(objective(masked, rng, look=True)))
-        if is_sharded(objective):
-            for _ in range(
-                world().waits(feed.chunks(rows))
-            ):  # the others need this rank's part; what it computes counts for nothing
+        idle = world().waits(feed.chunks(rows)) if is_sharded(objective) else 0
+        for _ in range(idle):  # the others need this rank's part; what it computes counts for nothing
+            with autocast(feed.precision, feed.device):
                 objective(*next(feed.held_out(1)))
         return measure(over_ranks(seen), _counts_of_all(parts))
     finally:
