@@ -52,7 +52,7 @@ def check_shard(config: Config) -> None:
     if lanes % size:
         raise ConfigError(
             f"--shard with {size} processes and batch.lanes = {lanes}: processes compute together, so each has as many lanes as the others. "
-            f"Start a divisor of {lanes} processes, or begin a run with --batch.lanes {size * -(-lanes // size)}."
+            f"Start a divisor of {lanes} processes, or begin a run with a multiple of {size} as --batch.lanes."
         )
 
 
