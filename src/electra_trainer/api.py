@@ -45,6 +45,7 @@ def pretrain(
     seed: int | None = None,
     init: str | Path | None = None,
     device: str = "auto",
+    shard: bool = False,
     quiet: bool = False,
 ) -> Pretrained:
     """Pre-train on prepared data, or go on where the run in `out` stopped.
@@ -57,6 +58,7 @@ def pretrain(
         seed: of weights, order, masks, samples and dropout; None keeps the preset's.
         init: trained weights to begin with, of a run, an exported folder or a Hub name; None: fresh ones.
         device: auto, cpu, cuda or cuda:N.
+        shard: under torchrun, divide weights, gradients and moments among the processes.
         quiet: show nothing.
 
     Returns:
@@ -70,7 +72,7 @@ def pretrain(
         config = replace(config, seed=seed)
     length = Length(steps=steps, budget=budget, flops=flops, flops_real=flops_real)
     begin = InitFrom(name=str(init)) if init is not None else None
-    run_config(config, Path(data), out=Path(out), length=length, init=begin, device=device, quiet=quiet)
+    run_config(config, Path(data), out=Path(out), length=length, init=begin, device=device, shard=shard, quiet=quiet)
     return load(out)
 
 

@@ -23,7 +23,7 @@ def test_commands_parse(line: str) -> None:
         launch._check(arguments)
         words = ["electra", *arguments.command]
     parsed = pretrain.parse(words[words.index("pretrain") + 1 :])
-    assert parsed.settings.preset == "base"
+    assert parsed.settings.preset in ("base", "large")
     assert parsed.settings.batch.lanes >= max(8, parsed.processes)
 
 

@@ -9,11 +9,12 @@ import pytest
 import torch
 from tests.prepared import small_config, write_store
 
+from electra_trainer.cost.memory import memory_bytes
 from electra_trainer.data.store import Store
 from electra_trainer.methods import Learned, TwoStage
 from electra_trainer.objectives.two_stage import GeneratorStage
 from electra_trainer.train import plan
-from electra_trainer.train.plan import measure_time
+from electra_trainer.train.plan import does_not_fit, measure_time
 
 
 @pytest.mark.parametrize("share", [None, 0.25])
@@ -39,3 +40,18 @@ def test_a_step_is_the_mean_over_the_stages(
     store = Store.open(write_store(tmp_path / "data"))
     timing = measure_time(config, store, device=torch.device("cpu"), precision="fp32")
     assert timing.step == pytest.approx(5.0 if share is None else 2.5)
+
+
+def test_what_to_do_where_a_run_does_not_fit() -> None:
+    config = small_config()
+    least = dataclasses.replace(config, batch=dataclasses.replace(config.batch, lanes=config.batch.size))
+    need = {parts: memory_bytes(least, processes=parts) for parts in (1, 2, 4, 128)}
+    assert does_not_fit(config, memory_bytes(config), processes=1) is None
+    for free, processes, words in (
+        (memory_bytes(config) - 1, 1, "More --batch.lanes need less"),
+        (need[1] - 1, 1, "--shard with 2 processes"),
+        (need[2] - 1, 1, "--shard with 4 processes"),
+        (need[2] - 1, 2, "--shard with 4 processes"),
+        (need[128] - 1, 1, "Take a smaller model"),
+    ):
+        assert words in str(does_not_fit(config, free, processes=processes))

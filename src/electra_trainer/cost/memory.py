@@ -12,8 +12,12 @@ _LOGITS_AT_ONCE = 4_000_000  # where all tokens are predicted: objectives/token_
 _LOGITS_COPIES = 4  # logits, probabilities and their gradients
 
 
-def memory_bytes(config: Config) -> int:
+def memory_bytes(config: Config, *, processes: int = 1) -> int:
     """An estimate of the bytes that training needs at its peak, in fp32; within a quarter of what CPUs were seen to need.
+
+    Args:
+        config: the run.
+        processes: so many that divide weights, gradients and moments (`--shard`); the estimate is that of one, and was not measured.
 
     Counted: weights, gradients and two moments of everything trainable; what the backward pass of one lane keeps of both
     networks, attention weights included, as where no fused attention kernel serves; the vocabulary-wide tensors at masked
@@ -21,7 +25,9 @@ def memory_bytes(config: Config) -> int:
     allocator's slack. bf16 and fused attention need less, and so does two-stage training, whose stages are not there at once.
     """
     model, generator, length = config.model, learned_generator(config), config.batch.sequence_length
-    fixed = _STATE_COPIES * parameters(config).joint + _joined_weights(model)
+    fixed = _STATE_COPIES * parameters(config).joint / processes + _joined_weights(model)
+    if processes > 1:
+        fixed += _together(config)
     row = length * _kept_embeddings(model) + (model.num_hidden_layers + 2) * length * _kept_layer(model, length)
     row += predicted(config) * _kept_token_head(model)
     if config.objective.predicts == "all":  # a chunk at a time
@@ -38,6 +44,11 @@ def memory_bytes(config: Config) -> int:
     return _BYTES * round(fixed + config.lane_size * row)
 
 
+def state_bytes(config: Config) -> int:
+    """Bytes of weights, gradients and moments alone, undivided."""
+    return _BYTES * _STATE_COPIES * parameters(config).joint
+
+
 def step_bytes(config: Config, *, width: int) -> float:
     """Bytes that one step moves to and from memory where pointwise work is fused, with activations of `width` bytes.
 
@@ -50,6 +61,18 @@ def step_bytes(config: Config, *, width: int) -> float:
     # weights forward and backward in `width` bytes; gradient written, and 4 reads and 3 writes of the optimizer, in fp32
     each_parameter = 2 * width * config.batch.lanes + 8 * _BYTES
     return float(width * config.tokens_per_step * layers + each_parameter * parameters(config).joint)
+
+
+def _together(config: Config) -> int:
+    """Elements that a process of several has put together at once: weights and gradients of two layers and of all that is no layer."""
+    generator = learned_generator(config) if config.sharing != "all" else None
+    layers = sum(m.num_hidden_layers * _matrices(m) for m in (config.model, generator) if m is not None)
+    return 2 * (parameters(config).joint - layers + 2 * _matrices(config.model))
+
+
+def _matrices(model: Model) -> int:
+    """Elements of the matrices of a layer."""
+    return model.hidden_size * (4 * model.hidden_size + 2 * model.intermediate_size)
 
 
 def _joined_weights(model: Model) -> int:

@@ -28,6 +28,7 @@ def begin(
     length: Length,
     device: torch.device,
     init: ReadsInitial | None,
+    shard: bool = False,
 ) -> tuple[Config, Initial | None]:
     """Open the run folder on rank 0, and settle the config on every rank: that of the run on disk if there is one.
 
@@ -54,7 +55,8 @@ def begin(
     if not settled:
         timing = None
         if length.budget is not None:
-            timing = measure_time(config, store, device=device, precision=choose_precision(config.precision, device))
+            precision = choose_precision(config.precision, device)
+            timing = measure_time(config, store, device=device, precision=precision, shard=shard)
         settled = led(begun)
     return from_dict(Config, json.loads(settled), where=str(folder.path)), initial[0] if initial else None
 

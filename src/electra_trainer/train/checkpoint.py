@@ -62,23 +62,6 @@ class Saved:
     state: dict[str, Any]
     """Plain numbers: seconds, tokens, skipped steps."""
 
-    def to_bytes(self) -> bytes:
-        """For another process: one safetensors file."""
-        tensors = {f"weights/{name}": tensor for name, tensor in self.weights.items()}
-        tensors |= {f"optimizer/{name}": tensor for name, tensor in self.optimizer.items()}
-        header = {"step": str(self.step), "state": json.dumps(self.state)}
-        return safetensors.torch.save(_contiguous(tensors), metadata=header)
-
-    @classmethod
-    def from_bytes(cls, content: bytes) -> Saved:
-        """What `to_bytes` gave."""
-        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])["__metadata__"]
-        parts: dict[str, dict[str, Tensor]] = {"weights": {}, "optimizer": {}}
-        for full, tensor in safetensors.torch.load(content).items():
-            kind, name = full.split("/", 1)
-            parts[kind][name] = tensor
-        return cls(step=int(header["step"]), state=json.loads(header["state"]), **parts)
-
 
 def hash_of(value: Any) -> str:
     """SHA-256 of plain values, whatever the order of their names."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import NamedTuple
@@ -43,6 +43,10 @@ class World(NamedTuple):
     def share(self, things: int) -> range:
         """Which of so many things are this rank's: neighbours, as even as can be; none where there are too few."""
         return range(self.rank * things // self.size, (self.rank + 1) * things // self.size)
+
+    def waits(self, things: int) -> int:
+        """How many of so many things another rank has beyond those of this one."""
+        return -(-things // self.size) - len(self.share(things))
 
     def owned(self, lanes: int) -> range:
         """The lanes that this rank computes: a share of neighbours, as even as can be.
@@ -148,6 +152,18 @@ def _broadcast(content: bytes) -> bytes:
         buffer.copy_(torch.frombuffer(bytearray(content), dtype=torch.uint8))
     dist.broadcast(buffer, src=0)
     return buffer.numpy().tobytes()
+
+
+def handed_out(tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+    """The tensors that rank 0 has, on every rank, on the CPU, one after another, so that rank 0 alone holds all of them."""
+    if world().size == 1:
+        yield from tensors.items()
+        return
+    shapes = led(lambda: json.dumps([(n, str(t.dtype).split(".")[1], t.shape) for n, t in tensors.items()]).encode())
+    for name, dtype, shape in json.loads(shapes):
+        tensor = tensors[name].contiguous() if world().leads else torch.empty(shape, dtype=getattr(torch, dtype))
+        dist.broadcast(tensor, src=0)
+        yield name, tensor
 
 
 def gathered(content: bytes) -> list[bytes]:

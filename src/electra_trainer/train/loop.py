@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext
@@ -13,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from electra_trainer.config import Config
 from electra_trainer.cost.flops import first_stage_steps, run_flops
@@ -27,18 +29,24 @@ from electra_trainer.train.begin import begin
 from electra_trainer.train.blame import blame, no_number
 from electra_trainer.train.checkpoint import Saved, load_newest, numbered, require_space
 from electra_trainer.train.device import arithmetic, choose_device, choose_precision, use_threads
-from electra_trainer.train.distributed import any_rank, joined, led, local_device, world
+from electra_trainer.train.distributed import any_rank, handed_out, joined, led, local_device, world
 from electra_trainer.train.examples import look_at_rows
 from electra_trainer.train.gradient_tree import check_tree
 from electra_trainer.train.graph import forget, train_step
 from electra_trainer.train.health import BAD_STEPS_IN_A_ROW, alarms, health_line
 from electra_trainer.train.heartbeat import beat
-from electra_trainer.train.optim import build_optimizer, load_optimizer_tensors, optimizer_tensors
+from electra_trainer.train.optim import (
+    build_optimizer,
+    check_optimizer_tensors,
+    load_optimizer_tensors,
+    optimizer_tensors,
+)
 from electra_trainer.train.phases import Phases
 from electra_trainer.train.plan import Length
 from electra_trainer.train.progress import Display
 from electra_trainer.train.record import RunFolder, read_jsonl
 from electra_trainer.train.saving import Saver
+from electra_trainer.train.sharding import check_shard, is_sharded, place, whole
 from electra_trainer.train.signals import StopRequest, finish_first
 from electra_trainer.train.step import Feed, StepResult, evaluate
 from electra_trainer.train.weights import Initial, ReadsInitial, begin_with, restore, stored
@@ -55,10 +63,10 @@ class _Run:
     feed: Feed
     store: Store
     objective: Objective
-    optimizer: torch.optim.Optimizer
     display: Display
     saver: Saver | None
     """None on a process that does not write."""
+    optimizer: torch.optim.Optimizer = field(init=False)
     step: int = 0
     seconds: float = 0.0
     bad_steps: int = 0
@@ -77,6 +85,7 @@ def pretrain(
     length: Length | None = None,
     init: ReadsInitial | None = None,
     device: str = "auto",
+    shard: bool = False,
     quiet: bool = False,
 ) -> Path:
     """Pre-train on prepared data, or go on where the run in `out` stopped.
@@ -88,6 +97,7 @@ def pretrain(
         length: steps, time or FLOPs; None keeps the config's steps. Ignored on resume, where it is settled already.
         init: where trained weights to begin with are; not read on resume. None: fresh weights.
         device: auto, cpu, cuda, cuda:N.
+        shard: divide weights, gradients and moments among the processes (train/sharding.py); it may change from one call to the next.
 
     Returns:
         `out`.
@@ -102,14 +112,17 @@ def pretrain(
     where = local_device(choose_device(device))
     folder = RunFolder(out)
     with closing(folder), StopRequest(at_once=True) as stop, joined(where) as here:
-        config, initial = begin(config, folder, store, length=length or Length(), device=where, init=init)
+        if shard:
+            check_shard(config)
+        config, initial = begin(config, folder, store, length=length or Length(), device=where, init=init, shard=shard)
         if config.deterministic:
             check_tree(config.batch.lanes)
         run = _prepare(config, folder, store, device=where, quiet=quiet or not here.leads)
-        _go_on(run, initial)
+        _go_on(run, initial, shard=shard)
+        divided = ", which divide the weights" if is_sharded(run.objective) else ""
         run.display.say(
             f"{config.preset}: {parameters(config).joint:,} parameters, {config.schedule.steps:,} steps, {where.type} "
-            f"{arithmetic(run.feed.precision, where)}, {here.described(threads)} -> {folder.path}"
+            f"{arithmetic(run.feed.precision, where)}, {here.described(threads)}{divided} -> {folder.path}"
         )
         with run.display, run.saver or nullcontext():
             _train(run, stop)
@@ -118,10 +131,9 @@ def pretrain(
 
 
 def _prepare(config: Config, folder: RunFolder, store: Store, *, device: torch.device, quiet: bool) -> _Run:
-    """Build the networks."""
+    """Build the networks, on the CPU."""
     objective = build(config)
     give_frequencies(objective, store)
-    objective.to(device)
     display = Display(total=config.schedule.steps, quiet=quiet)
     say = partial(_tell, display, folder, style="bold red")
     return _Run(
@@ -131,14 +143,14 @@ def _prepare(config: Config, folder: RunFolder, store: Store, *, device: torch.d
         feed=Feed.of(config, store, device=device, precision=choose_precision(config.precision, device)),
         store=store,
         objective=objective,
-        optimizer=build_optimizer(objective, config.optimizer),
         display=display,
         saver=Saver(folder, keep=config.checkpoint.keep, say=say) if world().leads else None,
     )
 
 
-def _go_on(run: _Run, initial: Initial | None) -> None:
-    """Put back the newest checkpoint, or begin and save at step 0 to find a bad disk early; rank 0 does, and tells the others."""
+def _go_on(run: _Run, initial: Initial | None, *, shard: bool) -> None:
+    """Put back the newest checkpoint, or begin and save at step 0 to find a bad disk early; rank 0 reads, and hands out what it has."""
+    moments: dict[str, Tensor] = {}  # on rank 0
 
     def put_back() -> bytes:
         saved = load_newest(run.folder.checkpoints, origin=run.folder.origin, warn=lambda line: _say(run, line))
@@ -147,30 +159,29 @@ def _go_on(run: _Run, initial: Initial | None) -> None:
             if initial is not None:
                 _begin_with(run, initial)
             require_space(run.folder.path, one * (run.config.checkpoint.keep + 1))
-            if run.saver is not None:
-                run.saver.write(_saved(run))
-        else:
-            _take(run, saved)
-            if run.step < run.config.schedule.steps:
-                require_space(run.folder.path, 2 * one)
-            run.folder.forget_after(run.step)
-            _say(run, f"resuming at step {run.step:,} of {run.config.schedule.steps:,}")
-        return (
-            state_of(run.objective, run.optimizer, step=run.step, seconds=run.seconds).to_bytes()
-            if world().size > 1
-            else b""
-        )
+            return b""
+        restore(run.objective, saved.weights)
+        check_optimizer_tensors(run.objective, saved.optimizer)
+        moments.update(saved.optimizer)
+        if saved.step < run.config.schedule.steps:
+            require_space(run.folder.path, 2 * one)
+        run.folder.forget_after(saved.step)
+        _say(run, f"resuming at step {saved.step:,} of {run.config.schedule.steps:,}")
+        return json.dumps([saved.step, saved.state["seconds"], saved.state.get("bad_steps", 0)]).encode()
 
     told = led(put_back)
-    if not run.leads:
-        _take(run, Saved.from_bytes(told))
-
-
-def _take(run: _Run, saved: Saved) -> None:
-    restore(run.objective, saved.weights)
-    load_optimizer_tensors(run.objective, run.optimizer, saved.optimizer)
-    run.step, run.seconds = saved.step, float(saved.state["seconds"])
-    run.bad_steps = int(saved.state.get("bad_steps", 0))
+    with torch.no_grad():
+        mine = stored(run.objective)
+        for name, tensor in handed_out(mine):
+            mine[name].copy_(tensor)
+    place(run.objective, run.feed.device, precision=run.feed.precision, shard=shard)
+    run.optimizer = build_optimizer(run.objective, run.config.optimizer)
+    for name, tensor in handed_out(moments):
+        load_optimizer_tensors(run.objective, run.optimizer, {name: tensor})
+    if told:
+        run.step, run.seconds, run.bad_steps = json.loads(told)
+    else:
+        _save(run, Saver.write)
 
 
 def _begin_with(run: _Run, initial: Initial) -> None:
@@ -209,11 +220,11 @@ def _train(run: _Run, stop: StopRequest) -> None:
                 _evaluate(run)
         stopping = any_rank(stop.name is not None)
         if stopping or run.step == total:
-            _finish(run)
+            _save(run, Saver.finish)
         elif run.step % config.checkpoint.every == 0:
-            _save(run, lambda saver: saver.begin(_saved(run)))
+            _save(run, Saver.begin)
         elif logged or world().size == 1:
-            _save(run, Saver.check)
+            _check_saves(run)
         if stopping and run.step < total:
             raise _stopped(run, stop)
         if logged:
@@ -231,7 +242,7 @@ def _saved_when_stopped(run: _Run, stop: StopRequest) -> Iterator[None]:
     except Interrupted:
         stop.at_once = False
         run.optimizer.zero_grad()
-        _finish(run)
+        _save(run, Saver.finish)
         raise _stopped(run, stop) from None
     finally:
         stop.at_once = False
@@ -279,7 +290,7 @@ def _check_finite(run: _Run, result: StepResult) -> None:
     )
     _say(run, line, style="yellow")
     if run.bad_steps >= BAD_STEPS_IN_A_ROW:
-        _finish(run)
+        _save(run, Saver.finish)
         raise Diverged(
             f"the gradient was not a finite number for {run.bad_steps} steps, up to step {run.step}; the weights from before "
             f"are saved. In the last of them {rows} (shown by {look}). Start again in another --out with a lower "
@@ -297,9 +308,11 @@ def _record_step(run: _Run, result: StepResult, speed: float) -> None:
 
 def _evaluate(run: _Run) -> None:
     metrics = evaluate(run.objective, run.feed, limit=run.config.evaluation.rows)
+    rows = look_at_rows(
+        run.objective, run.feed, run.store.tokenizer()
+    )  # on all, which may have a part of the weights each
     if not run.leads:
         return
-    rows = look_at_rows(run.objective, run.feed, run.store.tokenizer())
     finish_first()
     run.folder.append("metrics.jsonl", {**_place(run), "split": "valid", **metrics})
     if rows:
@@ -324,25 +337,32 @@ def _place(run: _Run) -> dict[str, float]:
     }
 
 
-def _save(run: _Run, how: Callable[[Saver], None]) -> None:
-    """Save on rank 0; an error of it is raised on every rank."""
+def _save(run: _Run, how: Callable[[Saver, Saved], None]) -> None:
+    """Save on rank 0 what all ranks have; an error of it is raised on every rank."""
+    saved = state_of(run.objective, run.optimizer, step=run.step, seconds=run.elapsed(), bad_steps=run.bad_steps)
 
     def work() -> bytes:
         if run.saver is not None:
-            how(run.saver)
+            _check_numbers(run, saved)
+            how(run.saver, saved)
         return b""
 
     led(work)
 
 
-def _finish(run: _Run) -> None:
-    """The save that a run ends with."""
-    _save(run, lambda saver: saver.finish(_saved(run)))
+def _check_saves(run: _Run) -> None:
+    """Hear on every rank of a save that has failed."""
+
+    def work() -> bytes:
+        if run.saver is not None:
+            run.saver.check()
+        return b""
+
+    led(work)
 
 
-def _saved(run: _Run) -> Saved:
-    """The state of a run, which must be numbers."""
-    saved = state_of(run.objective, run.optimizer, step=run.step, seconds=run.elapsed(), bad_steps=run.bad_steps)
+def _check_numbers(run: _Run, saved: Saved) -> None:
+    """What is saved must be numbers."""
     bad = no_number({**saved.weights, **saved.optimizer})
     if bad is not None:
         kept = numbered(run.folder.checkpoints)
@@ -351,17 +371,14 @@ def _saved(run: _Run) -> Saved:
             f"checkpoint of step {kept[-1][0] if kept else 0}; if it ends here again, start in another --out with a lower "
             "--optimizer.learning-rate or --precision fp32, and if not, check the machine's memory."
         )
-    return saved
 
 
 def state_of(
     objective: Objective, optimizer: torch.optim.Optimizer, *, step: int, seconds: float, bad_steps: int = 0
 ) -> Saved:
-    """What a checkpoint holds of a run."""
-    moments = optimizer_tensors(objective, optimizer)
-    return Saved(
-        step=step, weights=stored(objective), optimizer=moments, state={"seconds": seconds, "bad_steps": bad_steps}
-    )
+    """What a checkpoint holds of a run; where ranks divide it all of them call this, and rank 0 gets the whole."""
+    weights, moments = whole(stored(objective)), whole(optimizer_tensors(objective, optimizer))
+    return Saved(step=step, weights=weights, optimizer=moments, state={"seconds": seconds, "bad_steps": bad_steps})
 
 
 def give_frequencies(objective: Objective, store: Store) -> None:

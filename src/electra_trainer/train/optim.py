@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from electra_trainer.config import Optimizer as Settings
 from electra_trainer.errors import CheckpointError
+from electra_trainer.train.sharding import part_of
 
 _FULLY_CORRECTED = 1e9
 """A step count at which 1 - beta**step is exactly 1 in fp32: bias correction without effect."""
@@ -115,8 +116,8 @@ def optimizer_tensors(network: nn.Module, optimizer: torch.optim.Optimizer) -> d
     }
 
 
-def load_optimizer_tensors(network: nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
-    """Put back what `optimizer_tensors` gave.
+def check_optimizer_tensors(network: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Whether `tensors` are of an optimizer of this network.
 
     Raises:
         CheckpointError: a tensor is of no parameter, or has not its shape.
@@ -126,8 +127,20 @@ def load_optimizer_tensors(network: nn.Module, optimizer: torch.optim.Optimizer,
         name, _, slot = full.rpartition("/")
         if name not in names or (slot != "step" and value.shape != names[name].shape):
             raise CheckpointError(f"the optimizer's tensor {full} in the checkpoint fits no parameter of this config.")
+
+
+def load_optimizer_tensors(network: nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    """Put back what `optimizer_tensors` gave, or some of it.
+
+    Raises:
+        CheckpointError: a tensor is of no parameter, or has not its shape.
+    """
+    check_optimizer_tensors(network, tensors)
+    names = dict(network.named_parameters())
+    for full, value in tensors.items():
+        name, _, slot = full.rpartition("/")
         parameter = names[name]
         state = optimizer.state[parameter]
-        state[slot] = value.clone() if slot == "step" else value.to(parameter.device, copy=True)
+        state[slot] = value.clone() if slot == "step" else part_of(value, parameter)
         if slot == "step" and optimizer.param_groups[0].get("fused"):
             state[slot] = state[slot].to(parameter.device)

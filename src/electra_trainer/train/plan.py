@@ -24,6 +24,7 @@ from electra_trainer.train.distributed import any_rank
 from electra_trainer.train.graph import forget, train_step
 from electra_trainer.train.optim import build_optimizer
 from electra_trainer.train.phases import Phases
+from electra_trainer.train.sharding import place
 from electra_trainer.train.step import EVALUATION_ROWS, Feed, evaluate
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -92,13 +93,16 @@ class Timing:
         return config.schedule.steps * self.step + evaluations * self.evaluation
 
 
-def measure_time(config: Config, store: Store, *, device: torch.device, precision: str, limit: float = 6.0) -> Timing:
+def measure_time(
+    config: Config, store: Store, *, device: torch.device, precision: str, limit: float = 6.0, shard: bool = False
+) -> Timing:
     """Time a few steps of a throw-away copy of the run: at least 3, then until `limit` seconds have passed.
 
     The stages of two-stage training cost differently: each is timed, and a step is their mean by their shares of the steps.
     """
     feed = Feed.of(config, store, device=device, precision=precision)
-    objective = build(config).to(device)
+    objective = build(config)
+    place(objective, device, precision=precision, shard=shard)
     optimizer = build_optimizer(objective, config.optimizer)
     phases, turn = Phases(config, objective), first_stage_steps(config)
     second = 1 - turn / config.schedule.steps
@@ -156,8 +160,28 @@ def steps_for(length: Length, config: Config, timing: Timing | None) -> Config:
     return config
 
 
-def describe(config: Config, store: Store | None = None, timing: Timing | None = None) -> list[tuple[str, str]]:
-    """What `--dry-run` and `show` print: name and value."""
+def does_not_fit(config: Config, free: int, *, processes: int) -> str | None:
+    """What to do where a run needs more memory than the `free` bytes of a device; None where it does not.
+
+    Args:
+        processes: so many that divide the weights (`--shard`).
+    """
+    if memory_bytes(config, processes=processes) <= free:
+        return None
+    told = f"{free / 1e9:.1f} GB are free here. "
+    least = dataclasses.replace(config, batch=dataclasses.replace(config.batch, lanes=config.batch.size))
+    if memory_bytes(least, processes=processes) <= free:
+        return f"{told}More --batch.lanes need less"
+    for more in (2**power for power in range(1, 8) if 2**power > processes):
+        if memory_bytes(least, processes=more) <= free:
+            return f"{told}--shard with {more} processes divides the weights, and more --batch.lanes need less"
+    return f"{told}Take a smaller model, or larger devices"
+
+
+def describe(
+    config: Config, store: Store | None = None, timing: Timing | None = None, *, processes: int = 1
+) -> list[tuple[str, str]]:
+    """What `--dry-run` and `show` print: name and value; memory is that of one of the `processes` that divide the weights."""
     count, cost, steps = parameters(config), run_flops(config), config.schedule.steps
     tokens = steps * config.tokens_per_step
     lines = [("objective", objective_title(config))]
@@ -174,7 +198,10 @@ def describe(config: Config, store: Store | None = None, timing: Timing | None =
     lines += [
         ("FLOPs, as the paper counts", f"{cost.paper:.3g}"),
         ("FLOPs, matrix products", f"{cost.real:.3g}"),
-        ("memory, estimate", f"{memory_bytes(config) / 1e9:.2f} GB"),
+        (
+            "memory, estimate" if processes == 1 else f"memory of 1 of {processes}, estimate",
+            f"{memory_bytes(config, processes=processes) / 1e9:.2f} GB",
+        ),
     ]
     if timing is not None:
         lines += [

@@ -33,6 +33,7 @@ from electra_trainer.train.gradient_tree import GradientTree
 from electra_trainer.train.measures import from_bytes, keep_measured, measure, to_bytes
 from electra_trainer.train.optim import set_rate
 from electra_trainer.train.schedule import rate_at
+from electra_trainer.train.sharding import clip_gradients, is_sharded
 from electra_trainer.train.signals import finish_first
 
 EVALUATION_ROWS = 64
@@ -92,10 +93,13 @@ class Feed:
 
     def held_out(self, limit: int, among: World = ALONE) -> Iterator[tuple[Masked, Rng]]:
         """The first `limit` held-out rows, of them a rank's share, in chunks of fixed size: neither batch, device nor ranks change a mask."""
-        starts = range(0, min(limit, len(self.valid)), EVALUATION_ROWS)
-        for chunk in among.share(len(starts)):
-            rng, first = Rng(_EVALUATION_SEED, 0, chunk), starts[chunk]
+        for chunk in among.share(self.chunks(limit)):
+            rng, first = Rng(_EVALUATION_SEED, 0, chunk), chunk * EVALUATION_ROWS
             yield self.masked(self.valid[first : min(first + EVALUATION_ROWS, limit)], rng), rng
+
+    def chunks(self, limit: int) -> int:
+        """How many chunks the first `limit` held-out rows are."""
+        return -(-min(limit, len(self.valid)) // EVALUATION_ROWS)
 
 
 def add_counts(parts: list[dict[str, Tensor]]) -> dict[str, float]:
@@ -140,7 +144,7 @@ def train_step(
             seen.append(keep_measured(losses))
     if tree is not None:
         tree.finish()
-    else:
+    elif not is_sharded(objective):  # there each backward pass has added them
         add_gradients_over_ranks(objective.parameters())
     rate = rate_at(step, config)
     finish_first()
@@ -157,7 +161,7 @@ def update(
     Returns:
         The norm before clipping, and whether it is a number; if not, weights and moments are untouched.
     """
-    norm = float(torch.nn.utils.clip_grad_norm_(network.parameters(), clip_norm or float("inf")))
+    norm = clip_gradients(network, clip_norm or float("inf"))
     finite = bool(np.isfinite(norm))
     if finite:
         set_rate(optimizer, rate)
@@ -185,10 +189,15 @@ def evaluate(objective: Objective, feed: Feed, *, limit: int | None = None) -> d
     objective.eval()
     try:
         seen, parts = [], []
-        for masked, rng in feed.held_out(len(feed.valid) if limit is None else limit, world()):
+        rows = len(feed.valid) if limit is None else limit
+        for masked, rng in feed.held_out(rows, world()):
             parts.append(objective.counts(masked))
             with autocast(feed.precision, feed.device):
                 seen.append(keep_measured(objective(masked, rng, look=True)))
+        idle = world().waits(feed.chunks(rows)) if is_sharded(objective) else 0
+        for _ in range(idle):  # the others need this rank's part; what it computes counts for nothing
+            with autocast(feed.precision, feed.device):
+                objective(*next(feed.held_out(1)))
         return measure(over_ranks(seen), _counts_of_all(parts))
     finally:
         objective.train(was_training)

@@ -56,6 +56,9 @@ class Arguments:
     processes: int = 1
     """So many on this machine, by torchrun, with a GPU each or a share of the cores; --batch.lanes at least as many. With one process a
     machine on several machines, start this command with torchrun yourself."""
+    shard: bool = False
+    """Divide weights, gradients and moments among the processes (FSDP2), for a model that does not fit one GPU; each computes as many
+    lanes as the others. The run stays the same one: the next start may leave it out, or have other --processes."""
     restarts: int = 0
     """Start again, so many times at most, when the process is killed, crashes or hangs; what would end the same way again is not repeated."""
     patience: float = 600.0
@@ -102,6 +105,7 @@ def run(arguments: Arguments) -> None:
             length=length,
             init=InitFrom(name=arguments.init) if arguments.init is not None else None,
             device=arguments.device,
+            shard=arguments.shard,
             quiet=arguments.quiet,
         )
     if not process_leads():
@@ -144,9 +148,11 @@ def _without(words: Sequence[str], flags: Sequence[str]) -> list[str]:
 
 
 def _dry_run(arguments: Arguments, length: object) -> None:
+    from electra_trainer.cost.memory import state_bytes
     from electra_trainer.data.store import Store
     from electra_trainer.train.device import choose_device, choose_precision, use_threads
-    from electra_trainer.train.plan import Length, describe, fit_to_data, measure_time, steps_for
+    from electra_trainer.train.machine import free_bytes
+    from electra_trainer.train.plan import Length, describe, does_not_fit, fit_to_data, measure_time, steps_for
 
     assert isinstance(length, Length)
     use_threads()
@@ -154,11 +160,18 @@ def _dry_run(arguments: Arguments, length: object) -> None:
     config = fit_to_data(arguments.settings, store)
     precision = choose_precision(config.precision, device)
     print(f"{config.preset} on {device}, {precision}; nothing is trained")
-    told = [] if length.budget is not None else describe(steps_for(length, config, None), store)
+    parts = arguments.processes if arguments.shard else 1
+    told = [] if length.budget is not None else describe(steps_for(length, config, None), store, processes=parts)
+    free = free_bytes(device)
+    if free is not None and (what := does_not_fit(config, free, processes=parts)):
+        told.append(("does it fit", f"perhaps not: {what}"))
     _print_rows(told)
     sys.stdout.flush()
+    if free is not None and state_bytes(config) > free:
+        return  # steps of the whole cannot be timed
     timing = measure_time(config, store, device=device, precision=precision)
-    _print_rows([row for row in describe(steps_for(length, config, timing), store, timing) if row not in told])
+    described = describe(steps_for(length, config, timing), store, timing, processes=parts)
+    _print_rows([row for row in described if row not in told])
 
 
 def _print_rows(rows: Sequence[tuple[str, str]]) -> None:
