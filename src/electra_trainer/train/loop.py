@@ -40,6 +40,7 @@ from electra_trainer.train.progress import Display
 from electra_trainer.train.record import RunFolder, read_jsonl
 from electra_trainer.train.saving import Saver
 from electra_trainer.train.signals import StopRequest, finish_first
+from electra_trainer.train.status import write_failed
 from electra_trainer.train.step import Feed, StepResult, evaluate
 from electra_trainer.train.weights import Initial, ReadsInitial, begin_with, restore, stored
 
@@ -98,10 +99,15 @@ def pretrain(
         Diverged: the gradient was no number for several steps; the last good state is saved.
     """
     threads = use_threads()
-    store = Store.open(data)
-    where = local_device(choose_device(device))
     folder = RunFolder(out)
-    with closing(folder), StopRequest(at_once=True) as stop, joined(where) as here:
+    last_words = partial(write_failed, out)
+    beat()
+    with (
+        closing(folder),
+        StopRequest(at_once=True) as stop,
+        joined(lambda: local_device(choose_device(device)), last_words=last_words) as (here, where),
+    ):
+        store = Store.open(data)
         config, initial = begin(config, folder, store, length=length or Length(), device=where, init=init)
         if config.deterministic:
             check_tree(config.batch.lanes)
@@ -242,7 +248,7 @@ def _stopped(run: _Run, stop: StopRequest) -> Interrupted:
     stopped = Interrupted(
         f"{why}: saved at step {run.step:,} of {run.config.schedule.steps:,}. The same command goes on from there."
     )
-    stopped.told = not run.leads
+    stopped.told, stopped.agreed = not run.leads, True
     return stopped
 
 
