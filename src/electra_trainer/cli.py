@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from electra_trainer import __version__
-from electra_trainer.errors import ConfigError, ElectraError, did_you_mean, out_of_memory, storage_error
+from electra_trainer.errors import ConfigError, ElectraError, as_known, did_you_mean
 from electra_trainer.process import THREADS, restart_tuned
+from electra_trainer.train.heartbeat import ended
 from electra_trainer.train.signals import leave_when_told
 
 VERBS = {
@@ -44,16 +45,18 @@ VERBS = {
 }
 
 _TRAINING = ("demo", "pretrain", "compare", "finetune", "glue", "squad")
-_MEMORY = (
-    "not enough memory for this run. Divide the batch with --batch.lanes 2 (4, 8, ...), or take a smaller preset or shorter rows; "
-    "--dry-run shows an estimate."
-)
 _LONGEST = 4000
 """Characters of a message."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a verb; returns the exit code (errors.py lists them)."""
+    code = _main(argv)
+    ended(code)
+    return code
+
+
+def _main(argv: Sequence[str] | None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     # before torch is loaded
     for name, value in THREADS.items():
@@ -82,14 +85,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader went away; nothing to say
         return 0
-    except OSError as error:
-        known = storage_error(error, error.filename or "a file")
-        print(f"electra: {_shown(known)}", file=sys.stderr)
-        return known.exit_code
     except Exception as error:
-        if out_of_memory(error):
-            print(f"electra: {_MEMORY}", file=sys.stderr)
-            return ConfigError.exit_code
+        known = as_known(error)
+        if known is not None:
+            print(f"electra: {_shown(known)}", file=sys.stderr)
+            return known.exit_code
         traceback.print_exc()
         print("electra: this is a bug in electra-trainer; please report the lines above.", file=sys.stderr)
         return ElectraError.exit_code

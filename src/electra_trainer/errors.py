@@ -1,6 +1,7 @@
 """The errors a person can meet, each with the exit code that a shell or a scheduler sees.
 
     ElectraError           70  our bug, or something nobody foresaw
+    ├── ProcessLost        70  another process of the run was killed or hangs
     ├── ConfigError        78  a flag, field or combination that cannot be
     ├── DataError          65  text, vocabulary or rows that cannot be used
     ├── MissingInputError  66  a file or folder that is not there
@@ -27,6 +28,8 @@ class ElectraError(Exception):
     exit_code = 70
     told = False
     """Whether another process of the same run tells it."""
+    agreed = False
+    """Whether every process of the run raises it at this point."""
 
 
 class ConfigError(ElectraError):
@@ -65,12 +68,20 @@ class Diverged(ElectraError):
     exit_code = 76
 
 
+class ProcessLost(ElectraError):
+    """Another process of the run was killed, hangs, or cannot be reached."""
+
+
 class Interrupted(ElectraError):
     """Stopped by a signal after saving."""
 
     exit_code = 75
 
 
+_MEMORY = (
+    "not enough memory for this run. Divide the batch with --batch.lanes 2 (4, 8, ...), or take a smaller preset or shorter rows; "
+    "--dry-run shows an estimate."
+)
 _LONGEST = 100
 """Characters of a word that is compared with others: a file may hold a million names of a million letters."""
 
@@ -105,6 +116,15 @@ def storage_error(error: OSError, path: Path | str, *, writing: bool = False) ->
     }
     what = remedies.get(error.errno or 0, f"{error.strerror or error}. Check the disk, then run the same command again")
     return StorageError(f"{path}: {what}.")
+
+
+def as_known(error: Exception) -> ElectraError | None:
+    """The sentence on an error, the disk's and the memory's included; None where it is a bug."""
+    if isinstance(error, ElectraError):
+        return error
+    if isinstance(error, OSError):
+        return storage_error(error, error.filename or "a file")
+    return ConfigError(_MEMORY) if out_of_memory(error) else None
 
 
 def out_of_memory(error: Exception) -> bool:

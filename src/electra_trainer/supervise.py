@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from electra_trainer.config_io import read_table
-from electra_trainer.errors import ConfigError, ElectraError, StorageError
+from electra_trainer.errors import ConfigError, ElectraError, Interrupted, StorageError
 from electra_trainer.train.checkpoint import numbered
-from electra_trainer.train.heartbeat import FOLDER, LAUNCH
+from electra_trainer.train.heartbeat import ENDED, FOLDER, LAUNCH
 from electra_trainer.train.record import RunFolder
 from electra_trainer.train.signals import STOP
 from electra_trainer.train.status import NAME
@@ -38,6 +38,8 @@ _USELESS = 3
 _GRACE = 25.0
 """Seconds that processes have to save after a signal; torchrun gives 30."""
 _LOOK = 0.05
+FORWARDED, FORWARDS = "TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1"
+"""What torchrun passes on to its processes; of itself it dies of SIGUSR1 and leaves them behind."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +102,7 @@ def _until_it_ends(supervised: _Supervised) -> int:
         useless = 0 if _step(supervised) > step else useless + 1
         left = policy.restarts - len(supervised.history) + 1
         last = code in FINAL or supervised.told is not None or left < 1 or useless >= _USELESS
-        _record(supervised, code)
+        _record(supervised, code, why)
         if last:
             if code not in FINAL:
                 loop = (
@@ -122,24 +124,40 @@ def _until_it_ends(supervised: _Supervised) -> int:
 def _once(supervised: _Supervised) -> tuple[int, str]:
     """One start: its exit code, and what happened in words."""
     launch, beats = uuid.uuid4().hex, Path(tempfile.mkdtemp(prefix="electra-beats-"))
-    environment = {**os.environ, LAUNCH: launch, FOLDER: str(beats)}
+    environment = {FORWARDED: FORWARDS, **os.environ, LAUNCH: launch, FOLDER: str(beats)}
     try:
         child = subprocess.Popen(list(supervised.command), env=environment, start_new_session=True)
     except OSError as error:
         raise ConfigError(f"{supervised.command[0]}: cannot be started: {error.strerror}.") from None
     try:
         hung = _watch(supervised, child, beats)
+        ends, began = _ends(beats), bool(_beats(beats))
     finally:
         shutil.rmtree(beats, ignore_errors=True)
     returned = child.returncode
     if hung is not None:
         return ElectraError.exit_code, f"process {hung} did no step for {supervised.policy.patience:g} s and was killed"
-    code = _own_code(supervised, launch)
+    code = next((end for end in ends if end not in (0, Interrupted.exit_code)), None)
+    if code is None:
+        code = _own_code(supervised, launch)
+    if code is None and (Interrupted.exit_code in ends or (supervised.told is not None and not began)):
+        code = Interrupted.exit_code  # it was stopped before there was a run
     if code is None:
         code = returned if returned >= 0 else ElectraError.exit_code
     if returned < 0 and code not in FINAL:
         return code, f"killed by {signal.Signals(-returned).name}"
     return code, f"ended with code {code}"
+
+
+def _ends(beats: Path) -> list[int]:
+    """The codes that processes ended with, in the order in which they did; those that were killed had no time to say one."""
+    files = sorted(beats.glob(f"*{ENDED}"), key=lambda path: path.stat().st_mtime_ns)
+    return [int(text) for path in files if (text := path.read_text()).isdigit()]
+
+
+def _beats(beats: Path) -> list[Path]:
+    """The signs of life, one of each process that began."""
+    return [path for path in beats.iterdir() if path.suffix != ENDED]
 
 
 def _watch(supervised: _Supervised, child: subprocess.Popen[bytes], beats: Path) -> str | None:
@@ -164,13 +182,13 @@ def _watch(supervised: _Supervised, child: subprocess.Popen[bytes], beats: Path)
 
 def _latest_first(beats: Path, began: float) -> list[tuple[str, float]]:
     """Ranks and when they last did a step, the one that is longest ago first; before any step the start counts."""
-    times = [(f"of rank {path.name}", path.stat().st_mtime) for path in beats.iterdir()]
+    times = [(f"of rank {path.name}", path.stat().st_mtime) for path in _beats(beats)]
     return sorted(times or [("of rank 0", began)], key=lambda pair: pair[1])
 
 
 def _signal_all(child: subprocess.Popen[bytes], beats: Path, number: signal.Signals) -> None:
     """To the process, and to those that a launcher started in sessions of their own."""
-    pids = [int(text) for path in beats.iterdir() if (text := path.read_text()).isdigit()]
+    pids = [int(text) for path in _beats(beats) if (text := path.read_text()).isdigit()]
     if child.poll() is None:
         pids.append(child.pid)
     for pid in dict.fromkeys(pids):
@@ -195,14 +213,17 @@ def _step(supervised: _Supervised) -> int:
     return saved[-1][0] if saved else 0
 
 
-def _record(supervised: _Supervised, code: int) -> None:
+def _record(supervised: _Supervised, code: int, why: str) -> None:
     """status.json with the history of all starts, where a run is."""
     if not supervised.run.exists:
         return
     try:
         table = read_table(supervised.run.path / NAME)
     except ElectraError:
-        table = {"state": "failed", "message": "", "time": time.strftime("%Y-%m-%d %H:%M:%S"), "launch": None}
+        table = {"launch": None}
+    if table.get("exit_code") != code:  # it had no time to write how it ended
+        state = "stopped" if code == Interrupted.exit_code else "failed"
+        table |= {"state": state, "message": why, "time": time.strftime("%Y-%m-%d %H:%M:%S")}
     try:
         supervised.run.write_json(
             NAME, {**table, "exit_code": code, "step": _step(supervised), "starts": supervised.history}

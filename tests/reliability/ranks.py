@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 
 import torch
+import torch._dynamo  # building an optimizer imports it, which takes seconds: here once, not in every copy
 
 PATIENCE = float(os.environ.get("ELECTRA_TEST_PATIENCE", "120"))
 """Seconds by the clock after which a process counts as hung: more where the machine does much else."""
@@ -69,3 +70,11 @@ def wait_for(processes: list[int], *, seconds: float = PATIENCE) -> list[int]:
 def run_ranks(size: int, work: Callable[[int], int | None], *, seconds: float = PATIENCE) -> list[int]:
     """Start them and wait."""
     return wait_for(start_ranks(size, work), seconds=seconds)
+
+
+def wait_until(so: Callable[[], bool], *, seconds: float = 300) -> None:
+    """Until it is so; the test fails where it takes longer."""
+    end = time.monotonic() + seconds
+    while not so():
+        assert time.monotonic() < end, f"not so after {seconds} s"
+        time.sleep(0.005)

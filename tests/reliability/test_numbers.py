@@ -62,7 +62,7 @@ def thinned(masked: Masked, lane: int) -> Masked:
 def gradients(settings: Config, data: Path, path: Path) -> None:
     """The gradient of one step of uneven lanes, as it is just before the weights move."""
     store = Store.open(data)
-    with joined(CPU) as here:
+    with joined(lambda: CPU) as (here, _):
         objective = build(settings)
         feed = step.Feed.of(settings, store, device=CPU, precision="fp32")
         uneven(feed)

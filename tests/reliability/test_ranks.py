@@ -12,7 +12,7 @@ import torch
 from tests import small
 from tests.prepared import small_config, write_store
 from tests.reliability.figures import report
-from tests.reliability.ranks import run_ranks, start_ranks, wait_for
+from tests.reliability.ranks import run_ranks, start_ranks, wait_for, wait_until
 from tests.reliability.runs import curve, digest
 
 from electra_trainer.config import Config
@@ -96,16 +96,9 @@ def steps_done(run: Path) -> int:
     return sum(b'"split"' not in line for line in path.read_bytes().splitlines()) if path.exists() else 0
 
 
-def wait_until(so: object, *, seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while not so():  # type: ignore[operator]
-        assert time.monotonic() < end
-        time.sleep(0.005)
-
-
 def test_the_primitives() -> None:
     def work(rank: int) -> None:
-        with joined(CPU) as here:
+        with joined(lambda: CPU) as (here, _):
             assert here == World(rank, 3)
             assert gathered(b"x" * rank) == [b"", b"x", b"xx"]
             assert led(lambda: f"from {here.rank}".encode()) == b"from 0"

@@ -305,7 +305,9 @@ def test_what_cannot_be_combined_is_refused(data: Path, tmp_path: Path, monkeypa
             pretrain(settings, data, out=tmp_path / "run", device="cpu", shard=True)
     assert not (tmp_path / "run").exists()
     monkeypatch.setattr(sharding, "world", lambda: World(0, 3))
-    with pytest.raises(ConfigError, match=r"3 processes and batch.lanes = 4.*divisor of 4.*multiple of 3 as --batch.lanes"):
+    with pytest.raises(
+        ConfigError, match=r"3 processes and batch.lanes = 4.*divisor of 4.*multiple of 3 as --batch.lanes"
+    ):
         sharding.check_shard(made)
 
 

@@ -114,6 +114,34 @@ def test_a_signal_to_the_supervisor_stops_the_run(data: Path, tmp_path: Path) ->
     assert status["state"] == "stopped" and len(status["starts"]) == 1 and 0 < status["step"] < 60
 
 
+def test_a_signal_before_anything_began(tmp_path: Path) -> None:
+    """A launcher that is still loading dies of it: nothing was begun, and the code is that of a stop."""
+    mark = tmp_path / "loading"
+    slow = script(tmp_path, f"import time\nopen({str(mark)!r}, 'w').close()\ntime.sleep(600)")
+
+    def act() -> None:
+        while not mark.exists():
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=act, daemon=True)
+    thread.start()
+    assert supervise(slow, tmp_path / "run", Policy(restarts=5, pause=0.01)) == 75
+    thread.join()
+
+
+@pytest.mark.parametrize(
+    ("ends", "code"),
+    [([("0", 75), ("1", 78)], 78), ([("1", 66), ("0", 70)], 66), ([("0", 75), ("1", 75)], 75), ([], 1)],
+)
+def test_a_launcher_hides_which_rank_failed_first(tmp_path: Path, ends: list[tuple[str, int]], code: int) -> None:
+    """And with what: torchrun ends with 1 whatever it was. A stop follows from another rank's error, not the other way."""
+    text = "import os, pathlib, time\nfolder = pathlib.Path(os.environ['ELECTRA_HEARTBEATS'])\n"
+    for rank, number in ends:
+        text += f"(folder / '{rank}.ended').write_text('{number}')\ntime.sleep(0.02)\n"
+    assert supervise(script(tmp_path, text + "raise SystemExit(1)"), tmp_path / "run", Policy(restarts=0)) == code
+
+
 def script(tmp_path: Path, text: str) -> list[str]:
     (tmp_path / "program.py").write_text(text)
     return [sys.executable, str(tmp_path / "program.py")]

@@ -7,6 +7,7 @@ sent as JSON and safetensors. Alone, nothing here does anything.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,9 +18,11 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.rendezvous import rendezvous
 
 from electra_trainer import errors
 from electra_trainer.errors import ConfigError, ElectraError
+from electra_trainer.train.failure import Watch, together
 
 PATIENCE = timedelta(minutes=10)
 """How long a rank waits for the others before it gives up; a rank that is gone is noticed at once."""
@@ -76,27 +79,58 @@ def process_leads() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
+_starts = itertools.count()
+"""One for each time that this process joins others: what they say to one another then is kept apart."""
+
+
 @contextmanager
-def joined(device: torch.device) -> Iterator[World]:
+def joined(
+    device: Callable[[], torch.device], *, last_words: Callable[[ElectraError], None] = lambda _: None
+) -> Iterator[tuple[World, torch.device]]:
     """Join the processes that `torchrun` started with this one, until the context ends; alone without torchrun.
+
+    An error of one of them ends all: failure.py.
+
+    Args:
+        device: chooses this process's device; its error is one of those.
+        last_words: called with another's error where this process is stuck and has to be ended.
 
     Raises:
         ConfigError: the others cannot be found, or the variables that torchrun sets are damaged.
     """
     if "WORLD_SIZE" not in os.environ or world().size > 1:
-        yield world()
+        yield world(), device()
         return
-    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+    with _sentence():
+        store, rank, size = next(rendezvous("env://", timeout=PATIENCE))
+    between = dist.PrefixStore(f"electra/{next(_starts)}", store)  # type: ignore[attr-defined]
+    watch = Watch(between, rank, size, last_words=last_words)
     try:
-        dist.init_process_group(backend, timeout=PATIENCE)
+        where = device()
+        watch.wait_for_all(PATIENCE)
+        with _sentence():
+            backend = "cpu:gloo,cuda:nccl" if where.type == "cuda" else "gloo"
+            dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE)
+        yield world(), where
+    except Exception as error:
+        settled = watch.settled(error)
+        if settled is error:
+            raise
+        raise settled from None
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+        watch.close()
+
+
+@contextmanager
+def _sentence() -> Iterator[None]:
+    try:
+        yield
     except (RuntimeError, ValueError) as error:
         raise ConfigError(
             f"the other processes of this run cannot be joined: {str(error).splitlines()[0]} Start all of them with torchrun."
         ) from None
-    try:
-        yield world()
-    finally:
-        dist.destroy_process_group()
 
 
 def local_device(device: torch.device) -> torch.device:
@@ -113,7 +147,8 @@ def any_rank(here: bool) -> bool:
     if world().size == 1:
         return here
     flag = torch.tensor(float(here))
-    dist.all_reduce(flag, op=dist.ReduceOp.MAX)
+    with together():
+        dist.all_reduce(flag, op=dist.ReduceOp.MAX)
     return bool(flag)
 
 
@@ -132,6 +167,7 @@ def led(work: Callable[[], bytes]) -> bytes:
             message = b"\0" + work()
         except ElectraError as error:
             failed = error
+            failed.agreed = True
             message = b"\1" + json.dumps([type(error).__name__, str(error)]).encode()
     content = _broadcast(message)
     if failed is not None:
@@ -139,18 +175,20 @@ def led(work: Callable[[], bytes]) -> bytes:
     if content[:1] == b"\1":
         kind, text = json.loads(content[1:])
         same: ElectraError = getattr(errors, kind, ElectraError)(text)
-        same.told = True
+        same.told = same.agreed = True
         raise same
     return content[1:]
 
 
 def _broadcast(content: bytes) -> bytes:
     length = torch.tensor(len(content))
-    dist.broadcast(length, src=0)
+    with together():
+        dist.broadcast(length, src=0)
     buffer = torch.empty(int(length), dtype=torch.uint8)
     if world().leads:
         buffer.copy_(torch.frombuffer(bytearray(content), dtype=torch.uint8))
-    dist.broadcast(buffer, src=0)
+    with together():
+        dist.broadcast(buffer, src=0)
     return buffer.numpy().tobytes()
 
 
@@ -172,12 +210,14 @@ def gathered(content: bytes) -> list[bytes]:
     if size == 1:
         return [content]
     lengths = [torch.tensor(0) for _ in range(size)]
-    dist.all_gather(lengths, torch.tensor(len(content)))
+    with together():
+        dist.all_gather(lengths, torch.tensor(len(content)))
     longest = max(1, *(int(length) for length in lengths))
     mine = torch.zeros(longest, dtype=torch.uint8)
     mine[: len(content)] = torch.frombuffer(bytearray(content or b"\0"), dtype=torch.uint8)[: len(content)]
     parts = [torch.empty(longest, dtype=torch.uint8) for _ in range(size)]
-    dist.all_gather(parts, mine)
+    with together():
+        dist.all_gather(parts, mine)
     return [part[: int(length)].numpy().tobytes() for part, length in zip(parts, lengths, strict=True)]
 
 
@@ -186,7 +226,8 @@ def add_counts_over_ranks(counts: dict[str, float]) -> dict[str, float]:
     if world().size == 1:
         return counts
     total = torch.tensor(list(counts.values()), dtype=torch.float64)
-    dist.all_reduce(total)
+    with together():
+        dist.all_reduce(total)
     return dict(zip(counts, total.tolist(), strict=True))
 
 
@@ -199,7 +240,8 @@ def add_gradients_over_ranks(parameters: Iterable[Tensor]) -> None:
         return
     learning = [parameter for parameter in parameters if parameter.requires_grad]
     flat = flat_gradients(learning)
-    dist.all_reduce(flat)
+    with together():
+        dist.all_reduce(flat)
     put_back(learning, flat)
 
 

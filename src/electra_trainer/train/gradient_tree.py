@@ -16,6 +16,7 @@ from torch import Tensor
 
 from electra_trainer.errors import ConfigError
 from electra_trainer.train.distributed import flat_gradients, put_back, world
+from electra_trainer.train.failure import together
 
 
 def check_tree(lanes: int) -> None:
@@ -62,8 +63,9 @@ class GradientTree:
             partner = here.rank ^ distance
             theirs = torch.empty_like(total)
             exchange = [dist.P2POp(dist.isend, total, partner), dist.P2POp(dist.irecv, theirs, partner)]
-            for request in dist.batch_isend_irecv(exchange):
-                request.wait()
+            with together():
+                for request in dist.batch_isend_irecv(exchange):
+                    request.wait()
             total = total + theirs
             distance *= 2
         put_back(self._parameters, total)

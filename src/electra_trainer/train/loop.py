@@ -48,8 +48,9 @@ from electra_trainer.train.record import RunFolder, read_jsonl
 from electra_trainer.train.saving import Saver
 from electra_trainer.train.sharding import check_shard, is_sharded, place, whole
 from electra_trainer.train.signals import StopRequest, finish_first
+from electra_trainer.train.status import write_failed
 from electra_trainer.train.step import Feed, StepResult, evaluate
-from electra_trainer.train.weights import Initial, ReadsInitial, begin_with, restore, stored
+from electra_trainer.train.weights import Initial, ReadsInitial, begin_with, parts_of, restore, stored
 
 
 @dataclass(kw_only=True)
@@ -108,12 +109,17 @@ def pretrain(
         Diverged: the gradient was no number for several steps; the last good state is saved.
     """
     threads = use_threads()
-    store = Store.open(data)
-    where = local_device(choose_device(device))
     folder = RunFolder(out)
-    with closing(folder), StopRequest(at_once=True) as stop, joined(where) as here:
+    last_words = partial(write_failed, out)
+    beat()
+    with (
+        closing(folder),
+        StopRequest(at_once=True) as stop,
+        joined(lambda: local_device(choose_device(device)), last_words=last_words) as (here, where),
+    ):
         if shard:
             check_shard(config)
+        store = Store.open(data)
         config, initial = begin(config, folder, store, length=length or Length(), device=where, init=init, shard=shard)
         if config.deterministic:
             check_tree(config.batch.lanes)
@@ -186,12 +192,7 @@ def _go_on(run: _Run, initial: Initial | None, *, shard: bool) -> None:
 
 def _begin_with(run: _Run, initial: Initial) -> None:
     fresh = begin_with(run.objective, initial)
-    _say(run, f"weights of {initial.name}" + (f"; fresh: {', '.join(_networks(fresh))}" if fresh else ""))
-
-
-def _networks(names: list[str]) -> list[str]:
-    """Tensors by the part of a network that they are of: `["generator.electra.a", "generator.electra.b"]` -> `["generator.electra"]`."""
-    return sorted({".".join(name.split(".")[:2]) for name in names})
+    _say(run, f"weights of {initial.name}" + (f"; fresh: {', '.join(parts_of(fresh))}" if fresh else ""))
 
 
 def _train(run: _Run, stop: StopRequest) -> None:
@@ -253,7 +254,7 @@ def _stopped(run: _Run, stop: StopRequest) -> Interrupted:
     stopped = Interrupted(
         f"{why}: saved at step {run.step:,} of {run.config.schedule.steps:,}. The same command goes on from there."
     )
-    stopped.told = not run.leads
+    stopped.told, stopped.agreed = not run.leads, True
     return stopped
 
 
@@ -308,9 +309,8 @@ def _record_step(run: _Run, result: StepResult, speed: float) -> None:
 
 def _evaluate(run: _Run) -> None:
     metrics = evaluate(run.objective, run.feed, limit=run.config.evaluation.rows)
-    rows = look_at_rows(
-        run.objective, run.feed, run.store.tokenizer()
-    )  # on all, which may have a part of the weights each
+    tokenizer = run.store.tokenizer()
+    rows = look_at_rows(run.objective, run.feed, tokenizer)  # on all ranks: each may have a part of the weights
     if not run.leads:
         return
     finish_first()

@@ -11,9 +11,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType, TracebackType
-from typing import NoReturn
 
 from electra_trainer.errors import Interrupted
+from electra_trainer.train.heartbeat import ended
 
 STOP = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 """What asks a run to stop. SIGUSR1 is what Slurm sends some time before the end (`--signal`)."""
@@ -66,6 +66,7 @@ def finish_first() -> None:
 
 def leave_when_told() -> None:
     """Until a StopRequest takes over, a signal ends the process with code 75: nothing was begun, the same command begins."""
+    _own_end.clear()
     for number in STOP:
         signal.signal(number, _leave)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP)  # as `signals_held` left them, over a restart of the process
@@ -81,6 +82,18 @@ def signals_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _leave(number: int, frame: FrameType | None) -> NoReturn:
+_own_end = threading.Event()
+
+
+def end_by_itself() -> None:
+    """From here on this process is about to end with a code and a message of its own, and a signal changes nothing."""
+    finish_first()
+    _own_end.set()
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    if _own_end.is_set():
+        return
     os.write(2, f"electra: {signal.Signals(number).name}: stopped before it began. The same command begins.\n".encode())
+    ended(Interrupted.exit_code)
     os._exit(Interrupted.exit_code)

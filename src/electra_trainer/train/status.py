@@ -12,11 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from electra_trainer.errors import ElectraError, Interrupted, StorageError
+from electra_trainer.errors import ElectraError, Interrupted, StorageError, as_known
 from electra_trainer.train.checkpoint import numbered
 from electra_trainer.train.distributed import process_leads
 from electra_trainer.train.heartbeat import LAUNCH
 from electra_trainer.train.record import RunFolder
+from electra_trainer.train.signals import end_by_itself
 
 NAME = "status.json"
 
@@ -26,18 +27,22 @@ def status_kept(out: Path) -> Iterator[None]:
     """Write RUN/status.json when the block ends, however it ends; rank 0 alone, and only where a run has begun."""
     try:
         yield
-    except ElectraError as error:
-        _write(
-            out,
-            state="stopped" if isinstance(error, Interrupted) else "failed",
-            exit_code=error.exit_code,
-            message=str(error),
-        )
-        raise
     except Exception as error:
-        _write(out, state="failed", exit_code=ElectraError.exit_code, message=f"{type(error).__name__}: {error}")
+        end_by_itself()
+        write_failed(out, as_known(error) or ElectraError(f"{type(error).__name__}: {error}"))
         raise
+    end_by_itself()
     _write(out, state="done", exit_code=0, message="")
+
+
+def write_failed(out: Path, error: ElectraError) -> None:
+    """Say what ended the run."""
+    _write(
+        out,
+        state="stopped" if isinstance(error, Interrupted) else "failed",
+        exit_code=error.exit_code,
+        message=str(error),
+    )
 
 
 def _write(out: Path, **facts: Any) -> None:

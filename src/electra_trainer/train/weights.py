@@ -133,3 +133,8 @@ def begin_with(objective: Objective, initial: Initial) -> list[str]:
         for name in mine.keys() & found.keys():
             mine[name].copy_(found[name])
     return sorted(mine.keys() - found.keys())
+
+
+def parts_of(names: list[str]) -> list[str]:
+    """Tensors by the part of a network that they are of: `["generator.electra.a", "generator.electra.b"]` -> `["generator.electra"]`."""
+    return sorted({".".join(name.split(".")[:2]) for name in names})

@@ -1,0 +1,42 @@
+"""`torchrun … -m tests.reliability.rank_program WHAT pretrain …`: the command `electra`, with something happening to a rank.
+
+GLIBC_TUNABLES has to be set, to nothing for example: otherwise the command starts itself again, without what is arranged here.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+from tests.reliability.moments import Signalled, just_before, signal_at
+
+from electra_trainer.cli import main
+from electra_trainer.errors import ConfigError
+
+
+def arrange(what: str) -> None:
+    """`memory`, `settings`: rank 1 fails so; `NOTES;MOMENT;NTH;SIGNAL;TARGET`: a signal."""
+    if what == "memory" and os.environ["RANK"] == "1":
+        just_before("step", 3, _no_memory)
+    elif what == "settings" and os.environ["RANK"] == "1":
+        from electra_trainer.verbs import pretrain
+
+        pretrain.settings_from = _no_file
+    elif ";" in what:
+        notes, moment, nth, number, target = what.split(";")
+        signal_at(Signalled(moment, int(nth), signal.Signals(int(number)), target), Path(notes))
+
+
+def _no_memory() -> None:
+    raise MemoryError
+
+
+def _no_file(words: object) -> None:
+    raise ConfigError("config.json: is not on this machine")
+
+
+if __name__ == "__main__":
+    arrange(sys.argv.pop(1))
+    sys.exit(main())

@@ -1,0 +1,267 @@
+"""One rank fails while the others compute: all end at once with its exit code and its message, and none hangs."""
+
+import errno
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.prepared import small_config, write_store
+from tests.reliability.figures import LONG, report
+from tests.reliability.moments import just_before
+from tests.reliability.ranks import free_port, start_ranks, wait_for, wait_until
+
+from electra_trainer.config_io import to_dict
+from electra_trainer.errors import ConfigError, ElectraError, as_known
+from electra_trainer.supervise import Policy, supervise
+from electra_trainer.train import failure, loop
+from electra_trainer.train.status import status_kept
+
+ROOT = Path(__file__).resolve().parents[2]
+CONFIG = small_config(steps=40, lanes=4)
+LIMIT = 10.0
+"""Seconds from the fault to the end of the last rank."""
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_store(tmp_path_factory.mktemp("failing") / "data")
+
+
+def happens(notes: Path, what: Callable[[], object]) -> Callable[[], None]:
+    """Note the time, then do it."""
+
+    def act() -> None:
+        (notes / "began").touch()
+        what()
+
+    return act
+
+
+def fails(error: Exception) -> Callable[[], None]:
+    def act() -> None:
+        raise error
+
+    return act
+
+
+def bad_data(notes: Path, rank: int) -> None:
+    """The rows of rank 1 are cut short: its folder is another, as on another machine."""
+    if rank == 1:
+        real = loop.Store.open
+
+        def cut(folder: Path) -> object:
+            own = shutil.copytree(folder, notes / "data")
+            with (own / "train.bin").open("r+b") as rows:
+                rows.truncate(100)
+            (notes / "began").touch()
+            return real(own)
+
+        loop.Store.open = cut
+
+
+def no_device(notes: Path, rank: int) -> None:
+    if rank == 1:
+        loop.choose_device = lambda _: happens(notes, fails(ConfigError("no GPU on this machine")))()
+
+
+def at_a_step(error: Exception, *, of: int) -> Callable[[Path, int], None]:
+    def arrange(notes: Path, rank: int) -> None:
+        if rank == of:
+            just_before("step", 3, happens(notes, fails(error)))
+
+    return arrange
+
+
+def killed(notes: Path, rank: int) -> None:
+    if rank == 1:
+        just_before("step", 3, happens(notes, lambda: os.kill(os.getpid(), signal.SIGKILL)))
+
+
+def killed_while_starting(notes: Path, rank: int) -> None:
+    """torchrun then sends the others SIGTERM: they are not to say that they were told to stop, or nobody would start again."""
+    if rank == 1:
+        just_before("start-up", 1, happens(notes, lambda: os.kill(os.getpid(), signal.SIGKILL)))
+    else:
+        just_before("start-up", 1, lambda: (time.sleep(0.5), os.kill(os.getpid(), signal.SIGTERM)))
+
+
+def others_are_stuck(notes: Path, rank: int) -> None:
+    """What no broken connection tells: a GPU's collective operation, a file system that does not answer."""
+    failure.LEAVES_WITHIN = 1.0
+    if rank == 1:
+        just_before("data", 3, happens(notes, fails(MemoryError())))
+    else:
+        just_before("data", 3, lambda: time.sleep(600))
+
+
+FAULTS: dict[str, tuple[Callable[[Path, int], None], int, str]] = {
+    "data": (bad_data, 65, "train.bin"),
+    "device": (no_device, 78, "no GPU on this machine"),
+    "memory": (at_a_step(MemoryError(), of=1), 78, "not enough memory"),
+    "bug": (at_a_step(ValueError("of rank 1"), of=1), 70, "ValueError: of rank 1"),
+    "disk": (at_a_step(OSError(errno.ENOSPC, "full", "metrics.jsonl"), of=0), 74, "the disk is full"),
+    "killed": (killed, 70, "another process of this run has ended"),
+    "stuck": (others_are_stuck, 78, "not enough memory"),
+}
+
+
+if LONG:
+    FAULTS["killed while starting"] = (killed_while_starting, 70, "")
+NO_RUN_YET = ("data", "device", "killed while starting")
+
+
+def unwatched(arrange: Callable[[Path, int], None]) -> Callable[[Path, int], None]:
+    """The control: a rank knows of the others only what its connections tell."""
+
+    def without(notes: Path, rank: int) -> None:
+        arrange(notes, rank)
+        failure.Watch.settled = lambda self, error: error
+        failure.Watch._look = lambda self, store: None
+
+    return without
+
+
+def end_of(arrange: Callable[[Path, int], None], data: Path, notes: Path, *, size: int, seconds: float = 60) -> dict:
+    """Train until it happens: codes of the ranks (None: one runs so many seconds later), what status.json says, the seconds it took."""
+    notes.mkdir()
+
+    def work(rank: int) -> int:
+        arrange(notes, rank)
+        try:
+            with status_kept(notes / "run"):
+                loop.pretrain(CONFIG, data, out=notes / "run", device="cpu", quiet=True)
+        except Exception as error:
+            return (as_known(error) or ElectraError()).exit_code
+        return 0
+
+    processes = start_ranks(size, work)
+    wait_until((notes / "began").exists)
+    try:
+        codes: list[int] | None = wait_for(processes, seconds=seconds)
+    except AssertionError:
+        codes = None
+    status = notes / "run" / "status.json"
+    return {
+        "codes": codes,
+        "status": json.loads(status.read_text()) if status.exists() else {},
+        "seconds": time.time() - (notes / "began").stat().st_mtime,
+    }
+
+
+def test_all_end_with_its_code(data: Path, tmp_path: Path) -> None:
+    times = []
+    for size in (2, 4) if LONG else (2,):
+        for name, (arrange, code, words) in FAULTS.items():
+            found = end_of(arrange, data, tmp_path / f"{name}-{size}", size=size)
+            expected = [code] * size if not name.startswith("killed") else [code, -signal.SIGKILL, *[code] * (size - 2)]
+            assert found["codes"] == expected, (name, found)
+            if name in NO_RUN_YET:
+                assert not found["status"]
+            else:
+                assert found["status"]["exit_code"] == code and words in found["status"]["message"], (name, found)
+            times.append(found["seconds"])
+    assert max(times) < LIMIT
+    control = {
+        name: end_of(unwatched(FAULTS[name][0]), data, tmp_path / f"control-{name}", size=2, seconds=5)
+        for name in ("memory", "stuck")
+    }
+    right = sum(found["codes"] == [78, 78] for found in control.values())
+    hung = sum(found["codes"] is None for found in control.values())
+    assert (right, hung) == (0, 1), control
+    figures = {
+        "faults": len(times),
+        "ended_with_its_code": len(times),
+        "hung": 0,
+        "p50_s": sorted(times)[len(times) // 2],
+    }
+    report(
+        "failing_rank",
+        **figures,
+        p100_s=max(times),
+        control_faults=2,
+        control_ended_with_its_code=right,
+        control_hung=hung,
+    )
+
+
+@pytest.fixture
+def words(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The command that torchrun's processes are given, after what happens to them."""
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(to_dict(CONFIG)))
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT / 'src'}:{ROOT}")
+    monkeypatch.setenv("GLIBC_TUNABLES", "")
+    return [
+        "pretrain",
+        str(data),
+        "--config",
+        str(config),
+        "--out",
+        str(tmp_path / "run"),
+        "--device",
+        "cpu",
+        "--quiet",
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["memory", *(["settings"] if LONG else [])])
+def test_under_torchrun_and_a_supervisor(
+    tmp_path: Path, words: list[str], capfd: pytest.CaptureFixture[str], fault: str
+) -> None:
+    """torchrun ends with code 1 and says nothing of why; the supervisor knows, and does not start again what would fail again."""
+    out, launcher = tmp_path / "run", ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    program = [sys.executable, *launcher, "-m", "tests.reliability.rank_program", fault, *words]
+    began = time.monotonic()
+    assert supervise(program, out, Policy(restarts=2, pause=0.1)) == 78
+    said = capfd.readouterr().err
+    if fault == "memory":
+        assert "electra: not enough memory" in said
+        assert_all_know(out)
+        assert len(json.loads((out / "status.json").read_text())["starts"]) == 1
+    else:
+        assert "config.json: is not on this machine" in said
+    report("failing_rank_torchrun", fault=fault, exit_code=78, starts=1, seconds=round(time.monotonic() - began, 1))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not LONG, reason="two torchruns: `make reliability`")
+def test_two_machines(tmp_path: Path, words: list[str]) -> None:
+    """Two launchers that know of each other by an address alone: an error on one machine ends the processes of the other."""
+    where = [
+        "--nnodes=2",
+        "--nproc-per-node=1",
+        "--rdzv-backend=c10d",
+        "--rdzv-id=1",
+        f"--rdzv-endpoint=127.0.0.1:{free_port()}",
+    ]
+    program = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        *where,
+        "-m",
+        "tests.reliability.rank_program",
+        "memory",
+        *words,
+    ]
+    began = time.monotonic()
+    machines = [subprocess.Popen(program) for _ in range(2)]
+    codes = [machine.wait(timeout=300) for machine in machines]
+    assert codes == [1, 1]
+    assert_all_know(tmp_path / "run")
+    report("failing_rank_two_machines", exit_code=78, seconds=round(time.monotonic() - began, 1))
+
+
+def assert_all_know(run: Path) -> None:
+    """Rank 0 wrote what rank 1 failed of."""
+    status = json.loads((run / "status.json").read_text())
+    assert (status["exit_code"], status["state"]) == (78, "failed")
+    assert status["message"].startswith("rank 1 of 2 on ") and "not enough memory" in status["message"]
