@@ -138,7 +138,8 @@ def noting_shares(path: Path) -> Iterator[None]:
     def noted(run: loop._Run, *arguments: Any) -> None:
         real(run, *arguments)
         tensors = {**stored(run.objective), **optimizer_tensors(run.objective, run.optimizer)}
-        held = sum(sharding.local(tensor).untyped_storage().nbytes() for tensor in tensors.values())
+        memory = [sharding.local(tensor).untyped_storage() for tensor in tensors.values()]
+        held = sum({part.data_ptr(): part.nbytes() for part in memory}.values())  # what lies in one piece counts once
         with path.open("a") as file:
             file.write(f"{held / sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())}\n")
 
