@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from electra_trainer import supervise
 from electra_trainer.errors import CheckpointError, ConfigError, DataError, Diverged, Interrupted, MissingInputError
 from electra_trainer.train.signals import STOP
 from electra_trainer.verbs import launch, pretrain
@@ -15,7 +16,7 @@ PAGE = (Path(__file__).resolve().parents[2] / "docs" / "cluster.md").read_text(e
 COMMANDS = [line for block in re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
 
 
-@pytest.mark.parametrize("line", [line for line in COMMANDS if not line.startswith("sbatch")])
+@pytest.mark.parametrize("line", [line for line in COMMANDS if not line.startswith(("sbatch", "export"))])
 def test_commands_parse(line: str) -> None:
     words = shlex.split(line)
     if words[:2] == ["electra", "launch"]:
@@ -41,3 +42,13 @@ def test_the_job() -> None:
     assert Interrupted.exit_code not in ends["onExitCodes"]["values"]
     assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
     assert "SIGTERM" in {number.name for number in STOP}  # what Kubernetes sends
+
+
+def test_what_torchrun_passes_on() -> None:
+    """The page, the job file and the supervisor set the same variable, and every signal that stops a run is in it."""
+    (line,) = (line for line in COMMANDS if line.startswith("export"))
+    name, value = line.removeprefix("export ").split("=")
+    assert (name, value) == (supervise.FORWARDED, supervise.FORWARDS)
+    assert {number.name for number in STOP} <= set(value.split(","))
+    job = launch.parse(["slurm", "job", "--", "pretrain", "DATA", "--out", "RUN"])
+    assert f"{line}\n" in launch.sbatch(job)

@@ -169,8 +169,8 @@ def test_all_end_with_its_code(data: Path, tmp_path: Path) -> None:
             times.append(found["seconds"])
     assert max(times) < LIMIT
     control = {
-        name: end_of(unwatched(FAULTS[name][0]), data, tmp_path / f"control-{name}", size=2, seconds=5)
-        for name in ("memory", "stuck")
+        name: end_of(unwatched(FAULTS[name][0]), data, tmp_path / f"control-{name}", size=2, seconds=seconds)
+        for name, seconds in (("memory", 60), ("stuck", 5))
     }
     right = sum(found["codes"] == [78, 78] for found in control.values())
     hung = sum(found["codes"] is None for found in control.values())

@@ -80,7 +80,8 @@ def process_leads() -> bool:
 
 
 _starts = itertools.count()
-"""One for each time that this process joins others: what they say to one another then is kept apart."""
+"""One for each time that this process joins others: what they say to one another then is kept apart, also from what was said before torchrun
+started the processes again."""
 
 
 @contextmanager
@@ -103,7 +104,8 @@ def joined(
         return
     with _sentence():
         store, rank, size = next(rendezvous("env://", timeout=PATIENCE))
-    between = dist.PrefixStore(f"electra/{next(_starts)}", store)  # type: ignore[attr-defined]
+    start = f"electra/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{next(_starts)}"
+    between = dist.PrefixStore(start, store)  # type: ignore[attr-defined]
     watch = Watch(between, rank, size, last_words=last_words)
     try:
         where = device()

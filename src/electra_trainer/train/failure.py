@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-import socket
+import platform
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -49,7 +49,7 @@ class Watch:
         self._heard: dict[str, object] | None = None
         self._raised: ElectraError | None = None
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._look, args=(store.clone(),), name="electra-watch", daemon=True)
+        self._thread = threading.Thread(target=self._look, args=(store.clone(),), name="electra-watch", daemon=True)  # type: ignore[attr-defined]
 
     def wait_for_all(self, patience: timedelta) -> None:
         """Until every rank is here, in a way that a signal ends; from then on look for errors.
@@ -108,7 +108,7 @@ class Watch:
         known = as_known(error)
         told = {
             "rank": self._rank,
-            "where": f"rank {self._rank} of {self._size} on {socket.gethostname()}",
+            "where": f"rank {self._rank} of {self._size} on {platform.node()}",
             "kind": type(known or ElectraError()).__name__,
             "text": str(known or f"{type(error).__name__}: {error}"),
         }
