@@ -202,7 +202,8 @@ def handed_out(tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
     shapes = led(lambda: json.dumps([(n, str(t.dtype).split(".")[1], t.shape) for n, t in tensors.items()]).encode())
     for name, dtype, shape in json.loads(shapes):
         tensor = tensors[name].contiguous() if world().leads else torch.empty(shape, dtype=getattr(torch, dtype))
-        dist.broadcast(tensor, src=0)
+        with together():
+            dist.broadcast(tensor, src=0)
         yield name, tensor
 
 

@@ -23,6 +23,7 @@ from electra_trainer.errors import ConfigError
 from electra_trainer.methods import TwoStage
 from electra_trainer.model.encoder import Layer
 from electra_trainer.train.distributed import world
+from electra_trainer.train.failure import together
 
 _sharded: WeakSet[nn.Module] = WeakSet()
 
@@ -125,7 +126,8 @@ def whole(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         if not hasattr(tensor, "full_tensor"):
             found[name] = tensor
             continue
-        full: Tensor = tensor.full_tensor()
+        with together():
+            full: Tensor = tensor.full_tensor()
         if world().leads:
             found[name] = full.cpu()
     return found
@@ -142,7 +144,8 @@ def clip_gradients(network: nn.Module, limit: float) -> float:
         return float(nn.utils.clip_grad_norm_(network.parameters(), limit))
     parts = [local(parameter.grad) for parameter in network.parameters() if parameter.grad is not None]
     square = nn.utils.get_total_norm(parts).double().square()
-    dist.all_reduce(square)
+    with together():
+        dist.all_reduce(square)
     norm = square.sqrt().float()
     torch._foreach_mul_(parts, (limit / (norm + 1e-6)).clamp(max=1.0))
     return float(norm)
