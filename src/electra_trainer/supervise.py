@@ -38,8 +38,8 @@ _USELESS = 3
 _GRACE = 25.0
 """Seconds that processes have to save after a signal; torchrun gives 30."""
 _LOOK = 0.05
-FORWARDED, FORWARDS = "TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1"
-"""What torchrun passes on to its processes; of itself it dies of SIGUSR1 and leaves them behind."""
+FORWARDED, FORWARDS = "PET_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1"
+"""torchrun's `--signals-to-handle`, what it passes on to its processes; of itself it dies of SIGUSR1 and leaves them behind."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -146,7 +146,7 @@ def test_another_encoder_or_folder_is_refused(model: str, tmp_path: Path, monkey
         with pytest.raises(ConfigError, match="another command is at work there"):
             go(plan(model), tmp_path / "out")
     (tmp_path / "out" / "experiment.json").write_text('{"version": 1}')
-    with pytest.raises(DataError, match="expected version 2"):
+    with pytest.raises(DataError, match="expected version 3"):
         go(plan(model), tmp_path / "out")
 
 

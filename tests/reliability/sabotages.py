@@ -194,8 +194,8 @@ FURTHER = (
         name="moments",
         takes_away="the optimizer's moments are put back",
         file="train/loop.py",
-        sought="    load_optimizer_tensors(run.objective, run.optimizer, saved.optimizer)\n",
-        put="",
+        sought="        load_optimizer_tensors(run.objective, run.optimizer, {name: tensor})\n",
+        put="        pass\n",
         caught_by={
             "tests/train/test_resume.py::test_stop_at_every_step[6]": r"assert torch\.equal\(mine\[name\], theirs\[name\]\)"
         },
@@ -204,7 +204,7 @@ FURTHER = (
         name="rows-taken-back",
         takes_away="rows of metrics beyond the checkpoint are taken back before their steps are done again",
         file="train/loop.py",
-        sought="            run.folder.forget_after(run.step)\n",
+        sought="        run.folder.forget_after(saved.step)\n",
         put="",
         caught_by={
             "tests/train/test_resume.py::test_sigkill_between_checkpoints": r"assert curve\(one\) == curve\(two\)"
@@ -284,8 +284,8 @@ FURTHER = (
         name="held-out-once",
         takes_away="each held-out row is counted once, by one of the ranks",
         file="train/step.py",
-        sought="        for chunk in among.share(len(starts)):\n",
-        put="        for chunk in range(len(starts)):\n",
+        sought="        for chunk in among.share(self.chunks(limit)):\n",
+        put="        for chunk in range(self.chunks(limit)):\n",
         caught_by={
             "tests/reliability/test_ranks.py::test_each_held_out_row_is_counted_once": r"assert .*len\(every\)|assert \d+ == "
         },

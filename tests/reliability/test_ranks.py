@@ -152,7 +152,7 @@ def test_each_held_out_row_is_counted_once(tmp_path: Path) -> None:
     expected = given.valid[:150].tolist()
 
     def work(rank: int) -> None:
-        with joined(CPU):
+        with joined(lambda: CPU):
             objective, seen = build(settings), list[list[int]]()
             objective.register_forward_pre_hook(lambda _, inputs: seen.extend(inputs[0].batch.ids_BT.tolist()))
             evaluate(objective, given, limit=150)
