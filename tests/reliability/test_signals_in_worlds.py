@@ -149,10 +149,10 @@ def unanswered(data: Path, notes: Path, nth: int) -> int:
 
     def work(_: int) -> int:
         StopRequest.__enter__ = lambda self: self
-        signal_at(Signalled("data", nth, signal.SIGTERM, "both"), notes)
+        signal_at(Signalled("data", nth, signal.SIGTERM, "rank 0"), notes)
         return trained(data, notes / "run")
 
-    assert wait_for(start_ranks(2, work)) == [-signal.SIGTERM] * 2
+    assert wait_for(start_ranks(2, work))[0] == -signal.SIGTERM
     return lost(notes / "run")
 
 
