@@ -279,7 +279,9 @@ def _guarded(make: Any, *, where: str) -> Any:
     try:
         return make()
     except BaseException as error:
-        if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit | MemoryError | ElectraError):  # a signal too
+        if isinstance(
+            error, KeyboardInterrupt | SystemExit | GeneratorExit | MemoryError | ElectraError
+        ):  # a signal too
             raise
         message = " ".join(str(error).split())[:200]
         raise DataError(
