@@ -28,7 +28,7 @@ from electra_trainer.errors import ConfigError, ElectraError, Interrupted, Stora
 from electra_trainer.train.checkpoint import numbered
 from electra_trainer.train.heartbeat import ENDED, FOLDER, LAUNCH
 from electra_trainer.train.record import RunFolder
-from electra_trainer.train.signals import STOP
+from electra_trainer.train.signals import FORWARDS, STOP
 from electra_trainer.train.status import NAME
 
 FINAL = {0, 65, 66, 75, 76, 78, 130}
@@ -38,8 +38,6 @@ _USELESS = 3
 _GRACE = 25.0
 """Seconds that processes have to save after a signal; torchrun gives 30."""
 _LOOK = 0.05
-FORWARDED, FORWARDS = "PET_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1"
-"""torchrun's `--signals-to-handle`, what it passes on to its processes; of itself it dies of SIGUSR1 and leaves them behind."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +122,7 @@ def _until_it_ends(supervised: _Supervised) -> int:
 def _once(supervised: _Supervised) -> tuple[int, str]:
     """One start: its exit code, and what happened in words."""
     launch, beats = uuid.uuid4().hex, Path(tempfile.mkdtemp(prefix="electra-beats-"))
-    environment = {FORWARDED: FORWARDS, **os.environ, LAUNCH: launch, FOLDER: str(beats)}
+    environment = {**FORWARDS, **os.environ, LAUNCH: launch, FOLDER: str(beats)}
     try:
         child = subprocess.Popen(list(supervised.command), env=environment, start_new_session=True)
     except OSError as error:

@@ -43,7 +43,8 @@ def test_a_job_is_told_queued_again_and_ends(tmp_path: Path) -> None:
         **os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "QUEUE": str(queue), "SLURM_JOB_ID": "17", "SLURM_NNODES": "1",
         "SLURM_JOB_NODELIST": "here",
     }  # fmt: skip
-    first = subprocess.Popen(["bash", str(job)], env=environment, start_new_session=True)
+    with (tmp_path / "first.log").open("w") as log:
+        first = subprocess.Popen(["bash", str(job)], env=environment, start_new_session=True, stdout=log)
     while not (out / "metrics.jsonl").exists():
         assert first.poll() is None
         time.sleep(0.02)
@@ -52,9 +53,11 @@ def test_a_job_is_told_queued_again_and_ends(tmp_path: Path) -> None:
             os.kill(int(path.parent.name), signal.SIGUSR1)
     first.wait(timeout=60)
     assert queue.read_text() == "requeue 17\n"
+    said = (tmp_path / "first.log").read_text()  # 138: torchrun died of the signal and left its processes behind
+    assert "electra: ended with code 75" in said, said
     assert json.loads((out / "status.json").read_text())["exit_code"] == 75
     again = subprocess.run(
-        ["bash", str(job)], env={**environment, "SLURM_RESTART_COUNT": "1"}, check=False, timeout=120
+        ["bash", str(job)], env={**environment, "SLURM_RESTART_COUNT": "1"}, check=False, timeout=300
     )
     assert again.returncode == 0
     assert queue.read_text() == "requeue 17\n"

@@ -25,7 +25,7 @@ from electra_trainer.errors import ElectraError
 from electra_trainer.supervise import Policy, supervise
 from electra_trainer.train import loop
 from electra_trainer.train.checkpoint import numbered
-from electra_trainer.train.signals import STOP, StopRequest, leave_when_told
+from electra_trainer.train.signals import FORWARDS, STOP, StopRequest, leave_when_told
 from electra_trainer.train.status import status_kept
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -74,7 +74,6 @@ def launched(told: Signalled, data: Path, notes: Path) -> int:
     words = ["pretrain", str(data), "--config", str(config), "--out", str(notes / "run"), "--device", "cpu", "--quiet"]
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     command = [*launcher, "-m", "tests.reliability.rank_program", spec, *words]
-    passed_on = {"PET_SIGNALS_TO_HANDLE": "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1"}  # as docs/cluster.md says
     variables = {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "GLIBC_TUNABLES": ""}
     if told.target == "supervisor":
 
@@ -87,7 +86,7 @@ def launched(told: Signalled, data: Path, notes: Path) -> int:
         return wait_for(start_ranks(1, supervised))[0]
     with (notes / "said").open("w") as said:
         return subprocess.run(
-            command, env={**os.environ, **variables, **passed_on}, stderr=said, check=False, timeout=300
+            command, env={**os.environ, **variables, **FORWARDS}, stderr=said, check=False, timeout=300
         ).returncode
 
 

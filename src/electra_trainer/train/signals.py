@@ -17,6 +17,10 @@ from electra_trainer.train.heartbeat import ended
 
 STOP = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 """What asks a run to stop. SIGUSR1 is what Slurm sends some time before the end (`--signal`)."""
+FORWARDS = dict.fromkeys(
+    ("PET_SIGNALS_TO_HANDLE", "TORCHELASTIC_SIGNALS_TO_HANDLE"), "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1"
+)
+"""Variables that say what torchrun passes on to its processes, of newer and older PyTorch; of itself it dies of SIGUSR1 and leaves them behind."""
 
 
 class StopRequest:

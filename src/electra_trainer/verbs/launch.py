@@ -15,6 +15,7 @@ import tyro
 from electra_trainer import cli
 from electra_trainer.durable import write_output
 from electra_trainer.errors import ConfigError
+from electra_trainer.train.signals import FORWARDS
 
 _NAME = re.compile(r"[\w.-]{1,64}")
 _LINE = re.compile(r"[\x20-\x7e]+")
@@ -118,7 +119,7 @@ def sbatch(arguments: Arguments) -> str:
 # Slurm tells the run (USR1) {arguments.warning} s before its time is up; it saves and ends with code 75, which torchrun hides and
 # status.json says; then the job is queued again and goes on.
 set -u
-export PET_SIGNALS_TO_HANDLE=SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1
+export {" ".join(f"{name}={value}" for name, value in FORWARDS.items())}
 export OMP_NUM_THREADS={arguments.cores} OMP_WAIT_POLICY=passive
 export ELECTRA_LAUNCH="$SLURM_JOB_ID-${{SLURM_RESTART_COUNT:-0}}"
 head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
