@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.prepared import small_config, write_store
+from tests.reliability.ranks import free_port
 
 from electra_trainer.cli import main
 from electra_trainer.config_io import to_dict
@@ -32,6 +33,7 @@ def test_a_job_is_told_queued_again_and_ends(tmp_path: Path) -> None:
     data = write_store(tmp_path / "data")
     config, out, queue = tmp_path / "config.json", tmp_path / "my run", tmp_path / "queue"
     config.write_text(json.dumps(to_dict(small_config(steps=300))))
+    number = str(free_port())  # of the job, and so of its port: another run of this test may be going on
     words = ["pretrain", str(data), "--config", str(config), "--out", str(out), "--device", "cpu", "--quiet"]
     job = write_job(tmp_path, words)
     programs = tmp_path / "bin"
@@ -40,7 +42,7 @@ def test_a_job_is_told_queued_again_and_ends(tmp_path: Path) -> None:
         (programs / name).write_text("#!/bin/bash\n" + text)
         (programs / name).chmod(0o755)
     environment = {
-        **os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "QUEUE": str(queue), "SLURM_JOB_ID": "17", "SLURM_NNODES": "1",
+        **os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "QUEUE": str(queue), "SLURM_JOB_ID": number, "SLURM_NNODES": "1",
         "SLURM_JOB_NODELIST": "here",
     }  # fmt: skip
     with (tmp_path / "first.log").open("w") as log:
@@ -52,7 +54,7 @@ def test_a_job_is_told_queued_again_and_ends(tmp_path: Path) -> None:
         if str(out).encode() in path.read_bytes().split(b"\0") and int(path.parent.name) != first.pid:
             os.kill(int(path.parent.name), signal.SIGUSR1)
     first.wait(timeout=60)
-    assert queue.read_text() == "requeue 17\n"
+    assert queue.read_text() == f"requeue {number}\n"
     said = (tmp_path / "first.log").read_text()  # 138: torchrun died of the signal and left its processes behind
     assert "electra: ended with code 75" in said, said
     assert json.loads((out / "status.json").read_text())["exit_code"] == 75
@@ -60,7 +62,7 @@ def test_a_job_is_told_queued_again_and_ends(tmp_path: Path) -> None:
         ["bash", str(job)], env={**environment, "SLURM_RESTART_COUNT": "1"}, check=False, timeout=300
     )
     assert again.returncode == 0
-    assert queue.read_text() == "requeue 17\n"
+    assert queue.read_text() == f"requeue {number}\n"
     assert json.loads((out / "status.json").read_text())["state"] == "done"
 
 

@@ -122,11 +122,12 @@ set -u
 export {" ".join(f"{name}={value}" for name, value in FORWARDS.items())}
 export OMP_NUM_THREADS={arguments.cores} OMP_WAIT_POLICY=passive
 export ELECTRA_LAUNCH="$SLURM_JOB_ID-${{SLURM_RESTART_COUNT:-0}}"
-head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+# Jobs that share a machine need ports of their own
+head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1) port=$((20000 + SLURM_JOB_ID % 12000))
 
 srun --kill-on-bad-exit=1 torchrun \\
   --nnodes="$SLURM_NNODES" --nproc-per-node={processes} \\
-  --rdzv-backend=c10d --rdzv-id="$SLURM_JOB_ID" --rdzv-endpoint="$head:29500" \\
+  --rdzv-backend=c10d --rdzv-id="$SLURM_JOB_ID" --rdzv-endpoint="$head:$port" \\
   -m electra_trainer {shlex.join(arguments.command)}
 code=$?
 
