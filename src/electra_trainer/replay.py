@@ -212,7 +212,7 @@ def _restore_before(
             tell(f"{error} Trying the checkpoint before it.")
             continue
         restore(objective, saved.weights)
-        load_optimizer_tensors(objective, optimizer, saved.optimizer)
+        load_optimizer_tensors(objective, optimizer, saved.optimizer.items())
         return saved.step
     if isinstance(init := facts.get("init"), dict):
         initial = InitFrom(name=str(init.get("name"))).read()

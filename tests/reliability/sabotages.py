@@ -194,8 +194,8 @@ FURTHER = (
         name="moments",
         takes_away="the optimizer's moments are put back",
         file="train/loop.py",
-        sought="        load_optimizer_tensors(run.objective, run.optimizer, {name: tensor})\n",
-        put="        pass\n",
+        sought="    load_optimizer_tensors(run.objective, run.optimizer, handed_out(moments))\n",
+        put="    list(handed_out(moments))\n",
         caught_by={
             "tests/train/test_resume.py::test_stop_at_every_step[6]": r"assert torch\.equal\(mine\[name\], theirs\[name\]\)"
         },

@@ -133,7 +133,7 @@ def test_a_saved_state_goes_on_bit_for_bit(name: Name) -> None:
     resumed = Net()
     resumed.load_state_dict(safetensors.torch.load(weights))
     other = build_optimizer(resumed, settings(name))
-    load_optimizer_tensors(resumed, other, safetensors.torch.load(moments))
+    load_optimizer_tensors(resumed, other, safetensors.torch.load(moments).items())
     for step in range(3, len(RATES)):
         take_step(through, optimizer, step)
         take_step(resumed, other, step)
@@ -159,7 +159,7 @@ def test_a_loaded_state_is_a_copy(name: Name) -> None:
     kept = {key: value.clone() for key, value in optimizer_tensors(net, optimizer).items()}
     other = Net()
     another = build_optimizer(other, settings(name))
-    load_optimizer_tensors(other, another, optimizer_tensors(net, optimizer))
+    load_optimizer_tensors(other, another, optimizer_tensors(net, optimizer).items())
     take_step(other, another, 1)
     for key, value in optimizer_tensors(net, optimizer).items():
         assert torch.equal(value, kept[key]), key

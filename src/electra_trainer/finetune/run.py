@@ -232,7 +232,7 @@ def _prepare(job: Job, folder: RunFolder, *, device: torch.device, show: Callabl
     saved = load_newest(folder.checkpoints, origin=folder.origin, warn=lambda line: _say(state, line))
     if saved is not None:
         restore(network, saved.weights)
-        load_optimizer_tensors(network, state.optimizer, saved.optimizer)
+        load_optimizer_tensors(network, state.optimizer, saved.optimizer.items())
         state.step, state.seconds = saved.step, float(saved.state["seconds"])
         state.bad_steps = int(saved.state["bad_steps"])
         _say(state, f"resuming at step {state.step:,} of {steps:,}")

@@ -182,8 +182,7 @@ def _go_on(run: _Run, initial: Initial | None, *, shard: bool) -> None:
             mine[name].copy_(tensor)
     place(run.objective, run.feed.device, precision=run.feed.precision, shard=shard)
     run.optimizer = build_optimizer(run.objective, run.config.optimizer)
-    for name, tensor in handed_out(moments):
-        load_optimizer_tensors(run.objective, run.optimizer, {name: tensor})
+    load_optimizer_tensors(run.objective, run.optimizer, handed_out(moments))
     if told:
         run.step, run.seconds, run.bad_steps = json.loads(told)
     else:

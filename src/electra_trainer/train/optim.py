@@ -124,22 +124,27 @@ def check_optimizer_tensors(network: nn.Module, tensors: Mapping[str, Tensor]) -
     """
     names = dict(network.named_parameters())
     for full, value in tensors.items():
-        name, _, slot = full.rpartition("/")
-        if name not in names or (slot != "step" and value.shape != names[name].shape):
-            raise CheckpointError(f"the optimizer's tensor {full} in the checkpoint fits no parameter of this config.")
+        _parameter_of(full, value, names)
 
 
-def load_optimizer_tensors(network: nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Put back what `optimizer_tensors` gave, or some of it.
+def _parameter_of(full: str, value: Tensor, names: Mapping[str, nn.Parameter]) -> nn.Parameter:
+    name, _, slot = full.rpartition("/")
+    if name not in names or (slot != "step" and value.shape != names[name].shape):
+        raise CheckpointError(f"the optimizer's tensor {full} in the checkpoint fits no parameter of this config.")
+    return names[name]
+
+
+def load_optimizer_tensors(
+    network: nn.Module, optimizer: torch.optim.Optimizer, tensors: Iterable[tuple[str, Tensor]]
+) -> None:
+    """Put back what `optimizer_tensors` gave, name and tensor, one after another as they come.
 
     Raises:
         CheckpointError: a tensor is of no parameter, or has not its shape.
     """
-    check_optimizer_tensors(network, tensors)
     names = dict(network.named_parameters())
-    for full, value in tensors.items():
-        name, _, slot = full.rpartition("/")
-        parameter = names[name]
+    for full, value in tensors:
+        slot, parameter = full.rpartition("/")[2], _parameter_of(full, value, names)
         state = optimizer.state[parameter]
         state[slot] = value.clone() if slot == "step" else part_of(value, parameter)
         if slot == "step" and optimizer.param_groups[0].get("fused"):
