@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 from tests import small
+from tests.command import Electra
 
+from electra_trainer.cli import main
 from electra_trainer.config import Config
 from electra_trainer.train import begin, plan
 
@@ -64,6 +66,20 @@ def quick_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
     measure = functools.partial(plan.measure_time, limit=0.5)
     for module in (plan, begin):
         monkeypatch.setattr(module, "measure_time", measure)
+
+
+@pytest.fixture
+def electra(capfd: pytest.CaptureFixture[str]) -> Electra:
+    """The command in this process: words -> exit code, standard output, standard error."""
+
+    def run(*words: object) -> tuple[int, str, str]:
+        capfd.readouterr()
+        code = main([str(word) for word in words])
+        out, err = capfd.readouterr()
+        assert "Traceback" not in err
+        return code, out, err
+
+    return run
 
 
 @pytest.fixture

@@ -6,11 +6,11 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.command import Electra
 from tests.prepared import small_config, write_store, write_text
 
 from electra_trainer import cli
@@ -19,19 +19,6 @@ from electra_trainer.config_io import to_dict
 from electra_trainer.train.loop import pretrain
 
 ROOT = Path(__file__).resolve().parents[1]
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def electra(capfd: pytest.CaptureFixture[str]) -> Run:
-    def run(*words: object) -> tuple[int, str, str]:
-        capfd.readouterr()
-        code = main([str(word) for word in words])
-        out, err = capfd.readouterr()
-        assert "Traceback" not in err
-        return code, out, err
-
-    return run
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +78,7 @@ def test_every_flag_is_documented() -> None:
     assert checked > 70
 
 
-def test_overview_and_version(electra: Run) -> None:
+def test_overview_and_version(electra: Electra) -> None:
     code, out, _ = electra()
     assert code == 0 and all(f"  {verb} " in out for verb in VERBS)
     assert electra("--version")[1].startswith("electra-trainer ")
@@ -126,7 +113,9 @@ WRONG: dict[str, tuple[list[str], int, list[str]]] = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_wrong_words(electra: Run, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
+def test_wrong_words(
+    electra: Electra, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
     words, expected, said = WRONG[case]
     places = {"data": folder / "data", "run": folder / "run", "text": folder / "text.txt", "folder": folder}
     monkeypatch.chdir(tmp_path)
@@ -150,7 +139,7 @@ CONFIGS: dict[str, tuple[str, list[str]]] = {
 
 
 @pytest.mark.parametrize("case", CONFIGS)
-def test_wrong_config_files(electra: Run, folder: Path, tmp_path: Path, case: str) -> None:
+def test_wrong_config_files(electra: Electra, folder: Path, tmp_path: Path, case: str) -> None:
     text, said = CONFIGS[case]
     path = tmp_path / "config.json"
     path.write_text(text)
@@ -187,7 +176,7 @@ def test_precedence_preset_file_flags(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("quick_measurement")
-def test_the_journey(electra: Run, folder: Path, tmp_path: Path) -> None:
+def test_the_journey(electra: Electra, folder: Path, tmp_path: Path) -> None:
     """From a text file to scores, through every verb."""
     tok, data, run = tmp_path / "tok", tmp_path / "data", tmp_path / "run"
     code, out, _ = electra("tokenizer", folder / "text.txt", "--vocab-size", 400, "--out", tok)
@@ -240,7 +229,7 @@ def test_metrics_rows(folder: Path) -> None:
     assert "discriminator_constant_loss" in held_out
 
 
-def test_mlm_run(electra: Run, folder: Path, tmp_path: Path) -> None:
+def test_mlm_run(electra: Electra, folder: Path, tmp_path: Path) -> None:
     run = tmp_path / "bert"
     code, _, err = electra(
         "pretrain",
@@ -260,7 +249,7 @@ def test_mlm_run(electra: Run, folder: Path, tmp_path: Path) -> None:
     assert electra("score", run, "a class")[0] == 78
 
 
-def test_another_tokenizer_is_refused(electra: Run, folder: Path, tmp_path: Path) -> None:
+def test_another_tokenizer_is_refused(electra: Electra, folder: Path, tmp_path: Path) -> None:
     other = write_store(tmp_path / "other", vocab_size=300)
     code, _, err = electra("evaluate", folder / "run", other)
     assert code == 65 and "another tokenizer" in err
@@ -278,7 +267,7 @@ def test_another_tokenizer_is_refused(electra: Run, folder: Path, tmp_path: Path
     assert code == 65 and "is not the tokenizer that made these rows" in err
 
 
-def test_bad_vocabularies(electra: Run, folder: Path, tmp_path: Path) -> None:
+def test_bad_vocabularies(electra: Electra, folder: Path, tmp_path: Path) -> None:
     cases = {
         "[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n": "[MASK]",
         "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\na\n": ":7",
@@ -296,7 +285,7 @@ def test_bad_vocabularies(electra: Run, folder: Path, tmp_path: Path) -> None:
         assert not (tmp_path / f"out{number}" / "manifest.json").exists()
 
 
-def test_bad_text(electra: Run, folder: Path, tmp_path: Path) -> None:
+def test_bad_text(electra: Electra, folder: Path, tmp_path: Path) -> None:
     text = tmp_path / "bad.txt"
     text.write_bytes(
         b"good line one\n\nbad \xff\xfe line\n\n" + (folder / "text.txt").read_bytes()[:20000].replace(b"\n\n", b"\n")
@@ -312,7 +301,7 @@ def _full(*_: Any, **__: Any) -> None:
     raise OSError(28, "No space left on device")
 
 
-def test_full_disk(electra: Run, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk(electra: Electra, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from electra_trainer.train import checkpoint
 
     monkeypatch.setattr(checkpoint, "write_durably", _full)
@@ -350,14 +339,14 @@ def test_really_full_disk(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.skipif(
     os.geteuid() == 0, reason="root may write anywhere; the read-only case is raised in test_read_only_disk"
 )
-def test_read_only_folder(electra: Run, folder: Path, tmp_path: Path) -> None:
+def test_read_only_folder(electra: Electra, folder: Path, tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     code, _, err = electra("pretrain", folder / "data", "--out", tmp_path / "run", "--preset", "tiny")
     tmp_path.chmod(0o700)
     assert code == 74 and "permission denied" in err
 
 
-def test_read_only_disk(electra: Run, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_read_only_disk(electra: Electra, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> None:
         raise OSError(30, "Read-only file system")
 
@@ -415,7 +404,7 @@ def test_out_of_memory_is_a_sentence(monkeypatch: pytest.MonkeyPatch, capsys: py
     assert "not enough memory" in said and "--batch.lanes" in said and "Traceback" not in said
 
 
-def test_a_vocabulary_of_another_language_is_told(electra: Run, folder: Path, tmp_path: Path) -> None:
+def test_a_vocabulary_of_another_language_is_told(electra: Electra, folder: Path, tmp_path: Path) -> None:
     text = tmp_path / "other.txt"
     text.write_text(
         "\n\n".join("日本語の文章です 東京は大きい都市です " * 5 + str(n) for n in range(20)), encoding="utf-8"
@@ -426,7 +415,7 @@ def test_a_vocabulary_of_another_language_is_told(electra: Run, folder: Path, tm
     assert code == 0 and "% unknown" in out and "not a vocabulary of this language" in err
 
 
-def test_bad_newest_checkpoint_is_read_around(electra: Run, folder: Path, tmp_path: Path) -> None:
+def test_bad_newest_checkpoint_is_read_around(electra: Electra, folder: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     assert (
         electra(

@@ -5,18 +5,18 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pytest
 import torch
+from tests.command import Electra
 from tests.methods.every import METHODS
 from tests.prepared import small_config, write_store
 from tests.reliability.ranks import run_ranks
 
-from electra_trainer.cli import main
 from electra_trainer.config import Checkpoint, Config, Evaluation
 from electra_trainer.data.store import Store
 from electra_trainer.errors import CheckpointError, DataError, Diverged, MissingInputError
@@ -26,8 +26,6 @@ from electra_trainer.replay_text import joined, plain
 from electra_trainer.train import record
 from electra_trainer.train.checkpoint import numbered
 from electra_trainer.train.loop import pretrain
-
-Electra = Callable[..., tuple[int, str, str]]
 
 
 def config(*, steps: int = 4, **changes: Any) -> Config:
@@ -53,18 +51,6 @@ def run(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Six steps, of which every second is logged; the checkpoints of 4 and 6 are left."""
     out = tmp_path_factory.mktemp("replay") / "run"
     return pretrain(config(steps=6, log_every=2), data, out=out, device="cpu", quiet=True)
-
-
-@pytest.fixture
-def electra(capfd: pytest.CaptureFixture[str]) -> Electra:
-    def run(*words: object) -> tuple[int, str, str]:
-        capfd.readouterr()
-        code = main([str(word) for word in words])
-        out, err = capfd.readouterr()
-        assert "Traceback" not in err
-        return code, out, err
-
-    return run
 
 
 def shapes_agree(found: Replayed) -> None:

@@ -3,13 +3,13 @@
 import csv
 import json
 import sys
-from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tyro
+from tests.command import Electra
 from tests.finetune.own_files import FRUIT, TOOLS, rows, write_csv, write_encoder
 
 import electra_trainer
@@ -17,7 +17,6 @@ import electra_trainer.finetune.recipe
 import electra_trainer.report
 from electra_trainer import OwnTask, load_finetuned
 from electra_trainer.api import finetune
-from electra_trainer.cli import main
 from electra_trainer.errors import DataError
 from electra_trainer.finetune.classification import Classification
 from electra_trainer.finetune.confusion import counts, shown
@@ -27,7 +26,6 @@ from electra_trainer.finetune.recipe import Recipe, recipe
 from electra_trainer.finetune.table_files import Table
 from electra_trainer.verbs.recipe_flags import RecipeFlags
 
-Run = Callable[..., tuple[int, str, str]]
 SHORT = ("--seeds", "2", "--epochs", "2", "--parallel", "1", "--device", "cpu")
 
 
@@ -52,24 +50,17 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def electra(work: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+def electra(work: Path, electra: Electra, monkeypatch: pytest.MonkeyPatch) -> Electra:
+    """In the folder of the files."""
     monkeypatch.chdir(work)
-
-    def run(*words: object) -> tuple[int, str, str]:
-        capfd.readouterr()
-        code = main([str(word) for word in words])
-        out, err = capfd.readouterr()
-        assert "Traceback" not in err
-        return code, out, err
-
-    return run
+    return electra
 
 
 FIRST = ("finetune", "encoder", "--train", "train.csv", "--predict", "new.csv", "--out", "exp", *SHORT)
 
 
 @pytest.fixture
-def first(electra: Run) -> tuple[int, str, str]:
+def first(electra: Electra) -> tuple[int, str, str]:
     """Made once; then it is the same command again."""
     return electra(*FIRST)
 
@@ -98,7 +89,7 @@ def test_one_command_from_two_columns(work: Path, first: tuple[int, str, str]) -
         assert row["probability"] == row[f"probability_{row['prediction']}"]
 
 
-def test_the_same_command_again_is_the_same(work: Path, electra: Run, first: tuple[int, str, str]) -> None:
+def test_the_same_command_again_is_the_same(work: Path, electra: Electra, first: tuple[int, str, str]) -> None:
     before = {path: path.read_bytes() for path in (work / "exp" / "model").iterdir()}
     predictions = (work / "exp" / "predictions.csv").read_bytes()
     code, out, _ = electra(*FIRST)
@@ -107,7 +98,7 @@ def test_the_same_command_again_is_the_same(work: Path, electra: Run, first: tup
     assert (work / "exp" / "predictions.csv").read_bytes() == predictions
 
 
-def test_as_json(electra: Run, first: tuple[int, str, str]) -> None:
+def test_as_json(electra: Electra, first: tuple[int, str, str]) -> None:
     code, out, _ = electra(*FIRST, "--json")
     said = json.loads(out)
     assert code == 0 and said["model"] == "exp/model" and said["predictions"] == "exp/predictions.csv"
@@ -123,7 +114,7 @@ def test_scores_of_all_seeds_stand_on_the_card(work: Path, first: tuple[int, str
     assert f"| dev, accuracy | 2 | {mean} | {mean} |" in (work / "exp" / "model" / "README.md").read_text()
 
 
-def test_predict_says_what_was_said(work: Path, electra: Run, first: tuple[int, str, str]) -> None:
+def test_predict_says_what_was_said(work: Path, electra: Electra, first: tuple[int, str, str]) -> None:
     code, out, _ = electra("predict", "exp/model", "new.csv", "--out", "again.csv", "--device", "cpu")
     assert code == 0 and out == "again.csv\n"
     assert (work / "again.csv").read_bytes() == (work / "exp" / "predictions.csv").read_bytes()
@@ -168,7 +159,7 @@ def test_the_function_has_the_name_of_the_folder() -> None:
     assert electra_trainer.finetune.recipe.paper  # type: ignore[attr-defined]
 
 
-def test_pairs_and_numbers(work: Path, electra: Run) -> None:
+def test_pairs_and_numbers(work: Path, electra: Electra) -> None:
     code, out, _ = electra(
         "finetune", "encoder", "--task", "regression", "--train", "pairs.jsonl", "--out", "numbers", *SHORT
     )
@@ -180,7 +171,7 @@ def test_pairs_and_numbers(work: Path, electra: Run) -> None:
     assert code == 0 and len(said) == 50 and all(-100 < float(row["prediction"]) < 100 for row in said)
 
 
-def test_tagging(work: Path, electra: Run) -> None:
+def test_tagging(work: Path, electra: Electra) -> None:
     words = (
         "finetune",
         "encoder",
@@ -204,7 +195,7 @@ def test_tagging(work: Path, electra: Run) -> None:
     assert config["architectures"] == ["ElectraForTokenClassification"]
 
 
-def test_tagging_of_other_columns_without_a_development_file(work: Path, electra: Run) -> None:
+def test_tagging_of_other_columns_without_a_development_file(work: Path, electra: Electra) -> None:
     """Label before word; labels that look like spans and are none; and what is said to come next can be typed."""
     turned = [line.split("\t")[::-1] for line in (work / "words.conll").read_text().splitlines()]
     (work / "turned.conll").write_text("".join("\t".join(fields).replace("O\t", "I-X\t") + "\n" for fields in turned))
@@ -233,7 +224,7 @@ def test_tagging_of_other_columns_without_a_development_file(work: Path, electra
     assert "\t" in (work / "predictions.conll").read_text()
 
 
-def test_warnings_are_told(work: Path, electra: Run) -> None:
+def test_warnings_are_told(work: Path, electra: Electra) -> None:
     code, out, _ = electra(
         "finetune", "encoder", "--train", "train.csv", "--dev", "dev.csv", "--out", "overlap", *SHORT
     )
@@ -268,7 +259,7 @@ WRONG: dict[str, tuple[tuple[str, ...], int, str]] = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_is_wrong_is_said(work: Path, electra: Run, first: tuple[int, str, str], case: str) -> None:
+def test_what_is_wrong_is_said(work: Path, electra: Electra, first: tuple[int, str, str], case: str) -> None:
     words, expected, said = WRONG[case]
     (work / "bad.csv").write_text("text,label\na,b\nc\n")
     code, _, err = electra(*words)

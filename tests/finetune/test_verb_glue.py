@@ -4,16 +4,15 @@ import json
 import statistics
 import sys
 import zipfile
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.command import Electra
 from tests.finetune.glue_samples import labels, write_glue
 
-from electra_trainer.cli import main
 from electra_trainer.finetune.glue import PAPER, ROWS, GlueTask
 
 
@@ -122,22 +121,7 @@ def experiment(monkeypatch: pytest.MonkeyPatch) -> Experiment:
     return made
 
 
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def electra(capfd: pytest.CaptureFixture[str]) -> Run:
-    def run(*words: object) -> tuple[int, str, str]:
-        capfd.readouterr()
-        code = main([str(word) for word in words])
-        out, err = capfd.readouterr()
-        assert "Traceback" not in err
-        return code, out, err
-
-    return run
-
-
-def test_the_papers_eight(experiment: Experiment, electra: Run, tmp_path: Path) -> None:
+def test_the_papers_eight(experiment: Experiment, electra: Electra, tmp_path: Path) -> None:
     """Every flag reaches the plan; the table, the floors and the notes are printed."""
     folder = write_glue(tmp_path / "glue")
     code, out, _ = electra(
@@ -172,7 +156,7 @@ def test_the_papers_eight(experiment: Experiment, electra: Run, tmp_path: Path) 
     assert out.endswith(f"{tmp_path / 'exp/glue.md'}\n") and "zip" not in out
 
 
-def test_the_archive(experiment: Experiment, electra: Run, tmp_path: Path) -> None:
+def test_the_archive(experiment: Experiment, electra: Electra, tmp_path: Path) -> None:
     """From the best runs; what is said of it is printed; the experiment's folder is where it is put."""
     folder = write_glue(tmp_path / "glue")
     code, out, _ = electra(
@@ -204,7 +188,7 @@ def test_the_archive(experiment: Experiment, electra: Run, tmp_path: Path) -> No
     assert (tmp_path / "two.zip").is_file()
 
 
-def test_an_archive_of_what_was_trained_before(experiment: Experiment, electra: Run, tmp_path: Path) -> None:
+def test_an_archive_of_what_was_trained_before(experiment: Experiment, electra: Electra, tmp_path: Path) -> None:
     """Tasks that the experiment has already are counted in; one whose seeds all failed is not."""
     folder = write_glue(tmp_path / "glue")
     experiment.declared, experiment.unfinished = tuple(name for name in PAPER if name != "rte"), ("rte",)
@@ -212,7 +196,7 @@ def test_an_archive_of_what_was_trained_before(experiment: Experiment, electra: 
     assert code == 66 and len(experiment.plans) == 1 and "RTE.tsv (rte is not trained)" in err
 
 
-def test_json(experiment: Experiment, electra: Run, tmp_path: Path) -> None:
+def test_json(experiment: Experiment, electra: Electra, tmp_path: Path) -> None:
     folder = write_glue(tmp_path / "glue", ["cola", "sst2", "wnli"])
     code, out, _ = electra(
         "glue", "m", "--data", folder, "--tasks", "cola,sst2,wnli", "--out", tmp_path / "exp", "--json"
@@ -237,14 +221,16 @@ def test_json(experiment: Experiment, electra: Run, tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_is_said_before_training(
-    words: list[str], code: int, message: str, experiment: Experiment, electra: Run, tmp_path: Path
+    words: list[str], code: int, message: str, experiment: Experiment, electra: Electra, tmp_path: Path
 ) -> None:
     folder = write_glue(tmp_path / "glue", ["cola"])
     found, _, err = electra("glue", "m", "--data", folder, "--out", tmp_path / "exp", *words)
     assert found == code and message in err and not experiment.plans
 
 
-def test_a_file_that_is_missing_is_said_before_training(experiment: Experiment, electra: Run, tmp_path: Path) -> None:
+def test_a_file_that_is_missing_is_said_before_training(
+    experiment: Experiment, electra: Electra, tmp_path: Path
+) -> None:
     folder = write_glue(tmp_path / "glue", ["cola", "mnli"])
     (folder / "MNLI/dev_mismatched.tsv").unlink()
     code, _, err = electra("glue", "m", "--data", folder, "--tasks", "cola,mnli", "--out", tmp_path / "exp")
