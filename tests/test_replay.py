@@ -19,10 +19,10 @@ from tests.reliability.ranks import run_ranks
 
 from electra_trainer.config import Checkpoint, Config, Evaluation
 from electra_trainer.data.store import Store
-from electra_trainer.errors import CheckpointError, DataError, Diverged, MissingInputError
+from electra_trainer.errors import CheckpointError, DataError, Diverged, MissingInputError, plain
 from electra_trainer.initial import InitFrom
 from electra_trainer.replay import Replayed, replay
-from electra_trainer.replay_text import joined, plain
+from electra_trainer.replay_text import joined
 from electra_trainer.train import record
 from electra_trainer.train.checkpoint import numbered
 from electra_trainer.train.loop import pretrain

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from electra_trainer import __version__
-from electra_trainer.errors import ConfigError, ElectraError, as_known, did_you_mean
+from electra_trainer.errors import ConfigError, ElectraError, as_known, did_you_mean, plain
 from electra_trainer.process import THREADS, restart_tuned
 from electra_trainer.train.heartbeat import ended
 from electra_trainer.train.signals import leave_when_told
@@ -99,7 +99,7 @@ def _shown(error: ElectraError) -> str:
     """The message, with no more than a screen of what a file said, and nothing of it that would steer the terminal."""
     text = str(error)
     text = text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} ... {text[-_LONGEST // 2 :]}"
-    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+    return plain(text, keep="\n")
 
 
 def _trains(words: list[str]) -> bool:

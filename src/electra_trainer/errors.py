@@ -118,6 +118,17 @@ def storage_error(error: OSError, path: Path | str, *, writing: bool = False) ->
     return StorageError(f"{path}: {what}.")
 
 
+def named(kind: str) -> type[ElectraError]:
+    """The class of that name, as another process wrote it; ElectraError where there is none."""
+    made = globals().get(kind)
+    return made if isinstance(made, type) and issubclass(made, ElectraError) else ElectraError
+
+
+def plain(text: str, *, keep: str = "") -> str:
+    """The same with nothing in it that would steer a terminal, but for the characters in `keep`."""
+    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
+
+
 def as_known(error: Exception) -> ElectraError | None:
     """The sentence on an error, the disk's and the memory's included; None where it is a bug."""
     if isinstance(error, ElectraError):

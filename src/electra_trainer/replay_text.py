@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from electra_trainer.errors import plain
 from electra_trainer.replay import Replayed
 from electra_trainer.replay_rows import DocumentPart, ReplayedRow
 
@@ -99,11 +100,6 @@ def goes_on(tokens: Sequence[str], at: int) -> bool:
     return (
         at > 0 and tokens[at].startswith("##") and not (tokens[at - 1].startswith("[") and tokens[at - 1].endswith("]"))
     )
-
-
-def plain(text: str) -> str:
-    """The same with nothing in it that would steer a terminal."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)
 
 
 def as_json(found: Replayed, rows: Sequence[ReplayedRow]) -> dict[str, Any]:

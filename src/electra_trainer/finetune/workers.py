@@ -26,8 +26,7 @@ from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from electra_trainer import errors
-from electra_trainer.errors import ConfigError, ElectraError, Interrupted
+from electra_trainer.errors import ConfigError, ElectraError, Interrupted, named
 from electra_trainer.train.signals import STOP
 
 if TYPE_CHECKING:
@@ -169,9 +168,7 @@ class _Worker:
 
 
 def _as_raised(cell: Cell, event: Event) -> ElectraError:
-    kind = getattr(errors, event.error, ElectraError)
-    error: ElectraError = kind(f"{cell}: {event.text}")
-    return error
+    return named(event.error)(f"{cell}: {event.text}")
 
 
 def serve(descriptor: int) -> None:

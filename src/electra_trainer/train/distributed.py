@@ -20,8 +20,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.rendezvous import rendezvous
 
-from electra_trainer import errors
-from electra_trainer.errors import ConfigError, ElectraError
+from electra_trainer.errors import ConfigError, ElectraError, named
 from electra_trainer.train.failure import Watch, together
 
 PATIENCE = timedelta(minutes=10)
@@ -176,7 +175,7 @@ def led(work: Callable[[], bytes]) -> bytes:
         raise failed
     if content[:1] == b"\1":
         kind, text = json.loads(content[1:])
-        same: ElectraError = getattr(errors, kind, ElectraError)(text)
+        same = named(kind)(text)
         same.told = same.agreed = True
         raise same
     return content[1:]

@@ -17,8 +17,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from electra_trainer import errors
-from electra_trainer.errors import ConfigError, ElectraError, Interrupted, ProcessLost, as_known, out_of_memory
+from electra_trainer.errors import ConfigError, ElectraError, Interrupted, ProcessLost, as_known, named, out_of_memory
 from electra_trainer.train.signals import end_by_itself
 
 if TYPE_CHECKING:
@@ -116,8 +115,7 @@ class Watch:
         return first
 
     def _another(self, first: dict[str, object]) -> ElectraError:
-        kind: type[ElectraError] = getattr(errors, str(first["kind"]), ElectraError)
-        same = kind(f"{first['where']}: {first['text']}")
+        same = named(str(first["kind"]))(f"{first['where']}: {first['text']}")
         same.told = self._rank > 0  # where that rank is, and on rank 0
         return same
 
