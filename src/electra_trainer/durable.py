@@ -5,6 +5,7 @@ Every change goes through a function of `os`, one by one, so that a test can end
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import uuid
@@ -34,6 +35,33 @@ def write_all(descriptor: int, content: bytes) -> None:
     view = memoryview(content)
     while view:
         view = view[os.write(descriptor, view[:_PIECE]) :]
+
+
+class HashedFile:
+    """A new file, in place of any of that name, that knows its hash from memory; OSError as the system gives it."""
+
+    def __init__(self, path: Path) -> None:
+        path.unlink(missing_ok=True)  # a link would be written through
+        self._stream: IO[bytes] = path.open("xb")
+        self._digest = hashlib.sha256()
+        self._bytes = 0
+
+    def write(self, data: bytes) -> None:
+        """Append."""
+        self._stream.write(data)
+        self._digest.update(data)
+        self._bytes += len(data)
+
+    def close(self) -> tuple[int, str]:
+        """Wait until the disk has it; returns its bytes and its SHA-256 as hexadecimal digits."""
+        self._stream.flush()
+        os.fsync(self._stream.fileno())
+        self._stream.close()
+        return self._bytes, self._digest.hexdigest()
+
+    def abandon(self) -> None:
+        """Close without a word."""
+        self._stream.close()
 
 
 def replace_durably(path: Path, content: bytes) -> None:

@@ -169,19 +169,19 @@ def _watch(supervised: _Supervised, child: subprocess.Popen[bytes], beats: Path)
                 _signal_all(child, beats, signal.SIGTERM)
             if stopping is not None and time.time() - stopping > _GRACE:
                 return None
-            late = _latest_first(beats, began)
-            if stopping is None and late and time.time() - late[0][1] > supervised.policy.patience:
-                return late[0][0]
+            slowest, beat = _longest_silent(beats, began)
+            if stopping is None and time.time() - beat > supervised.policy.patience:
+                return slowest
         return None
     finally:
         _signal_all(child, beats, signal.SIGKILL)
         child.wait()
 
 
-def _latest_first(beats: Path, began: float) -> list[tuple[str, float]]:
-    """Ranks and when they last did a step, the one that is longest ago first; before any step the start counts."""
+def _longest_silent(beats: Path, began: float) -> tuple[str, float]:
+    """The rank whose last step is longest ago, and when that was; before any step the start counts."""
     times = [(f"of rank {path.name}", path.stat().st_mtime) for path in _beats(beats)]
-    return sorted(times or [("of rank 0", began)], key=lambda pair: pair[1])
+    return min(times, key=lambda pair: pair[1], default=("of rank 0", began))
 
 
 def _signal_all(child: subprocess.Popen[bytes], beats: Path, number: signal.Signals) -> None:

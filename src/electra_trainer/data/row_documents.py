@@ -11,9 +11,7 @@ then for each column the differences from one entry to the next. Nothing is held
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import struct
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -27,6 +25,7 @@ from numpy.typing import NDArray
 
 from electra_trainer.data.document import Place
 from electra_trainer.data.manifest import DocumentFiles, FileInfo
+from electra_trainer.durable import HashedFile
 from electra_trainer.errors import DataError, storage_error
 from electra_trainer.reading import NotJson, json_value
 
@@ -46,7 +45,7 @@ class DocumentsWriter:
     """Writes the files as documents come, in the order of the rows of each split; OSError as the system gives it."""
 
     def __init__(self, folder: Path) -> None:
-        self._names = _File(folder / NAMES)
+        self._names = HashedFile(folder / NAMES)
         self._splits = {split: _Blocks(folder / f"{split}.documents") for split in ("train", "valid")}
         self._known: dict[str, int] = {}
 
@@ -61,40 +60,20 @@ class DocumentsWriter:
     def close(self) -> DocumentFiles:
         """Force the files onto the disk; returns what the manifest says of them."""
         splits = {split: blocks.close() for split, blocks in self._splits.items()}
-        return DocumentFiles(names=self._names.close(), **splits)
+        size, digest = self._names.close()
+        return DocumentFiles(names=FileInfo(bytes=size, sha256=digest), **splits)
 
     def abandon(self) -> None:
         """Close without a word."""
         for file in (self._names, *(blocks.file for blocks in self._splits.values())):
-            file.stream.close()
-
-
-class _File:
-    """A new file that knows its hash from memory."""
-
-    def __init__(self, path: Path) -> None:
-        path.unlink(missing_ok=True)  # a link would be written through
-        self.stream: IO[bytes] = path.open("xb")
-        self._digest = hashlib.sha256()
-        self._bytes = 0
-
-    def write(self, data: bytes) -> None:
-        self.stream.write(data)
-        self._digest.update(data)
-        self._bytes += len(data)
-
-    def close(self) -> FileInfo:
-        self.stream.flush()
-        os.fsync(self.stream.fileno())
-        self.stream.close()
-        return FileInfo(bytes=self._bytes, sha256=self._digest.hexdigest())
+            file.abandon()
 
 
 class _Blocks:
     """Entries on their way into blocks."""
 
     def __init__(self, path: Path) -> None:
-        self.file = _File(path)
+        self.file = HashedFile(path)
         self._entries: list[tuple[int, ...]] = []
 
     def add(self, entry: tuple[int, ...]) -> None:
@@ -109,7 +88,8 @@ class _Blocks:
 
     def close(self) -> FileInfo:
         self._flush()
-        return self.file.close()
+        size, digest = self.file.close()
+        return FileInfo(bytes=size, sha256=digest)
 
 
 def encode(entries: Entries) -> bytes:

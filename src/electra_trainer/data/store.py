@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import shutil
 import stat
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +24,7 @@ from numpy.typing import NDArray
 from electra_trainer.data.manifest import FileInfo, Manifest, SplitInfo
 from electra_trainer.data.row_documents import NAMES, RowDocuments
 from electra_trainer.data.tokenizer import Specials, load_tokenizer, specials_of, tokenizer_sha256, vocab_size_of
-from electra_trainer.durable import replace_durably, sync_folder
+from electra_trainer.durable import HashedFile, replace_durably, sync_folder
 from electra_trainer.errors import ConfigError, DataError, MissingInputError, storage_error
 from electra_trainer.reading import read_file
 
@@ -180,10 +179,8 @@ class SplitWriter:
     def __init__(self, path: Path, *, sequence_length: int, dtype: str, vocab_size: int) -> None:
         self._path = path
         self._length, self._dtype, self._vocab_size = sequence_length, dtype, vocab_size
-        self._digest = hashlib.sha256()
         self._rows = 0
-        path.unlink(missing_ok=True)  # a link would be written through
-        self._stream: IO[bytes] = path.open("xb")
+        self._file = HashedFile(path)
 
     def write(self, rows: NDArray[np.generic]) -> None:
         """Append rows, [any, sequence_length]; DataError when an id is outside of the vocabulary."""
@@ -192,30 +189,26 @@ class SplitWriter:
         largest = int(rows.max())
         if largest >= self._vocab_size:
             raise DataError(f"{self._path}: id {largest} is outside of the vocabulary of {self._vocab_size}.")
-        data = np.ascontiguousarray(rows, dtype=self._dtype).tobytes()
-        self._stream.write(data)
-        self._digest.update(data)
+        self._file.write(np.ascontiguousarray(rows, dtype=self._dtype).tobytes())
         self._rows += len(rows)
 
     def close(self, *, documents: int = 0, text_tokens: int = 0, padding: int = 0) -> SplitInfo:
         """Force the file onto the disk; returns what the manifest says of it. `padding` in positions."""
-        self._stream.flush()
-        os.fsync(self._stream.fileno())
-        self._stream.close()
+        size, digest = self._file.close()
         positions = self._rows * self._length
         return SplitInfo(
             rows=self._rows,
             tokens=positions - padding,
             text_tokens=text_tokens,
             documents=documents,
-            bytes=positions * np.dtype(self._dtype).itemsize,
+            bytes=size,
             padding=padding / max(positions, 1),
-            sha256=self._digest.hexdigest(),
+            sha256=digest,
         )
 
     def abandon(self) -> None:
         """Close without a word."""
-        self._stream.close()
+        self._file.abandon()
 
 
 def claim_folder(folder: Path, *, overwrite: bool, is_same: Callable[[Manifest], bool] = lambda _: False) -> None:
