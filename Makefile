@@ -7,6 +7,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
+BESIDE := $(BIN)/python -m pip --disable-pip-version-check install --quiet --upgrade --no-deps --target
 OUT    ?= runs/demo
 RECORD ?= records/$(shell date +%F)-reliability
 export OMP_WAIT_POLICY ?= passive
@@ -16,11 +17,11 @@ OLD          := $(VENV)/transformers-4
 OLD_PACKAGES := transformers==4.57.6 huggingface_hub==0.36.0 tokenizers==0.22.1 \
 	requests==2.34.2 urllib3==2.8.0 charset-normalizer==3.5.2 idna==3.20 certifi==2026.10.18
 
-# Triton, for machines whose PyTorch brings none: its interpreter runs the GPU's kernels in the tests
+# Triton, on Linux, for machines whose PyTorch brings none: its interpreter runs the GPU's kernels in the tests
 TRITON := $(VENV)/triton-3.6
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-together test-alone reliability sabotage check clean
+.PHONY: help demo test test-together test-alone reliability sabotage check clean venv
 .NOTPARALLEL:
 
 help: ## Show this list
@@ -60,16 +61,21 @@ clean: ## Remove .venv, caches and builds; runs/ and data/ stay
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# Stamps: each is made again when the dependencies change.
+# Stamps: each is made again when the dependencies change. `.dev` does not wait for `.base`: pip settles everything once.
 $(VENV)/.base: pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.12")'
-	@echo "Installing into $(VENV); torch is large, the first time takes a few minutes."
-	$(PYTHON) -m venv $(VENV)
+	@$(MAKE) --no-print-directory venv
 	$(PIP) -e .
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.base
-	$(PIP) -e '.[dev]'
-	$(BIN)/python -m pip --disable-pip-version-check install --quiet --upgrade --no-deps --target $(OLD) $(OLD_PACKAGES)
-	-$(BIN)/python -m pip --disable-pip-version-check install --quiet --upgrade --no-deps --target $(TRITON) triton==3.6.0 # Linux only
-	@touch $@
+$(VENV)/.dev: pyproject.toml constraints.txt
+	@$(MAKE) --no-print-directory venv
+	$(PIP) -e '.[dev]' & environment=$$!; \
+	$(BESIDE) $(OLD) $(OLD_PACKAGES) & old=$$!; \
+	$(BESIDE) $(TRITON) triton==3.6.0 || true; \
+	wait $$old && wait $$environment
+	@touch $(VENV)/.base $@
+
+venv:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.12")'
+	@echo "Installing into $(VENV); torch is large, the first time takes a few minutes."
+	$(PYTHON) -m venv $(VENV)

@@ -122,7 +122,7 @@ def test_the_fine_tuning_runs(
     for command in commands:
         words = shlex.split(command.replace("--seeds 10", "--seeds 2"))[1:]
         if words[0] in ("finetune", "glue", "squad"):
-            words += ["--epochs", "1", "--max-length", "32"]
+            words += ["--epochs", "1", "--max-length", "32", "--parallel", "1"]
         assert main(words) == 0, f"{command}\n{capsys.readouterr().err}"
     assert len((tmp_path / "predictions.csv").read_text().splitlines()) == 10
     assert "CoLA" in (tmp_path / "exp/glue/glue.md").read_text()

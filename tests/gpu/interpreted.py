@@ -1,10 +1,19 @@
-"""The checks of the GPU's fast paths on the CPU: `TRITON_INTERPRET=1 python -m tests.gpu.interpreted NAME`. Raises where one fails."""
+"""The checks of the GPU's fast paths on the CPU: `TRITON_INTERPRET=1 python -m tests.gpu.interpreted [NAME ...]`.
+
+Prints one JSON object: what each check raised, "" where nothing. Each is a fork, since some change the modules that they check.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import sys
+import tempfile
+import traceback
+from collections.abc import Callable
 
 import torch
+import torch._dynamo  # here once instead of in every fork
 
 from electra_trainer.gpu import add_norm, softmax
 from electra_trainer.gpu import attention as short_rows
@@ -150,6 +159,26 @@ def model() -> None:
     close("the gradient", whole[0], whole[1], 1e-4)
 
 
+CHECKS = {check.__name__: check for check in (vocabulary, frequencies, norm, attention, operators, model)}
+
+
+def raised(check: Callable[[], None]) -> str:
+    """What a check raises, in a process of its own; and that it was ended, where something ended it."""
+    with tempfile.TemporaryFile() as said:
+        child = os.fork()
+        if not child:
+            try:
+                check()
+            except BaseException:
+                said.write(traceback.format_exc().encode())
+                said.flush()
+                os._exit(1)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        said.seek(0)
+        return said.read().decode() or f"ended with {os.waitstatus_to_exitcode(status)}" * (status != 0)
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    globals()[sys.argv[1]]()
+    print(json.dumps({name: raised(CHECKS[name]) for name in sys.argv[1:] or CHECKS}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -30,14 +31,21 @@ def with_triton(**more: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(places), **more}
 
 
+@pytest.fixture(scope="module")
+def interpreted() -> dict[str, str]:
+    """Checks of tests/gpu/interpreted.py -> what they raised."""
+    command = [sys.executable, "-m", "tests.gpu.interpreted"]
+    environment = with_triton(TRITON_INTERPRET="1")
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    raised: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
+    return raised
+
+
 @needs_triton
 @pytest.mark.parametrize("name", ["vocabulary", "frequencies", "norm", "attention", "operators", "model"])
-def test_kernels_equal_their_plain_twins(name: str) -> None:
-    environment = with_triton(TRITON_INTERPRET="1")
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.gpu.interpreted", name], cwd=ROOT, env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+def test_kernels_equal_their_plain_twins(name: str, interpreted: dict[str, str]) -> None:
+    assert not interpreted[name], interpreted[name]
 
 
 @pytest.mark.slow

@@ -119,16 +119,3 @@ TENSORS = {
     "no table": header([1]),
     "not UTF-8": header(b'{"\xff": 0}'),
 }  # fmt: skip
-
-
-def unpickle(path: str) -> None:
-    """A usual loader."""
-    import torch
-
-    content = Path(path).read_bytes()
-    if content.startswith(b"\x93NUMPY"):
-        np.load(path, allow_pickle=True)
-    elif content.startswith(b"PK"):
-        torch.load(path, weights_only=False)
-    else:
-        pickle.loads(content)

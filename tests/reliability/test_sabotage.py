@@ -12,7 +12,7 @@ from tests.reliability.sabotage import ROOT, Ran, sabotaged, unfit_without, verd
 from tests.reliability.sabotages import ALL, NINE, Sabotage, Stale
 
 PACKAGE = ROOT / "src" / "electra_trainer"
-QUICKEST = ("signal-mask", "quarantine")
+QUICKEST = ("signal-mask",)
 EDITS = {one.name: one for one in ALL}
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.prepared import small_config, write_store
-from tests.reliability.figures import report
+from tests.reliability.figures import LONG, report
 from tests.reliability.ranks import run_ranks
 from tests.reliability.runs import curve, digest
 
@@ -71,12 +71,11 @@ def when_it_trains(out: Path, act: Callable[[list[int]], None]) -> threading.Thr
 
 
 FAULTS = {"killed": signal.SIGKILL, "frozen": signal.SIGSTOP, "aborted": signal.SIGABRT}
+CASES = [("killed", 1), ("frozen", 1), ("killed", 2), ("frozen", 2)] + [("aborted", 1), ("aborted", 2)] * LONG
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("fault", "processes"), [("killed", 1), ("frozen", 1), ("aborted", 1), ("killed", 2), ("frozen", 2)]
-)
+@pytest.mark.parametrize(("fault", "processes"), CASES)
 def test_it_goes_on_by_itself(data: Path, whole: Path, tmp_path: Path, fault: str, processes: int) -> None:
     out = tmp_path / "run"
     began: list[float] = []

@@ -1,0 +1,20 @@
+"""The control of the hostile pickles: a reader that trusts. It imports little, since each file is read in a process of its own."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import torch
+
+
+def read(path: str) -> None:
+    """A usual loader."""
+    content = Path(path).read_bytes()
+    if content.startswith(b"\x93NUMPY"):
+        np.load(path, allow_pickle=True)
+    elif content.startswith(b"PK"):
+        torch.load(path, weights_only=False)
+    else:
+        pickle.loads(content)
