@@ -47,7 +47,7 @@ reliability: $(VENV)/.dev ## The long forms of tests/reliability; their figures 
 	mkdir -p $(RECORD)
 	rm -f $(RECORD)/figures.jsonl
 	ELECTRA_RELIABILITY=long ELECTRA_RELIABILITY_OUT=$(abspath $(RECORD))/figures.jsonl \
-		$(BIN)/python -m pytest tests/reliability --timeout 7200
+		$(BIN)/python -m pytest tests/reliability --timeout 7200 --dist loadfile --no-loadscope-reorder --numprocesses logical
 
 sabotage: $(VENV)/.dev ## Are the tests good for anything? Break each promise in a copy of the source and see them fail
 	$(BIN)/python -m tests.reliability.sabotage

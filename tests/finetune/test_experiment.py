@@ -111,6 +111,21 @@ def test_recipe_epochs_are_the_task_s_unless_given(model: str, tmp_path: Path) -
     assert read_result(tmp_path / "given" / "cells" / "long" / "seed-1").steps == 2
 
 
+def test_what_was_changed_in_a_recipe_is_told(model: str, tmp_path: Path) -> None:
+    """And a task that is added may have another one; [CLS] is the same whether it was asked for or not."""
+    out, changes = tmp_path / "out", {**SMALL, "epochs": 1.0, "max_length": 24, "pooling": "mean"}
+    go(plan(model, Toy(rows=16), seeds=(1,), changes=changes), out)
+    said = "epochs 1, batch-size 8, max-length 24, pooling mean"
+    assert f"Recipe `paper` with learning-rate 0.005, {said}; fp32 on cpu" in (out / "summary.md").read_text()
+    found = go(plan(model, Toy(name="two", rows=16, epochs=1.0), seeds=(1,), changes={"pooling": "cls"}), out)
+    assert [one.otherwise for one in found.tasks] == [f"learning-rate 0.005, {said}", ""]
+    page = (out / "summary.md").read_text()
+    assert f"Recipe `paper` (toy with learning-rate 0.005, {said}; two as it is); fp32" in page
+    go(plan(model, Toy(name="two", rows=16, epochs=1.0), seeds=(1,), changes={}), out)
+    with pytest.raises(ConfigError, match=r"\(task.pooling: 'mean' -> 'cls' in toy\)"):
+        go(plan(model, Toy(rows=16), seeds=(1,), changes={**changes, "pooling": None}), out)
+
+
 @pytest.mark.parametrize(
     ("change", "named"),
     [

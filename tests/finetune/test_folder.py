@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -203,6 +203,29 @@ def test_what_the_run_predicted_is_predicted_again(made: Made, kind: str) -> Non
     assert said == [json.loads(line) for line in lines]
 
 
+def test_it_predicts_in_the_precision_that_it_was_scored_in(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = load_finetuned(made.model("classes"))
+    asked = []
+    real = folder_module.choose_precision
+    monkeypatch.setattr(
+        folder_module, "choose_precision", lambda name, device: asked.append(name) or real(name, device)
+    )
+    for precision in ("bf16", "fp32"):
+        recipe = {**loaded.table["recipe"], "precision": precision}
+        replace(loaded, table={**loaded.table, "recipe": recipe}).predict(TEXTS, device="cpu")
+    assert asked == ["bf16", "fp32"]
+
+
+@pytest.mark.parametrize("recipe", [None, [], {"precision": "fp8"}], ids=["none", "no table", "precision"])
+def test_a_recipe_that_cannot_be(made: Made, tmp_path: Path, recipe: object) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(made.model("classes"), folder)
+    table = json.loads((folder / "electra_task.json").read_text())
+    (folder / "electra_task.json").write_text(json.dumps({**table, "recipe": recipe}))
+    with pytest.raises(CheckpointError, match=r"electra_task\.json: recipe .* cannot be"):
+        load_finetuned(folder)
+
+
 def test_a_head_that_transformers_cannot_carry(made: Made) -> None:
     from transformers import AutoModel, AutoTokenizer
 
@@ -244,14 +267,18 @@ def test_the_code_on_the_cards_runs(made: Made) -> None:
     codes = []
     for kind in KINDS:
         card = (made.model(kind) / "README.md").read_text()
-        (code,) = re.findall(r"```python\n(.*?)```", card, re.S)
-        codes.append(code.replace("PATH", str(made.model(kind))))
+        code = re.findall(r"```python\n(.*?)```", card, re.S)
+        assert len(code) == (2 if kind in ("many", "means") else 1)
+        codes += [one.replace("PATH", str(made.model(kind))) for one in code]
     done = subprocess.run([sys.executable, "-c", "\n".join(codes)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     said = done.stdout.splitlines()
-    assert len(said) == len(KINDS)
-    for kind, line in zip(KINDS, said, strict=True):
+    for kind in KINDS:
+        line = said.pop(0)
         assert ("value" if kind == "numbers" else "class " if kind == "many" else "label") in line
+        if kind in ("many", "means"):  # the first says {'label': ...}, the second the label
+            assert f"'label': '{said.pop(0)}'" in line
+    assert not said
 
 
 def test_card_and_description(made: Made) -> None:

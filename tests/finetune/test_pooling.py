@@ -47,10 +47,13 @@ def test_the_tasks_of_texts_pool_so(batch: Any, task: Any) -> None:
 
 def test_the_recipe_decides_where_it_says_so() -> None:
     data = TaskData(task=Classification(labels=("a", "b"), pooling="mean"), train=[TextExample(text="x")], dev={})
-    assert with_pooling(data, None) is data
-    assert with_pooling(data, "cls").task == Classification(labels=("a", "b"))
+    assert with_pooling(data, Recipe()) == (data, Recipe(pooling="mean"))
+    pooled, settled = with_pooling(data, Recipe(pooling="cls"))
+    assert pooled.task == Classification(labels=("a", "b")) and settled == Recipe(pooling="cls")
     tags = replace(data, task=Tagging(labels=("A",)))
-    assert with_pooling(tags, "mean") is tags
+    assert with_pooling(tags, Recipe()) == (tags, Recipe())
+    with pytest.raises(ConfigError, match="--pooling cls: tagging has no choice"):
+        with_pooling(tags, Recipe(pooling="cls"))
     with pytest.raises(ConfigError, match="pooling = 'max'"):
         recipe("paper", hidden_size=32, epochs=1, pooling="max")
     assert Recipe().pooling is None

@@ -158,6 +158,12 @@ def without_a_tensor(folder: Path) -> None:
     safetensors.torch.save_file(tensors, folder / "model.safetensors")
 
 
+def as_an_experiment(folder: Path) -> None:
+    model = folder.rename(folder.with_name("moved"))
+    folder.mkdir()
+    model.rename(folder / "model")
+
+
 SPOILT: dict[str, tuple[Callable[[Path], object], type[Exception], str]] = {
     "bert": (
         lambda f: rewrite(f / "config.json", model_type="bert", architectures=["BertModel"]),
@@ -172,6 +178,7 @@ SPOILT: dict[str, tuple[Callable[[Path], object], type[Exception], str]] = {
         lambda f: (f / "model.safetensors").write_bytes((f / "model.safetensors").read_bytes()[:5000]),
         CheckpointError, r"model\.safetensors: not a readable safetensors file",
     ),
+    "an experiment": (as_an_experiment, MissingInputError, r"no config\.json\)\. Did you mean .*/model\?"),
     "no config": (lambda f: (f / "config.json").unlink(), MissingInputError, "holds neither a run nor an ELECTRA"),
     "no tokenizer": (
         lambda f: [(f / name).unlink() for name in ("tokenizer.json", "vocab.txt")],

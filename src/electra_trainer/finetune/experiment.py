@@ -19,7 +19,7 @@ from electra_trainer.finetune import experiment_file as on_disk
 from electra_trainer.finetune.experiment_cells import Cells, Keep
 from electra_trainer.finetune.experiment_file import Declared, DeclaredTask
 from electra_trainer.finetune.pooling import with_pooling
-from electra_trainer.finetune.recipe import Recipe, recipe
+from electra_trainer.finetune.recipe import Recipe, deviations, recipe
 from electra_trainer.finetune.run import describe
 from electra_trainer.finetune.source import Source, load_source
 from electra_trainer.finetune.summary import Summary, summarize, write_summary
@@ -126,7 +126,8 @@ def _declare(plan: Plan, out: Path, *, device: str) -> tuple[Declared, Source]:
         changes = {"epochs": task.epochs, **{name: value for name, value in plan.changes.items() if value is not None}}
         changes["precision"] = _precision(changes.get("precision"), task.name, where, old=old)
         asked = recipe(plan.recipe, hidden_size=source.model.hidden_size, **changes)  # type: ignore[arg-type]
-        tasks[task.name] = _describe(with_pooling(task.load(), asked.pooling), asked, longest=source.length)
+        base = recipe(plan.recipe, hidden_size=source.model.hidden_size, epochs=task.epochs)
+        tasks[task.name] = _describe(task.load(), asked, base, longest=source.length)
     runs = len(tasks) * len(plan.seeds) * (2 if plan.floors else 1)
     new = Declared(
         model=plan.model,
@@ -150,9 +151,10 @@ def _precision(asked: object, task: str, device: torch.device, *, old: Declared 
     return asked
 
 
-def _describe(data: TaskData, asked: Recipe, *, longest: int) -> DeclaredTask:
+def _describe(data: TaskData, asked: Recipe, base: Recipe, *, longest: int) -> DeclaredTask:
     if not data.dev:
         raise DataError(f"{data.task.name}: has no examples with answers to be scored on. Give it a dev set.")
+    data, asked = with_pooling(data, asked)
     settled, notes = asked.fitted(longest), data.notes
     if settled != asked:
         notes = (
@@ -163,6 +165,7 @@ def _describe(data: TaskData, asked: Recipe, *, longest: int) -> DeclaredTask:
         task=describe(data),
         data_sha256=data.sha256,
         recipe=asdict(settled),
+        changed=deviations(asked, base),
         metric=data.task.metric,
         dev=tuple(data.dev),
         train_rows=len(data.train),

@@ -8,7 +8,7 @@ OUT/summary.json, summary.md      summary.py
 OUT/timing.json                   how long the runs took, which is no result
 
 The same command goes on; more seeds and tasks, and floors, extend an experiment; anything else that differs is an error that names it.
-No torch here.
+A task that is added may have another recipe than those before it (of the same name), which the tables say. No torch here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -81,6 +81,8 @@ class DeclaredTask:
     """Training examples."""
     notes: tuple[str, ...]
     """What a reader of the scores must know."""
+    changed: dict[str, Any] = field(default_factory=dict)
+    """Fields of the recipe that were asked for otherwise than its name says."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,8 +160,8 @@ def extend(old: Declared, new: Declared, *, out: Path) -> Declared:
         ConfigError: anything else differs; says what.
     """
     changed = []
-    for field in ("model_sha256", "recipe", "device", "threads"):
-        changed += differences({field: getattr(old, field)}, {field: getattr(new, field)})
+    for name in ("model_sha256", "recipe", "device", "threads"):
+        changed += differences({name: getattr(old, name)}, {name: getattr(new, name)})
     of_tasks: dict[str, list[str]] = {}
     for name in [name for name in new.tasks if name in old.tasks]:
         for line in differences(_identity(old.tasks[name]), _identity(new.tasks[name])):
@@ -179,8 +181,9 @@ def extend(old: Declared, new: Declared, *, out: Path) -> Declared:
 
 
 def _identity(one: DeclaredTask) -> dict[str, Any]:
-    """What a score depends on, as JSON gives it back."""
-    plain: dict[str, Any] = json.loads(json.dumps({**asdict(one), "notes": []}))
+    """What a score depends on, as JSON gives it back; of what stands for a text what the task says, not the recipe again."""
+    recipe = {**one.recipe, "pooling": None}
+    plain: dict[str, Any] = json.loads(json.dumps({**asdict(one), "recipe": recipe, "notes": [], "changed": {}}))
     return plain
 
 

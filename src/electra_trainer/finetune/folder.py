@@ -63,7 +63,7 @@ class Finetuned:
     """electra_task.json."""
 
     def predict(self, texts: Sequence[Any], *, device: str = "auto") -> list[Prediction]:
-        """One prediction a text.
+        """One prediction a text, in the precision that it was trained and scored in.
 
         Args:
             texts: strings; pairs of strings where it learned pairs; lists of words for tagging; (question, context) for questions.
@@ -77,7 +77,7 @@ class Finetuned:
     def predict_examples(self, examples: Sequence[Any], *, device: str = "auto") -> list[Prediction]:
         """The same of the task's own examples."""
         where = choose_device(device)
-        precision = choose_precision("auto", where)
+        precision = choose_precision(self.table["recipe"].get("precision", "auto"), where)
         return predict(self.network.to(where), self.task, examples, text=self.text, device=where, precision=precision)
 
     def with_threshold(self, value: float) -> Finetuned:
@@ -193,7 +193,9 @@ def load_finetuned(folder: str | Path, *, own: Collection[type[Task]] = ()) -> F
             f"{folder}: its head is not that of its task ({str(error).splitlines()[-1].strip()})."
         ) from None
     tokenizer = load_tokenizer(folder)
-    length = table.get("max_length")
+    recipe, length = table.get("recipe"), table.get("max_length")
+    if not isinstance(recipe, dict) or recipe.get("precision", "auto") not in ("auto", "fp32", "bf16"):
+        raise CheckpointError(f"{folder / TASK}: recipe {short(recipe)} cannot be. Export the run again.")
     if not isinstance(length, int) or not 3 < length <= model.max_position_embeddings:
         raise CheckpointError(f"{folder / TASK}: max_length {short(length)} cannot be. Export the run again.")
     return Finetuned(

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def task_scores(summary: Summary) -> tuple[TaskScores, ...]:
     """Scores, floors and what must be said, of GLUE's tasks."""
-    return tuple(_of(one) for one in summary.tasks if one.task in ROWS)
+    return tuple(_of(one, summary.recipe) for one in summary.tasks if one.task in ROWS)
 
 
 def best_runs(summary: Summary, *, out: Path) -> dict[str, Path]:
@@ -22,7 +22,7 @@ def best_runs(summary: Summary, *, out: Path) -> dict[str, Path]:
     return {one.task: out / one.runs[one.best_seed] for one in summary.tasks if one.best_seed is not None}
 
 
-def _of(one: TaskSummary) -> TaskScores:
+def _of(one: TaskSummary, recipe: str) -> TaskScores:
     title = ROWS[one.task].folder
     failed = [f"{title}: seed {seed} failed: {why}" for seed, why in one.failed.items()]
     missing = [*(f"seed {seed}" for seed in one.missing), *one.unmeasured]
@@ -33,6 +33,7 @@ def _of(one: TaskSummary) -> TaskScores:
             for split, metrics in one.scores.items()
         },
         floors=_floors(one),
+        recipe=f"`{recipe}`{f' with {one.otherwise}' if one.otherwise else ''}",
         notes=(
             *(f"{title}: {note}" for note in one.notes),
             *failed,

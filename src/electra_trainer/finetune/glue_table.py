@@ -66,6 +66,8 @@ class TaskScores:
     floors: Mapping[str, Floor] = field(default_factory=dict)
     """By name: `untrained`, `majority`, `bag_of_words`."""
     notes: tuple[str, ...] = ()
+    recipe: str = ""
+    """Its name, and what was changed in it."""
 
     @property
     def paper(self) -> Spread | None:
@@ -167,8 +169,20 @@ def glue_notes(tasks: Sequence[TaskScores]) -> tuple[str, ...]:
     seeds = {ROWS[one.task].folder: len(one.paper.by_seed) for one in tasks if one.paper is not None}
     if len(set(seeds.values())) > 1:
         notes.append(f"Seeds: {', '.join(f'{folder} {count}' for folder, count in seeds.items())}.")
+    notes += _recipes(tasks)
     notes += list(dict.fromkeys(note for one in tasks for note in one.notes))
     return (*notes, *_against_floors(tasks))
+
+
+def _recipes(tasks: Sequence[TaskScores]) -> list[str]:
+    """How the tasks were fine-tuned; which of them, where it was not all alike."""
+    by_recipe: dict[str, list[str]] = {}
+    for one in tasks:
+        if one.recipe:
+            by_recipe.setdefault(one.recipe, []).append(ROWS[one.task].folder)
+    if len(by_recipe) == 1:
+        return [f"Recipe {recipe}." for recipe in by_recipe]
+    return [f"Recipe {recipe}: {', '.join(folders)}." for recipe, folders in by_recipe.items()]
 
 
 def _against_floors(tasks: Sequence[TaskScores]) -> list[str]:

@@ -10,7 +10,9 @@ from pathlib import PurePath
 from typing import Any
 
 from electra_trainer import __version__
+from electra_trainer.finetune.classification import Classification
 from electra_trainer.finetune.question_answering import QuestionAnswering
+from electra_trainer.finetune.regression import Regression
 from electra_trainer.finetune.result import printed
 from electra_trainer.finetune.task import Task
 
@@ -74,7 +76,7 @@ pipeline_tag: {_KINDS.get(kind, "feature-extraction")}
 ```
 
 {head}
-
+{_by_transformers(task, architecture, pair=facts.pair)}
 {_score_table(facts.scores, metric=task.metric)}
 
 {_chosen(facts.scores, seed=table["seed"])}
@@ -151,6 +153,37 @@ print(tokenizer.decode(row["input_ids"][0][first : last + 1]))"""
 print(load_finetuned("PATH").predict({texts}))"""
 
 
+def _by_transformers(task: Task, architecture: str | None, *, pair: bool) -> str:
+    """How transformers computes what our head says of a text, where it has no class for it."""
+    if architecture is not None or not isinstance(task, Classification | Regression):
+        return ""
+    texts = '"one text", "another"' if pair else '"some text"'
+    vector = "mean(1)  # of one row; of several without their padding" if task.pooling == "mean" else "[:, 0]"
+    vector = vector if vector.startswith("[") else f".{vector}"
+    if isinstance(task, Regression):
+        said = f"print(float(scores) * {task.scale!r} + {task.shift!r})"
+    else:
+        said = 'print(json.load(open("PATH/electra_task.json"))["task"]["labels"][int(scores.argmax())])'
+    return f"""
+With `transformers` alone:
+
+```python
+import json
+
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModel, AutoTokenizer
+
+encoder, head = AutoModel.from_pretrained("PATH").eval(), load_file("PATH/head.safetensors")
+row = AutoTokenizer.from_pretrained("PATH")({texts}, truncation=True, return_tensors="pt")
+with torch.no_grad():
+    vector = encoder(**row).last_hidden_state{vector}
+scores = vector @ head["weight"].T + head["bias"]
+{said}
+```
+"""
+
+
 def _score_table(scores: Scores, *, metric: str) -> str:
     lines = ["| x 100 | seeds | median | mean | SD |", "|---|--:|--:|--:|--:|"]
     for split, metrics in scores.items():
@@ -172,8 +205,12 @@ def _chosen(scores: Scores, *, seed: int) -> str:
 
 
 def _recipe_rows(recipe: Mapping[str, Any]) -> str:
-    named = ("learning_rate", "layer_decay", "epochs", "batch_size", "weight_decay", "dropout")
-    return "\n".join(f"| {name.replace('_', ' ')} | {recipe[name]:g} |" for name in named if name in recipe)
+    named = ("learning_rate", "layer_decay", "epochs", "batch_size", "weight_decay", "dropout", "pooling", "precision")
+    values = {name: recipe[name] for name in named if recipe.get(name) is not None}
+    return "\n".join(
+        f"| {name.replace('_', ' ')} | {f'{value:g}' if isinstance(value, int | float) else value} |"
+        for name, value in values.items()
+    )
 
 
 def _note_list(notes: tuple[str, ...]) -> str:

@@ -93,7 +93,7 @@ class OwnTask:
         if self.epochs != EPOCHS:
             said = [
                 *said,
-                f"fewer than {SMALL:,} lines: {self.epochs:g} epochs, of larger files {EPOCHS:g}; --epochs says otherwise.",
+                f"fewer than {SMALL:,} lines: {self.epochs:g} epochs, of larger files {EPOCHS:g}, unless --epochs says otherwise.",
             ]
         hashes["columns"] = json.dumps(asdict(columns))
         return TaskData(

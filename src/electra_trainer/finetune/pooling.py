@@ -8,6 +8,8 @@ from typing import Any, Literal, cast
 from torch import Tensor
 
 from electra_trainer.batch import Batch
+from electra_trainer.errors import ConfigError
+from electra_trainer.finetune.recipe import Recipe
 from electra_trainer.finetune.task import TaskData
 
 Pooling = Literal["cls", "mean"]
@@ -22,9 +24,19 @@ def text_vector(hidden_BTD: Tensor, batch: Batch, pooling: Pooling) -> Tensor:
     return (hidden_BTD * real_BT1).sum(1) / real_BT1.sum(1)
 
 
-def with_pooling(data: TaskData, pooling: Pooling | None) -> TaskData:
-    """The same data under a task that pools so; None, and tasks that have no field `pooling`: as it was."""
+def with_pooling(data: TaskData, recipe: Recipe) -> tuple[TaskData, Recipe]:
+    """The same data under a task that pools as the recipe says, and the recipe with the task's own way where it says nothing.
+
+    Raises:
+        ConfigError: the recipe asks for a way, and the task has no field `pooling`.
+    """
     task = cast(Any, data.task)
-    if pooling is None or "pooling" not in {field.name for field in fields(task)}:
-        return data
-    return replace(data, task=replace(task, pooling=pooling))
+    pools = "pooling" in {field.name for field in fields(task)}
+    if recipe.pooling is None:
+        return data, replace(recipe, pooling=task.pooling) if pools else recipe
+    if not pools:
+        raise ConfigError(
+            f"--pooling {recipe.pooling}: {task.name} has no choice of what stands for a text; classification and regression have it. "
+            "Leave it out."
+        )
+    return replace(data, task=replace(task, pooling=recipe.pooling)), recipe

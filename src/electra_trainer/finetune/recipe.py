@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 from electra_trainer.checks import probability, require
@@ -43,7 +43,8 @@ class Recipe:
     """Which tasks have dropout before their head: all, or those that say something of a whole text (the released code: classification and
     regression, but not tagging and question answering)."""
     pooling: Literal["cls", "mean"] | None = None
-    """What stands for a whole text: the hidden state of [CLS], as the paper, or the mean over its tokens. None: the task's own, [CLS]."""
+    """What stands for a whole text: the hidden state of [CLS], as the paper, or the mean over all tokens of the row, [CLS] and [SEP] too.
+    None: the task's own, [CLS]. For classification and regression."""
     reduction: Literal["mean", "sum"] = "mean"
     """Of the losses of a batch, before the gradient is clipped; the released code sums."""
     clip_norm: float = 1.0
@@ -110,6 +111,15 @@ def released(*, hidden_size: int, epochs: float = 3.0) -> Recipe:
 
 
 RECIPES: dict[str, Callable[..., Recipe]] = {"paper": paper, "released": released}
+
+
+def deviations(asked: Recipe, base: Recipe) -> dict[str, object]:
+    """Fields in which `asked` is another recipe than `base`: what a reader of a score must know. Precision is told elsewhere."""
+    return {
+        field: value
+        for field, value in asdict(asked).items()
+        if value != getattr(base, field) and field != "precision" and (field, value) != ("pooling", "cls")
+    }
 
 
 def recipe(name: str, *, hidden_size: int, epochs: float, **changes: object) -> Recipe:

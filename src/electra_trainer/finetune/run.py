@@ -132,8 +132,8 @@ def finetune_run(
     folder = RunFolder(out)
     where = choose_device(device)
     precision = choose_precision(job.recipe.precision, where)
-    recipe = replace(job.recipe, precision=precision)  # type: ignore[arg-type]
-    job = replace(job, recipe=recipe, data=with_pooling(job.data, recipe.pooling))
+    data, recipe = with_pooling(job.data, replace(job.recipe, precision=precision))  # type: ignore[arg-type]
+    job = replace(job, recipe=recipe, data=data)
     with closing(folder), ExitStack() as stack:
         folder.open_for_writing()
         _begin(folder, job)

@@ -81,7 +81,8 @@ def load_source(name: str | Path) -> Source:
         parts = [folder / part for part in ("discriminator", "encoder") if (folder / part / "config.json").is_file()]
         folder = parts[0] if parts else folder
         if not (folder / "config.json").is_file():
-            raise MissingInputError(f"{name}: holds neither a run nor an ELECTRA (no config.json). {_EXPECTED}")
+            meant = f"Did you mean {folder / 'model'}? " if (folder / "model" / "config.json").is_file() else ""
+            raise MissingInputError(f"{name}: holds neither a run nor an ELECTRA (no config.json). {meant}{_EXPECTED}")
         encoder, model = read_encoder(folder)
         tokenizer = load_tokenizer(folder)
         length = trained_length(folder, model.max_position_embeddings)

@@ -72,6 +72,8 @@ class TaskSummary:
     """The main one."""
     train_rows: int
     recipe: dict[str, Any]
+    changed: dict[str, Any]
+    """Fields of the recipe that were asked for otherwise than its name says."""
     scores: dict[str, dict[str, Spread]]
     """By split, then metric; empty where no seed is done."""
     untrained: dict[str, dict[str, Spread]]
@@ -95,6 +97,11 @@ class TaskSummary:
     """Seeds that are not done yet."""
     unmeasured: tuple[str, ...]
     """Floors that are not done yet."""
+
+    @property
+    def otherwise(self) -> str:
+        """What was changed in the recipe, in words: "epochs 10, pooling mean"; empty where nothing was."""
+        return ", ".join(f"{name.replace('_', '-')} {_value(value)}" for name, value in self.changed.items())
 
     @property
     def main(self) -> Spread | None:
@@ -211,6 +218,7 @@ def _task(out: Path, name: str, declared: Declared) -> TaskSummary:
         split=split,
         train_rows=task.train_rows,
         recipe=task.recipe,
+        changed=task.changed,
         scores=scores,
         untrained=untrained,
         floors=floors,
@@ -231,6 +239,10 @@ def _task(out: Path, name: str, declared: Declared) -> TaskSummary:
             ),
         ),
     )
+
+
+def _value(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value).lower()
 
 
 def _relative(out: Path, task: str, seed: int) -> str:
@@ -304,7 +316,8 @@ def _compare(name: str, floor: str, title: str, main: Spread, values: dict[int, 
         "does not beat" if difference <= 0 else "beats" if low > 0 else "perhaps"
     )
     says = {"perhaps": "is above", "beats": "beats", "does not beat": "does not beat"}[verdict]
-    words = f"median {main.median:.3f} against {of_floor:.3f}"
+    digits = 5 if 0 < abs(difference) < 0.001 else 3
+    words = f"median {main.median:.{digits}f} against {of_floor:.{digits}f}"
     if paired.t_interval is not None and verdict != "does not beat":
         low, high = paired.t_interval
         words += f", mean difference {paired.mean:+.3f}, 95 % from {low:+.3f} to {high:+.3f} over {paired.n} seeds"

@@ -24,8 +24,8 @@ def markdown(summary: Summary) -> str:
     lines = [
         f"# {summary.model}: {', '.join(one.task for one in summary.tasks)}",
         "",
-        f"Recipe `{summary.recipe}`; {precision} on {summary.device}; seeds {seeds}; scores x100 on the dev sets, median over seeds "
-        "beside the floors.",
+        f"Recipe `{summary.recipe}`{_otherwise(summary)}; {precision} on {summary.device}; seeds {seeds}; "
+        "scores x100 on the dev sets, median over seeds beside the floors.",
         "",
         *_pipes(_main_rows(summary)),
         "",
@@ -41,6 +41,16 @@ def markdown(summary: Summary) -> str:
     for one in summary.tasks:
         lines += [*_pipes(_run_rows(one, summary)), ""]
     return "\n".join(lines)
+
+
+def _otherwise(summary: Summary) -> str:
+    """What was changed in the recipe of all tasks, or of each."""
+    said = {one.task: one.otherwise for one in summary.tasks}
+    if len(set(said.values())) == 1:
+        return "".join(f" with {words}" for words in set(said.values()) if words)
+    return (
+        " (" + "; ".join(f"{task} with {words}" if words else f"{task} as it is" for task, words in said.items()) + ")"
+    )
 
 
 def print_summary(summary: Summary, *, console: Console | None = None) -> None:

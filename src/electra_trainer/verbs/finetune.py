@@ -146,7 +146,10 @@ def _print_result(done: HandedOn, data: TaskData, arguments: Arguments) -> None:
     print("\n" + (arguments.out / "summary.md").read_text(encoding="utf-8").strip())
     if done.confusion:
         print(f"\nThe best run on {next(iter(data.dev))}:\n\n{shown(done.confusion, data.task.labels)}")  # type: ignore[attr-defined]
-    print(f"\n{done.model}: the best run; transformers loads it, README.md there says how.")
+    whole = not (done.model / "head.safetensors").exists()
+    print(
+        f"\n{done.model}: the best run; transformers loads {'it' if whole else 'its encoder, not its head'}, README.md there says how."
+    )
     if done.predictions is not None:
         print(f"{done.predictions}: what it says of {arguments.predict}.")
     else:
