@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -203,16 +203,21 @@ def test_what_the_run_predicted_is_predicted_again(made: Made, kind: str) -> Non
     assert said == [json.loads(line) for line in lines]
 
 
-def test_it_predicts_in_the_precision_that_it_was_scored_in(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded = load_finetuned(made.model("classes"))
+def test_it_predicts_in_the_precision_that_it_was_scored_in(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked = []
     real = folder_module.choose_precision
     monkeypatch.setattr(
         folder_module, "choose_precision", lambda name, device: asked.append(name) or real(name, device)
     )
     for precision in ("bf16", "fp32"):
-        recipe = {**loaded.table["recipe"], "precision": precision}
-        replace(loaded, table={**loaded.table, "recipe": recipe}).predict(TEXTS, device="cpu")
+        folder = tmp_path / precision
+        shutil.copytree(made.model("classes"), folder)
+        table = json.loads((folder / "electra_task.json").read_text())
+        table["recipe"]["precision"] = precision
+        (folder / "electra_task.json").write_text(json.dumps(table))
+        load_finetuned(folder).predict(TEXTS, device="cpu")
     assert asked == ["bf16", "fp32"]
 
 

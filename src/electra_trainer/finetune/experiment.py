@@ -123,10 +123,11 @@ def _declare(plan: Plan, out: Path, *, device: str) -> tuple[Declared, Source]:
     source = load_source(plan.model)
     tasks = {}
     for task in plan.tasks:
-        changes = {"epochs": task.epochs, **{name: value for name, value in plan.changes.items() if value is not None}}
+        own = {"epochs": task.epochs, "max_length": getattr(task, "max_length", None)}
+        changes = own | {name: value for name, value in plan.changes.items() if value is not None}
         changes["precision"] = _precision(changes.get("precision"), task.name, where, old=old)
         asked = recipe(plan.recipe, hidden_size=source.model.hidden_size, **changes)  # type: ignore[arg-type]
-        base = recipe(plan.recipe, hidden_size=source.model.hidden_size, epochs=task.epochs)
+        base = recipe(plan.recipe, hidden_size=source.model.hidden_size, **own)  # type: ignore[arg-type]
         tasks[task.name] = _describe(task.load(), asked, base, longest=source.length)
     runs = len(tasks) * len(plan.seeds) * (2 if plan.floors else 1)
     new = Declared(
@@ -165,7 +166,7 @@ def _describe(data: TaskData, asked: Recipe, base: Recipe, *, longest: int) -> D
         task=describe(data),
         data_sha256=data.sha256,
         recipe=asdict(settled),
-        changed=deviations(asked, base),
+        changed=deviations(settled, base.fitted(longest)),
         metric=data.task.metric,
         dev=tuple(data.dev),
         train_rows=len(data.train),

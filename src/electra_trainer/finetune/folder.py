@@ -61,6 +61,8 @@ class Finetuned:
     """Whether it learned from pairs of texts."""
     table: Mapping[str, Any]
     """electra_task.json."""
+    precision: str = "auto"
+    """Arithmetic of its predictions: that which its scores were measured in."""
 
     def predict(self, texts: Sequence[Any], *, device: str = "auto") -> list[Prediction]:
         """One prediction a text, in the precision that it was trained and scored in.
@@ -77,7 +79,7 @@ class Finetuned:
     def predict_examples(self, examples: Sequence[Any], *, device: str = "auto") -> list[Prediction]:
         """The same of the task's own examples."""
         where = choose_device(device)
-        precision = choose_precision(self.table["recipe"].get("precision", "auto"), where)
+        precision = choose_precision(self.precision, where)
         return predict(self.network.to(where), self.task, examples, text=self.text, device=where, precision=precision)
 
     def with_threshold(self, value: float) -> Finetuned:
@@ -207,6 +209,7 @@ def load_finetuned(folder: str | Path, *, own: Collection[type[Task]] = ()) -> F
         columns=_columns(table.get("columns"), where=folder / TASK),
         pair=table.get("pair") is True,
         table=table,
+        precision=recipe.get("precision", "auto"),
     )
 
 

@@ -14,9 +14,6 @@ from electra_trainer.finetune.question_answering import QuestionAnswering
 from electra_trainer.finetune.squad_files import Question, SquadFile, read_squad, sample, split_by_article
 from electra_trainer.finetune.task import TaskData, hash_files
 
-MAX_LENGTH = 512
-"""Tokens of a row where nothing else is asked for (released); at most what the encoder was trained on."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Squad:
@@ -57,6 +54,11 @@ class Squad:
     @property
     def epochs(self) -> float:
         return 2.0
+
+    @property
+    def max_length(self) -> int:
+        """Tokens of a row where nothing else is asked for (released); at most what the encoder was trained on."""
+        return 512
 
     @property
     def task(self) -> QuestionAnswering:

@@ -130,7 +130,10 @@ class TaskData:
 
 
 class TaskSource(Protocol):
-    """Where a task comes from: a small frozen dataclass of paths and names, so that any process can load it."""
+    """Where a task comes from: a small frozen dataclass of paths and names, so that any process can load it.
+
+    It may have a `max_length` besides: tokens of a row, where nothing else is asked for and the recipe's 128 are few.
+    """
 
     @property
     def name(self) -> str:

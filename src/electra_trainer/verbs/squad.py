@@ -61,7 +61,7 @@ def run(arguments: Arguments) -> None:
     from electra_trainer.config_io import read_table
     from electra_trainer.finetune.experiment import Plan, run_plan
     from electra_trainer.finetune.hand_on import hand_on_best
-    from electra_trainer.finetune.squad import MAX_LENGTH, Squad
+    from electra_trainer.finetune.squad import Squad
 
     source = Squad(
         train=arguments.train,
@@ -78,7 +78,7 @@ def run(arguments: Arguments) -> None:
         model=arguments.model,
         tasks=(source,),
         recipe=arguments.recipe.recipe,
-        changes={"max_length": MAX_LENGTH, **arguments.recipe.changes()},
+        changes=arguments.recipe.changes(),
         seeds=parse_seeds(arguments.seeds),
         floors=arguments.floors,
         keep="best",
