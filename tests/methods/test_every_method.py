@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 import torch
-import torch.multiprocessing as mp
 from tests import small
 from tests.methods.every import METHODS, without_dropout
 from tests.prepared import small_config, write_store
+from tests.reliability.ranks import run_ranks
 from torch import Tensor
 
 from electra_trainer.batch import Losses, Masked
@@ -197,12 +197,11 @@ def distributed_config(name: str) -> Config:
     )
 
 
-def run_rank(rank: int, folder: str) -> None:
-    torch.set_num_threads(1)
+def run_rank(rank: int, folder: Path) -> None:
     torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
     for number, name in enumerate(METHODS):
         weights = two_steps(distributed_config(name))
-        path = Path(folder) / f"{number}-{rank}.safetensors"
+        path = folder / f"{number}-{rank}.safetensors"
         import safetensors.torch
 
         safetensors.torch.save_file({n: w.contiguous() for n, w in weights.items()}, path)
@@ -213,7 +212,7 @@ def run_rank(rank: int, folder: str) -> None:
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two processes over gloo have trained every method."""
     folder = tmp_path_factory.mktemp("ranks")
-    mp.spawn(run_rank, args=(str(folder),), nprocs=2)  # type: ignore[no-untyped-call]
+    assert run_ranks(2, lambda rank: run_rank(rank, folder)) == [0, 0]
     return folder
 
 
