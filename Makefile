@@ -6,10 +6,9 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-# Python compiles what it imports; pip would spend half of its time on compiling all the rest
-FETCH  := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile
+FETCH  := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 PIP    := $(FETCH) -c constraints.txt
-BESIDE := $(FETCH) --upgrade --no-deps --target
+BESIDE := $(FETCH) --no-compile --upgrade --no-deps --target
 OUT    ?= runs/demo
 RECORD ?= records/$(shell date +%F)-reliability
 export OMP_WAIT_POLICY ?= passive

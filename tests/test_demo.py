@@ -23,6 +23,10 @@ LEARNED = {2500: (0.75, 0.86), 1200: (0.70, 0.90), 800: (0.64, 0.935), 400: (0.6
 0.725 and 0.88 after 1,300, 0.662 and 0.922 after 900, 0.630 and 0.937 after 500, 0.620 and 0.943 after 263."""
 
 
+BUDGET = 170
+"""Seconds; `make demo` has 230. A machine that keeps to the one keeps to the other, as what comes before and after takes the same."""
+
+
 @pytest.mark.slow
 @pytest.mark.alone
 @pytest.mark.timeout(900)
@@ -30,7 +34,7 @@ def test_demo(tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
     start = time.monotonic()
     done = subprocess.run(
-        [sys.executable, "-m", "electra_trainer", "demo", "--out", "runs/demo"],
+        [sys.executable, "-m", "electra_trainer", "demo", "--out", "runs/demo", "--budget", f"{BUDGET}s"],
         cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
     seconds = time.monotonic() - start
@@ -50,7 +54,7 @@ def test_demo(tmp_path: Path) -> None:
         valid = [row["discriminator_auc"] for row in rows if row.get("split") == "valid"]
         assert valid[-1] > valid[len(valid) // 2]  # still improving
     if (os.cpu_count() or 1) >= 2:
-        assert seconds < 300, told
+        assert seconds < BUDGET + 70, told  # 300 for 230
 
 
 @pytest.fixture
@@ -67,12 +71,12 @@ def test_what_is_left_of_the_time_decides_the_steps(
     def steps(*, step: float, passed: float, out: Path = tmp_path / "none") -> int | None:
         timing = Timing(step=step, evaluation=0.0)
         monkeypatch.setattr(plan, "measure_time", lambda *_, **__: timing)
-        return demo._length(out, config, data, start=now - passed).steps
+        return demo._length(out, config, data, end=now - passed + 230).steps
 
     assert steps(step=0.001, passed=30) is None
     soon, late = steps(step=0.1, passed=30), steps(step=0.1, passed=130)
     assert soon and late and 900 <= soon - late <= 1000
-    assert 180 < 30 + 0.1 * soon < demo._GOAL - demo._AFTERWARDS
+    assert 180 < 30 + 0.1 * soon < 230 - demo._AFTERWARDS
     assert steps(step=0.1, passed=1e4) == steps(step=0.1, passed=2e4)  # too late: still a few
     assert steps(step=1e4, passed=30) == 1
     monkeypatch.undo()
@@ -84,7 +88,7 @@ def test_training_ends_in_time_on_a_machine_that_became_slow(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Saved where it was, nothing raised, and the same call goes on; somebody's SIGTERM still stops the demo itself."""
-    monkeypatch.setattr(demo, "_LATEST", 0.0)
+    monkeypatch.setattr(demo, "_BEYOND", -230.0)
     monkeypatch.setattr(demo, "_LEAST", 0.5)
     monkeypatch.setattr(plan, "measure_time", lambda *_, **__: Timing(step=1e-9, evaluation=0.0))
     out = tmp_path / "run"

@@ -25,7 +25,7 @@ ROOM = 1 << 30
 PATIENCE = 60.0
 """Seconds by the clock after which a child is killed: it hangs."""
 _WARM = (
-    "torch", "torch._dynamo", "safetensors.torch", "tokenizers", "tyro", "electra_trainer.cli", "electra_trainer.train.loop", "electra_trainer.score",
+    "torch", "safetensors.torch", "tokenizers", "tyro", "electra_trainer.cli", "electra_trainer.train.loop", "electra_trainer.score",
     "electra_trainer.report", "electra_trainer.data.prepare",
     "electra_trainer.finetune.folder", "electra_trainer.finetune.hand_on", "electra_trainer.finetune.experiment",
     *(f"electra_trainer.verbs.{verb}" for verb in "answer evaluate export finetune glue minimal_pairs predict prepare pretrain report score squad tokenizer".split()),

@@ -71,7 +71,7 @@ def when_it_trains(out: Path, act: Callable[[list[int]], None]) -> threading.Thr
 
 
 FAULTS = {"killed": signal.SIGKILL, "frozen": signal.SIGSTOP, "aborted": signal.SIGABRT}
-CASES = [("killed", 1), ("frozen", 1), ("killed", 2), ("frozen", 2)] + [("aborted", 1), ("aborted", 2)] * LONG
+CASES = [("killed", 1), ("frozen", 2)] + [("frozen", 1), ("killed", 2), ("aborted", 1), ("aborted", 2)] * LONG
 
 
 @pytest.mark.slow
