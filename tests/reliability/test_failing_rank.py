@@ -12,15 +12,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from tests.prepared import small_config, write_store
 from tests.reliability.figures import LONG, report
 from tests.reliability.moments import just_before
 from tests.reliability.ranks import free_port, start_ranks, wait_for, wait_until
 
 from electra_trainer.config_io import to_dict
-from electra_trainer.errors import ConfigError, ElectraError, as_known
+from electra_trainer.errors import ConfigError, ElectraError, Interrupted, as_known
 from electra_trainer.supervise import Policy, supervise
-from electra_trainer.train import failure, loop
+from electra_trainer.train import distributed, failure, loop
 from electra_trainer.train.status import status_kept
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -229,6 +230,23 @@ def test_under_torchrun_and_a_supervisor(
     else:
         assert "config.json: is not on this machine" in said
     report("failing_rank_torchrun", fault=fault, exit_code=78, starts=1, seconds=round(time.monotonic() - began, 1))
+
+
+def test_one_is_told_to_stop_while_the_other_connects_to_it() -> None:
+    """Which nothing interrupts: it does not wait there until it counts as hanging."""
+
+    def stops(*_: object, **__: object) -> None:
+        raise Interrupted("SIGTERM: stopped.")
+
+    def work(rank: int) -> None:
+        if rank == 1:
+            torch.distributed.init_process_group = stops  # type: ignore[assignment]
+        with distributed.joined(lambda: torch.device("cpu")):
+            pass
+
+    began = time.monotonic()
+    assert wait_for(start_ranks(2, work)) == [75, 75]
+    assert time.monotonic() - began < LIMIT
 
 
 @pytest.mark.slow

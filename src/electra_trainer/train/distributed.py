@@ -112,6 +112,7 @@ def joined(
         with _sentence():
             backend = "cpu:gloo,cuda:nccl" if where.type == "cuda" else "gloo"
             dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE)
+        watch.connected()
         yield world(), where
     except Exception as error:
         settled = watch.settled(error)

@@ -29,6 +29,8 @@ HEARD_WITHIN = 5.0
 """Seconds in which every rank that lives has heard of an error; the one that failed stays so long at most, and may be what keeps the store."""
 LEAVES_WITHIN = 20.0
 """Seconds that a rank has to end by itself after another's error, a save that is being written included; torchrun gives 30."""
+CONNECTS_WITHIN = 2.0
+"""The same of a rank that is connecting to the others, which nothing interrupts: there is nothing to save yet."""
 _SOON = 0.02
 _HERE, _FIRST, _HEARD = "here", "first", "heard"
 
@@ -44,7 +46,7 @@ class Watch:
 
     def __init__(self, store: Store, rank: int, size: int, *, last_words: Callable[[ElectraError], None]) -> None:
         self._store, self._rank, self._size, self._last_words = store, rank, size, last_words
-        self._came, self._all_here = False, False
+        self._came, self._all_here, self._connected = False, False, False
         self._heard: dict[str, object] | None = None
         self._raised: ElectraError | None = None
         self._over = threading.Event()
@@ -75,6 +77,10 @@ class Watch:
                 come = self._store.add(_HERE, 0)
         self._all_here = True
         self._thread.start()
+
+    def connected(self) -> None:
+        """The ranks are joined: from now on there may be something to save."""
+        self._connected = True
 
     def settled(self, error: Exception) -> Exception:
         """What this rank ends with where `error` came up: that, or another rank's error which it follows from."""
@@ -141,7 +147,8 @@ class Watch:
             store.add(_HEARD, 1)
         except RuntimeError:
             return  # the rank or launcher that kept the store has ended; every connection to it says so
-        if not self._over.wait(LEAVES_WITHIN):
+        leaves = self._over.wait(CONNECTS_WITHIN)
+        if not leaves and not (self._connected and self._over.wait(LEAVES_WITHIN - CONNECTS_WITHIN)):
             error = self._another(first)
             self._last_words(error)
             os.write(2, f"electra: {error} This process was stuck, and is ended.\n".encode())
