@@ -96,7 +96,7 @@ def test_training_ends_in_time_on_a_machine_that_became_slow(
     before = signal.getsignal(signal.SIGTERM)
     saved = []
     for _ in range(2):
-        demo._train(arguments, config, data, start=time.monotonic())
+        demo._train(arguments, config, data, end=time.monotonic() + 230)
         saved.append(numbered(out / "checkpoints")[-1][0])
         assert "training ends early" in capsys.readouterr().out
     assert 0 < saved[0] < saved[1] < 100_000
@@ -111,4 +111,4 @@ def test_training_ends_in_time_on_a_machine_that_became_slow(
     monkeypatch.setattr(loop, "train_step", interrupted)
     monkeypatch.setattr(demo, "_LEAST", 60.0)
     with pytest.raises(Interrupted):
-        demo._train(arguments, config, data, start=time.monotonic())
+        demo._train(arguments, config, data, end=time.monotonic() + 230)

@@ -158,8 +158,7 @@ def _by_transformers(task: Task, architecture: str | None, *, pair: bool) -> str
     if architecture is not None or not isinstance(task, Classification | Regression):
         return ""
     texts = '"one text", "another"' if pair else '"some text"'
-    vector = "mean(1)  # of one row; of several without their padding" if task.pooling == "mean" else "[:, 0]"
-    vector = vector if vector.startswith("[") else f".{vector}"
+    vector = ".mean(1)  # of one row; of several without their padding" if task.pooling == "mean" else "[:, 0]"
     if isinstance(task, Regression):
         said = f"print(float(scores) * {task.scale!r} + {task.shift!r})"
     else:

@@ -55,7 +55,7 @@ def run(arguments: Arguments) -> None:
     from electra_trainer.train.plan import seconds
 
     start = time.monotonic()
-    seconds(arguments.budget)  # what cannot be is said at once
+    end = start + seconds(arguments.budget)
     config, data = tiny(), arguments.out.with_name(arguments.out.name + "-data")
     if not (data / MANIFEST).exists():
         _say("1/4  a vocabulary, from the documentation of the packages installed here")
@@ -70,23 +70,22 @@ def run(arguments: Arguments) -> None:
             settings=settings,
         )
     _say("3/4  pre-training: a generator replaces words, the discriminator learns to tell which")
-    _train(arguments, config, data, start=start)
+    _train(arguments, config, data, end=end)
     page = write_report([arguments.out])
     _say("4/4  what the discriminator says: probability that each word was replaced")
     _score(arguments.out)
     _say(f"report: {page}   ({time.monotonic() - start:.0f} s in all)")
 
 
-def _train(arguments: Arguments, config: Config, data: Path, *, start: float) -> None:
-    """As many steps as were asked for, or as the time allows that is left of the demo's; it began at `start`."""
+def _train(arguments: Arguments, config: Config, data: Path, *, end: float) -> None:
+    """As many steps as were asked for, or as the time allows until `end`, when all is planned to be done."""
     from electra_trainer.errors import Interrupted
     from electra_trainer.train.loop import pretrain
-    from electra_trainer.train.plan import Length, seconds
+    from electra_trainer.train.plan import Length
 
     if arguments.steps is not None:
         pretrain(config, data, out=arguments.out, length=Length(steps=arguments.steps))
         return
-    end = start + seconds(arguments.budget)
     length = _length(arguments.out, config, data, end=end)
     left = max(_LEAST, end + _BEYOND - time.monotonic())
     with _time_limit(left, arguments.out) as is_over:
