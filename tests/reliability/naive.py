@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 from pathlib import Path
 
@@ -15,6 +16,6 @@ def read(path: str) -> None:
     if content.startswith(b"\x93NUMPY"):
         np.load(path, allow_pickle=True)
     elif content.startswith(b"PK"):
-        torch.load(path, weights_only=False)
+        torch.load(io.BytesIO(content), weights_only=False)  # by its name it would take some for safetensors
     else:
         pickle.loads(content)
