@@ -14,18 +14,27 @@ from tests.reliability.moments import Signalled, just_before, signal_at
 
 from electra_trainer.cli import main
 from electra_trainer.errors import ConfigError
+from electra_trainer.train import failure
+from electra_trainer.train.signals import StopRequest
+
+DEAF, UNWATCHED = "deaf;", "memory, unwatched"
 
 
 def arrange(what: str) -> None:
-    """`memory`, `settings`: rank 1 fails so; `NOTES;MOMENT;NTH;SIGNAL;TARGET`: a signal."""
-    if what == "memory" and os.environ["RANK"] == "1":
+    """`memory`, `settings`: rank 1 fails so (UNWATCHED: and tells nobody); `NOTES;MOMENT;NTH;SIGNAL;TARGET`: a signal (after DEAF: unheard)."""
+    if what == UNWATCHED:
+        failure.Watch.settled = lambda self, error: error
+        failure.Watch._look = lambda self, store: None
+    if what in ("memory", UNWATCHED) and os.environ["RANK"] == "1":
         just_before("step", 3, _no_memory)
     elif what == "settings" and os.environ["RANK"] == "1":
         from electra_trainer.verbs import pretrain
 
         pretrain.settings_from = _no_file
     elif ";" in what:
-        notes, moment, nth, number, target = what.split(";")
+        if what.startswith(DEAF):
+            StopRequest.__enter__ = lambda self: self
+        notes, moment, nth, number, target = what.removeprefix(DEAF).split(";")
         signal_at(Signalled(moment, int(nth), signal.Signals(int(number)), target), Path(notes))
 
 

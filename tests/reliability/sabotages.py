@@ -109,7 +109,7 @@ NINE = (
         file="train/distributed.py",
         sought="    dist.all_reduce(total)\n",
         put="",
-        caught_by={_ROUNDING: r"0 <= apart < 1e-5"},
+        caught_by={_ROUNDING: r"0 <= apart < 1e-6"},
     ),
     Sabotage(
         name="finite-flag",
@@ -254,7 +254,7 @@ FURTHER = (
         file="train/step.py",
         sought="            rng = Rng(config.seed, step, lane)\n",
         put="            rng = Rng(config.seed, step, len(found))\n",
-        caught_by={_ROUNDING: r"0 <= apart < 1e-5"},
+        caught_by={_ROUNDING: r"0 <= apart < 1e-6"},
     ),
     Sabotage(
         name="dropout-seed",
@@ -278,7 +278,7 @@ FURTHER = (
         file="train/distributed.py",
         sought="    dist.all_reduce(flat)\n",
         put="",
-        caught_by={_ROUNDING: r"0 <= apart < 1e-5"},
+        caught_by={_ROUNDING: r"0 <= apart < 1e-6"},
     ),
     Sabotage(
         name="held-out-once",

@@ -16,6 +16,7 @@ import torch
 from tests.prepared import small_config, write_store
 from tests.reliability.figures import LONG, report
 from tests.reliability.moments import just_before
+from tests.reliability.rank_program import UNWATCHED
 from tests.reliability.ranks import free_port, start_ranks, wait_for, wait_until
 
 from electra_trainer.config_io import to_dict
@@ -229,7 +230,25 @@ def test_under_torchrun_and_a_supervisor(
         assert len(json.loads((out / "status.json").read_text())["starts"]) == 1
     else:
         assert "config.json: is not on this machine" in said
-    report("failing_rank_torchrun", fault=fault, exit_code=78, starts=1, seconds=round(time.monotonic() - began, 1))
+    took = round(time.monotonic() - began, 1)
+    report(
+        "failing_rank_torchrun", fault=fault, exit_code=78, starts=1, seconds=took, **(untold(tmp_path) if LONG else {})
+    )
+
+
+def untold(tmp_path: Path) -> dict[str, int]:
+    """The control: a rank that ends with the same code and tells nobody. All that torchrun says is 1, so it is started again and again."""
+    program, starts = tmp_path / "program.py", tmp_path / "starts"
+    program.write_text(
+        "import os, sys\n"
+        f"if os.environ['RANK'] == '0':\n    open({str(starts)!r}, 'a').write('x')\n"
+        "sys.exit(78 if os.environ['RANK'] == '1' else 0)\n"
+    )
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    code = supervise([*launcher, str(program)], tmp_path / "untold", Policy(restarts=2, pause=0.1))
+    found = {"control_exit_code": code, "control_starts": len(starts.read_text())}
+    assert found == {"control_exit_code": 1, "control_starts": 3}
+    return found
 
 
 def test_one_is_told_to_stop_while_the_other_connects_to_it() -> None:
@@ -253,13 +272,21 @@ def test_one_is_told_to_stop_while_the_other_connects_to_it() -> None:
 @pytest.mark.skipif(not LONG, reason="two torchruns: `make reliability`")
 def test_two_machines(tmp_path: Path, words: list[str]) -> None:
     """Two launchers that know of each other by an address alone: an error on one machine ends the processes of the other."""
-    where = [
-        "--nnodes=2",
-        "--nproc-per-node=1",
-        "--rdzv-backend=c10d",
-        "--rdzv-id=1",
-        f"--rdzv-endpoint=127.0.0.1:{free_port()}",
-    ]
+    began = time.monotonic()
+    assert two_launchers("memory", words) == [1, 1]
+    seconds = round(time.monotonic() - began, 1)
+    assert_all_know(tmp_path / "run")
+    shutil.rmtree(tmp_path / "run")
+    two_launchers(UNWATCHED, words)
+    control = json.loads((tmp_path / "run" / "status.json").read_text())["exit_code"]
+    report("failing_rank_two_machines", exit_code=78, seconds=seconds, control_exit_code_where_no_rank_tells=control)
+    assert control != 78
+
+
+def two_launchers(fault: str, words: list[str]) -> list[int]:
+    """The codes of two torchruns of one process each."""
+    where = ["--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d", "--rdzv-id=1"]
+    where.append(f"--rdzv-endpoint=127.0.0.1:{free_port()}")
     program = [
         sys.executable,
         "-m",
@@ -267,15 +294,11 @@ def test_two_machines(tmp_path: Path, words: list[str]) -> None:
         *where,
         "-m",
         "tests.reliability.rank_program",
-        "memory",
+        fault,
         *words,
     ]
-    began = time.monotonic()
     machines = [subprocess.Popen(program) for _ in range(2)]
-    codes = [machine.wait(timeout=300) for machine in machines]
-    assert codes == [1, 1]
-    assert_all_know(tmp_path / "run")
-    report("failing_rank_two_machines", exit_code=78, seconds=round(time.monotonic() - began, 1))
+    return [machine.wait(timeout=300) for machine in machines]
 
 
 def assert_all_know(run: Path) -> None:

@@ -73,8 +73,14 @@ def test_the_same_to_rounding_without(runs: Path) -> None:
     assert len(digests) > 1, "the control: without the tree the order of sums shows"
     one, two, four = (read(numbered(runs / f"{size}-False" / "checkpoints")[-1][1]).weights for size in (1, 2, 4))
     largest = max(apart(one, two), apart(one, four))
-    assert 0 < largest < 1e-5
-    report("ranks", deterministic_digests=1, default_digests=len(digests), default_relative_difference=largest)
+    assert 0 < largest < 1e-6
+    same = {digest(runs / f"{size}-True") for size in (1, 2, 4)}
+    report(
+        "ranks",
+        deterministic_digests=len(same),
+        default_relative_difference=largest,
+        control_default_digests=len(digests),
+    )
 
 
 def test_world_size_changes_between_sessions(runs: Path, data: Path, tmp_path: Path) -> None:

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 from tests.prepared import small_config, write_store
 from tests.reliability.figures import LONG, report
+from tests.reliability.moments import just_before
 from tests.reliability.ranks import run_ranks, start_ranks, wait_for
-from tests.reliability.runs import curve, digest
+from tests.reliability.runs import curve, digest, lost
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from electra_trainer.config_io import to_dict
@@ -23,7 +24,7 @@ from electra_trainer.finetune import workers
 from electra_trainer.process import tuned
 from electra_trainer.train.checkpoint import numbered
 from electra_trainer.train.loop import pretrain
-from electra_trainer.train.signals import STOP, signals_held
+from electra_trainer.train.signals import STOP, StopRequest, signals_held
 
 MOMENTS = 40 if LONG else 6
 LIMIT = 10.0
@@ -41,9 +42,10 @@ def run(data: Path, out: Path) -> None:
 
 @pytest.mark.slow
 def test_at_any_moment(data: Path, tmp_path: Path) -> None:
-    began = time.monotonic()
-    assert run_ranks(1, lambda _: run(data, tmp_path / "whole")) == [0]
-    lasts = time.monotonic() - began
+    for whole in ("first", "whole"):  # the first is slower
+        began = time.monotonic()
+        assert run_ranks(1, lambda _, whole=whole: run(data, tmp_path / whole)) == [0]
+        lasts = time.monotonic() - began
     chance, times, stopped = random.Random(1), [], 0
     for moment in range(MOMENTS):
         out = tmp_path / f"run-{moment}"
@@ -70,7 +72,21 @@ def test_at_any_moment(data: Path, tmp_path: Path) -> None:
         "p50_s": sorted(times)[MOMENTS // 2],
         "p100_s": max(times),
     }
-    report("signals", **figures)
+    control = [unanswered(data, tmp_path / f"control-{number}", number) for number in (3, 9)]
+    report("signals", **figures, control_moments=len(control), control_saved=sum(steps == 0 for steps in control))
+    assert min(control) > 0
+
+
+def unanswered(data: Path, out: Path, steps: int) -> int:
+    """The control: a program that does not listen is told after so many steps; steps that are lost."""
+
+    def work(_: int) -> None:
+        StopRequest.__enter__ = lambda self: self
+        just_before("data", steps + 1, lambda: os.kill(os.getpid(), signal.SIGTERM))
+        run(data, out)
+
+    assert run_ranks(1, work) == [-signal.SIGTERM]
+    return lost(out)
 
 
 def command(data: Path, out: Path, config: Path) -> "subprocess.Popen[str]":

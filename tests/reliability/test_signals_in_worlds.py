@@ -17,14 +17,14 @@ import pytest
 from tests.prepared import small_config, write_store
 from tests.reliability.figures import LONG, report
 from tests.reliability.moments import TOLD, Signalled, signal_at
+from tests.reliability.rank_program import DEAF
 from tests.reliability.ranks import run_ranks, start_ranks, wait_for
-from tests.reliability.runs import curve, digest
+from tests.reliability.runs import curve, digest, lost
 
 from electra_trainer.config_io import to_dict
 from electra_trainer.errors import ElectraError
 from electra_trainer.supervise import Policy, supervise
 from electra_trainer.train import loop
-from electra_trainer.train.checkpoint import numbered
 from electra_trainer.train.signals import FORWARDS, STOP, StopRequest, leave_when_told
 from electra_trainer.train.status import status_kept
 
@@ -66,11 +66,12 @@ def joined_ranks(told: Signalled, data: Path, notes: Path) -> list[int]:
     return wait_for(start_ranks(2, work))
 
 
-def launched(told: Signalled, data: Path, notes: Path) -> int:
-    """Two ranks of torchrun, of a supervisor where that is told; the code of what was started."""
+def launched(told: Signalled, data: Path, notes: Path, *, deaf: bool = False) -> int:
+    """Two ranks of torchrun, of a supervisor where that is told; the code of what was started. Deaf: the program does not listen."""
+    notes.mkdir()
     config = notes / "config.json"
     config.write_text(json.dumps(to_dict(CONFIG)))
-    spec = ";".join(map(str, (notes, told.moment, told.nth, int(told.number), told.target)))
+    spec = DEAF * deaf + ";".join(map(str, (notes, told.moment, told.nth, int(told.number), told.target)))
     words = ["pretrain", str(data), "--config", str(config), "--out", str(notes / "run"), "--device", "cpu", "--quiet"]
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     command = [*launcher, "-m", "tests.reliability.rank_program", spec, *words]
@@ -88,13 +89,6 @@ def launched(told: Signalled, data: Path, notes: Path) -> int:
         return subprocess.run(
             command, env={**os.environ, **variables, **FORWARDS}, stderr=said, check=False, timeout=300
         ).returncode
-
-
-def lost(run: Path) -> int:
-    """Steps that were logged and are in no checkpoint."""
-    rows = curve(run) if (run / "metrics.jsonl").exists() else []
-    saved = numbered(run / "checkpoints") if (run / "checkpoints").exists() else []
-    return max((int(row["step"]) for row in rows), default=0) - (saved[-1][0] if saved else 0)
 
 
 def goes_on_to_the_same(data: Path, out: Path, whole: Path) -> bool:
@@ -162,10 +156,21 @@ def test_under_torchrun(data: Path, whole: Path, tmp_path: Path) -> None:
     for at in range(int(os.environ.get("ELECTRA_RELIABILITY_MOMENTS", "40"))):
         targets = ("launcher", "rank 0", "supervisor", "rank 1")
         told, notes = Signalled.drawn(at, chance, targets), tmp_path / str(at)
-        notes.mkdir()
         code = launched(told, data, notes)
         allowed = (0, 75) if told.target == "supervisor" else (0, 1)  # torchrun hides it; status.json does not
         assert code in allowed, (told, code)
         found.add(told, notes, [code], data, whole)
     assert max(found.times) < LIMIT
-    found.report("signals_torchrun", targets=sorted(targets), signals=sorted(number.name for number in STOP))
+    control = []
+    for target in ("launcher", "rank 0"):
+        notes = tmp_path / f"control-{target}"
+        launched(Signalled("data", 7, signal.SIGTERM, target), data, notes, deaf=True)
+        control.append(lost(notes / "run"))
+    assert min(control) > 0
+    found.report(
+        "signals_torchrun",
+        targets=sorted(targets),
+        signals=sorted(number.name for number in STOP),
+        control_moments=2,
+        control_saved=sum(steps == 0 for steps in control),
+    )

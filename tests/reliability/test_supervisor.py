@@ -3,11 +3,13 @@
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.prepared import small_config, write_store
@@ -98,9 +100,30 @@ def test_it_goes_on_by_itself(data: Path, whole: Path, tmp_path: Path, fault: st
     assert not processes_of(out)
     if processes == 1:
         assert digest(out) == digest(whole) and curve(out) == curve(whole)
+    control = unsupervised(data, tmp_path / "control", fault) if LONG or fault == "killed" else {}
     report(
-        "supervisor", fault=fault, processes=processes, starts=len(status["starts"]), seconds_to_the_end=round(took, 1)
+        "supervisor",
+        fault=fault,
+        processes=processes,
+        starts=len(status["starts"]),
+        seconds_to_the_end=round(took, 1),
+        **control,
     )
+    assert not control or control["control_steps_of_60"] < 60
+
+
+def unsupervised(data: Path, out: Path, fault: str) -> dict[str, Any]:
+    """One process that nobody watches: the steps that it has done, and whether it still stands there, ten seconds later."""
+    with subprocess.Popen(command(data, out)) as process:
+        when_it_trains(out, lambda found: os.kill(found[-1], FAULTS[fault])).join()
+        try:
+            process.wait(10)
+            hangs = False
+        except subprocess.TimeoutExpired:
+            process.kill()
+            hangs = True
+    steps = [json.loads(line)["step"] for line in (out / "metrics.jsonl").read_text().splitlines()]
+    return {"control_steps_of_60": max(steps), "control_hangs": hangs}
 
 
 @pytest.mark.slow
