@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +19,7 @@ from tests.reliability.runs import curve, digest
 
 from electra_trainer.batch import Masked
 from electra_trainer.config import Config
+from electra_trainer.data.order import batch_rows
 from electra_trainer.data.store import Store
 from electra_trainer.errors import Diverged
 from electra_trainer.objectives import build
@@ -114,7 +116,9 @@ def poison_gradient(value: float) -> Callable[[loop._Run], None]:
     return put
 
 
-def poison_loss(value: float) -> Callable[[loop._Run], None]:
+def poison_loss(value: float, *, added: bool = False) -> Callable[[loop._Run], None]:
+    """A factor of every loss; or a summand, of which no gradient knows."""
+
     def put(run: loop._Run) -> None:
         forward, step = run.objective.forward, run.step
 
@@ -122,7 +126,8 @@ def poison_loss(value: float) -> Callable[[loop._Run], None]:
             losses = forward(masked, rng, **more)
             if (rng.seed, rng.step) != (run.config.seed, step):  # held-out rows, later steps
                 return losses
-            terms = {n: dataclasses.replace(t, sum=t.sum * value) for n, t in losses.terms.items()}
+            sums = {n: t.sum + value if added else t.sum * value for n, t in losses.terms.items()}
+            terms = {n: dataclasses.replace(t, sum=sums[n]) for n, t in losses.terms.items()}
             return dataclasses.replace(losses, terms=terms)
 
         run.objective.forward = poisoned  # type: ignore[method-assign]
@@ -177,6 +182,7 @@ PASSING = {
     for what, put in (("loss", poison_loss), ("gradient", poison_gradient))
     for value in (float("nan"), float("inf"))
 }
+PASSING["loss + inf"] = poison_loss(float("inf"), added=True)
 STAYING = {
     f"{what} {value}": put(value)
     for what, put in (("weight", poison_weight), ("moment", poison_moment))
@@ -207,7 +213,16 @@ def unguarded(data: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    ("what", "size"), [("loss nan", 1), ("loss nan", 2), ("loss inf", 2), ("gradient nan", 2), ("gradient inf", 1)]
+    ("what", "size"),
+    [
+        ("loss nan", 1),
+        ("loss nan", 2),
+        ("loss inf", 2),
+        ("loss + inf", 1),
+        ("loss + inf", 2),
+        ("gradient nan", 2),
+        ("gradient inf", 1),
+    ],
 )
 def test_a_bad_step_moves_nothing(data: Path, tmp_path: Path, injected: list[str], what: str, size: int) -> None:
     """Step 5 is poisoned on the last rank: skipped on all, and the checkpoint after it has the weights and moments from before."""
@@ -222,8 +237,21 @@ def test_a_bad_step_moves_nothing(data: Path, tmp_path: Path, injected: list[str
         assert all(torch.equal(mine[name], theirs[name]) for name in mine)
     assert any(not torch.equal(after.weights[name], later.weights[name]) for name in after.weights)
     log = (tmp_path / "run" / "log.txt").read_text()
-    assert "step 6: the gradient is not a finite number; the step was skipped." in log and "rows " in log
+    assert "step 6: the gradient is not a finite number; the step was skipped." in log
+    assert named_rows(log) == rows_of(settings, data, step=5, rank=size - 1 if what.startswith("loss") else None)
     injected.append(f"{what}, {size} rank{'s' * (size > 1)}")
+
+
+def named_rows(log: str) -> list[int]:
+    (told,) = re.findall(r"rows ([\d, ]+) of train.bin", log)
+    return [int(row) for row in told.split(", ")]
+
+
+def rows_of(settings: Config, data: Path, *, step: int, rank: int | None) -> list[int]:
+    """The rows of a rank's lanes, of two lanes in all; None: of all. In one process a rank has all."""
+    rows = len(Store.open(data).rows("train"))
+    picked = batch_rows(step, rows=rows, size=settings.batch.size, seed=settings.seed).tolist()
+    return picked if not rank else picked[len(picked) // 2 :]
 
 
 @pytest.mark.parametrize("size", [1, 2])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 from electra_trainer.data.order import batch_rows
 from electra_trainer.objectives import Objective
 from electra_trainer.train.device import autocast
-from electra_trainer.train.distributed import world
+from electra_trainer.train.distributed import gathered, world
 from electra_trainer.train.step import Feed
 
 _SHOWN = 12
@@ -19,7 +20,7 @@ _SHOWN = 12
 
 @torch.no_grad()
 def blame(objective: Objective, feed: Feed, *, step: int) -> str:
-    """A sentence on the rows of a step (counted from 0) whose loss is no number, of this rank's lanes; all of them where every loss is one.
+    """A sentence on the rows of a step (counted from 0) whose loss is no number; all of them where every loss is one. All ranks call this.
 
     The lanes are computed again, which gives what they gave: they are functions of weights, seed and step.
     """
@@ -32,6 +33,7 @@ def blame(objective: Objective, feed: Feed, *, step: int) -> str:
             terms = objective(masked, rng).terms.values()
         if not all(bool(torch.isfinite(term.sum)) for term in terms):
             found += [int(row) for row in picked[lane * config.lane_size : (lane + 1) * config.lane_size]]
+    found = [row for part in gathered(json.dumps(found).encode()) for row in json.loads(part)]
     what = "the loss is no number in" if found else "every loss is a number, the gradient is none; the step's"
     rows = found or [int(row) for row in picked]
     more = f" and {len(rows) - _SHOWN:,} more" if len(rows) > _SHOWN else ""

@@ -21,7 +21,7 @@ from electra_trainer.train.device import autocast
 from electra_trainer.train.measures import keep_measured, measure
 from electra_trainer.train.optim import set_rate
 from electra_trainer.train.schedule import rate_at
-from electra_trainer.train.step import Feed, StepResult, add_counts
+from electra_trainer.train.step import Feed, StepResult, add_counts, backward
 
 _RING = 3
 """Page-locked buffers for inputs on their way to the GPU; each waits until its last copy is done."""
@@ -127,7 +127,7 @@ class StaticStep:
             losses: Losses = functional_call(
                 self.objective, self.rounded, (self.inputs.masked, rng), {"look": True}, strict=False
             )
-        losses.total(self.inputs.counts).backward()  # type: ignore[no-untyped-call]
+        backward(losses.total(self.inputs.counts))
         for tensor, master, grad in zip(self.rounded.values(), self._masters, self._master_grads, strict=True):
             assert tensor.grad is not None
             master.grad = grad

@@ -137,7 +137,7 @@ def train_step(
         rng.seed_dropout()
         with autocast(feed.precision, feed.device):
             losses: Losses = objective(masked, rng, look=look)
-        losses.total(counts).backward()  # type: ignore[no-untyped-call]
+        backward(losses.total(counts))
         if tree is not None:
             tree.add_lane()
         if look:
@@ -151,6 +151,11 @@ def train_step(
     norm, finite = update(objective, optimizer, clip_norm=config.optimizer.clip_norm, rate=rate)
     metrics = measure(over_ranks(seen), counts) if look and finite else {}
     return StepResult(finite=finite, gradient_norm=norm, learning_rate=rate, metrics=metrics)
+
+
+def backward(loss: Tensor) -> None:
+    """Gradients of a loss; none of them is a number where the loss is none, even if its derivative is: so the step is skipped, by all ranks."""
+    loss.backward(1 + 0 * loss.detach())  # type: ignore[no-untyped-call]
 
 
 def update(
