@@ -59,7 +59,7 @@ def pretrain(
         init: trained weights to begin with, of a run, an exported folder or a Hub name; None: fresh ones.
         device: auto, cpu, cuda or cuda:N.
         shard: under torchrun, divide weights, gradients and moments among the processes.
-        quiet: show nothing.
+        quiet: show errors and warnings only.
 
     Returns:
         The trained networks, ready to score, fill and export.
@@ -111,7 +111,7 @@ def compare(
         probe_pairs: minimal pairs that are read of each paradigm.
         shard: (i, N) runs every N-th cell, from the i-th on.
         device: auto, cpu, cuda or cuda:N.
-        quiet: show nothing.
+        quiet: show errors and warnings only.
 
     Returns:
         Means, differences and the state of every cell; also in `out` as summary.json and summary.md.

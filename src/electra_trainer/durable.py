@@ -9,6 +9,7 @@ import hashlib
 import os
 import re
 import uuid
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
@@ -84,19 +85,15 @@ def remove_unfinished(folder: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def copy_durably(source: Path, target: Path) -> None:
-    """Copy the files of a folder into another, which is made; those of the same name are replaced. StorageError, MissingInputError."""
+def write_folder_durably(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write files into a folder, which is made; those of the same name are replaced. StorageError."""
     try:
-        files = {path.name: path.read_bytes() for path in sorted(source.iterdir()) if path.is_file()}
+        make_folder(folder)
+        remove_unfinished(folder)
     except OSError as error:
-        raise storage_error(error, source) from None
-    try:
-        make_folder(target)
-        remove_unfinished(target)
-    except OSError as error:
-        raise storage_error(error, target, writing=True) from None
+        raise storage_error(error, folder, writing=True) from None
     for name, content in files.items():
-        replace_durably(target / name, content)
+        replace_durably(folder / name, content)
 
 
 def write_output(path: Path, content: bytes) -> None:

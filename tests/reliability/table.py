@@ -1,14 +1,17 @@
-"""`python -m tests.reliability.table [FIGURES]`: the tables of docs/reliability.md, from the JSON lines of the tests and from sabotages.py."""
+"""`python -m tests.reliability.table`: the tables of docs/reliability.md, from RECORD, which `make reliability` writes, and from sabotages.py."""
 
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
+from typing import Any
 
 from tests.reliability.sabotages import ALL
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "reliability.md"
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "reliability.md"
+RECORD = ROOT / "records" / "2026-11-22-reliability" / "figures.jsonl"
+"""What the page shows: the long forms, all of one run."""
 BEGIN, END = "<!-- figures: begin -->\n", "<!-- figures: end -->\n"
 SABOTAGES_BEGIN, SABOTAGES_END = "<!-- sabotages: begin -->\n", "<!-- sabotages: end -->\n"
 
@@ -16,14 +19,19 @@ SABOTAGES_BEGIN, SABOTAGES_END = "<!-- sabotages: begin -->\n", "<!-- sabotages:
 def table(lines: list[str]) -> str:
     """A row a line: the test, what was measured, and its control."""
     rows = []
-    for line in lines:
-        figures = json.loads(line)
-        test = figures.pop("test")
+    for figures in _summed([json.loads(line) for line in lines]):
         controls = {name: value for name, value in figures.items() if "control" in name}
-        rows.append(
-            f"| `{test}` | {_words(figures.keys() - controls.keys(), figures)} | {_words(controls.keys(), figures)} |"
-        )
+        measured = figures.keys() - controls.keys() - {"test"}
+        rows.append(f"| `{figures['test']}` | {_words(measured, figures)} | {_words(controls.keys(), figures)} |")
     return "\n".join(["| test | measured | negative control |", "|---|---|---|", *sorted(rows)]) + "\n"
+
+
+def _summed(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One line for all parsers."""
+    parsers = [line for line in lines if line["test"] == "fuzz"]
+    counts = [name for name, value in parsers[0].items() if not isinstance(value, str)] if parsers else []
+    total = {"test": "fuzz", "parsers": len(parsers), **{name: sum(one[name] for one in parsers) for name in counts}}
+    return [line for line in lines if line["test"] != "fuzz"] + [total] * bool(parsers)
 
 
 def _words(names: object, figures: dict[str, object]) -> str:
@@ -56,13 +64,12 @@ def _put(page: str, begin: str, end: str, text: str) -> str:
     return before + begin + text + end + rest.split(end)[1]
 
 
-def main(figures: str | None = None) -> None:
-    """Write the tables into the page; that of the figures only where their file is given."""
+def main() -> None:
+    """Write the tables into the page."""
     page = _put(PAGE.read_text(encoding="utf-8"), SABOTAGES_BEGIN, SABOTAGES_END, sabotages())
-    if figures is not None:
-        page = _put(page, BEGIN, END, table(Path(figures).read_text(encoding="utf-8").splitlines()))
+    page = _put(page, BEGIN, END, table(RECORD.read_text(encoding="utf-8").splitlines()))
     PAGE.write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from tests.reliability import sabotage, table
+from tests.reliability import sabotage
 from tests.reliability.figures import LONG
 from tests.reliability.sabotage import ROOT, Ran, sabotaged, unfit_without, verdict
 from tests.reliability.sabotages import ALL, NINE, Sabotage, Stale
@@ -74,11 +74,6 @@ def test_only_the_right_failure_counts(code: int, results: dict[str, str], astra
 )
 def test_tests_that_fail_anyway_prove_nothing(results: dict[str, str], astray: set[str], fit: bool) -> None:
     assert (unfit_without(EDIT, Ran(code=0, results=results, astray=astray, said="", seconds=0.0)) == "") == fit
-
-
-def test_the_page_has_them_all() -> None:
-    """Written by `python -m tests.reliability.table`."""
-    assert table.sabotages() in table.PAGE.read_text(encoding="utf-8")
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import types
 import typing
@@ -12,9 +13,9 @@ from electra_trainer.data.tokenizer import Specials
 from electra_trainer.errors import DataError
 from electra_trainer.reading import parse_json, short
 
-VERSION = 2
-_WITHOUT_DOCUMENTS = 1
-"""Still read; it does not know which documents its rows are from."""
+VERSION = 3
+_WITHOUT_SEAL, _WITHOUT_DOCUMENTS = 2, 1
+"""Still read: no hash of the manifest itself; and not known which documents the rows are from."""
 DTYPES = {"<u2": 2, "<u4": 4}
 """Kinds of ids on disk, with their bytes."""
 _T = TypeVar("_T")
@@ -78,6 +79,8 @@ class Manifest:
         values = asdict(self)
         if self.documents is None:
             del values["documents"]
+        if self.version == VERSION:
+            values["sha256"] = _seal(values)
         return json.dumps(values, indent=2, sort_keys=True) + "\n"
 
     @staticmethod
@@ -85,18 +88,26 @@ class Manifest:
         """Read and check.
 
         Raises:
-            DataError: not JSON, another version, a field that is missing, unknown, of another type or out of range.
+            DataError: not JSON, another version, not as it was written, a field that is missing, unknown, of another type or out of range.
         """
         value = parse_json(data, where=where, remedy=_REMEDY)
         version = value.get("version") if isinstance(value, dict) else None
-        if version not in (VERSION, _WITHOUT_DOCUMENTS) or isinstance(version, bool):
+        if version not in (VERSION, _WITHOUT_SEAL, _WITHOUT_DOCUMENTS) or isinstance(version, bool):
             raise DataError(
-                f"{where}: version is {short(version)}, this program reads {VERSION} and {_WITHOUT_DOCUMENTS}. Run the same prepare "
-                "command again with --overwrite."
+                f"{where}: version is {short(version)}, this program reads 1 to {VERSION}. Run the same prepare command again with "
+                "--overwrite."
             )
+        seal = value.pop("sha256", None) if version == VERSION else None
         manifest = _read(Manifest, value, where=where, prefix="")
         _check(manifest, where=where)
+        if version == VERSION and seal != _seal(value):
+            raise DataError(f"{where}: is not as it was written (SHA-256). {_REMEDY}")
         return manifest
+
+
+def _seal(values: dict[str, Any]) -> str:
+    """Hash of all fields."""
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
 def _read(kind: type[_T], value: object, *, where: str, prefix: str) -> _T:

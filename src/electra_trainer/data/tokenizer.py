@@ -194,16 +194,13 @@ def as_plain_text(tokenizer: Tokenizer) -> Tokenizer:
     return copy
 
 
-def save_tokenizer(tokenizer: Tokenizer, folder: Path, *, max_length: int) -> None:
-    """Write `tokenizer.json`, `tokenizer_config.json` and, for WordPiece, `vocab.txt` into `folder`.
+def tokenizer_files(tokenizer: Tokenizer, *, max_length: int) -> dict[str, bytes]:
+    """`tokenizer.json`, `tokenizer_config.json` and, for WordPiece, `vocab.txt`.
 
     `AutoTokenizer` of transformers 4.57 and 5 loads the very same ids, and puts [CLS] A [SEP] B [SEP] around them.
 
     Args:
         max_length: longest row in tokens that a model made with it takes.
-
-    Raises:
-        StorageError: the disk is full, read-only or failing.
     """
     from tokenizers import processors
 
@@ -223,13 +220,24 @@ def save_tokenizer(tokenizer: Tokenizer, folder: Path, *, max_length: int) -> No
     is_word_piece = json.loads(copy.to_str())["model"]["type"] == "WordPiece"
     if is_word_piece and [number for _, number in vocab] == list(range(len(vocab))):
         files["vocab.txt"] = "".join(token + "\n" for token, _ in vocab)
+    return {name: text.encode("utf-8") for name, text in files.items()}
+
+
+def save_tokenizer(tokenizer: Tokenizer, folder: Path, *, max_length: int) -> None:
+    """Write the files of `tokenizer_files` into `folder`.
+
+    Raises:
+        StorageError: the disk is full, read-only or failing.
+    """
+    files = tokenizer_files(tokenizer, max_length=max_length)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name, text in files.items():
-            (folder / name).unlink(missing_ok=True)  # a link would be written through
-            (folder / name).write_bytes(text.encode("utf-8"))
-        if "vocab.txt" not in files:
-            (folder / "vocab.txt").unlink(missing_ok=True)  # of a tokenizer that was here before
+        for name in TOKENIZER_FILES:
+            (folder / name).unlink(
+                missing_ok=True
+            )  # a link would be written through; a vocab.txt may be that of another
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
     except OSError as error:
         raise storage_error(error, error.filename or folder) from None
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,7 +12,8 @@ import torch
 from electra_trainer.config import FOLLOWS_FROM_STEPS, Config
 from electra_trainer.config_io import differences, from_dict, to_dict
 from electra_trainer.data.store import Store
-from electra_trainer.durable import copy_durably
+from electra_trainer.data.tokenizer import tokenizer_files
+from electra_trainer.durable import write_folder_durably
 from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.train.checkpoint import numbered
 from electra_trainer.train.device import arithmetic, choose_precision
@@ -18,6 +21,18 @@ from electra_trainer.train.distributed import led, world
 from electra_trainer.train.plan import Length, fit_to_data, measure_time, steps_for
 from electra_trainer.train.record import RunFolder
 from electra_trainer.train.weights import Initial, ReadsInitial, check_initial
+
+VERIFY = "ELECTRA_VERIFY_ROWS"
+"""Variable: `off` leaves out the reading of all rows before the first step, for hundreds of gigabytes on a slow disk."""
+
+
+def open_rows(data: Path) -> Store:
+    """The store of a run. On each machine one process compares every byte with the manifest: a flipped bit is another text.
+
+    Raises:
+        MissingInputError, DataError, StorageError: as Store.open.
+    """
+    return Store.open(data, verify=os.environ.get(VERIFY) != "off" and os.environ.get("LOCAL_RANK", "0") == "0")
 
 
 def begin(
@@ -111,7 +126,8 @@ def begin_run(
     device: torch.device | None = None,
 ) -> None:
     """Write what identifies a run of this config on these rows, the tokenizer first; `device` is the one that it computes on."""
-    copy_durably(store.folder / "tokenizer", folder.tokenizer)
+    # not the folder's files: tokenizer.json alone was compared with the manifest, the others follow from it
+    write_folder_durably(folder.tokenizer, tokenizer_files(store.tokenizer(), max_length=store.sequence_length))
     facts: dict[str, Any] = {"data_folder": str(store.folder)}
     if device is not None:
         computed = arithmetic(choose_precision(config.precision, device), device)

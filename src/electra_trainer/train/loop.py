@@ -25,7 +25,7 @@ from electra_trainer.errors import Diverged, Interrupted
 from electra_trainer.methods import Unigram
 from electra_trainer.model.frequencies import WordFrequencies
 from electra_trainer.objectives import Objective, build
-from electra_trainer.train.begin import begin
+from electra_trainer.train.begin import begin, open_rows
 from electra_trainer.train.blame import blame, no_number
 from electra_trainer.train.checkpoint import Saved, load_newest, numbered, require_space
 from electra_trainer.train.device import arithmetic, choose_device, choose_precision, use_threads
@@ -65,9 +65,9 @@ class _Run:
     store: Store
     objective: Objective
     display: Display
-    saver: Saver | None
-    """None on a process that does not write."""
     optimizer: torch.optim.Optimizer = field(init=False)
+    saver: Saver | None = None
+    """None on a process that does not write."""
     step: int = 0
     seconds: float = 0.0
     bad_steps: int = 0
@@ -119,11 +119,11 @@ def pretrain(
     ):
         if shard:
             check_shard(config)
-        store = Store.open(data)
+        store = open_rows(data)
         config, initial = begin(config, folder, store, length=length or Length(), device=where, init=init, shard=shard)
         if config.deterministic:
             check_tree(config.batch.lanes)
-        run = _prepare(config, folder, store, device=where, quiet=quiet or not here.leads)
+        run = _prepare(config, folder, store, device=where, quiet=quiet)
         _go_on(run, initial, shard=shard)
         divided = ", which divide the weights" if is_sharded(run.objective) else ""
         run.display.say(
@@ -140,9 +140,8 @@ def _prepare(config: Config, folder: RunFolder, store: Store, *, device: torch.d
     """Build the networks, on the CPU."""
     objective = build(config)
     give_frequencies(objective, store)
-    display = Display(total=config.schedule.steps, quiet=quiet)
-    say = partial(_tell, display, folder, style="bold red")
-    return _Run(
+    display = Display(total=config.schedule.steps, quiet=quiet, silent=not world().leads)
+    run = _Run(
         config=config,
         folder=folder,
         leads=world().leads,
@@ -150,8 +149,11 @@ def _prepare(config: Config, folder: RunFolder, store: Store, *, device: torch.d
         store=store,
         objective=objective,
         display=display,
-        saver=Saver(folder, keep=config.checkpoint.keep, say=say) if world().leads else None,
     )
+    if run.leads:
+        say = partial(_say, run, style="bold red", loud=True)
+        run.saver = Saver(folder, keep=config.checkpoint.keep, say=say)
+    return run
 
 
 def _go_on(run: _Run, initial: Initial | None, *, shard: bool) -> None:
@@ -159,7 +161,9 @@ def _go_on(run: _Run, initial: Initial | None, *, shard: bool) -> None:
     moments: dict[str, Tensor] = {}  # on rank 0
 
     def put_back() -> bytes:
-        saved = load_newest(run.folder.checkpoints, origin=run.folder.origin, warn=lambda line: _say(run, line))
+        saved = load_newest(
+            run.folder.checkpoints, origin=run.folder.origin, warn=partial(_say, run, style="yellow", loud=True)
+        )
         one = 12 * parameters(run.config).joint
         if saved is None:
             if initial is not None:
@@ -288,7 +292,7 @@ def _check_finite(run: _Run, result: StepResult) -> None:
         f"step {run.step}: the gradient is not a finite number; the step was skipped. {rows[0].upper()}{rows[1:]}. "
         f"Look at them and their documents with {look}."
     )
-    _say(run, line, style="yellow")
+    _say(run, line, style="yellow", loud=True)
     if run.bad_steps >= BAD_STEPS_IN_A_ROW:
         _save(run, Saver.finish)
         raise Diverged(
@@ -388,11 +392,7 @@ def give_frequencies(objective: Objective, store: Store) -> None:
             module.use(torch.from_numpy(counts(store)))
 
 
-def _say(run: _Run, line: str, style: str | None = None) -> None:
-    _tell(run.display, run.folder if run.leads else None, line, style=style)
-
-
-def _tell(display: Display, folder: RunFolder | None, line: str, style: str | None = None) -> None:
-    display.say(line, style=style)
-    if folder is not None:
-        folder.log(line.strip())
+def _say(run: _Run, line: str, style: str | None = None, *, loud: bool = False) -> None:
+    (run.display.warn if loud else run.display.say)(line, style=style)
+    if run.leads:
+        run.folder.log(line.strip())

@@ -31,9 +31,17 @@ class Shows(Protocol):
 
 
 class Display:
-    """Shows steps, speed, time left and losses. Use as a context manager."""
+    """Shows steps, speed, time left and losses. Use as a context manager.
 
-    def __init__(self, *, total: int, quiet: bool = False) -> None:
+    Args:
+        total: steps.
+        quiet: only warnings.
+        silent: nothing at all: of several processes one speaks.
+    """
+
+    def __init__(self, *, total: int, quiet: bool = False, silent: bool = False) -> None:
+        quiet = quiet or silent
+        self._silent = silent
         self.console = Console(file=sys.stderr, quiet=quiet, highlight=False)
         self.total = total
         self._last_line = 0.0
@@ -59,6 +67,13 @@ class Display:
     def say(self, line: str, *, style: str | None = None) -> None:
         """A line that stays."""
         self.console.print(escape(line), style=style, soft_wrap=True)
+
+    def warn(self, line: str, *, style: str | None = None) -> None:
+        """A line that stays, and is said where only errors are to be."""
+        if not self.console.quiet:
+            self.say(line, style=style)
+        elif not self._silent:
+            print(line.strip(), file=sys.stderr, flush=True)
 
     def step(self, done: int, metrics: dict[str, float], *, tokens_per_second: float, last: bool = False) -> None:
         """Show the state after `done` steps."""

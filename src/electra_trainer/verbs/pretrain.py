@@ -66,7 +66,7 @@ class Arguments:
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     quiet: bool = False
-    """Print errors only."""
+    """Print errors and warnings only."""
     words: tyro.conf.Suppress[tuple[str, ...]] = ()
     """The command line that this was read from."""
     settings: Annotated[Config, tyro.conf.arg(name="")] = field(default_factory=Config)
