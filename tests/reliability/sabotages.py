@@ -290,6 +290,30 @@ FURTHER = (
             "tests/reliability/test_ranks.py::test_each_held_out_row_is_counted_once": r"assert .*len\(every\)|assert \d+ == "
         },
     ),
+    Sabotage(
+        name="rows-verified",
+        takes_away="rows are those that were prepared, to the last byte, before they are trained on",
+        file="train/begin.py",
+        sought='verify=os.environ.get(VERIFY) != "off" and os.environ.get("LOCAL_RANK", "0") == "0"',
+        put="verify=False",
+        caught_by={"tests/reliability/test_corrupt_rows.py::test_nothing_is_trained_on_them": r"DID NOT RAISE .*DataError"},
+    ),
+    Sabotage(
+        name="loss-is-a-number",
+        takes_away="a loss that is no number moves nothing, whatever its gradient is",
+        file="train/step.py",
+        sought="    loss.backward(1 + 0 * loss.detach())",
+        put="    loss.backward()",
+        caught_by={f"{_BAD_STEP}[loss + inf-1]": r"assert all\(torch\.equal\(mine\[name\], theirs\[name\]\)"},
+    ),
+    Sabotage(
+        name="rows-of-all-ranks",
+        takes_away="the rows that are named are those whose loss is no number, on whatever rank",
+        file="train/blame.py",
+        sought="gathered(json.dumps(found).encode())",
+        put="[json.dumps(found).encode()]",
+        caught_by={f"{_BAD_STEP}[loss nan-2]": r"assert named_rows\(log\) == |assert \[\d+, .* == \["},
+    ),
 )  # fmt: skip
 
 ALL = (*NINE, *FURTHER)
