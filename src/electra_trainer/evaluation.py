@@ -42,8 +42,8 @@ def evaluate(run: str | Path, data: str | Path, *, device: str = "auto") -> Eval
         )
     if not len(store.rows("valid")):
         raise DataError(f"{data}: holds no held-out rows. Prepare it with a --valid-fraction above 0.")
-    saved = newest(folder.checkpoints, origin=folder.origin)
     objective = build(config)
+    saved = newest(folder.checkpoints, origin=folder.origin, network=objective)
     restore(objective, saved.weights)
     objective.to(where)
     feed = Feed.of(config, store, device=where, precision=choose_precision(config.precision, where))

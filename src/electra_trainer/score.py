@@ -191,8 +191,8 @@ def trained_length(folder: Path, positions: int) -> int:
 
 def _load_run(folder: RunFolder) -> Pretrained:
     config = folder.config()
-    saved = newest(folder.checkpoints, origin=folder.origin)
     objective = build(config)
+    saved = newest(folder.checkpoints, origin=folder.origin, network=objective)
     restore(objective, saved.weights)
     exported = tuple(objective.eval().exported())
     by_name = {item.name: item.network for item in exported}
