@@ -38,7 +38,12 @@ from electra_trainer.finetune.task import Prediction, Row, TaskData, Text, lengt
 from electra_trainer.train.checkpoint import load_newest, numbered, require_space, save
 from electra_trainer.train.device import choose_device, choose_precision
 from electra_trainer.train.health import BAD_STEPS_IN_A_ROW
-from electra_trainer.train.optim import build_optimizer, load_optimizer_tensors, optimizer_tensors
+from electra_trainer.train.optim import (
+    build_optimizer,
+    check_optimizer_tensors,
+    load_optimizer_tensors,
+    optimizer_tensors,
+)
 from electra_trainer.train.progress import Display, Shows
 from electra_trainer.train.record import RunFolder
 from electra_trainer.train.saving import Saver, surely
@@ -234,6 +239,7 @@ def _prepare(job: Job, folder: RunFolder, *, device: torch.device, show: Callabl
     saved = load_newest(folder.checkpoints, origin=folder.origin, warn=warn, network=network)
     if saved is not None:
         restore(network, saved.weights)
+        check_optimizer_tensors(network, saved.optimizer)
         load_optimizer_tensors(network, state.optimizer, saved.optimizer.items())
         state.step, state.seconds = saved.step, float(saved.state["seconds"])
         state.bad_steps = saved.state.get("bad_steps", 0)

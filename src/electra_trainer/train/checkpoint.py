@@ -142,6 +142,7 @@ def load_newest(
     """
     _clear_unfinished(folder)
     unfit: list[Unfit] = []
+    why = ""
     for _, path in reversed(numbered(folder)):
         try:
             saved = read(path, origin=origin, network=network)
@@ -152,6 +153,7 @@ def load_newest(
                 aside = _set_aside(path)
             except OSError as failure:
                 raise storage_error(failure, path) from None
+            why = why or f"{error} "
             warn(f"{error} Set aside as {aside.name}; trying the checkpoint before it.")
         else:
             for other in unfit:
@@ -162,7 +164,7 @@ def load_newest(
     bad = len(list(folder.glob(f"{_BAD}step-*")))
     if bad:
         raise CheckpointError(
-            f"{folder}: none of its {bad} checkpoints verifies (set aside as {_BAD}*). "
+            f"{folder}: none of its {bad} checkpoints verifies (set aside as {_BAD}*). {why}"
             "Restore one from a backup, or start again in another --out."
         )
     return None
