@@ -197,7 +197,8 @@ def test_a_sparse_checkpoint(command: str, forks: Forks, good: Path, tmp_path: P
             if outcome.code != 65 or name not in outcome.said or "Traceback" in outcome.said:
                 wrong.append(f"{name} {fits}: {outcome.code} {outcome.said[-500:]}")
             number += 1
-    control = forks.call("tests.reliability.naive:whole", str(bad / step / "manifest.json"), folder=tmp_path)
+    sparse(hostile.HOLE)(tmp_path / "hole", good)
+    control = forks.call("tests.reliability.naive:whole", str(tmp_path / "hole"), folder=tmp_path)
     report(
         "sparse_checkpoints",
         reader=command,
