@@ -172,6 +172,26 @@ FURTHER = (
         },
     ),
     Sabotage(
+        name="disk-is-not-damage",
+        takes_away="a checkpoint that the disk does not give now is not taken for a damaged one",
+        file="train/verified.py",
+        sought="        if error.errno in _DAMAGED:\n",
+        put="        if True:\n",
+        caught_by={
+            "tests/train/test_resume_refused.py::test_a_disk_that_does_not_answer_and_then_does": r"isinstance\(CheckpointError\("
+        },
+    ),
+    Sabotage(
+        name="never-silently-again",
+        takes_away="a run whose checkpoints are gone does not begin again in silence",
+        file="train/loop.py",
+        sought="            run.folder.require_unsaved()\n",
+        put="",
+        caught_by={
+            "tests/train/test_resume_refused.py::test_checkpoints_that_are_gone_are_asked_for[nothing]": r"DID NOT RAISE"
+        },
+    ),
+    Sabotage(
         name="rotation-after-commit",
         takes_away="an old checkpoint goes only when the new one stands",
         file="train/checkpoint.py",
