@@ -132,7 +132,7 @@ def test_an_odd_state_is_told_by_file_and_field(state: bytes, said: str, tmp_pat
     (new / "state.json").write_bytes(state)
     reseal_files(new)
     with pytest.raises(CheckpointError, match=rf"state\.json(:1)?: {said}|state\.json(:1)?: is {said}"):
-        read(new)
+        read(new, timed=True)
     assert_same(load(tmp_path), made(1))
     assert not new.exists()
 

@@ -128,7 +128,7 @@ def export_finetuned(
         raise CheckpointError(
             f"{source.name}: is not the encoder that {run} began with. Restore it, or train in another --out."
         )
-    saved = newest(run / "weights", origin=RunFolder(run).origin, timed=False)
+    saved = newest(run / "weights", origin=RunFolder(run).origin)
     task = task_from(config["task"], where=str(run / "config.json"), own=own)
     length = source.text(int(config["recipe"]["max_length"])).length
     facts = facts if facts.scores else replace(facts, scores=_scores(result["scores"], seed=config["seed"]))

@@ -50,7 +50,7 @@ def save(folder: Path, saved: Saved, *, origin: Origin, keep: int) -> Path:
         _clear_unfinished(folder)
         if final.exists():  # a step has one outcome: what is there, if it verifies, is this
             try:
-                read(final, origin=origin, timed=False)
+                read(final, origin=origin)
                 sync_folder(folder)
                 return final
             except Unfit:
@@ -145,7 +145,7 @@ def load_newest(
     why = ""
     for _, path in reversed(numbered(folder)):
         try:
-            saved = read(path, origin=origin, network=network)
+            saved = read(path, origin=origin, network=network, timed=True)
         except Unfit as error:
             unfit.append(error)
         except CheckpointError as error:
@@ -170,7 +170,7 @@ def load_newest(
     return None
 
 
-def newest(folder: Path, *, origin: Origin, network: nn.Module | None = None, timed: bool = True) -> Saved:
+def newest(folder: Path, *, origin: Origin, network: nn.Module | None = None, timed: bool = False) -> Saved:
     """The newest checkpoint that verifies, for reading only: nothing is set aside, a bad one is told on standard error.
 
     Args:

@@ -70,13 +70,13 @@ class Saved:
     """Plain numbers: seconds, tokens, skipped steps."""
 
 
-def read(path: Path, *, origin: Origin | None = None, network: nn.Module | None = None, timed: bool = True) -> Saved:
+def read(path: Path, *, origin: Origin | None = None, network: nn.Module | None = None, timed: bool = False) -> Saved:
     """Read one checkpoint, every byte verified against its manifest.
 
     Args:
         origin: what it must be of; None: of any run.
         network: what its tensors are for; files larger than that can need are not read. None: they are, whatever their size.
-        timed: whether its state must say how long it trained; weights that a fine-tuned run keeps do not.
+        timed: whether its state must say how long it trained, which a run needs to go on; weights that a fine-tuned run keeps do not.
 
     Raises:
         CheckpointError: a byte differs, a file is missing or too many, or a field is none; Unfit: see there.
