@@ -208,7 +208,7 @@ def _restore_before(
         if at >= step:
             continue
         try:
-            saved = read(path, origin=folder.origin, network=objective)
+            saved = read(path, origin=folder.origin, network=lambda: objective)
         except CheckpointError as error:
             tell(f"{error} Trying the checkpoint before it.")
             continue

@@ -209,7 +209,7 @@ def _read_checkpoint(path: Path, *, fits: bool) -> None:
     for name, content in contents.items():
         (folder / name).write_bytes(content)
     network = _network()
-    saved = read(folder, origin=_ORIGIN, network=network, timed=True)
+    saved = read(folder, origin=_ORIGIN, network=_network, timed=True)
     restore(network, saved.weights)
     check_optimizer_tensors(network, saved.optimizer)
     assert all(bool(torch.isfinite(one).all()) for one in network.parameters())

@@ -236,7 +236,7 @@ def _prepare(job: Job, folder: RunFolder, *, device: torch.device, show: Callabl
         saver=Saver(folder, keep=1, say=partial(_tell, display, folder, style="bold red")),
     )
     warn = partial(_say, state, style="bold red")
-    saved = load_newest(folder.checkpoints, origin=folder.origin, warn=warn, network=network)
+    saved = load_newest(folder.checkpoints, origin=folder.origin, warn=warn, network=lambda: network)
     if saved is not None:
         restore(network, saved.weights)
         check_optimizer_tensors(network, saved.optimizer)

@@ -22,13 +22,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from electra_trainer import __version__
 from electra_trainer.durable import Content, make_folder, pieces, sync_folder, write_durably
 from electra_trainer.errors import CheckpointError, MissingInputError, StorageError, storage_error
 from electra_trainer.train.tensor_file import PIECE, TensorFile
-from electra_trainer.train.verified import FORMAT, NAME, Origin, Saved, Unfit, read, read_manifest, sealed
+from electra_trainer.train.verified import FORMAT, NAME, Builds, Origin, Saved, Unfit, read, read_manifest, sealed
 
 _UNFINISHED = ".tmp-"
 """Folders of this prefix are being written or removed."""
@@ -126,7 +125,7 @@ def _set_aside(path: Path, prefix: str = _BAD) -> Path:
 
 
 def load_newest(
-    folder: Path, *, origin: Origin, warn: Callable[[str], None], network: nn.Module | None = None
+    folder: Path, *, origin: Origin, warn: Callable[[str], None], network: Builds | None = None
 ) -> Saved | None:
     """The newest checkpoint that verifies, or None if none is there.
 
@@ -134,7 +133,7 @@ def load_newest(
     is wrong goes on when that is put right.
 
     Args:
-        network: what its tensors are for, if that is known: `read`.
+        network: gives what its tensors are for: see `read`.
 
     Raises:
         CheckpointError: checkpoints are there and none can be used; starting afresh would lose them silently.
@@ -170,7 +169,7 @@ def load_newest(
     return None
 
 
-def newest(folder: Path, *, origin: Origin, network: nn.Module | None = None, timed: bool = False) -> Saved:
+def newest(folder: Path, *, origin: Origin, network: Builds | None = None, timed: bool = False) -> Saved:
     """The newest checkpoint that verifies, for reading only: nothing is set aside, a bad one is told on standard error.
 
     Args:

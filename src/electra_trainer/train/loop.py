@@ -159,7 +159,7 @@ def _go_on(run: _Run, initial: Initial | None, *, shard: bool) -> None:
 
     def put_back() -> bytes:
         warn = partial(_say, run, style="bold red")
-        saved = load_newest(run.folder.checkpoints, origin=run.folder.origin, warn=warn, network=run.objective)
+        saved = load_newest(run.folder.checkpoints, origin=run.folder.origin, warn=warn, network=lambda: run.objective)
         one = 12 * parameters(run.config).joint
         if saved is None:
             run.folder.require_unsaved()

@@ -12,6 +12,7 @@ import json
 import os
 import re
 import stat
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,8 @@ _DAMAGED = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO}
 """Errors that say that no file is there; all others say that it cannot be had now."""
 _SHOWN = 3
 """Differences in a message."""
+Builds = Callable[[], nn.Module]
+"""Gives networks: a config.json may ask for any size, so they are not made before it is known to be the run's."""
 
 
 class Unfit(CheckpointError):
@@ -70,12 +73,13 @@ class Saved:
     """Plain numbers: seconds, tokens, skipped steps."""
 
 
-def read(path: Path, *, origin: Origin | None = None, network: nn.Module | None = None, timed: bool = False) -> Saved:
+def read(path: Path, *, origin: Origin | None = None, network: Builds | None = None, timed: bool = False) -> Saved:
     """Read one checkpoint, every byte verified against its manifest.
 
     Args:
         origin: what it must be of; None: of any run.
-        network: what its tensors are for; files larger than that can need are not read. None: they are, whatever their size.
+        network: gives what its tensors are for, asked when the origin fits; files larger than that can need are not read. None: they are,
+            whatever their size.
         timed: whether its state must say how long it trained, which a run needs to go on; weights that a fine-tuned run keeps do not.
 
     Raises:
@@ -86,7 +90,7 @@ def read(path: Path, *, origin: Origin | None = None, network: nn.Module | None 
         manifest = _read_manifest(path)
         _check_origin(path, manifest, origin)
         _check_place(path, manifest)
-        most = {"state.json": _SMALL, **(_most(network) if network is not None else {})}
+        most = {"state.json": _SMALL, **(_most(network()) if network is not None else {})}
         for name, entry in manifest["files"].items():
             if entry["bytes"] > most.get(name, entry["bytes"]):
                 raise Unfit(
@@ -268,7 +272,7 @@ def _tensors(place: Path, content: bytes) -> dict[str, Tensor]:
             )
         if not bool(torch.isfinite(tensor).all()):
             raise Unfit(
-                f"{place}: {short(name)} holds values that are no numbers (NaN or infinity). This program saves none: training is not gone on "
-                "with from them, and nothing is made of them. Take an earlier checkpoint."
+                f"{place}: {short(name)} holds values that are no numbers (NaN or infinity). This program neither saves "
+                "such weights nor goes on with them: take an earlier checkpoint."
             )
     return tensors
