@@ -9,7 +9,7 @@ import hashlib
 import os
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
@@ -17,11 +17,18 @@ from typing import IO
 from electra_trainer.errors import ConfigError, storage_error
 from electra_trainer.reading import here
 
+Content = bytes | Iterable[bytes | memoryview]
+"""Of a file: all of it, or one piece after another."""
 _PIECE = 1 << 24
 """Bytes that are handed to the system at once."""
 
 
-def write_durably(path: Path, content: bytes) -> None:
+def pieces(content: Content) -> Iterable[bytes | memoryview]:
+    """One after another."""
+    return (content,) if isinstance(content, bytes) else content
+
+
+def write_durably(path: Path, content: Content) -> None:
     """Write a new file and wait until the disk has it; OSError as the system gives it."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
@@ -31,11 +38,12 @@ def write_durably(path: Path, content: bytes) -> None:
         os.close(descriptor)
 
 
-def write_all(descriptor: int, content: bytes) -> None:
+def write_all(descriptor: int, content: Content) -> None:
     """Write all bytes, in as many pieces as the system takes; OSError."""
-    view = memoryview(content)
-    while view:
-        view = view[os.write(descriptor, view[:_PIECE]) :]
+    for piece in pieces(content):
+        view = memoryview(piece)
+        while view:
+            view = view[os.write(descriptor, view[:_PIECE]) :]
 
 
 class HashedFile:
@@ -65,7 +73,7 @@ class HashedFile:
         self._stream.close()
 
 
-def replace_durably(path: Path, content: bytes) -> None:
+def replace_durably(path: Path, content: Content) -> None:
     """Write a file in place of another: at any moment the old or the new one is there, whole; StorageError."""
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
     try:
@@ -121,7 +129,7 @@ def sync_folder(folder: Path) -> None:
 
 def sync_file(path: Path) -> None:
     """Wait until the disk has what was written to a file; OSError."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 
 from electra_trainer.data.store import Store
@@ -42,8 +43,9 @@ def evaluate(run: str | Path, data: str | Path, *, device: str = "auto") -> Eval
         )
     if not len(store.rows("valid")):
         raise DataError(f"{data}: holds no held-out rows. Prepare it with a --valid-fraction above 0.")
-    saved = newest(folder.checkpoints, origin=folder.origin)
-    objective = build(config)
+    built = cache(partial(build, config))
+    saved = newest(folder.checkpoints, origin=folder.origin, network=built)
+    objective = built()
     restore(objective, saved.weights)
     objective.to(where)
     feed = Feed.of(config, store, device=where, precision=choose_precision(config.precision, where))

@@ -33,6 +33,20 @@ def read_file(path: Path, *, limit: int = MOST_SETTINGS, error: type[ElectraErro
     Raises:
         MissingInputError: nothing is there. StorageError: cannot be read. DataError: a folder. `error`: see above.
     """
+    descriptor = open_regular(path, limit=limit, error=error)
+    try:
+        content = _at_most(descriptor, limit)
+    except OSError as refused:
+        raise storage_error(refused, path) from None
+    finally:
+        os.close(descriptor)
+    if content is None:
+        raise error(_too_large(path, limit))
+    return content
+
+
+def open_regular(path: Path, *, limit: int, error: type[ElectraError] = DataError) -> int:
+    """The same, opened for reading: a descriptor, which the caller closes."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would wait for its writer
     except ValueError:  # NUL in a name
@@ -45,14 +59,18 @@ def read_file(path: Path, *, limit: int = MOST_SETTINGS, error: type[ElectraErro
             raise error(f"{path}: is a folder, a file was expected. Name a file in it.")
         if not stat.S_ISREG(status.st_mode):
             raise error(f"{path}: {_IRREGULAR}")
-        content = _at_most(descriptor, limit) if status.st_size <= limit else None
-    except OSError as refused:
-        raise storage_error(refused, path) from None
-    finally:
+        if status.st_size > limit:
+            raise error(_too_large(path, limit))
+    except BaseException as refused:
         os.close(descriptor)
-    if content is None:
-        raise error(f"{path}: is over {limit >> 20:,} MiB, which no such file is. Check the path.")
-    return content
+        if isinstance(refused, OSError):
+            raise storage_error(refused, path) from None
+        raise
+    return descriptor
+
+
+def _too_large(path: Path, limit: int) -> str:
+    return f"{path}: is over {limit >> 20:,} MiB, which no such file is. Check the path."
 
 
 _IRREGULAR = "is not a regular file (a pipe, socket or device). Write its content to a file first."
@@ -79,8 +97,8 @@ def _at_most(descriptor: int, limit: int) -> bytes | None:
 
 
 def here(path: str, flags: int) -> int:
-    """An opener for `open`: a file that is written in its folder, and not where a link in a folder of somebody's leads."""
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    """An opener for `open`: a file that is written in its folder, and not where a link in a folder of somebody's leads; a pipe is an error."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
 
 
 class NotJson(ValueError):

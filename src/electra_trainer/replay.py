@@ -19,7 +19,7 @@ from electra_trainer.errors import CheckpointError, ConfigError, DataError, Miss
 from electra_trainer.initial import InitFrom
 from electra_trainer.objectives import Objective, build
 from electra_trainer.replay_rows import ReplayedRow, StepRows
-from electra_trainer.train.checkpoint import numbered, read
+from electra_trainer.train.checkpoint import numbered
 from electra_trainer.train.device import arithmetic, choose_device, choose_precision, set_threads, use_threads
 from electra_trainer.train.graph import forget, train_step
 from electra_trainer.train.loop import give_frequencies
@@ -27,6 +27,7 @@ from electra_trainer.train.optim import build_optimizer, load_optimizer_tensors
 from electra_trainer.train.phases import Phases
 from electra_trainer.train.record import RunFolder, environment_facts, read_jsonl
 from electra_trainer.train.step import Feed, StepResult
+from electra_trainer.train.verified import read
 from electra_trainer.train.weights import begin_with, restore
 
 _PLACE = {"step", "tokens", "flops", "flops_real", "seconds", "tokens_per_second"}
@@ -207,7 +208,7 @@ def _restore_before(
         if at >= step:
             continue
         try:
-            saved = read(path, origin=folder.origin)
+            saved = read(path, origin=folder.origin, network=lambda: objective)
         except CheckpointError as error:
             tell(f"{error} Trying the checkpoint before it.")
             continue

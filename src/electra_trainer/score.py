@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 
 import torch
@@ -191,8 +192,9 @@ def trained_length(folder: Path, positions: int) -> int:
 
 def _load_run(folder: RunFolder) -> Pretrained:
     config = folder.config()
-    saved = newest(folder.checkpoints, origin=folder.origin)
-    objective = build(config)
+    built = cache(partial(build, config))
+    saved = newest(folder.checkpoints, origin=folder.origin, network=built)
+    objective = built()
     restore(objective, saved.weights)
     exported = tuple(objective.eval().exported())
     by_name = {item.name: item.network for item in exported}

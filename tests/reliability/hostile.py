@@ -16,6 +16,8 @@ import numpy as np
 from tests.reliability.bad_inputs import COMMANDS
 from tests.reliability.spoiling import Make, fields, spoilt
 
+from electra_trainer.train.verified import sealed
+
 CANARY = "canary"
 """Made in the working folder by code that runs."""
 
@@ -63,6 +65,19 @@ FILES = (("corpus", "text.npy"), ("corpus", "text.txt"), ("tokenizer", "vocab.tx
          ("squad", "s.json"), ("tags", "t.conllu"), ("table", "t.csv"), ("table", "t.pkl"), ("predict", "new.jsonl"), ("context", "page.pt"))  # fmt: skip
 
 
+HOLE = 700 << 20
+"""Bytes of a file that takes no room on the disk."""
+
+
+def reseal(checkpoint: Path, name: str) -> None:
+    """Make a manifest say the size of a file, with a seal that fits."""
+    place = checkpoint / "manifest.json"
+    body = json.loads(place.read_bytes())
+    del body["sha256"]
+    body["files"][name]["bytes"] = (checkpoint / name).stat().st_size
+    place.write_bytes(sealed(body))
+
+
 def without_safetensors(place: Path, good: Path) -> None:
     """Only a pickle of weights, under the name that transformers looks for next."""
     spoilt("export/discriminator", "pytorch_model.bin", torch_file())(place, good)
@@ -77,6 +92,7 @@ def linked(name: str, inner: str) -> Make:
 
 
 OVERWRITE = "prepare {good}/text.txt --tokenizer {good}/run/tokenizer --seq-len 32 --workers 1 --overwrite --out {bad}"
+AGAIN = "pretrain {good}/data --config {good}/config.json --device cpu --quiet --out {bad}"
 GO_ON = "pretrain {good}/data --config {good}/longer.json --device cpu --quiet --out {bad}"
 ELSEWHERE: dict[str, tuple[str, Make]] = {
     **{f"row file links: {name}": (OVERWRITE, linked("data", name)) for name in ("train.bin", "valid.bin", "train.documents", "documents.jsonl", "manifest.json", "tokenizer/tokenizer.json", "tokenizer/vocab.txt")},

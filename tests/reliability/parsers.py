@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import json
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,7 +47,12 @@ from electra_trainer.finetune.table_files import read_table_file
 from electra_trainer.hub import holds_network, read_encoder, read_tensors, shape_table
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.report import read_run
+from electra_trainer.train.checkpoint import save
+from electra_trainer.train.optim import check_optimizer_tensors
 from electra_trainer.train.record import RunFolder, read_jsonl
+from electra_trainer.train.take_back import take_back
+from electra_trainer.train.verified import Origin, Saved, read, sealed
+from electra_trainer.train.weights import restore, stored
 from electra_trainer.verbs.answer import read_context
 
 _SHAPE = Model(
@@ -158,10 +165,81 @@ def parsers() -> tuple[Parser, ...]:
         Parser("shape", "config.json", shape, _shape),
         Parser("tensors", "a.safetensors", tensors, read_tensors),
         Parser("task", "task.json", task, lambda path: task_from(read_table(path))),
-        Parser("metrics", "metrics.jsonl", metrics, lambda path: (read_jsonl(path), read_run(path.parent))),
+        Parser("metrics", "metrics.jsonl", metrics, lambda path: (b"".join(take_back(path, 1).content), read_jsonl(path), read_run(path.parent))),
         Parser("run's facts", "environment.json", b'{"run_id": "x", "data": {"tokenizer_sha256": "y", "rows": 3}}', _facts),
         Parser("context", "page.txt", "A page of text – short.".encode(), lambda path: read_context(f"@{path}")),
+        *_checkpoint_parsers(),
     )  # fmt: skip
+
+
+_ORIGIN = Origin(run_id="run", config_sha256="1" * 64, data_sha256="2" * 64, config={"seed": 3, "batch": {"size": 8}})
+_STEP = "step-00000002"
+CHECKPOINT_FILES = ("manifest.json", "state.json", "weights.safetensors", "optimizer.safetensors")
+
+
+@functools.cache
+def _network() -> torch.nn.Module:
+    return torch.nn.Linear(3, 2)
+
+
+@functools.cache
+def _checkpoint() -> dict[str, bytes]:
+    """The files of a sound one."""
+    network = _network()
+    parameters = dict(network.named_parameters())
+    slots = {
+        f"{name}/{slot}": torch.full_like(one, 0.5)
+        for name, one in parameters.items()
+        for slot in ("exp_avg", "exp_avg_sq")
+    }
+    moments = {**slots, **{f"{name}/step": torch.tensor(2.0) for name in parameters}}
+    saved = Saved(step=2, weights=stored(network), optimizer=moments, state={"seconds": 1.5, "bad_steps": 0})
+    with tempfile.TemporaryDirectory() as folder:
+        path = save(Path(folder), saved, origin=_ORIGIN, keep=1)
+        return {name: (path / name).read_bytes() for name in CHECKPOINT_FILES}
+
+
+def _read_checkpoint(path: Path, *, fits: bool) -> None:
+    """A checkpoint of which one file is this, as a resume takes it; `fits`: with a manifest that was made to fit."""
+    folder = path.parent / _STEP
+    folder.mkdir(exist_ok=True)
+    contents = {**_checkpoint(), path.name: path.read_bytes()}
+    if fits:
+        contents["manifest.json"] = _fitting(contents)
+    for name, content in contents.items():
+        (folder / name).write_bytes(content)
+    network = _network()
+    saved = read(folder, origin=_ORIGIN, network=_network, timed=True)
+    restore(network, saved.weights)
+    check_optimizer_tensors(network, saved.optimizer)
+    assert all(bool(torch.isfinite(one).all()) for one in network.parameters())
+    assert saved.state["seconds"] + saved.state.get("bad_steps", 0) >= 0 and saved.step == 2
+
+
+def _fitting(contents: dict[str, bytes]) -> bytes:
+    """The manifest with a seal that fits, and where another file was changed with that file's size and hash."""
+    with contextlib.suppress(ValueError, RecursionError):
+        body = json.loads(contents["manifest.json"])
+        if isinstance(body, dict):
+            body.pop("sha256", None)
+            if contents["manifest.json"] == _checkpoint()["manifest.json"]:
+                for name, entry in body["files"].items():
+                    entry.update(bytes=len(contents[name]), sha256=hashlib.sha256(contents[name]).hexdigest())
+            return sealed(body)
+    return contents["manifest.json"]
+
+
+def _checkpoint_parsers() -> tuple[Parser, ...]:
+    return tuple(
+        Parser(
+            f"checkpoint {name}{', sealed' if fits else ''}",
+            name,
+            _checkpoint()[name],
+            functools.partial(_read_checkpoint, fits=fits),
+        )
+        for name in CHECKPOINT_FILES
+        for fits in (False, True)
+    )
 
 
 def _facts(path: Path) -> None:

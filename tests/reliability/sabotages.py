@@ -71,7 +71,7 @@ NINE = (
     Sabotage(
         name="manifest-check",
         takes_away="bytes that are not those of the manifest are not loaded",
-        file="train/checkpoint.py",
+        file="train/verified.py",
         sought='    if len(content) != entry["bytes"] or hashlib.sha256(content).hexdigest() != entry["sha256"]:\n',
         put="    if False:\n",
         caught_by={_CORRUPTION: r"assert not \{.*'flip'"},
@@ -139,7 +139,7 @@ FURTHER = (
         name="read-back",
         takes_away="what the disk keeps is compared with what was written before older checkpoints go",
         file="train/checkpoint.py",
-        sought="            if _read_back(temporary / name) != content:\n",
+        sought="            if _read_back(temporary / name) != facts[name]:\n",
         put="            if False:\n",
         caught_by={
             f"{_CHECKPOINT}::test_a_disk_that_keeps_something_else_is_found_out_before_old_ones_go": r"DID NOT RAISE"
@@ -148,15 +148,15 @@ FURTHER = (
     Sabotage(
         name="manifest-seal",
         takes_away="a manifest that was changed is refused",
-        file="train/checkpoint.py",
-        sought="    if _sealed(manifest) != content:\n",
-        put="    if False:\n",
+        file="train/verified.py",
+        sought="        if sealed(manifest) != content:\n",
+        put="        if False:\n",
         caught_by={f"{_CHECKPOINT}::test_every_byte_is_watched": r"DID NOT RAISE"},
     ),
     Sabotage(
         name="origin-check",
         takes_away="a checkpoint of another run is refused",
-        file="train/checkpoint.py",
+        file="train/verified.py",
         sought='    if manifest["run_id"] != origin.run_id:\n',
         put="    if False:\n",
         caught_by={f"{_CHECKPOINT}::test_another_runs_checkpoint_is_refused": r"DID NOT RAISE"},
@@ -169,6 +169,26 @@ FURTHER = (
         put="                aside = path\n",
         caught_by={
             f"{_CHECKPOINT}::test_damage_is_found_and_the_one_before_taken[bit-flipped-weights.safetensors]": r"assert .*not True"
+        },
+    ),
+    Sabotage(
+        name="disk-is-not-damage",
+        takes_away="a checkpoint that the disk does not give now is not taken for a damaged one",
+        file="train/verified.py",
+        sought="        if error.errno in _DAMAGED:\n",
+        put="        if True:\n",
+        caught_by={
+            "tests/train/test_resume_refused.py::test_a_disk_that_does_not_answer_and_then_does": r"isinstance\(CheckpointError\("
+        },
+    ),
+    Sabotage(
+        name="never-silently-again",
+        takes_away="a run whose checkpoints are gone does not begin again in silence",
+        file="train/loop.py",
+        sought="            run.folder.require_unsaved()\n",
+        put="",
+        caught_by={
+            "tests/train/test_resume_refused.py::test_checkpoints_that_are_gone_are_asked_for[nothing]": r"DID NOT RAISE"
         },
     ),
     Sabotage(
@@ -204,7 +224,7 @@ FURTHER = (
         name="rows-taken-back",
         takes_away="rows of metrics beyond the checkpoint are taken back before their steps are done again",
         file="train/loop.py",
-        sought="        run.folder.forget_after(saved.step)\n",
+        sought="        run.folder.forget_after(saved.step, warn)\n",
         put="",
         caught_by={
             "tests/train/test_resume.py::test_sigkill_between_checkpoints": r"assert curve\(one\) == curve\(two\)"

@@ -16,8 +16,8 @@ import torch
 from tests.reliability.figures import LONG, report
 from tests.reliability.tiny_checkpoints import RUN, made, naive, pickled, same, same_tensors, write
 
-from electra_trainer.train import checkpoint
 from electra_trainer.train.checkpoint import load_newest, save
+from electra_trainer.train.verified import sealed
 
 FILES = ("weights.safetensors", "optimizer.safetensors", "state.json", "manifest.json")
 CASES = 4000 if LONG else 600
@@ -94,9 +94,7 @@ def edited(path: Path, choose: random.Random) -> None:
         body[choose.choice(("run_id", "config_sha256", "data_sha256"))] = "0" * 64
     else:
         body["format"] = choose.choice((0, 3, None, "2", []))
-    whole = (
-        checkpoint._sealed(body) if choose.random() < 0.5 else json.dumps({**body, "sha256": seal}, indent=1).encode()
-    )
+    whole = sealed(body) if choose.random() < 0.5 else json.dumps({**body, "sha256": seal}, indent=1).encode()
     place.write_bytes(whole)
 
 

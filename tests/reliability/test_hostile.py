@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -15,7 +16,7 @@ from tests.reliability.bad_inputs import COMMANDS
 from tests.reliability.figures import LONG, report
 from tests.reliability.forking import Forks, Outcome, listing
 from tests.reliability.materials import write_all
-from tests.reliability.spoiling import bomb, put, spoilt
+from tests.reliability.spoiling import bomb, put, sparse, spoilt
 
 from electra_trainer.card import model_card
 from electra_trainer.config import Config
@@ -186,6 +187,43 @@ def test_bombs(forks: Forks, good: Path, tmp_path: Path) -> None:
     )
     assert not wrong, "\n".join(wrong)
     assert max(most, outcome.megabytes) < MOST_MEGABYTES < control.megabytes
+
+
+@pytest.mark.parametrize("command", ["run", "go on"])
+def test_a_sparse_checkpoint(command: str, forks: Forks, good: Path, tmp_path: Path) -> None:
+    """Files of 700 MB that take no room on the disk, in a checkpoint of 38,000 parameters: with the manifest as it was, and with one that fits."""
+    most, wrong, number = 0.0, [], 0
+    words = hostile.AGAIN if command == "go on" else COMMANDS[command]
+    step = "checkpoints/step-00000004"
+    for name in ("weights.safetensors", "optimizer.safetensors", "state.json", "manifest.json"):
+        for fits in (False, True) if name != "manifest.json" else (False,):
+            bad = tmp_path / str(number) / "bad"
+            bad.parent.mkdir()
+            shutil.copytree(good / "run", bad)
+            for other in (bad / "checkpoints").iterdir():
+                if other.name != Path(step).name:
+                    shutil.rmtree(other)
+            (bad / step / name).unlink()
+            sparse(hostile.HOLE)(bad / step / name, good)
+            if fits:
+                hostile.reseal(bad / step, name)
+            outcome = told(forks, words, bad, good)
+            most = max(most, outcome.megabytes)
+            if outcome.code != 65 or name not in outcome.said or "Traceback" in outcome.said:
+                wrong.append(f"{name} {fits}: {outcome.code} {outcome.said[-500:]}")
+            number += 1
+    sparse(hostile.HOLE)(tmp_path / "hole", good)
+    control = forks.call("tests.reliability.naive:whole", str(tmp_path / "hole"), folder=tmp_path)
+    report(
+        "sparse_checkpoints",
+        reader=command,
+        artefacts=number,
+        refused=number - len(wrong),
+        most_megabytes=round(most),
+        control_megabytes_of_a_reader_of_whole_files=round(control.megabytes),
+    )
+    assert not wrong, "\n".join(wrong)
+    assert most < MOST_MEGABYTES < control.megabytes
 
 
 ATTACKS = (

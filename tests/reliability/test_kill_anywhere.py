@@ -7,6 +7,7 @@ import random
 import shutil
 import signal
 import struct
+import threading
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,7 @@ from tests.reliability.whole_runs import differences, each_step, store, tiny_run
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from electra_trainer.objectives import Objective
-from electra_trainer.train import loop, record
+from electra_trainer.train import loop, record, saving
 from electra_trainer.train.checkpoint import numbered
 from electra_trainer.train.saving import Saver
 
@@ -80,6 +81,7 @@ def session(data: Path, out: Path, progress: Progress, death: Death) -> int:
     real_begin, real_backward = Saver.begin, torch.Tensor.backward
 
     def begin(saver: Saver, saved: Any) -> None:
+        saver._settle()  # it waits for the save before, which is the one that counts until then
         progress.note(2, saved.step)
         real_begin(saver, saved)
 
@@ -105,28 +107,27 @@ def session(data: Path, out: Path, progress: Progress, death: Death) -> int:
     return in_a_child(work)
 
 
-def killed_run(data: Path, out: Path, seed: int, progress: Progress) -> tuple[list[str], list[int], list[int]]:
-    """One run, killed now and then until it ends.
+def recomputed(out: Path, progress: Progress) -> tuple[int, int]:
+    """After a kill: the steps that are computed again, and how many of them were done while a checkpoint was being written beside them."""
+    _, done, begun = progress.read()
+    kept = numbered(out / "checkpoints")[-1][0]
+    return done - kept, done - begun if begun > kept else 0
 
-    Returns:
-        What it was killed at; for each of these kills the steps that were computed again; and those but for the steps that were done
-        while a checkpoint was being written.
-    """
+
+def killed_run(data: Path, out: Path, seed: int, progress: Progress) -> tuple[list[str], list[tuple[int, int]]]:
+    """One run, killed now and then until it ends: what it was killed at, and what each kill in which steps were done cost."""
     choose = random.Random(seed)
     kills: list[str] = []
-    again, beyond = [], []
+    costs: list[tuple[int, int]] = []
     while True:
         kind = choose.choice(sorted(EVENTS)) if len(kills) < MOST_KILLS else "nothing"
         status = session(data, out, progress, Death(kind, choose.randint(1, EVENTS.get(kind, 1))))
         if status == 0:
-            return kills, again, beyond
+            return kills, costs
         assert status == -signal.SIGKILL
         kills.append(kind)
-        first, done, begun = progress.read()
-        if first >= 0:  # steps were done
-            kept = numbered(out / "checkpoints")[-1][0]
-            again.append(done - kept)
-            beyond.append(again[-1] - (done - begun if begun > kept else 0))
+        if progress.read()[0] >= 0:  # steps were done
+            costs.append(recomputed(out, progress))
 
 
 @pytest.fixture(scope="module")
@@ -141,14 +142,17 @@ def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_kill_anywhere(data: Path, whole: Path, tmp_path: Path) -> None:
     progress = Progress(mmap.mmap(-1, 24))
-    identical, kills, again, beyond = [], [], [], []
+    identical: list[bool] = []
+    kills: list[str] = []
+    costs: list[tuple[int, int]] = []
     while len(identical) < RUNS or len(kills) < KILLS:
         out = tmp_path / "run"
-        found = killed_run(data, out, len(identical), progress)
-        for collected, these in zip((kills, again, beyond), found, strict=True):
-            collected += these
+        killed_at, cost = killed_run(data, out, len(identical), progress)
+        kills += killed_at
+        costs += cost
         identical.append(differences(whole, out) == [])
         shutil.rmtree(out)
+    slow = killed_on_a_slow_disk(data, whole, tmp_path / "slow", progress)
     control = killed_without_going_back(data, whole, tmp_path / "control", progress)
     report(
         "kill_anywhere",
@@ -157,13 +161,38 @@ def test_kill_anywhere(data: Path, whole: Path, tmp_path: Path) -> None:
         kills_by_event={kind: kills.count(kind) for kind in EVENTS},
         identical=sum(identical),
         interval=EVERY,
-        most_recomputed=max(again),
-        most_recomputed_but_for_steps_during_a_save=max(beyond),
+        most_recomputed=max(again for again, _ in costs),
+        most_recomputed_but_for_steps_during_a_save=max(again - beside for again, beside in costs),
+        recomputed_where_a_save_takes_a_whole_interval=slow,
         control_rows_kept_identical=int(control),
     )
     assert all(identical)
-    assert max(beyond) <= EVERY and max(again) <= 2 * EVERY
+    assert all(again <= EVERY + beside and beside <= EVERY for again, beside in costs)
+    assert any(beside == 0 for _, beside in costs) and slow == 2 * EVERY
     assert not control
+
+
+def killed_on_a_slow_disk(data: Path, whole: Path, out: Path, progress: Progress) -> int:
+    """The most that a kill can cost: a save is not done when the next one is due, which waits for it, and there the process dies."""
+    real = saving.save
+
+    def never(folder: Path, saved: Any, **more: Any) -> Path:
+        if saved.step == 2 * EVERY:
+            threading.Event().wait()
+        return real(folder, saved, **more)
+
+    def settle(saver: Saver) -> None:
+        if progress.read()[1] == 3 * EVERY:
+            die()
+        waits(saver)
+
+    waits = Saver._settle
+    with mock.patch.object(saving, "save", never), mock.patch.object(Saver, "_settle", settle):
+        assert session(data, out, progress, Death("nothing", 1)) == -signal.SIGKILL
+    again, beside = recomputed(out, progress)
+    assert again == EVERY + beside
+    assert session(data, out, progress, Death("nothing", 1)) == 0 and differences(whole, out) == []
+    return again
 
 
 def killed_without_going_back(data: Path, whole: Path, out: Path, progress: Progress) -> bool:

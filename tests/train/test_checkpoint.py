@@ -14,10 +14,11 @@ import pytest
 import torch
 
 from electra_trainer import durable
-from electra_trainer.durable import replace_durably
+from electra_trainer.durable import Content, pieces, replace_durably
 from electra_trainer.errors import CheckpointError, MissingInputError, StorageError
 from electra_trainer.train import checkpoint
-from electra_trainer.train.checkpoint import Origin, Saved, load_newest, newest, numbered, read, save
+from electra_trainer.train.checkpoint import load_newest, newest, numbered, save
+from electra_trainer.train.verified import Origin, Saved, read, sealed
 
 RUN = Origin(run_id="run-1", config_sha256="1" * 64, data_sha256="2" * 64)
 FILES = ("weights.safetensors", "optimizer.safetensors", "state.json", "manifest.json")
@@ -161,7 +162,7 @@ def test_an_older_format_is_read(tmp_path: Path) -> None:
     (path,) = save_steps(tmp_path, 1)
     body = json.loads((path / "manifest.json").read_text())
     kept = {name: body[name] for name in ("run_id", "step", "files")}
-    (path / "manifest.json").write_bytes(checkpoint._sealed({"format": 1, **kept}))
+    (path / "manifest.json").write_bytes(sealed({"format": 1, **kept}))
     assert_same(read(path, origin=replace(RUN, config_sha256="3" * 64)), made(1))
     with pytest.raises(CheckpointError, match="another run"):
         read(path, origin=replace(RUN, run_id="run-2"))
@@ -201,7 +202,7 @@ def test_a_disk_that_keeps_something_else_is_found_out_before_old_ones_go(
     (old,) = save_steps(tmp_path, 1, keep=1)
     real = checkpoint.write_durably
 
-    def write(path: Path, content: bytes) -> None:
+    def write(path: Path, content: Content) -> None:
         real(path, content)
         if path.name == "optimizer.safetensors":
             flip(path)
@@ -245,7 +246,12 @@ def reseal(path: Path, **changes: object) -> None:
     body = json.loads((path / "manifest.json").read_text())
     body.pop("sha256")
     body |= changes
-    (path / "manifest.json").write_bytes(checkpoint._sealed(body))
+    (path / "manifest.json").write_bytes(sealed(body))
+
+
+def reseal_files(path: Path) -> None:
+    """Make a manifest fit the files that are there."""
+    reseal(path, files={name: checkpoint._facts((path / name).read_bytes()) for name in FILES[:3]})
 
 
 @pytest.mark.parametrize(
@@ -268,8 +274,7 @@ def test_a_pickle_is_not_unpickled(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(tmp_path)
     (path,) = save_steps(tmp_path / "checkpoints", 1)
     (path / "weights.safetensors").write_bytes(pickle.dumps(Bomb()))
-    contents = {name: (path / name).read_bytes() for name in FILES[:3]}
-    (path / "manifest.json").write_bytes(checkpoint._manifest(contents, step=1, origin=RUN))
+    reseal_files(path)
     with pytest.raises(CheckpointError):
         read(path, origin=RUN)
     assert not (tmp_path / "exploded").exists()
@@ -279,11 +284,12 @@ def fail_after(monkeypatch: pytest.MonkeyPatch, writes: int, code: int) -> None:
     """Let some files through, then fail like a full or read-only disk, half a file written."""
     real, count = checkpoint.write_durably, iter(range(100))
 
-    def write(path: Path, content: bytes) -> None:
+    def write(path: Path, content: Content) -> None:
         if next(count) < writes:
             real(path, content)
             return
-        path.write_bytes(content[: len(content) // 2])
+        whole = b"".join(pieces(content))
+        path.write_bytes(whole[: len(whole) // 2])
         raise OSError(code, os.strerror(code))
 
     for module in (checkpoint, durable):
@@ -325,7 +331,7 @@ def test_the_manifest_is_written_last_and_everything_is_synced(tmp_path: Path, m
     order: list[str] = []
     real_write, real_sync = checkpoint.write_durably, checkpoint.sync_folder
 
-    def write(path: Path, content: bytes) -> None:
+    def write(path: Path, content: Content) -> None:
         order.append(path.name)
         real_write(path, content)
 

@@ -75,7 +75,7 @@ def _begun(cell: Cell) -> Result:
 def facts(run: Path) -> dict[str, float]:
     """What a run took, by its newest checkpoint."""
     folder = RunFolder(run)
-    saved, config = newest(folder.checkpoints, origin=folder.origin), folder.config()
+    saved, config = newest(folder.checkpoints, origin=folder.origin, timed=True), folder.config()
     flops = spent(config, saved.step)
     return {
         "steps": saved.step,

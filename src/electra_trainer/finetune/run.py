@@ -35,14 +35,20 @@ from electra_trainer.finetune.result import RESULT, Result, read_result, write_r
 from electra_trainer.finetune.source import Source
 from electra_trainer.finetune.step import Feed, StepResult, train_step
 from electra_trainer.finetune.task import Prediction, Row, TaskData, Text, lengths_of
-from electra_trainer.train.checkpoint import Saved, load_newest, numbered, require_space, save
+from electra_trainer.train.checkpoint import load_newest, numbered, require_space, save
 from electra_trainer.train.device import choose_device, choose_precision
 from electra_trainer.train.health import BAD_STEPS_IN_A_ROW
-from electra_trainer.train.optim import build_optimizer, load_optimizer_tensors, optimizer_tensors
+from electra_trainer.train.optim import (
+    build_optimizer,
+    check_optimizer_tensors,
+    load_optimizer_tensors,
+    optimizer_tensors,
+)
 from electra_trainer.train.progress import Display, Shows
 from electra_trainer.train.record import RunFolder
 from electra_trainer.train.saving import Saver, surely
 from electra_trainer.train.signals import StopRequest
+from electra_trainer.train.verified import Saved
 from electra_trainer.train.weights import restore
 
 SAVE_EVERY = 60.0
@@ -229,16 +235,18 @@ def _prepare(job: Job, folder: RunFolder, *, device: torch.device, show: Callabl
         display=display,
         saver=Saver(folder, keep=1, say=partial(_tell, display, folder, style="bold red")),
     )
-    saved = load_newest(folder.checkpoints, origin=folder.origin, warn=lambda line: _say(state, line))
+    warn = partial(_say, state, style="bold red")
+    saved = load_newest(folder.checkpoints, origin=folder.origin, warn=warn, network=lambda: network)
     if saved is not None:
         restore(network, saved.weights)
+        check_optimizer_tensors(network, saved.optimizer)
         load_optimizer_tensors(network, state.optimizer, saved.optimizer.items())
         state.step, state.seconds = saved.step, float(saved.state["seconds"])
-        state.bad_steps = int(saved.state["bad_steps"])
+        state.bad_steps = saved.state.get("bad_steps", 0)
         _say(state, f"resuming at step {state.step:,} of {steps:,}")
     else:
         require_space(folder.path, 16 * sum(parameter.numel() for parameter in network.parameters()))
-    folder.forget_after(state.step)
+    folder.forget_after(state.step, warn)
     return state
 
 

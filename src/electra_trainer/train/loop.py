@@ -1,7 +1,4 @@
-"""Pre-training, top to bottom.
-
-`pretrain` prepares and restores; `_train` is the loop: step, record, evaluate, save. What a step computes is in step.py.
-"""
+"""Pre-training, top to bottom: `pretrain` prepares and restores, `_train` is the loop. What a step computes is in step.py."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ from electra_trainer.model.frequencies import WordFrequencies
 from electra_trainer.objectives import Objective, build
 from electra_trainer.train.begin import begin, open_rows
 from electra_trainer.train.blame import blame, no_number
-from electra_trainer.train.checkpoint import Saved, load_newest, numbered, require_space
+from electra_trainer.train.checkpoint import load_newest, numbered, require_space
 from electra_trainer.train.device import arithmetic, choose_device, choose_precision, use_threads
 from electra_trainer.train.distributed import any_rank, handed_out, joined, led, local_device, world
 from electra_trainer.train.examples import look_at_rows
@@ -44,12 +41,14 @@ from electra_trainer.train.optim import (
 from electra_trainer.train.phases import Phases
 from electra_trainer.train.plan import Length
 from electra_trainer.train.progress import Display
-from electra_trainer.train.record import RunFolder, read_jsonl
+from electra_trainer.train.record import RunFolder
 from electra_trainer.train.saving import Saver
 from electra_trainer.train.sharding import check_shard, is_sharded, place, whole
 from electra_trainer.train.signals import StopRequest, finish_first
 from electra_trainer.train.status import write_failed
 from electra_trainer.train.step import Feed, StepResult, evaluate
+from electra_trainer.train.take_back import readable_rows
+from electra_trainer.train.verified import Saved
 from electra_trainer.train.weights import Initial, ReadsInitial, begin_with, parts_of, restore, stored
 
 
@@ -161,11 +160,11 @@ def _go_on(run: _Run, initial: Initial | None, *, shard: bool) -> None:
     moments: dict[str, Tensor] = {}  # on rank 0
 
     def put_back() -> bytes:
-        saved = load_newest(
-            run.folder.checkpoints, origin=run.folder.origin, warn=partial(_say, run, style="yellow", loud=True)
-        )
+        warn = partial(_say, run, style="bold red", loud=True)
+        saved = load_newest(run.folder.checkpoints, origin=run.folder.origin, warn=warn, network=lambda: run.objective)
         one = 12 * parameters(run.config).joint
         if saved is None:
+            run.folder.require_unsaved()
             if initial is not None:
                 _begin_with(run, initial)
             require_space(run.folder.path, one * (run.config.checkpoint.keep + 1))
@@ -175,7 +174,7 @@ def _go_on(run: _Run, initial: Initial | None, *, shard: bool) -> None:
         moments.update(saved.optimizer)
         if saved.step < run.config.schedule.steps:
             require_space(run.folder.path, 2 * one)
-        run.folder.forget_after(saved.step)
+        run.folder.forget_after(saved.step, warn)
         _say(run, f"resuming at step {saved.step:,} of {run.config.schedule.steps:,}")
         return json.dumps([saved.step, saved.state["seconds"], saved.state.get("bad_steps", 0)]).encode()
 
@@ -273,8 +272,7 @@ def _due(run: _Run) -> bool:
 
 def _evaluated(run: _Run) -> bool:
     def look() -> bytes:
-        path = run.folder.path / "metrics.jsonl"
-        rows = read_jsonl(path) if path.exists() else []
+        rows = readable_rows(run.folder.path / "metrics.jsonl")
         return b"yes" if any(row["step"] == run.step and row.get("split") == "valid" for row in rows) else b""
 
     return bool(led(look))

@@ -14,6 +14,8 @@ from electra_trainer.train.sharding import part_of
 
 _FULLY_CORRECTED = 1e9
 """A step count at which 1 - beta**step is exactly 1 in fp32: bias correction without effect."""
+_SLOTS = {"step", "exp_avg", "exp_avg_sq"}
+"""What each optimizer here remembers of a parameter."""
 
 
 def parameter_groups(
@@ -120,11 +122,24 @@ def check_optimizer_tensors(network: nn.Module, tensors: Mapping[str, Tensor]) -
     """Whether `tensors` are of an optimizer of this network.
 
     Raises:
-        CheckpointError: a tensor is of no parameter, or has not its shape.
+        CheckpointError: a tensor is of no parameter, or has not its shape and type; or a parameter has some of its slots.
     """
     names = dict(network.named_parameters())
+    found: dict[str, set[str]] = {}
     for full, value in tensors.items():
-        _parameter_of(full, value, names)
+        parameter = _parameter_of(full, value, names)
+        name, _, slot = full.rpartition("/")
+        found.setdefault(name, set()).add(slot)
+        if value.dtype != parameter.dtype or (slot == "step" and value.shape != ()):
+            raise CheckpointError(
+                f"the optimizer's tensor {full} in the checkpoint holds {value.dtype} {tuple(value.shape)}."
+            )
+    for name, slots in found.items():
+        if slots != _SLOTS:
+            odd = ", ".join(sorted(slots ^ _SLOTS)[:3])
+            raise CheckpointError(
+                f"the optimizer's tensors of {name} in the checkpoint are not complete, or too many: {odd}."
+            )
 
 
 def _parameter_of(full: str, value: Tensor, names: Mapping[str, nn.Parameter]) -> nn.Parameter:

@@ -17,15 +17,17 @@ import sys
 import threading
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
 from electra_trainer.config import Config
 from electra_trainer.config_io import from_dict, read_table, to_dict
 from electra_trainer.durable import make_folder, remove_unfinished, replace_durably, sync_file, sync_folder, write_all
-from electra_trainer.errors import ConfigError, DataError, MissingInputError, storage_error
+from electra_trainer.errors import CheckpointError, ConfigError, DataError, MissingInputError, storage_error
 from electra_trainer.reading import MOST_TEXT, here, parse_json, read_file
-from electra_trainer.train.checkpoint import Origin, hash_of
+from electra_trainer.train.take_back import take_back
+from electra_trainer.train.verified import Origin, hash_of
 
 _LOCK = ".lock"
 _BEFORE_CONFIG = ("tokenizer", "environment.json")
@@ -126,7 +128,7 @@ class RunFolder:
         if not isinstance(data, dict):
             raise DataError(f"{self.path / 'environment.json'}: has no data. {_CHANGED}")
         config = read_table(self.path / "config.json")
-        return Origin(run_id=run_id, config_sha256=hash_of(config), data_sha256=hash_of(data))
+        return Origin(run_id=run_id, config_sha256=hash_of(config), data_sha256=hash_of(data), config=config, data=data)
 
     def environment(self) -> dict[str, Any]:
         """Run id, data and versions."""
@@ -183,20 +185,40 @@ class RunFolder:
             except OSError as error:
                 raise storage_error(error, path, writing=True) from None
 
-    def forget_after(self, step: int) -> None:
-        """Drop rows of metrics.jsonl and examples.jsonl beyond `step`: they will be computed again."""
+    def forget_after(self, step: int, warn: Callable[[str], None]) -> None:
+        """Drop rows of metrics.jsonl and examples.jsonl beyond `step`: they will be computed again.
+
+        Args:
+            step: of the checkpoint that is gone on from.
+            warn: is told of lines that cannot be read.
+
+        Raises:
+            DataError: one of them is no regular file, or over a gigabyte. StorageError: it cannot be read or written.
+        """
         for name in _ROWS:
             path = self.path / name
-            if path.exists():
-                kept = [line for line in path.read_bytes().splitlines() if _step_of(line) <= step]
-                replace_durably(path, b"".join(line + b"\n" for line in kept))
+            if os.path.lexists(path):
+                kept = take_back(path, step)
+                replace_durably(path, kept.content)
+                if kept.unreadable or kept.lost:
+                    warn(
+                        f"{path}: DAMAGED. Of the lines up to step {step:,}, {kept.unreadable:,} cannot be read and stay as they are; behind "
+                        f"them {kept.lost:,} that cannot be read were dropped. Restore the file from a backup, or delete such lines."
+                    )
 
+    def require_unsaved(self) -> None:
+        """Whether a run without a checkpoint may begin at its first step.
 
-def _step_of(line: bytes) -> float:
-    try:
-        return float(json.loads(line)["step"])
-    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-        return float("inf")  # a line cut short by a crash
+        Raises:
+            CheckpointError: it has rows, and the first checkpoint is older than any row: the checkpoints are gone.
+        """
+        for name in _ROWS:
+            path = self.path / name
+            if os.path.lexists(path) and not (path.is_file() and path.stat().st_size == 0):
+                raise CheckpointError(
+                    f"{self.checkpoints}: no checkpoint is there, and {name} says that the run had one. Nothing was changed: put the folder "
+                    "back (is its disk mounted?) and repeat the command, or start again in another --out."
+                )
 
 
 def environment_facts() -> dict[str, Any]:

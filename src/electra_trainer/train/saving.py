@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 
 from electra_trainer.errors import StorageError
-from electra_trainer.train.checkpoint import Saved, numbered, save
+from electra_trainer.train.checkpoint import numbered, save
 from electra_trainer.train.record import RunFolder
+from electra_trainer.train.verified import Saved
 
 FAILURES_IN_A_ROW = 3
 """Saves that may fail one after another before the run ends."""
