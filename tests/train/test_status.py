@@ -43,7 +43,7 @@ def held(data: Path, out: Path) -> int:
     """A run that stands still before its fourth step; its process."""
 
     def work(_: int) -> int:
-        just_before("step", 4, lambda: (out / "held").touch() or time.sleep(600))
+        just_before("step", 4, lambda: (out / "held").touch() or time.sleep(60))
         return trained(data, out)
 
     (process,) = start_ranks(1, work)
