@@ -43,7 +43,7 @@ LEVELS = {
         "report_figures",
         "report_page",
     ),
-    5: ("api", "cli", "process", "supervise", "verbs", "__main__", "__init__"),
+    5: ("api", "cli", "process", "supervise", "signs_of_life", "torchrun", "verbs", "__main__", "__init__"),
 }
 TORCH_FREE = (
     "errors",

@@ -11,32 +11,45 @@ The run itself is what makes this safe: it resumes from its newest verified chec
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from electra_trainer.config_io import read_table
-from electra_trainer.errors import ConfigError, ElectraError, Interrupted, StorageError
+from electra_trainer.errors import (
+    CheckpointError,
+    ConfigError,
+    DataError,
+    Diverged,
+    ElectraError,
+    Interrupted,
+    MissingInputError,
+    StorageError,
+)
+from electra_trainer.signs_of_life import Signs, signs_folder
 from electra_trainer.train.checkpoint import numbered
-from electra_trainer.train.heartbeat import ENDED, FOLDER, LAUNCH
+from electra_trainer.train.heartbeat import FOLDER, LAUNCH
+from electra_trainer.train.orphan import STARTED_BY
 from electra_trainer.train.record import RunFolder
-from electra_trainer.train.signals import FORWARDS, STOP
-from electra_trainer.train.status import NAME
+from electra_trainer.train.signals import FORWARDS, STOP, WAITS
+from electra_trainer.train.status import NAME, put_status
 
-FINAL = {0, 65, 66, 75, 76, 78, 130}
+_USELESS_AGAIN = (DataError, CheckpointError, MissingInputError, Interrupted, Diverged, ConfigError)
+FINAL = {0, *(error.exit_code for error in _USELESS_AGAIN), 130}
 """Exit codes after which a restart would end the same way, or is not wanted."""
+_KNOWN = {*FINAL, ElectraError.exit_code, StorageError.exit_code}
+"""What a run ends with; any other code is of a launcher, of Python or of the system, and stands for 70."""
 _USELESS = 3
 """Starts without a new checkpoint that make a crash loop."""
-_GRACE = 25.0
-"""Seconds that processes have to save after a signal; torchrun gives 30."""
+_UNLOCKED_WITHIN = 2.0
+"""Seconds in which processes that were killed give the run's lock back."""
 _LOOK = 0.05
 
 
@@ -48,6 +61,8 @@ class Policy:
     """At most so many."""
     patience: float = 600.0
     """Seconds without a step after which a process counts as hung; starting up, an evaluation and a save are in it."""
+    grace: float = 600.0
+    """Seconds that a run has at most to save and end after a signal."""
     pause: float = 1.0
     """Seconds before the first restart; doubled each time that no checkpoint was gained, at most a minute."""
 
@@ -56,6 +71,8 @@ class Policy:
             raise ConfigError(f"--restarts {self.restarts}: expected 0 or more.")
         if not self.patience > 0:
             raise ConfigError(f"--patience {self.patience:g}: expected seconds above 0.")
+        if not 0 < self.grace < 1e6:
+            raise ConfigError(f"--grace {self.grace:g}: expected seconds above 0, at most 11 days.")
 
 
 @dataclass(kw_only=True)
@@ -79,36 +96,43 @@ def supervise(command: Sequence[str], out: Path, policy: Policy) -> int:
         The exit code of the run itself (errors.py), also where a launcher in between ends with another.
     """
     supervised = _Supervised(command=command, run=RunFolder(out), policy=policy)
-    before = {number: signal.signal(number, lambda got, _: _tell(supervised, got)) for number in STOP}
-    try:
+    with _listening(supervised):
         return _until_it_ends(supervised)
+
+
+@contextmanager
+def _listening(supervised: _Supervised) -> Iterator[None]:
+    """Note what asks to stop: also that the terminal is gone, unless that was to be ignored (nohup)."""
+
+    def note(number: int, _: object) -> None:
+        supervised.told = signal.Signals(number).name
+
+    hears = [*STOP, *([signal.SIGHUP] if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN else [])]
+    before = {number: signal.signal(number, note) for number in hears}
+    try:
+        yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _tell(supervised: _Supervised, number: int) -> None:
-    supervised.told = signal.Signals(number).name
 
 
 def _until_it_ends(supervised: _Supervised) -> int:
     policy, useless = supervised.policy, 0
     while True:
         step = _step(supervised)
-        code, why = _once(supervised)
+        launch = uuid.uuid4().hex
+        code, why = _once(supervised, launch)
         supervised.history.append({"exit_code": code, "why": why, "step": _step(supervised)})
         useless = 0 if _step(supervised) > step else useless + 1
         left = policy.restarts - len(supervised.history) + 1
         last = code in FINAL or supervised.told is not None or left < 1 or useless >= _USELESS
-        _record(supervised, code, why)
+        _record(supervised, launch, code, why)
         if last:
             if code not in FINAL:
-                loop = (
-                    f"{useless} starts in a row without a new checkpoint"
-                    if useless >= _USELESS
-                    else f"{policy.restarts} restarts"
-                )
-                _say(f"{why}; giving up after {loop}. The same command goes on from step {_step(supervised):,}.")
+                given_up = "" if supervised.told is not None else f"; giving up after {policy.restarts} restarts"
+                if useless >= _USELESS:
+                    given_up = f"; giving up after {useless} starts in a row without a new checkpoint"
+                _say(f"{why}{given_up}. The same command goes on from step {_step(supervised):,}.")
             return code
         pause = min(60.0, policy.pause * 2**useless)
         _say(f"{why}; starting again from step {_step(supervised):,} in {pause:.0f} s ({left} restarts left)")
@@ -116,84 +140,43 @@ def _until_it_ends(supervised: _Supervised) -> int:
         while time.monotonic() < end and supervised.told is None:
             time.sleep(_LOOK)
         if supervised.told is not None:
-            return 75
+            why = f"{supervised.told}: stopped before the next start. The same command goes on."
+            _record(supervised, launch, Interrupted.exit_code, why)
+            _say(why)
+            return Interrupted.exit_code
 
 
-def _once(supervised: _Supervised) -> tuple[int, str]:
+def _once(supervised: _Supervised, launch: str) -> tuple[int, str]:
     """One start: its exit code, and what happened in words."""
-    launch, beats = uuid.uuid4().hex, Path(tempfile.mkdtemp(prefix="electra-beats-"))
-    environment = {**FORWARDS, **os.environ, LAUNCH: launch, FOLDER: str(beats)}
-    try:
-        child = subprocess.Popen(list(supervised.command), env=environment, start_new_session=True)
-    except OSError as error:
-        raise ConfigError(f"{supervised.command[0]}: cannot be started: {error.strerror}.") from None
-    try:
-        hung = _watch(supervised, child, beats)
-        ends, began = _ends(beats), bool(_beats(beats))
-    finally:
-        shutil.rmtree(beats, ignore_errors=True)
+    policy = supervised.policy
+    with signs_folder() as folder:
+        ours = {LAUNCH: launch, FOLDER: str(folder), STARTED_BY: str(os.getpid())}
+        waits = dict.fromkeys(WAITS, str(60 + int(policy.grace)))  # the supervisor is the one who ends what is stuck
+        try:
+            child = subprocess.Popen(
+                list(supervised.command), env={**FORWARDS, **waits, **os.environ, **ours}, start_new_session=True
+            )
+        except OSError as error:
+            raise ConfigError(f"{supervised.command[0]}: cannot be started: {error.strerror}.") from None
+        signs = Signs(child, folder, supervised.run.checkpoints)
+        killed = signs.wait(patience=policy.patience, grace=policy.grace, told=lambda: supervised.told)
+        ends, began = signs.ends(), signs.began
     returned = child.returncode
-    if hung is not None:
-        return ElectraError.exit_code, f"process {hung} did no step for {supervised.policy.patience:g} s and was killed"
+    if killed is not None and supervised.told is None:
+        return ElectraError.exit_code, killed
     code = next((end for end in ends if end not in (0, Interrupted.exit_code)), None)
     if code is None:
         code = _own_code(supervised, launch)
     if code is None and (Interrupted.exit_code in ends or (supervised.told is not None and not began)):
         code = Interrupted.exit_code  # it was stopped before there was a run
     if code is None:
-        code = returned if returned >= 0 else ElectraError.exit_code
-    if returned < 0 and code not in FINAL:
-        return code, f"killed by {signal.Signals(-returned).name}"
-    return code, f"ended with code {code}"
-
-
-def _ends(beats: Path) -> list[int]:
-    """The codes that processes ended with, in the order in which they did; those that were killed had no time to say one."""
-    files = sorted(beats.glob(f"*{ENDED}"), key=lambda path: path.stat().st_mtime_ns)
-    return [int(text) for path in files if (text := path.read_text()).isdigit()]
-
-
-def _beats(beats: Path) -> list[Path]:
-    """The signs of life, one of each process that began."""
-    return [path for path in beats.iterdir() if path.suffix != ENDED]
-
-
-def _watch(supervised: _Supervised, child: subprocess.Popen[bytes], beats: Path) -> str | None:
-    """Wait for the end; the rank that hung, if one did. Nothing of it is left running."""
-    began, stopping = time.time(), None
-    try:
-        while child.poll() is None:
-            time.sleep(_LOOK)
-            if supervised.told is not None and stopping is None:
-                stopping = time.time()
-                _signal_all(child, beats, signal.SIGTERM)
-            if stopping is not None and time.time() - stopping > _GRACE:
-                return None
-            slowest, beat = _longest_silent(beats, began)
-            if stopping is None and time.time() - beat > supervised.policy.patience:
-                return slowest
-        return None
-    finally:
-        _signal_all(child, beats, signal.SIGKILL)
-        child.wait()
-
-
-def _longest_silent(beats: Path, began: float) -> tuple[str, float]:
-    """The rank whose last step is longest ago, and when that was; before any step the start counts."""
-    times = [(f"of rank {path.name}", path.stat().st_mtime) for path in _beats(beats)]
-    return min(times, key=lambda pair: pair[1], default=("of rank 0", began))
-
-
-def _signal_all(child: subprocess.Popen[bytes], beats: Path, number: signal.Signals) -> None:
-    """To the process, and to those that a launcher started in sessions of their own."""
-    pids = [int(text) for path in _beats(beats) if (text := path.read_text()).isdigit()]
-    if child.poll() is None:
-        pids.append(child.pid)
-    for pid in dict.fromkeys(pids):
-        try:
-            os.kill(pid, number)
-        except (ProcessLookupError, PermissionError):
-            continue
+        code = returned if returned in _KNOWN else ElectraError.exit_code
+    if code in FINAL:
+        return code, f"ended with code {code}"
+    if killed is not None:
+        return code, killed
+    how = f"killed by {signal.Signals(-returned).name}" if returned < 0 else f"ended with code {returned}"
+    return code, how if code not in ends else f"ended with code {code}"
 
 
 def _own_code(supervised: _Supervised, launch: str) -> int | None:
@@ -211,24 +194,25 @@ def _step(supervised: _Supervised) -> int:
     return saved[-1][0] if saved else 0
 
 
-def _record(supervised: _Supervised, code: int, why: str) -> None:
+def _record(supervised: _Supervised, launch: str, code: int, why: str) -> None:
     """status.json with the history of all starts, where a run is."""
     if not supervised.run.exists:
         return
     try:
         table = read_table(supervised.run.path / NAME)
     except ElectraError:
-        table = {"launch": None}
-    if table.get("exit_code") != code:  # it had no time to write how it ended
-        state = "stopped" if code == Interrupted.exit_code else "failed"
-        table |= {"state": state, "message": why, "time": time.strftime("%Y-%m-%d %H:%M:%S")}
+        table = {}
+    if table.get("launch") != launch or table.get("exit_code") != code:  # it had no time to write how it ended
+        state = {0: "done", Interrupted.exit_code: "stopped"}.get(code, "failed")
+        now = time.strftime("%Y-%m-%d %H:%M:%S")
+        table = {"state": state, "exit_code": code, "message": why, "step": None, "time": now, "launch": launch}
+    table |= {"step": _step(supervised), "starts": supervised.history}
     try:
-        supervised.run.write_json(
-            NAME, {**table, "exit_code": code, "step": _step(supervised), "starts": supervised.history}
-        )
+        put_status(supervised.run, table, wait=_UNLOCKED_WITHIN)
     except StorageError as error:
         _say(str(error))
 
 
 def _say(line: str) -> None:
-    print(f"electra: {line}", file=sys.stderr, flush=True)
+    with suppress(OSError):  # a terminal that is gone
+        print(f"electra: {line}", file=sys.stderr, flush=True)

@@ -8,20 +8,22 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 from tests.reliability.moments import Signalled, just_before, signal_at
 
 from electra_trainer.cli import main
 from electra_trainer.errors import ConfigError
-from electra_trainer.train import failure
+from electra_trainer.train import checkpoint, failure, saving
 from electra_trainer.train.signals import StopRequest
 
-DEAF, UNWATCHED = "deaf;", "memory, unwatched"
+DEAF, UNWATCHED, SLOW = "deaf;", "memory, unwatched", "slow;"
 
 
 def arrange(what: str) -> None:
-    """`memory`, `settings`: rank 1 fails so (UNWATCHED: and tells nobody); `NOTES;MOMENT;NTH;SIGNAL;TARGET`: a signal (after DEAF: unheard)."""
+    """`memory`, `settings`: rank 1 fails so (UNWATCHED: and tells nobody); `NOTES;MOMENT;NTH;SIGNAL;TARGET`: a signal (after DEAF: unheard); SLOW
+    and seconds: the last save takes so long."""
     if what == UNWATCHED:
         failure.Watch.settled = lambda self, error: error
         failure.Watch._look = lambda self, store: None
@@ -31,11 +33,29 @@ def arrange(what: str) -> None:
         from electra_trainer.verbs import pretrain
 
         pretrain.settings_from = _no_file
+    elif what.startswith(SLOW):
+        _slow(float(what.removeprefix(SLOW)))
     elif ";" in what:
         if what.startswith(DEAF):
             StopRequest.__enter__ = lambda self: self
         notes, moment, nth, number, target = what.removeprefix(DEAF).split(";")
         signal_at(Signalled(moment, int(nth), signal.Signals(int(number)), target), Path(notes))
+
+
+def _slow(seconds: float) -> None:
+    last = saving.Saver.finish
+    write = checkpoint.write_durably
+
+    def slow(path: Path, content: bytes) -> None:
+        if path.name == "manifest.json":
+            time.sleep(seconds)
+        write(path, content)
+
+    def finish(self: saving.Saver, saved: checkpoint.Saved) -> None:
+        checkpoint.write_durably = slow
+        last(self, saved)
+
+    saving.Saver.finish = finish
 
 
 def _no_memory() -> None:

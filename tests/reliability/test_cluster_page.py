@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from electra_trainer.errors import CheckpointError, ConfigError, DataError, Diverged, Interrupted, MissingInputError
-from electra_trainer.train.signals import FORWARDS, STOP
+from electra_trainer.train.signals import FORWARDS, STOP, WAITS
 from electra_trainer.verbs import launch, pretrain
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "cluster.md").read_text(encoding="utf-8")
@@ -40,6 +40,7 @@ def test_the_job() -> None:
     }
     assert Interrupted.exit_code not in ends["onExitCodes"]["values"]
     assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
+    assert pod["terminationGracePeriodSeconds"] >= pretrain.parse(words[2:]).grace
     assert "SIGTERM" in {number.name for number in STOP}  # what Kubernetes sends
 
 
@@ -47,7 +48,7 @@ def test_what_torchrun_passes_on() -> None:
     """The page, the job file and the supervisor set the same variables, and every signal that stops a run is in them."""
     (line,) = (line for line in COMMANDS if line.startswith("export"))
     found = dict(word.split("=") for word in line.removeprefix("export ").split())
-    assert found == FORWARDS
-    assert all({number.name for number in STOP} <= set(value.split(",")) for value in found.values())
+    assert found == {**FORWARDS, **WAITS}
+    assert all({number.name for number in STOP} <= set(value.split(",")) for value in FORWARDS.values())
     job = launch.parse(["slurm", "job", "--", "pretrain", "DATA", "--out", "RUN"])
     assert f"{line}\n" in launch.sbatch(job)

@@ -22,7 +22,7 @@ from tests.reliability.ranks import free_port, start_ranks, wait_for, wait_until
 from electra_trainer.config_io import to_dict
 from electra_trainer.errors import ConfigError, ElectraError, Interrupted, as_known
 from electra_trainer.supervise import Policy, supervise
-from electra_trainer.train import distributed, failure, loop
+from electra_trainer.train import begin, distributed, failure, loop
 from electra_trainer.train.status import status_kept
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,8 +46,8 @@ def happens(notes: Path, what: Callable[[], object]) -> Callable[[], None]:
     return act
 
 
-def fails(error: Exception) -> Callable[[], None]:
-    def act() -> None:
+def fails(error: Exception) -> Callable[..., None]:
+    def act(*_: object) -> None:
         raise error
 
     return act
@@ -56,16 +56,16 @@ def fails(error: Exception) -> Callable[[], None]:
 def bad_data(notes: Path, rank: int) -> None:
     """The rows of rank 1 are cut short: its folder is another, as on another machine."""
     if rank == 1:
-        real = loop.Store.open
+        real = begin.Store.open
 
-        def cut(folder: Path) -> object:
+        def cut(folder: Path, **more: bool) -> object:
             own = shutil.copytree(folder, notes / "data")
             with (own / "train.bin").open("r+b") as rows:
                 rows.truncate(100)
             (notes / "began").touch()
-            return real(own)
+            return real(own, **more)
 
-        loop.Store.open = cut
+        begin.Store.open = cut
 
 
 def no_device(notes: Path, rank: int) -> None:
@@ -235,7 +235,7 @@ def test_under_torchrun_and_a_supervisor(
 
 
 def untold(tmp_path: Path) -> dict[str, int]:
-    """The control: a rank that ends with the same code and tells nobody. All that torchrun says is 1, so it is started again and again."""
+    """The control: a rank that ends with the same code and tells nobody. All that torchrun says is 1, which stands for 70, so it is started again and again."""
     program, starts = tmp_path / "program.py", tmp_path / "starts"
     program.write_text(
         "import os, sys\n"
@@ -245,8 +245,27 @@ def untold(tmp_path: Path) -> dict[str, int]:
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     code = supervise([*launcher, str(program)], tmp_path / "untold", Policy(restarts=2, pause=0.1))
     found = {"control_exit_code": code, "control_starts": len(starts.read_text())}
-    assert found == {"control_exit_code": 1, "control_starts": 3}
+    assert found == {"control_exit_code": 70, "control_starts": 3}
     return found
+
+
+def test_what_all_have_is_said_by_one(data: Path, tmp_path: Path) -> None:
+    """An error that each rank meets by itself, such as a device that is not there: two ranks, one sentence, the code of both."""
+    told = tmp_path / "told"
+
+    def work(rank: int) -> int:
+        loop.choose_device = fails(ConfigError("no GPU on these machines"))
+        try:
+            loop.pretrain(CONFIG, data, out=tmp_path / "run", device="cpu", quiet=True)
+        except ElectraError as error:
+            assert str(error) == "no GPU on these machines"
+            with told.open("a") as file:
+                file.write(f"{error.told} ")
+            return error.exit_code
+        return 0
+
+    assert wait_for(start_ranks(2, work)) == [78, 78]
+    assert sorted(told.read_text().split()) == ["False", "True"]
 
 
 def test_one_is_told_to_stop_while_the_other_connects_to_it() -> None:

@@ -14,6 +14,7 @@ from tests.reliability.ranks import free_port
 
 from electra_trainer.cli import main
 from electra_trainer.config_io import to_dict
+from electra_trainer.verbs.launch import _seconds
 
 STANDINS = {
     "srun": 'shift\nexec "$@"\n',
@@ -66,6 +67,73 @@ def test_a_job_is_told_queued_again_and_ends(tmp_path: Path) -> None:
     assert json.loads((out / "status.json").read_text())["state"] == "done"
 
 
+def queued(
+    tmp_path: Path, torchrun: str | None, *, starts: int, restarts: int = 0, out: str = "run"
+) -> list[int | str]:
+    """What each start of the job does, with stand-ins: `queued again`, or its exit code, after which there is no further one."""
+    out = str(tmp_path / out)
+    job = write_job(tmp_path, ["pretrain", "DATA", "--out", out])
+    programs, queue = tmp_path / "bin", tmp_path / "queue"
+    programs.mkdir(exist_ok=True)
+    for name, text in STANDINS.items():
+        (programs / name).unlink(missing_ok=True)
+        if name != "torchrun" or torchrun is not None:
+            (programs / name).write_text("#!/bin/bash\n" + (torchrun or "" if name == "torchrun" else text))
+            (programs / name).chmod(0o755)
+    found: list[int | str] = []
+    for start in range(restarts, restarts + starts):
+        queue.unlink(missing_ok=True)
+        environment = {
+            "PATH": f"{programs}:/usr/bin:/bin", "QUEUE": str(queue), "SLURM_JOB_ID": "77", "SLURM_NNODES": "1", "RUN": out,
+            "SLURM_JOB_NODELIST": "here", "SLURM_RESTART_COUNT": str(start),
+        }  # fmt: skip
+        ended = subprocess.run(["bash", str(job)], env=environment, check=False, capture_output=True, text=True)
+        found.append("queued again" if queue.exists() else ended.returncode)
+        if not queue.exists():
+            break
+    return found
+
+
+AGAIN = "queued again"
+SAVES = 'mkdir -p "$RUN/checkpoints/step-0000000$SLURM_RESTART_COUNT"; '
+
+
+@pytest.mark.parametrize(
+    ("torchrun", "expected"),
+    [
+        (None, [127]),  # no such program: the next start would not find it either
+        ("exit 126", [126]),
+        ("exit 1", [AGAIN, AGAIN, 1]),
+        (SAVES + "exit 1", [AGAIN] * 9),
+        (SAVES + 'rm -rf "$RUN"/checkpoints/step-*[3-9]; exit 137', [AGAIN] * 5 + [137]),
+        ("exit 75", [AGAIN] * 9),  # told to stop before a step: a busy queue is no crash
+        ('echo damaged > "$RUN/.crashes"; exit 1', [AGAIN] * 9),
+        (
+            'echo \'{"launch": "\'$ELECTRA_LAUNCH\'", "state": "running"}\' > "$RUN/status.json"; exit 1',
+            [AGAIN, AGAIN, 1],
+        ),
+    ],
+    ids=["missing", "not a program", "crashes", "goes on", "goes on, then crashes", "told", "damaged", "killed"],
+)
+def test_a_crash_loop_is_not_queued_again(tmp_path: Path, torchrun: str | None, expected: list[int | str]) -> None:
+    (tmp_path / "run").mkdir()
+    assert queued(tmp_path, torchrun, starts=9) == expected
+
+
+def test_where_nothing_can_be_written_slurms_own_count_holds(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert queued(tmp_path, "exit 1", starts=9, out="file/run") == [AGAIN, AGAIN, 1]
+    assert queued(tmp_path, "exit 1", starts=9, restarts=40, out="file/run") == [1]
+
+
+@pytest.mark.parametrize(
+    ("time", "seconds"),
+    [("10", 600), ("00:01", 1), ("1:2:3", 3723), ("2-3", 183600), ("2-3:4", 183840), ("2-3:4:5", 183845), ("0", 0)],
+)
+def test_times_as_slurm_writes_them(time: str, seconds: int) -> None:
+    assert _seconds(time) == seconds
+
+
 def test_bash_reads_it_and_sbatch_gets_what_was_asked(tmp_path: Path) -> None:
     flags = (
         "--nodes",
@@ -105,6 +173,9 @@ def test_bash_reads_it_and_sbatch_gets_what_was_asked(tmp_path: Path) -> None:
         ((), ["pretrain", "DATA", "--out", "RUN", "--restarts", "5"], "leave --restarts"),
         (("--nodes", "0"), ["pretrain", "DATA", "--out", "RUN"], "--nodes 0: expected 1 or more"),
         (("--time", "tomorrow"), ["pretrain", "DATA", "--out", "RUN"], "D-HH:MM:SS"),
+        (("--warning", "9999999"), ["pretrain", "DATA", "--out", "RUN"], "at most 65535"),
+        (("--time", "00:01"), ["pretrain", "DATA", "--out", "RUN"], "expected fewer seconds than --time 00:01 has (1)"),
+        (("--time", "3", "--warning", "180"), ["pretrain", "DATA", "--out", "RUN"], "--warning 180: expected fewer"),
         (("--name", "a b; rm"), ["pretrain", "DATA", "--out", "RUN"], "expected letters"),
         (("--options", "x=1\nrm"), ["pretrain", "DATA", "--out", "RUN"], "name=value"),
     ],

@@ -1,5 +1,6 @@
 """A killed, a frozen and a crashing process: found out, started again, and the run ends as if nothing had been; a crash loop ends."""
 
+import dataclasses
 import json
 import os
 import signal
@@ -17,12 +18,16 @@ from tests.reliability.figures import LONG, report
 from tests.reliability.ranks import run_ranks
 from tests.reliability.runs import curve, digest
 
+from electra_trainer import supervise as supervise_module
+from electra_trainer.cli import main
 from electra_trainer.config_io import to_dict
 from electra_trainer.supervise import Policy, supervise
 from electra_trainer.train.loop import pretrain
-from electra_trainer.verbs.pretrain import _without
+from electra_trainer.verbs.pretrain import OURS, _without, command_of
 
-CONFIG = small_config(steps=60, lanes=2)
+CONFIG = dataclasses.replace(
+    small_config(steps=60, lanes=2), deterministic=True
+)  # two processes end with the bits of one
 
 
 @pytest.fixture(scope="module")
@@ -40,9 +45,8 @@ def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def command(data: Path, out: Path, *, processes: int = 1) -> list[str]:
     config = out.with_suffix(".json")
     config.write_text(json.dumps(to_dict(CONFIG)))
-    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"] if processes > 1 else []
     words = [str(data), "--config", str(config), "--out", str(out), "--device", "cpu", "--quiet"]
-    return [sys.executable, *launcher, "-m", "electra_trainer", "pretrain", *words]
+    return command_of(words, processes=processes)
 
 
 def processes_of(out: Path) -> list[int]:
@@ -53,7 +57,7 @@ def processes_of(out: Path) -> list[int]:
             words = path.read_bytes().split(b"\0")
         except OSError:
             continue
-        if str(out).encode() in words and b"torch.distributed.run" not in words:
+        if str(out).encode() in words and b"electra_trainer.torchrun" not in words:
             found.append(int(path.parent.name))
     return sorted(found)
 
@@ -78,9 +82,14 @@ CASES = [("killed", 1), ("frozen", 2)] + [("frozen", 1), ("killed", 2), ("aborte
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("fault", "processes"), CASES)
-def test_it_goes_on_by_itself(data: Path, whole: Path, tmp_path: Path, fault: str, processes: int) -> None:
+def test_it_goes_on_by_itself(
+    data: Path, whole: Path, tmp_path: Path, fault: str, processes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     out = tmp_path / "run"
     began: list[float] = []
+    starts: list[float] = []
+    once = supervise_module._once
+    monkeypatch.setattr(supervise_module, "_once", lambda *words: (starts.append(time.monotonic()), once(*words))[1])
 
     def hurt(found: list[int]) -> None:
         began.append(time.monotonic())
@@ -98,17 +107,19 @@ def test_it_goes_on_by_itself(data: Path, whole: Path, tmp_path: Path, fault: st
     status = json.loads((out / "status.json").read_text())
     assert status["state"] == "done" and status["exit_code"] == 0 and len(status["starts"]) >= 2
     assert not processes_of(out)
-    if processes == 1:
-        assert digest(out) == digest(whole) and curve(out) == curve(whole)
+    identical = digest(out) == digest(whole) and curve(out) == curve(whole)
     control = unsupervised(data, tmp_path / "control", fault) if LONG or fault == "killed" else {}
     report(
         "supervisor",
         fault=fault,
         processes=processes,
         starts=len(status["starts"]),
+        identical=identical,
+        seconds_to_the_next_start=round(starts[1] - began[0], 1),
         seconds_to_the_end=round(took, 1),
         **control,
     )
+    assert identical
     assert not control or control["control_steps_of_60"] < 60
 
 
@@ -154,7 +165,7 @@ def test_a_signal_before_anything_began(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("ends", "code"),
-    [([("0", 75), ("1", 78)], 78), ([("1", 66), ("0", 70)], 66), ([("0", 75), ("1", 75)], 75), ([], 1)],
+    [([("0", 75), ("1", 78)], 78), ([("1", 66), ("0", 70)], 66), ([("0", 75), ("1", 75)], 75), ([], 70)],
 )
 def test_a_launcher_hides_which_rank_failed_first(tmp_path: Path, ends: list[tuple[str, int]], code: int) -> None:
     """And with what: torchrun ends with 1 whatever it was. A stop follows from another rank's error, not the other way."""
@@ -183,6 +194,78 @@ def test_what_would_come_again_is_not_repeated(tmp_path: Path, code: int) -> Non
     assert (tmp_path / "starts").read_text() == "x"
 
 
+@pytest.mark.parametrize("code", [1, 2, 127, -9])
+def test_no_code_but_those_of_the_list(tmp_path: Path, code: int) -> None:
+    """A rank that is killed while it loads, or a launcher, ends with a code that says nothing."""
+    text = "import os, signal, sys\n" + (f"sys.exit({code})" if code > 0 else "os.kill(os.getpid(), signal.SIGKILL)")
+    out = tmp_path / "run"
+    out.mkdir()
+    (out / "config.json").touch(), (out / "environment.json").touch()
+    assert supervise(script(tmp_path, text), out, Policy(restarts=0)) == 70
+    status = json.loads((out / "status.json").read_text())
+    assert status["exit_code"] == status["starts"][0]["exit_code"] == 70
+    assert status["message"] == ("killed by SIGKILL" if code < 0 else f"ended with code {code}")
+
+
+BEATS = """
+import os, pathlib, time
+beat = pathlib.Path(os.environ['ELECTRA_HEARTBEATS'], '0')
+for second in range({times}):
+    beat.write_text(str(os.getpid()))
+    os.utime(beat, (time.time() + {shift} + second,) * 2)
+    time.sleep(0.1)
+"""
+
+
+@pytest.mark.parametrize("shift", [-7200, 7200])
+def test_a_clock_that_jumps_kills_nothing(tmp_path: Path, shift: int) -> None:
+    """Or a laptop that slept: files bear times of the clock, and a process that beats is alive whatever they say."""
+    program = script(tmp_path, BEATS.format(times=20, shift=shift))
+    assert supervise(program, tmp_path / "run", Policy(restarts=0, patience=1)) == 0
+
+
+@pytest.mark.parametrize("shift", [-7200, 7200])
+def test_a_clock_that_jumps_hides_nothing(tmp_path: Path, shift: int, capfd: pytest.CaptureFixture[str]) -> None:
+    program = script(tmp_path, BEATS.format(times=3, shift=shift) + "time.sleep(600)")
+    began = time.monotonic()
+    assert supervise(program, tmp_path / "run", Policy(restarts=0, patience=1)) == 70
+    assert time.monotonic() - began < 5
+    assert "process of rank 0 did no step for 1 s and was killed" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("rows", "more", "code", "said"),
+    [
+        (True, ["--processes", "4"], 78, "batch.lanes = 2: 4 processes need as many lanes. Set --batch.lanes 4."),
+        (True, ["--processes", "3", "--batch.lanes", "4"], 78, "--deterministic with 3 processes and 4 lanes"),
+        (True, ["--processes", "2", "--shard"], 78, "--shard with --deterministic"),
+        (False, ["--processes", "2"], 66, "no-data"),
+    ],
+    ids=["lanes", "tree", "shard", "data"],
+)
+def test_what_all_would_say_is_said_before_any_starts(
+    data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], rows: bool, more: list[str], code: int, said: str
+) -> None:
+    """One sentence, at once, and no page of torchrun's."""
+    words = command(data if rows else tmp_path / "no-data", tmp_path / "run")[3:]
+    began = time.monotonic()
+    assert main([*words, *more, "--restarts", "1"]) == code
+    assert time.monotonic() - began < 10
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("electra: ") and said in line
+
+
+@pytest.mark.slow
+def test_torchrun_prints_no_page(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Where its process fails or is killed; the process said why itself."""
+    (tmp_path / "rank.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)")
+    launcher = ["-m", "electra_trainer.torchrun", "--standalone", "--nproc-per-node=2", str(tmp_path / "rank.py")]
+    assert supervise([sys.executable, *launcher], tmp_path / "run", Policy(restarts=0)) == 70
+    said = capfd.readouterr().err.splitlines()
+    assert any(line == "electra: the process of rank 0 was killed by SIGKILL" for line in said)
+    assert len(said) <= 3 and all(line.startswith("electra: ") for line in said), said
+
+
 def test_its_own_flags_are_left_out() -> None:
-    words = ["DATA", "--restarts", "5", "--out", "RUN", "--patience=3", "--processes", "2", "--quiet"]
-    assert _without(words, ("--restarts", "--patience", "--processes")) == ["DATA", "--out", "RUN", "--quiet"]
+    words = ["DATA", "--restarts", "5", "--out", "RUN", "--patience=3", "--processes", "2", "--grace", "9", "--quiet"]
+    assert _without(words, OURS) == ["DATA", "--out", "RUN", "--quiet"]

@@ -20,6 +20,7 @@ from electra_trainer.train.device import arithmetic, choose_precision
 from electra_trainer.train.distributed import led, world
 from electra_trainer.train.plan import Length, fit_to_data, measure_time, steps_for
 from electra_trainer.train.record import RunFolder
+from electra_trainer.train.status import write_running
 from electra_trainer.train.weights import Initial, ReadsInitial, check_initial
 
 VERIFY = "ELECTRA_VERIFY_ROWS"
@@ -58,12 +59,15 @@ def begin(
 
     def opened() -> bytes:
         folder.open_for_writing()
+        if folder.exists:
+            write_running(folder)
         initial.append(_read_initial(init, folder, config, store))
         return _as_bytes(_went_on(config, folder, store, length)) if folder.exists else b""
 
     def begun() -> bytes:
         complete = steps_for(length, config, timing)
         begin_run(folder, complete, store, initial[0], device=device)
+        write_running(folder)
         return _as_bytes(complete)
 
     settled = led(opened)

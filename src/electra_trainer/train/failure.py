@@ -97,6 +97,12 @@ class Watch:
             return ProcessLost(  # what stopped the others was the launcher's signal, since one was killed
                 "a process of this run ended or hangs while it was starting. The same command goes on from the newest checkpoint."
             )
+        if (
+            first["rank"] != self._rank
+            and isinstance(error, ElectraError)
+            and (kind, first["text"]) == (own, str(error))
+        ):
+            error.told = True  # all have it, the first one says it
         follows = first["rank"] != self._rank and isinstance(error, Interrupted | ProcessLost) and kind != own
         return self._another(first) if follows else error
 

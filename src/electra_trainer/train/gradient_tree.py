@@ -19,13 +19,13 @@ from electra_trainer.train.distributed import flat_gradients, put_back, world
 from electra_trainer.train.failure import together
 
 
-def check_tree(lanes: int) -> None:
-    """Whether the ranks of this run are subtrees.
+def check_tree(lanes: int, *, processes: int | None = None) -> None:
+    """Whether the ranks of this run are subtrees; or so many processes would be.
 
     Raises:
         ConfigError: their number is no power of two, or is larger than that of the lanes.
     """
-    size = world().size
+    size = processes or world().size
     if size & (size - 1) or lanes < size:
         raise ConfigError(
             f"--deterministic with {size} processes and {lanes} lanes: both have to be powers of two, and lanes at least as many. "

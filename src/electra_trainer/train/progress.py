@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import suppress
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -62,11 +63,13 @@ class Display:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._bar is not None:
-            self._bar.stop()
+            with suppress(OSError):
+                self._bar.stop()
 
     def say(self, line: str, *, style: str | None = None) -> None:
-        """A line that stays."""
-        self.console.print(escape(line), style=style, soft_wrap=True)
+        """A line that stays; lost where the terminal is gone, which is no reason to stop."""
+        with suppress(OSError):
+            self.console.print(escape(line), style=style, soft_wrap=True)
 
     def warn(self, line: str, *, style: str | None = None) -> None:
         """A line that stays, and is said where only errors are to be."""

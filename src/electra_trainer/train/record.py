@@ -79,6 +79,11 @@ class RunFolder:
         except OSError as error:
             raise storage_error(error, self.path, writing=True) from None
 
+    @property
+    def locked(self) -> bool:
+        """Whether this process holds the lock by this object."""
+        return self._lock is not None and not self._lock.closed
+
     def close(self) -> None:
         """Give the lock back before the process ends."""
         if self._lock is not None:

@@ -28,8 +28,8 @@ from electra_trainer.train.failure import together
 _sharded: WeakSet[nn.Module] = WeakSet()
 
 
-def check_shard(config: Config) -> None:
-    """Whether a run of this config can be divided among these processes.
+def check_shard(config: Config, *, processes: int | None = None) -> None:
+    """Whether a run of this config can be divided among these processes, or among so many.
 
     Raises:
         ConfigError: what `--shard` cannot be combined with, and what to do.
@@ -49,7 +49,7 @@ def check_shard(config: Config) -> None:
             "--shard with phases = two-stage: its stages compute with one of the networks, and the two are divided as one. Set --phases "
             "joint, or leave --shard out."
         )
-    size, lanes = world().size, config.batch.lanes
+    size, lanes = processes or world().size, config.batch.lanes
     if lanes % size:
         raise ConfigError(
             f"--shard with {size} processes and batch.lanes = {lanes}: processes compute together, so each has as many lanes as the others. "

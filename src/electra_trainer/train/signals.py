@@ -9,7 +9,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType, TracebackType
 
 from electra_trainer.errors import Interrupted
@@ -21,6 +21,10 @@ FORWARDS = dict.fromkeys(
     ("PET_SIGNALS_TO_HANDLE", "TORCHELASTIC_SIGNALS_TO_HANDLE"), "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1"
 )
 """Variables that say what torchrun passes on to its processes, of newer and older PyTorch; of itself it dies of SIGUSR1 and leaves them behind."""
+
+WAITS = {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "600"}
+"""Seconds in which torchrun lets its processes save after a signal that it passed on, before it kills them; 30 where it does not know this
+variable (that of PyTorch 2.13 does)."""
 
 
 class StopRequest:
@@ -59,7 +63,8 @@ class StopRequest:
             self.at_once = False  # a second signal is not to disturb what the first one began
             raise Interrupted(f"{self.name}: stopped; what is done is saved. The same command goes on.")
         if first:  # os.write: a handler must not enter a stream that was interrupted while writing
-            os.write(2, b"\nelectra: saving at the end of this step, then stopping\n")
+            with suppress(OSError):  # a terminal that is gone
+                os.write(2, b"\nelectra: saving at the end of this step, then stopping\n")
 
 
 def finish_first() -> None:
@@ -98,6 +103,9 @@ def end_by_itself() -> None:
 def _leave(number: int, frame: FrameType | None) -> None:
     if _own_end.is_set():
         return
-    os.write(2, f"electra: {signal.Signals(number).name}: stopped before it began. The same command begins.\n".encode())
+    with suppress(OSError):
+        os.write(
+            2, f"electra: {signal.Signals(number).name}: stopped before it began. The same command begins.\n".encode()
+        )
     ended(Interrupted.exit_code)
     os._exit(Interrupted.exit_code)

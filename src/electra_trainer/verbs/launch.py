@@ -15,9 +15,13 @@ import tyro
 from electra_trainer import cli
 from electra_trainer.durable import write_output
 from electra_trainer.errors import ConfigError
-from electra_trainer.train.signals import FORWARDS
+from electra_trainer.train.signals import FORWARDS, WAITS
 
 _NAME = re.compile(r"[\w.-]{1,64}")
+_MOST_WARNING = 65535
+"""Seconds; Slurm's own limit."""
+_USELESS = 3
+"""Starts in a row without a new checkpoint after which the job is not queued again."""
 _LINE = re.compile(r"[\x20-\x7e]+")
 
 
@@ -41,7 +45,7 @@ class Arguments:
     time: str = "24:00:00"
     """Longest time of one job, as Slurm writes it (D-HH:MM:SS or HH:MM:SS); a job that is not done is queued again."""
     warning: int = 120
-    """Seconds before the end at which the run is told to save."""
+    """Seconds before the end at which the run is told to save: more than a save takes, which is tried twice where the disk fails."""
     name: str = "electra"
     """Of the job."""
     partition: str | None = None
@@ -87,12 +91,29 @@ def _check(arguments: Arguments) -> None:
             raise ConfigError(f"--{name} {value}: expected {least} or more.")
     if not re.fullmatch(r"(\d+-)?\d{1,2}(:\d{2}){0,2}", arguments.time):
         raise ConfigError(f"--time {arguments.time!r}: expected D-HH:MM:SS or HH:MM:SS.")
+    seconds = _seconds(arguments.time)
+    if arguments.warning > _MOST_WARNING or 0 < seconds <= arguments.warning:  # 0: without a limit
+        raise ConfigError(
+            f"--warning {arguments.warning}: expected fewer seconds than --time {arguments.time} has ({seconds}), and at most "
+            f"{_MOST_WARNING}."
+        )
     for name, text in (("name", arguments.name), ("partition", arguments.partition or "x")):
         if not _NAME.fullmatch(text):
             raise ConfigError(f"--{name} {text!r}: expected letters, digits, dots and hyphens.")
     for option in arguments.options:
         if not _LINE.fullmatch(option) or option.startswith("-"):
             raise ConfigError(f"--options {option!r}: expected name=value as sbatch has it, without hyphens in front.")
+
+
+def _seconds(time: str) -> int:
+    """Slurm's M, M:S, H:M:S, D-H, D-H:M or D-H:M:S."""
+    days, dash, rest = time.rpartition("-")
+    parts = [int(part) for part in rest.split(":")]
+    if dash or len(parts) == 3:
+        hours, minutes, seconds = [*parts, 0, 0][:3]
+    else:
+        hours, (minutes, seconds) = 0, [*parts, 0][:2]
+    return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
 def sbatch(arguments: Arguments) -> str:
@@ -113,13 +134,14 @@ def sbatch(arguments: Arguments) -> str:
         *(f"--{option}" for option in arguments.options),
     ]
     flags = "\n".join(f"#SBATCH {line}" for line in lines)
-    out = _value_of(arguments.command, "--out")
+    out = str(Path(_value_of(arguments.command, "--out")))
+    variables = {**FORWARDS, **{name: max(int(value), arguments.warning) for name, value in WAITS.items()}}
     return f"""#!/bin/bash
 {flags}
 # Slurm tells the run (USR1) {arguments.warning} s before its time is up; it saves and ends with code 75, which torchrun hides and
 # status.json says; then the job is queued again and goes on.
 set -u
-export {" ".join(f"{name}={value}" for name, value in FORWARDS.items())}
+export {" ".join(f"{name}={value}" for name, value in variables.items())}
 export OMP_NUM_THREADS={arguments.cores} OMP_WAIT_POLICY=passive
 export ELECTRA_LAUNCH="$SLURM_JOB_ID-${{SLURM_RESTART_COUNT:-0}}"
 # Jobs that share a machine need ports of their own
@@ -131,15 +153,36 @@ srun --kill-on-bad-exit=1 torchrun \\
   -m electra_trainer {shlex.join(arguments.command)}
 code=$?
 
-status={shlex.quote(str(Path(out) / "status.json"))}
-if grep -qs "\\"launch\\": \\"$ELECTRA_LAUNCH\\"" "$status"; then
-  code=$(sed -n 's/.*"exit_code": *\\([0-9]*\\).*/\\1/p' "$status" | head -n 1)
+{_ending(out)}"""
+
+
+def _ending(out: str) -> str:
+    """What the job does with the code: `code` holds that of torchrun."""
+    return f"""run={shlex.quote(out)}
+if grep -qs "\\"launch\\": \\"$ELECTRA_LAUNCH\\"" "$run/status.json"; then
+  said=$(sed -n 's/.*"exit_code": *\\([0-9]*\\).*/\\1/p' "$run/status.json" | head -n 1)
+  code=${{said:-$code}} # none in it: the run was killed
 fi
 echo "electra: ended with code $code"
 case "$code" in
   0 | 65 | 66 | 76 | 78) exit "$code" ;; # done, or an error that would come again
-  *) scontrol requeue "$SLURM_JOB_ID" ;;
+  126 | 127) echo "electra: a program is missing; not queued again" >&2; exit "$code" ;;
+  75) ;; # told to stop, and saved
+  *) # a crash: is there a newer checkpoint than after the crash before?
+    newest=$(cd "$run/checkpoints" 2>/dev/null && ls -d step-* 2>/dev/null | tail -n 1)
+    before=start useless=0
+    [ -r "$run/.crashes" ] && read -r before useless < "$run/.crashes"
+    case "$useless" in "" | *[!0-9]*) useless=0 ;; esac
+    if [ "$before" = "${{newest:-start}}" ]; then useless=$((useless + 1)); else useless=0; fi
+    # where nothing can be written, starts are counted by Slurm
+    {{ mkdir -p "$run" && echo "${{newest:-start}} $useless" > "$run/.crashes"; }} || useless=$((${{SLURM_RESTART_COUNT:-0}} + 1))
+    if [ "$useless" -ge {_USELESS} ]; then
+      echo "electra: {_USELESS} starts in a row without a new checkpoint; not queued again" >&2
+      rm -f "$run/.crashes"
+      exit "$code"
+    fi ;;
 esac
+scontrol requeue "$SLURM_JOB_ID"
 """
 
 

@@ -13,10 +13,10 @@ import tyro
 
 from electra_trainer import cli
 from electra_trainer.config import Config
-from electra_trainer.errors import ConfigError
+from electra_trainer.errors import ConfigError, ElectraError
 from electra_trainer.verbs.settings import settings_from
 
-OURS = ("--restarts", "--patience", "--processes")
+OURS = ("--restarts", "--patience", "--grace", "--processes")
 """Flags that are for the process that starts others."""
 
 
@@ -63,6 +63,8 @@ class Arguments:
     """Start again, so many times at most, when the process is killed, crashes or hangs; what would end the same way again is not repeated."""
     patience: float = 600.0
     """With --restarts: seconds without a step after which a process counts as hung."""
+    grace: float = 600.0
+    """With --restarts or --processes: seconds that the run has at most to save and end after a signal; one that is stuck is ended sooner."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     quiet: bool = False
@@ -118,6 +120,7 @@ def run(arguments: Arguments) -> None:
 def _supervised(arguments: Arguments) -> None:
     """Train in processes of their own, started again where that helps; exits with the run's code."""
     from electra_trainer.supervise import Policy, supervise
+    from electra_trainer.train.status import write_failed
 
     if "RANK" in os.environ:
         raise ConfigError(
@@ -125,12 +128,38 @@ def _supervised(arguments: Arguments) -> None:
         )
     if not 1 <= arguments.processes <= 1024:
         raise ConfigError(f"--processes {arguments.processes}: expected 1 to 1024.")
-    policy = Policy(restarts=arguments.restarts, patience=arguments.patience)
-    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={arguments.processes}"]
-    command = [sys.executable, *(launcher if arguments.processes > 1 else []), "-m", "electra_trainer", "pretrain"]
-    code = supervise([*command, *_without(arguments.words, OURS)], arguments.out, policy)
+    policy = Policy(restarts=arguments.restarts, patience=arguments.patience, grace=arguments.grace)
+    try:
+        _check_what_all_would_say(arguments)
+    except ElectraError as error:
+        write_failed(arguments.out, error)
+        raise
+    code = supervise(command_of(arguments.words, processes=arguments.processes), arguments.out, policy)
     if code:
         raise SystemExit(code)
+
+
+def _check_what_all_would_say(arguments: Arguments) -> None:
+    """What every process would find wrong, before any is started; ElectraError."""
+    from electra_trainer.data.store import Store
+    from electra_trainer.train.distributed import World
+    from electra_trainer.train.gradient_tree import check_tree
+    from electra_trainer.train.plan import fit_to_data
+    from electra_trainer.train.sharding import check_shard
+
+    config = fit_to_data(arguments.settings, Store.open(arguments.data))
+    World(0, arguments.processes).owned(config.batch.lanes)
+    if config.deterministic:
+        check_tree(config.batch.lanes, processes=arguments.processes)
+    if arguments.shard:
+        check_shard(config, processes=arguments.processes)
+
+
+def command_of(words: Sequence[str], *, processes: int) -> list[str]:
+    """What the supervisor starts: the words that follow `pretrain`, without those that are for it, in one process or by torchrun."""
+    launcher = ["-m", "electra_trainer.torchrun", "--standalone", f"--nproc-per-node={processes}"]
+    started = [*(launcher if processes > 1 else []), "-m", "electra_trainer", "pretrain"]
+    return [sys.executable, *started, *_without(words, OURS)]
 
 
 def _without(words: Sequence[str], flags: Sequence[str]) -> list[str]:

@@ -1,0 +1,199 @@
+"""A supervisor and its run, when one of them is told to stop or is gone: what is being saved is waited for, nothing is left behind."""
+
+import json
+import os
+import pty
+import signal
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from tests.prepared import small_config, write_store
+from tests.reliability.figures import LONG, report
+from tests.reliability.rank_program import SLOW
+from tests.reliability.ranks import start_ranks, wait_for, wait_until
+from tests.reliability.runs import lost
+
+from electra_trainer import signs_of_life
+from electra_trainer.config_io import to_dict
+from electra_trainer.supervise import Policy, supervise
+from electra_trainer.train.signals import WAITS
+
+ROOT = Path(__file__).resolve().parents[2]
+RUN = """
+import os, pathlib, signal, sys, time
+from electra_trainer.train.heartbeat import beat, ended
+from electra_trainer.train.orphan import stop_with_parent
+notes, saving, seconds = pathlib.Path(sys.argv[1]), sys.argv[2] == "saving", float(sys.argv[3])
+def stop(number, frame):
+    if saving:
+        (notes / "run" / "checkpoints" / ".tmp-36-0123abcd").mkdir(parents=True)
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        time.sleep(0.05)
+    (notes / "saved").write_text(signal.Signals(number).name)
+    ended(75)
+    os._exit(75)
+signal.signal(signal.SIGTERM, stop)
+stop_with_parent()
+while True:
+    beat()
+    (notes / "began").touch()
+    time.sleep(0.05)
+"""
+"""Stands for a run: it beats, and once told to stop it takes its time, with or without a checkpoint to be seen."""
+
+
+def program(notes: Path, what: str, seconds: float) -> list[str]:
+    (notes / "program.py").write_text(RUN)
+    return [sys.executable, str(notes / "program.py"), str(notes), what, str(seconds)]
+
+
+def supervisor(command: list[str], notes: Path, policy: Policy) -> int:
+    """In a process of its own; its id, once the run goes."""
+    os.environ["PYTHONPATH"] = f"{ROOT / 'src'}:{ROOT}"
+    (process,) = start_ranks(1, lambda _: supervise(command, notes / "run", policy))
+    wait_until((notes / "began").exists)
+    return process
+
+
+@pytest.mark.parametrize(
+    ("what", "grace", "code"), [("saving", 60, 75), ("nothing", 60, 70), ("saving", 0.5, 70)], ids=str
+)
+def test_a_save_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, grace: float, code: int
+) -> None:
+    """The controls: one that shows no save and no step counts as stuck, and one that takes longer than it may is ended."""
+    monkeypatch.setattr(signs_of_life, "_QUIET", 0.5)
+    process = supervisor(program(tmp_path, what, 2), tmp_path, Policy(restarts=3, grace=grace))
+    os.kill(process, signal.SIGTERM)
+    assert wait_for([process], seconds=20) == [code]
+    assert (tmp_path / "saved").exists() == (code == 75)
+
+
+def test_the_terminal_is_closed(tmp_path: Path) -> None:
+    process = supervisor(program(tmp_path, "saving", 0), tmp_path, Policy(restarts=3))
+    os.kill(process, signal.SIGHUP)
+    assert wait_for([process], seconds=20) == [75]
+    assert (tmp_path / "saved").read_text() == "SIGTERM"
+
+
+def test_the_terminal_is_closed_under_nohup(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        process = supervisor(program(tmp_path, "saving", 0), tmp_path, Policy(restarts=3))
+        os.kill(process, signal.SIGHUP)
+        time.sleep(0.5)
+        assert os.waitpid(process, os.WNOHANG) == (0, 0) and not (tmp_path / "saved").exists()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    os.kill(process, signal.SIGTERM)
+    assert wait_for([process], seconds=20) == [75]
+
+
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="elsewhere nobody tells a process that its parent is gone"
+)
+def test_the_supervisor_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its run is told to stop and saves, as nobody would start it again; the folder of the signs goes with the next supervisor."""
+    signs = tmp_path / "tmp"
+    signs.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(signs))
+    process = supervisor(program(tmp_path, "saving", 0), tmp_path, Policy(restarts=3))
+    os.kill(process, signal.SIGKILL)
+    assert wait_for([process]) == [-signal.SIGKILL]
+    wait_until((tmp_path / "saved").exists, seconds=20)
+    (left,) = signs.iterdir()
+    with signs_of_life.signs_folder() as own:
+        os.utime(own, (0, 0))
+        assert {left, own} == set(signs.iterdir())  # it might be just being made
+        os.utime(left, (0, 0))
+        with signs_of_life.signs_folder():
+            assert own.exists() and not left.exists()
+    assert not list(signs.iterdir())
+
+
+def supervised(data: Path, out: Path, *more: str) -> list[str]:
+    out.with_suffix(".json").write_text(json.dumps(to_dict(small_config(steps=5000, lanes=2))))
+    words = [str(data), "--config", str(out.with_suffix(".json")), "--out", str(out), "--device", "cpu"]
+    return [sys.executable, "-m", "electra_trainer", "pretrain", *words, *more]
+
+
+def status_of(out: Path) -> dict:
+    path = out / "status.json"
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def trains(out: Path) -> bool:
+    return (out / "metrics.jsonl").exists() and (out / "metrics.jsonl").read_bytes().count(b"\n") > 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [1, *([2] if LONG else [])])
+@pytest.mark.parametrize("how", ["hangup", "killed"])
+def test_a_run_is_not_left_alone(tmp_path: Path, how: str, processes: int) -> None:
+    """A real run on a terminal that goes away, and one whose supervisor is killed: saved, with nobody left that trains."""
+    data, out = write_store(tmp_path / "data"), tmp_path / "run"
+    command = supervised(data, out, "--restarts", "3", *(["--processes", str(processes)] if processes > 1 else []))
+    os.environ["PYTHONPATH"] = f"{ROOT / 'src'}:{ROOT}"
+    child, terminal = pty.fork()
+    if child == 0:
+        os.execv(command[0], command)
+    try:
+        os.set_blocking(terminal, False)
+
+        def goes() -> bool:
+            with suppress(BlockingIOError):
+                os.read(terminal, 1 << 16)
+            return trains(out)
+
+        wait_until(goes)
+        assert status_of(out)["state"] == "running"
+        began = time.monotonic()
+        if how == "killed":
+            os.kill(child, signal.SIGKILL)
+    finally:
+        os.close(terminal)
+    (code,) = wait_for([child])
+    assert code == (75 if how == "hangup" else -signal.SIGKILL)
+    wait_until(lambda: status_of(out).get("state") == "stopped", seconds=60)
+    seconds = round(time.monotonic() - began, 2)
+    code, steps = status_of(out)["exit_code"], lost(out)
+    report("not_left_alone", how=how, processes=processes, exit_code=code, lost_steps=steps, seconds=seconds)
+    assert (code, steps) == (75, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not LONG, reason="two saves of 40 s under torchrun: `make reliability`")
+@pytest.mark.parametrize("told", ["supervisor", "launcher"])
+def test_a_save_that_takes_long(tmp_path: Path, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Longer than the 30 s that torchrun has for its processes by itself: what becomes of it then is the control."""
+    found = slow_save(tmp_path / "run", told, monkeypatch)
+    control = {}
+    if told == "launcher":
+        monkeypatch.setenv(*WAITS, "30")
+        without = slow_save(tmp_path / "control", told, monkeypatch)
+        control = {f"control_{name}": figure for name, figure in without.items()}
+    report("slow_save", told=told, save_seconds=40, **found, **control)
+    assert found["exit_code"] == 75 and found["lost_steps"] == 0 and found["seconds"] > 40
+    assert not control or (control["control_exit_code"] != 75 and control["control_lost_steps"] > 0)
+
+
+def slow_save(out: Path, told: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
+    """Two ranks whose last save takes 40 s: the code, the steps that are in no checkpoint, and the seconds from the signal to the end."""
+    data = write_store(out.with_name(f"{out.name}-data"))
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT / 'src'}:{ROOT}")
+    monkeypatch.setenv("GLIBC_TUNABLES", "")
+    words = supervised(data, out)[3:]
+    launcher = [sys.executable, "-m", "electra_trainer.torchrun", "--standalone", "--nproc-per-node=2"]
+    command = [*launcher, "-m", "tests.reliability.rank_program", f"{SLOW}40", *words]
+    (process,) = start_ranks(1, lambda _: supervise(command, out, Policy(restarts=0)))
+    wait_until(lambda: trains(out))
+    children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    began = time.monotonic()
+    os.kill(process if told == "supervisor" else int(children[0]), signal.SIGTERM)
+    (code,) = wait_for([process])
+    return {"exit_code": code, "lost_steps": lost(out), "seconds": round(time.monotonic() - began, 1)}
