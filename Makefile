@@ -22,7 +22,7 @@ OLD_PACKAGES := transformers==4.57.6 huggingface_hub==0.36.0 tokenizers==0.22.1 
 TRITON := $(VENV)/triton-3.6
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-together test-alone reliability sabotage check clean venv
+.PHONY: help demo test test-together test-alone reliability reliability-together reliability-alone sabotage check clean venv
 .NOTPARALLEL:
 
 help: ## Show this list
@@ -47,8 +47,15 @@ test-alone: $(VENV)/.dev
 reliability: $(VENV)/.dev ## The long forms of tests/reliability; their figures go to RECORD/figures.jsonl
 	mkdir -p $(RECORD)
 	rm -f $(RECORD)/figures.jsonl
-	ELECTRA_RELIABILITY=long ELECTRA_RELIABILITY_OUT=$(abspath $(RECORD))/figures.jsonl \
-		$(BIN)/python -m pytest tests/reliability --timeout 7200 --dist loadfile --no-loadscope-reorder --numprocesses logical
+	@$(MAKE) --no-print-directory --keep-going reliability-together reliability-alone
+
+LONG := ELECTRA_RELIABILITY=long ELECTRA_RELIABILITY_OUT=$(abspath $(RECORD))/figures.jsonl $(BIN)/python -m pytest tests/reliability --timeout 7200
+
+reliability-together: $(VENV)/.dev
+	$(LONG) -m 'not alone' --dist loadfile --no-loadscope-reorder --numprocesses logical
+
+reliability-alone: $(VENV)/.dev
+	$(LONG) -m alone
 
 sabotage: $(VENV)/.dev ## Are the tests good for anything? Break each promise in a copy of the source and see them fail
 	$(BIN)/python -m tests.reliability.sabotage
