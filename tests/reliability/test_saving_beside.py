@@ -19,7 +19,7 @@ from electra_trainer.train.record import RunFolder
 from electra_trainer.train.saving import Saver
 from electra_trainer.train.verified import Saved
 
-MEGABYTES = 400 if LONG else 140
+MEGABYTES = 400 if LONG else 60
 TENSORS = 6
 ROUNDS = 4
 """Of each the least counts: what else the machine does only adds to it."""
