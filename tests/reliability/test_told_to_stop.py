@@ -8,6 +8,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -46,6 +47,14 @@ while True:
     time.sleep(0.05)
 """
 """Stands for a run: it beats, and once told to stop it takes its time, with or without a checkpoint to be seen."""
+
+
+@pytest.fixture(autouse=True)
+def terminals_count() -> Iterator[None]:
+    """Also where the tests themselves are run under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 def program(notes: Path, what: str, seconds: float) -> list[str]:
