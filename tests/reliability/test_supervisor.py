@@ -236,8 +236,13 @@ def test_a_clock_that_jumps_hides_nothing(tmp_path: Path, shift: int, capfd: pyt
 @pytest.mark.parametrize(
     ("rows", "more", "code", "said"),
     [
-        (True, ["--processes", "4"], 78, "batch.lanes = 2: 4 processes need as many lanes. Set --batch.lanes 4."),
-        (True, ["--processes", "3", "--batch.lanes", "4"], 78, "--deterministic with 3 processes and 4 lanes"),
+        (
+            True,
+            ["--processes", "4", "--no-deterministic"],
+            78,
+            "lanes = 2: 4 processes need as many lanes. Set --batch.lanes 4.",
+        ),
+        (True, ["--processes", "3"], 78, "--deterministic with 3 processes and 2 lanes"),
         (True, ["--processes", "2", "--shard"], 78, "--shard with --deterministic"),
         (False, ["--processes", "2"], 66, "no-data"),
     ],

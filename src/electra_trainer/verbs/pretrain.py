@@ -148,9 +148,9 @@ def _check_what_all_would_say(arguments: Arguments) -> None:
     from electra_trainer.train.sharding import check_shard
 
     config = fit_to_data(arguments.settings, Store.open(arguments.data))
-    World(0, arguments.processes).owned(config.batch.lanes)
-    if config.deterministic:
+    if config.deterministic:  # first: it asks for more
         check_tree(config.batch.lanes, processes=arguments.processes)
+    World(0, arguments.processes).owned(config.batch.lanes)
     if arguments.shard:
         check_shard(config, processes=arguments.processes)
 
