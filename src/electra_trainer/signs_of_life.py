@@ -144,7 +144,17 @@ class Signs:
         return [path for path in self._folder.iterdir() if path.suffix != ENDED]
 
     def _pids(self) -> list[int]:
-        return [int(text) for path in self._files() if (text := path.read_text()).isdigit()]
+        pids = [int(text) for path in self._files() if (text := path.read_text()).isdigit()]
+        return [pid for pid in pids if self._is_ours(pid)]
+
+    def _is_ours(self, pid: int) -> bool:
+        """Whether it is still the process that left the sign: an ended one's number may be another's now. Not known where /proc is not."""
+        try:
+            return os.fsencode(self._folder) in Path(f"/proc/{pid}/environ").read_bytes()
+        except FileNotFoundError:
+            return not Path("/proc/self/environ").exists()
+        except OSError:
+            return False
 
     def _tell(self, number: signal.Signals) -> None:
         """Each process once; a launcher only while it has no process that listens: told itself, torchrun would kill them after its own time."""

@@ -83,6 +83,8 @@ class _Supervised:
     told: str | None = None
     """The signal that asked the supervisor to stop."""
     history: list[dict[str, Any]] = field(default_factory=list)
+    step: int = 0
+    """Of the newest checkpoint, as far as is known."""
 
 
 def supervise(command: Sequence[str], out: Path, policy: Policy) -> int:
@@ -190,8 +192,10 @@ def _own_code(supervised: _Supervised, launch: str) -> int | None:
 
 
 def _step(supervised: _Supervised) -> int:
-    saved = numbered(supervised.run.checkpoints)
-    return saved[-1][0] if saved else 0
+    with suppress(StorageError):  # a disk that fails is one of the reasons to start again
+        saved = numbered(supervised.run.checkpoints)
+        supervised.step = saved[-1][0] if saved else 0
+    return supervised.step
 
 
 def _record(supervised: _Supervised, launch: str, code: int, why: str) -> None:

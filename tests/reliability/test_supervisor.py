@@ -21,6 +21,7 @@ from tests.reliability.runs import curve, digest
 from electra_trainer import supervise as supervise_module
 from electra_trainer.cli import main
 from electra_trainer.config_io import to_dict
+from electra_trainer.errors import StorageError
 from electra_trainer.supervise import Policy, supervise
 from electra_trainer.train.loop import pretrain
 from electra_trainer.verbs.pretrain import OURS, _without, command_of
@@ -205,6 +206,33 @@ def test_no_code_but_those_of_the_list(tmp_path: Path, code: int) -> None:
     status = json.loads((out / "status.json").read_text())
     assert status["exit_code"] == status["starts"][0]["exit_code"] == 70
     assert status["message"] == ("killed by SIGKILL" if code < 0 else f"ended with code {code}")
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="whose number it is is known on Linux alone")
+def test_a_number_that_is_anothers_now_is_left_alone(tmp_path: Path) -> None:
+    """A process of the run has ended, and the system gave its number to somebody."""
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as other:
+        text = f"import os, pathlib\n(pathlib.Path(os.environ['ELECTRA_HEARTBEATS']) / '1').write_text('{other.pid}')\n"
+        assert supervise(script(tmp_path, text), tmp_path / "run", Policy(restarts=0)) == 0
+        time.sleep(0.2)
+        assert other.poll() is None
+        other.kill()
+
+
+def test_a_disk_that_does_not_answer_when_the_run_has_failed_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, real, calls = tmp_path / "starts", supervise_module.numbered, iter(range(100))
+
+    def ill(folder: Path) -> Any:
+        if next(calls) == 1:
+            raise StorageError(f"{folder}: cannot be read.")
+        return real(folder)
+
+    monkeypatch.setattr(supervise_module, "numbered", ill)
+    text = f"import sys\nopen({str(began)!r}, 'a').write('x')\nsys.exit(74 if len(open({str(began)!r}).read()) == 1 else 0)"
+    assert supervise(script(tmp_path, text), tmp_path / "run", Policy(restarts=5, pause=0.01)) == 0
+    assert began.read_text() == "xx" and next(calls) > 2
 
 
 BEATS = """

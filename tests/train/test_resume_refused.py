@@ -6,6 +6,8 @@ import errno
 import json
 import os
 import shutil
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +16,19 @@ from tests.prepared import small_config, write_store
 from tests.reliability.forking import listing
 from tests.train.test_resume import assert_same_end, curve
 
-from electra_trainer.config_io import overlay
+from electra_trainer.config_io import overlay, to_dict
 from electra_trainer.errors import CheckpointError, DataError, StorageError
+from electra_trainer.evaluation import evaluate
 from electra_trainer.score import export_run
 from electra_trainer.train import loop
-from electra_trainer.train.checkpoint import numbered
+from electra_trainer.train.begin import open_rows
+from electra_trainer.train.checkpoint import numbered, save
+from electra_trainer.train.heartbeat import FOLDER
 from electra_trainer.train.loop import pretrain
+from electra_trainer.train.progress import Display
+from electra_trainer.train.record import RunFolder
 from electra_trainer.train.take_back import readable_rows, take_back
+from electra_trainer.train.verified import read, sealed
 
 
 @pytest.fixture(scope="module")
@@ -197,3 +205,48 @@ def test_export_of_weights_that_are_no_numbers_says_that(run: Path, tmp_path: Pa
     with pytest.raises(CheckpointError, match="holds values that are no numbers") as refused:
         export_run(run, tmp_path / "out")
     assert "Check the disk" not in str(refused.value) and not (tmp_path / "out").exists()
+
+
+def test_a_run_that_goes_on_before_what_it_passed_by(data: Path, run: Path) -> None:
+    """Checkpoints of later steps that are of something else do not push out those that the run makes now."""
+    path = run / "checkpoints" / "step-00000011"
+    shutil.copytree(run / "checkpoints" / "step-00000008", path)
+    manifest = json.loads((path / "manifest.json").read_text())
+    del manifest["sha256"]
+    (path / "manifest.json").write_bytes(sealed({**manifest, "step": 11, "data_sha256": "0" * 64}))
+    made = small_config()
+    few = replace(made, checkpoint=replace(made.checkpoint, keep=1))
+    (run / "config.json").write_text(json.dumps(to_dict(few)))
+    origin = RunFolder(run).origin
+    saved = read(run / "checkpoints" / "step-00000008")
+    save(run / "checkpoints", replace(saved, step=10), origin=origin, keep=1)
+    assert [step for step, _ in numbered(run / "checkpoints")] == [10, 11]
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
+def test_what_cannot_be_said_is_no_reason_to_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The terminal is gone, or what is said goes to the disk that is full."""
+    folder = RunFolder(tmp_path / "run")
+    folder.open_for_writing()
+    with open("/dev/full", "w", buffering=1) as full:
+        monkeypatch.setattr("sys.stderr", full)
+        Display(total=1, quiet=True).warn("SAVING FAILED")
+        Display(total=1).warn("SAVING FAILED")
+        monkeypatch.setattr(folder, "_write_waiting", lambda name: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full")))
+        folder.append("metrics.jsonl", {"step": 1})
+        monkeypatch.undo()
+        with suppress(OSError):  # what stands in its buffer
+            full.close()
+
+
+def test_an_evaluation_and_the_reading_of_rows_are_signs_of_life(
+    data: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(FOLDER, str(tmp_path))
+    seen = []
+    monkeypatch.setattr("electra_trainer.train.heartbeat._note", lambda *words: seen.append(words))
+    open_rows(data)
+    assert len(seen) >= 2
+    seen.clear()
+    evaluate(whole, data)
+    assert seen

@@ -49,8 +49,13 @@ class Store:
         self._tokenizer = tokenizer
 
     @classmethod
-    def open(cls, folder: str | Path, *, verify: bool = False) -> Store:
+    def open(cls, folder: str | Path, *, verify: bool = False, tick: Callable[[], None] = lambda: None) -> Store:
         """Open and check: the manifest, the sizes of the files, the tokenizer's hash; with `verify` every byte and id too.
+
+        Args:
+            folder: that `prepare` made.
+            verify: read all of it.
+            tick: called every few megabytes meanwhile.
 
         Raises:
             MissingInputError: no such folder, or not one of ours. DataError: not finished, damaged or mixed up.
@@ -59,11 +64,11 @@ class Store:
         folder = Path(folder)
         manifest = read_manifest(folder)
         for split in SPLITS:
-            _check_file(folder / f"{split}.bin", getattr(manifest, split), manifest, verify=verify)
+            _check_file(folder / f"{split}.bin", getattr(manifest, split), manifest, verify=verify, tick=tick)
         if manifest.documents is not None:
             documents = manifest.documents
             for name, info in zip(_FILES[2:], (documents.train, documents.valid, documents.names), strict=True):
-                _check_file(folder / name, info, None, verify=verify)
+                _check_file(folder / name, info, None, verify=verify, tick=tick)
         tokenizer = load_tokenizer(folder / "tokenizer" / "tokenizer.json")
         found = tokenizer_sha256(tokenizer)
         if found != manifest.tokenizer_sha256:
@@ -136,7 +141,9 @@ def read_manifest(folder: Path) -> Manifest:
         ) from None
 
 
-def _check_file(path: Path, info: SplitInfo | FileInfo, manifest: Manifest | None, *, verify: bool) -> None:
+def _check_file(
+    path: Path, info: SplitInfo | FileInfo, manifest: Manifest | None, *, verify: bool, tick: Callable[[], None]
+) -> None:
     """Compare a file with what the manifest says of it; with a manifest it holds ids, which are checked too."""
     try:
         status = path.stat()
@@ -155,6 +162,7 @@ def _check_file(path: Path, info: SplitInfo | FileInfo, manifest: Manifest | Non
                 _check_ids(path, stream.read(_CHUNK), manifest)
                 return
             while chunk := stream.read(_CHUNK):
+                tick()
                 digest.update(chunk)
                 _check_ids(path, chunk, manifest)
     except OSError as error:

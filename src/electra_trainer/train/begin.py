@@ -18,6 +18,7 @@ from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.train.checkpoint import numbered
 from electra_trainer.train.device import arithmetic, choose_precision
 from electra_trainer.train.distributed import led, world
+from electra_trainer.train.heartbeat import beat
 from electra_trainer.train.plan import Length, fit_to_data, measure_time, steps_for
 from electra_trainer.train.record import RunFolder
 from electra_trainer.train.status import write_running
@@ -33,7 +34,8 @@ def open_rows(data: Path) -> Store:
     Raises:
         MissingInputError, DataError, StorageError: as Store.open.
     """
-    return Store.open(data, verify=os.environ.get(VERIFY) != "off" and os.environ.get("LOCAL_RANK", "0") == "0")
+    verifies = os.environ.get(VERIFY) != "off" and os.environ.get("LOCAL_RANK", "0") == "0"
+    return Store.open(data, verify=verifies, tick=beat)
 
 
 def begin(

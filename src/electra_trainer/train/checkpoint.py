@@ -59,7 +59,7 @@ def save(folder: Path, saved: Saved, *, origin: Origin, keep: int) -> Path:
         _write(folder / f"{_UNFINISHED}{saved.step}-{uuid.uuid4().hex[:8]}", final, saved, origin)
     except OSError as error:
         raise storage_error(error, final, writing=True) from None
-    _rotate(folder, run_id=origin.run_id, keep=keep)
+    _rotate(folder, run_id=origin.run_id, step=saved.step, keep=keep)
     return final
 
 
@@ -97,9 +97,12 @@ def _read_back(path: Path) -> dict[str, Any]:
         return _facts(iter(lambda: file.read(PIECE), b""))
 
 
-def _rotate(folder: Path, *, run_id: str, keep: int) -> None:
-    """Remove old checkpoints of a run; what cannot be read or removed stays, and is no error: the new one stands."""
-    mine = [path for _, path in numbered(folder) if _run_of(path) == run_id]
+def _rotate(folder: Path, *, run_id: str, step: int, keep: int) -> None:
+    """Remove checkpoints of a run older than the one of `step`; what cannot be read or removed stays, and is no error: the new one stands.
+
+    Those of later steps were passed by as unfit when the run went on: they stay, and do not count.
+    """
+    mine = [path for number, path in numbered(folder) if number <= step and _run_of(path) == run_id]
     for old in mine[:-keep]:
         with suppress(OSError):
             aside = old.with_name(f"{_UNFINISHED}{old.name}-{uuid.uuid4().hex[:8]}")
@@ -186,7 +189,8 @@ def newest(folder: Path, *, origin: Origin, network: Builds | None = None, timed
         try:
             return read(path, origin=origin, network=network, timed=timed)
         except CheckpointError as error:
-            print(f"electra: {error} Trying the checkpoint before it.", file=sys.stderr)
+            with suppress(OSError):  # a terminal that is gone
+                print(f"electra: {error} Trying the checkpoint before it.", file=sys.stderr)
             why = why or (str(error) if isinstance(error, Unfit) else "Restore one from a backup.")
     if found:
         raise CheckpointError(f"{folder}: none of its {len(found)} checkpoints can be used. {why}")

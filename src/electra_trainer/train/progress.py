@@ -76,7 +76,8 @@ class Display:
         if not self.console.quiet:
             self.say(line, style=style)
         elif not self._silent:
-            print(line.strip(), file=sys.stderr, flush=True)
+            with suppress(OSError):
+                print(line.strip(), file=sys.stderr, flush=True)
 
     def step(self, done: int, metrics: dict[str, float], *, tokens_per_second: float, last: bool = False) -> None:
         """Show the state after `done` steps."""

@@ -18,6 +18,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -160,7 +161,8 @@ class RunFolder:
             except OSError as error:
                 if not told:
                     failure = storage_error(error, self.path / name, writing=True)
-                    print(f"electra: {failure} Its lines are kept until they can be written.", file=sys.stderr)
+                    with suppress(OSError):  # it may be the same disk
+                        print(f"electra: {failure} Its lines are kept until they can be written.", file=sys.stderr)
 
     def _write_waiting(self, name: str) -> None:
         """Write what waits, all or nothing; OSError."""

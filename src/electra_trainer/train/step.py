@@ -30,6 +30,7 @@ from electra_trainer.train.distributed import (
     world,
 )
 from electra_trainer.train.gradient_tree import GradientTree
+from electra_trainer.train.heartbeat import beat
 from electra_trainer.train.measures import from_bytes, keep_measured, measure, to_bytes
 from electra_trainer.train.optim import set_rate
 from electra_trainer.train.schedule import rate_at
@@ -196,6 +197,7 @@ def evaluate(objective: Objective, feed: Feed, *, limit: int | None = None) -> d
         seen, parts = [], []
         rows = len(feed.valid) if limit is None else limit
         for masked, rng in feed.held_out(rows, world()):
+            beat()
             parts.append(objective.counts(masked))
             with autocast(feed.precision, feed.device):
                 seen.append(keep_measured(objective(masked, rng, look=True)))

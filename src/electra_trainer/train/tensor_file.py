@@ -1,7 +1,8 @@
-"""A safetensors file in pieces: the bytes that `safetensors.torch.save` gives, without a second copy of the tensors and without a pause.
+"""A safetensors file in pieces, without a second copy of the tensors and without a pause.
 
-The library makes one block of everything while it holds Python's lock, so that a thread which saves stops all others meanwhile. Here
-the header is made alone, and a tensor's bytes are handed on where they lie, a few megabytes at a time: hashing and writing let the lock go.
+Of tensors of one type these are the bytes that `safetensors.torch.save` gives. But the library makes one block of everything while it
+holds Python's lock, so that a thread which saves stops all others meanwhile. Here the header is made alone, and a tensor's bytes are
+handed on where they lie, a few megabytes at a time: hashing and writing let the lock go.
 """
 
 from __future__ import annotations
