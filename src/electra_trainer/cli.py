@@ -9,11 +9,10 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 from electra_trainer import __version__
-from electra_trainer.errors import ConfigError, ElectraError, as_known, did_you_mean, plain
+from electra_trainer.errors import ConfigError, ElectraError, as_known, did_you_mean, plain, tell
 from electra_trainer.process import THREADS, restart_tuned
 from electra_trainer.train.heartbeat import ended
 from electra_trainer.train.orphan import stop_with_parent
@@ -80,7 +79,7 @@ def _main(argv: Sequence[str] | None) -> int:
         return _run(words[0], words[1:])
     except ElectraError as error:
         if not error.told:
-            _say(_shown(error))
+            tell(_shown(error))
         return error.exit_code
     except KeyboardInterrupt:
         print("electra: interrupted.", file=sys.stderr)
@@ -91,16 +90,11 @@ def _main(argv: Sequence[str] | None) -> int:
     except Exception as error:
         known = as_known(error)
         if known is not None:
-            _say(_shown(known))
+            tell(_shown(known))
             return known.exit_code
         traceback.print_exc()
         print("electra: this is a bug in electra-trainer; please report the lines above.", file=sys.stderr)
         return ElectraError.exit_code
-
-
-def _say(line: str) -> None:
-    with suppress(OSError):  # a terminal that is gone
-        print(f"electra: {line}", file=sys.stderr)
 
 
 def _shown(error: ElectraError) -> str:

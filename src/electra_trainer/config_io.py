@@ -6,6 +6,8 @@ A tagged union is written as its fields plus `"kind"`, the class's name with hyp
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 import tomllib
 import types
 from pathlib import Path
@@ -144,6 +146,11 @@ def _toml(content: bytes, path: Path) -> dict[str, Any]:
 def overlay(config: Config, path: Path) -> Config:
     """`config` with the settings of a file laid upon it; the file may hold only some of them."""
     return from_dict(Config, merge(to_dict(config), read_table(path)), where=str(path))
+
+
+def hash_of(value: object) -> str:
+    """SHA-256 of plain values, whatever the order of their names."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 def differences(first: object, second: object) -> list[str]:

@@ -18,7 +18,9 @@ from __future__ import annotations
 import difflib
 import errno
 import itertools
+import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -116,6 +118,12 @@ def storage_error(error: OSError, path: Path | str, *, writing: bool = False) ->
     }
     what = remedies.get(error.errno or 0, f"{error.strerror or error}. Check the disk, then run the same command again")
     return StorageError(f"{path}: {what}.")
+
+
+def tell(line: str) -> None:
+    """A line on standard error; lost where the terminal is gone or its disk is full, which is no reason to stop."""
+    with suppress(OSError):
+        print(f"electra: {line}", file=sys.stderr, flush=True)
 
 
 def named(kind: str) -> type[ElectraError]:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache, partial
 from pathlib import Path
 
 from electra_trainer.data.store import Store
 from electra_trainer.errors import DataError
-from electra_trainer.objectives import build
-from electra_trainer.train.checkpoint import newest
 from electra_trainer.train.device import choose_device, choose_precision, use_threads
 from electra_trainer.train.plan import fit_to_data
 from electra_trainer.train.record import RunFolder
 from electra_trainer.train.step import Feed
 from electra_trainer.train.step import evaluate as evaluate_objective
-from electra_trainer.train.weights import restore
+from electra_trainer.train.weights import trained
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,14 +40,11 @@ def evaluate(run: str | Path, data: str | Path, *, device: str = "auto") -> Eval
         )
     if not len(store.rows("valid")):
         raise DataError(f"{data}: holds no held-out rows. Prepare it with a --valid-fraction above 0.")
-    built = cache(partial(build, config))
-    saved = newest(folder.checkpoints, origin=folder.origin, network=built)
-    objective = built()
-    restore(objective, saved.weights)
+    objective, step = trained(folder, config)
     objective.to(where)
     feed = Feed.of(config, store, device=where, precision=choose_precision(config.precision, where))
     return Evaluated(
-        step=saved.step,
+        step=step,
         rows=len(feed.valid),
         vocab_size=store.vocab_size,
         metrics=evaluate_objective(objective, feed),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, partial
 from pathlib import Path
 
 import torch
@@ -19,10 +18,9 @@ from electra_trainer.errors import ConfigError, DataError, MissingInputError
 from electra_trainer.hub import export, read_network
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.model.networks import Discriminator, TokenPredictor
-from electra_trainer.objectives import Exported, build
-from electra_trainer.train.checkpoint import newest
+from electra_trainer.objectives import Exported
 from electra_trainer.train.record import RunFolder, read_jsonl
-from electra_trainer.train.weights import restore
+from electra_trainer.train.weights import trained
 
 __all__ = ["Candidate", "Pretrained", "Scored", "encode_rows", "export_run", "kept_encoder", "load", "trained_length"]
 
@@ -192,10 +190,7 @@ def trained_length(folder: Path, positions: int) -> int:
 
 def _load_run(folder: RunFolder) -> Pretrained:
     config = folder.config()
-    built = cache(partial(build, config))
-    saved = newest(folder.checkpoints, origin=folder.origin, network=built)
-    objective = built()
-    restore(objective, saved.weights)
+    objective, step = trained(folder, config)
     exported = tuple(objective.eval().exported())
     by_name = {item.name: item.network for item in exported}
     tokenizer = load_tokenizer(folder.tokenizer)
@@ -213,7 +208,7 @@ def _load_run(folder: RunFolder) -> Pretrained:
         encoder=encoder,
         networks=exported,
         config=config,
-        step=saved.step,
+        step=step,
     )
 
 

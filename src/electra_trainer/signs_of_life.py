@@ -17,14 +17,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from electra_trainer.train.checkpoint import is_saving
 from electra_trainer.train.heartbeat import ENDED
 
 _PREFIX = "electra-beats-"
 _FORGOTTEN = 60.0
 """Seconds after which a folder that nobody has locked is one that a killed supervisor left."""
 _LOOK = 0.05
-_UNFINISHED = ".tmp-*"
-"""Folders that are being saved (train/checkpoint.py)."""
 _QUIET = 120.0
 """Seconds without a step and without a save in which a process that was told to stop counts as stuck, at least."""
 
@@ -102,7 +101,7 @@ class Signs:
                         return f"process of rank {rank} did no step for {patience:g} s and was killed"
                     continue
                 stopping = self._now if stopping is None else stopping
-                self._tell(signal.SIGTERM)
+                self._tell()
                 if (why := self._stuck(stopping, grace)) is not None:
                     return f"{name}: {why}, and was killed"
             return None
@@ -121,7 +120,7 @@ class Signs:
             return f"the run did not end within {grace:g} s"
         quiet = max(_QUIET, 2 * self._longest)
         rank, silence = self._most_silent()
-        if min(waited, silence) > quiet and not any(self._checkpoints.glob(_UNFINISHED)):
+        if min(waited, silence) > quiet and not is_saving(self._checkpoints):
             return f"process of rank {rank} gave no sign of life for {quiet:.0f} s"
         return None
 
@@ -156,14 +155,14 @@ class Signs:
         except OSError:
             return False
 
-    def _tell(self, number: signal.Signals) -> None:
+    def _tell(self) -> None:
         """Each process once; a launcher only while it has no process that listens: told itself, torchrun would kill them after its own time."""
         pids = self._pids()
         if not pids and not self._told:
             pids = [self._child.pid]
         for pid in set(pids) - self._told:
             self._told.add(pid)
-            _send(pid, number)
+            _send(pid, signal.SIGTERM)
 
     def _kill(self) -> None:
         """All: what was started, and what a launcher started in sessions of their own."""

@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Iterator, Sequence
@@ -32,6 +31,7 @@ from electra_trainer.errors import (
     Interrupted,
     MissingInputError,
     StorageError,
+    tell,
 )
 from electra_trainer.signs_of_life import Signs, signs_folder
 from electra_trainer.train.checkpoint import numbered
@@ -121,11 +121,11 @@ def _listening(supervised: _Supervised) -> Iterator[None]:
 def _until_it_ends(supervised: _Supervised) -> int:
     policy, useless = supervised.policy, 0
     while True:
-        step = _step(supervised)
-        launch = uuid.uuid4().hex
+        before, launch = _step(supervised), uuid.uuid4().hex
         code, why = _once(supervised, launch)
-        supervised.history.append({"exit_code": code, "why": why, "step": _step(supervised)})
-        useless = 0 if _step(supervised) > step else useless + 1
+        step = _step(supervised)
+        supervised.history.append({"exit_code": code, "why": why, "step": step})
+        useless = 0 if step > before else useless + 1
         left = policy.restarts - len(supervised.history) + 1
         last = code in FINAL or supervised.told is not None or left < 1 or useless >= _USELESS
         _record(supervised, launch, code, why)
@@ -134,17 +134,17 @@ def _until_it_ends(supervised: _Supervised) -> int:
                 given_up = "" if supervised.told is not None else f"; giving up after {policy.restarts} restarts"
                 if useless >= _USELESS:
                     given_up = f"; giving up after {useless} starts in a row without a new checkpoint"
-                _say(f"{why}{given_up}. The same command goes on from step {_step(supervised):,}.")
+                tell(f"{why}{given_up}. The same command goes on from step {step:,}.")
             return code
         pause = min(60.0, policy.pause * 2**useless)
-        _say(f"{why}; starting again from step {_step(supervised):,} in {pause:.0f} s ({left} restarts left)")
+        tell(f"{why}; starting again from step {step:,} in {pause:.0f} s ({left} restarts left)")
         end = time.monotonic() + pause
         while time.monotonic() < end and supervised.told is None:
             time.sleep(_LOOK)
         if supervised.told is not None:
             why = f"{supervised.told}: stopped before the next start. The same command goes on."
             _record(supervised, launch, Interrupted.exit_code, why)
-            _say(why)
+            tell(why)
             return Interrupted.exit_code
 
 
@@ -192,6 +192,7 @@ def _own_code(supervised: _Supervised, launch: str) -> int | None:
 
 
 def _step(supervised: _Supervised) -> int:
+    """Look for the newest checkpoint; where that cannot be done, the one that was known."""
     with suppress(StorageError):  # a disk that fails is one of the reasons to start again
         saved = numbered(supervised.run.checkpoints)
         supervised.step = saved[-1][0] if saved else 0
@@ -210,13 +211,8 @@ def _record(supervised: _Supervised, launch: str, code: int, why: str) -> None:
         state = {0: "done", Interrupted.exit_code: "stopped"}.get(code, "failed")
         now = time.strftime("%Y-%m-%d %H:%M:%S")
         table = {"state": state, "exit_code": code, "message": why, "step": None, "time": now, "launch": launch}
-    table |= {"step": _step(supervised), "starts": supervised.history}
+    table |= {"step": supervised.step, "starts": supervised.history}
     try:
         put_status(supervised.run, table, wait=_UNLOCKED_WITHIN)
     except StorageError as error:
-        _say(str(error))
-
-
-def _say(line: str) -> None:
-    with suppress(OSError):  # a terminal that is gone
-        print(f"electra: {line}", file=sys.stderr, flush=True)
+        tell(str(error))

@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 
-from electra_trainer.errors import ElectraError
+from electra_trainer.errors import ElectraError, tell
 from electra_trainer.train.orphan import STARTED_BY, stop_with_parent
 
 
@@ -32,19 +32,15 @@ def main() -> int:
     except ChildFailedError as failed:
         for rank, failure in sorted(failed.failures.items()):
             if failure.exitcode < 0 and -failure.exitcode != signal.SIGTERM:  # that one is torchrun's own
-                _say(f"the process of rank {rank} was killed by {signal.Signals(-failure.exitcode).name}")
+                tell(f"the process of rank {rank} was killed by {signal.Signals(-failure.exitcode).name}")
         return ElectraError.exit_code
     except SignalException as told:
-        _say(f"{told.sigval.name}: the processes have ended")
+        tell(f"{told.sigval.name}: the processes have ended")
         return ElectraError.exit_code
     except Exception as error:
-        _say(f"torchrun cannot start the processes: {str(error).strip() or type(error).__name__}")
+        tell(f"torchrun cannot start the processes: {str(error).strip() or type(error).__name__}")
         return ElectraError.exit_code
     return 0
-
-
-def _say(line: str) -> None:
-    print(f"electra: {line}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -29,9 +29,3 @@ def lost(run: Path) -> int:
     rows = curve(run) if (run / "metrics.jsonl").exists() else []
     saved = numbered(run / "checkpoints") if (run / "checkpoints").exists() else []
     return max((int(row["step"]) for row in rows), default=0) - (saved[-1][0] if saved else 0)
-
-
-def same_run(one: Path, other: Path) -> bool:
-    """Whether weights, moments, metrics and examples are the same to the last bit."""
-    examples = [(run / "examples.jsonl").read_bytes() for run in (one, other)]
-    return digest(one) == digest(other) and curve(one) == curve(other) and examples[0] == examples[1]

@@ -14,7 +14,8 @@ import pytest
 import torch
 from tests.reliability.figures import LONG, report
 from tests.reliability.operations import Operations
-from tests.reliability.whole_runs import curve, different_tensors, each_step, store, tiny_run, train
+from tests.reliability.runs import curve
+from tests.reliability.whole_runs import different_tensors, each_step, store, tiny_run, train
 
 from electra_trainer.objectives import rtd
 from electra_trainer.train import checkpoint, loop, record

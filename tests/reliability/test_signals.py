@@ -15,7 +15,8 @@ from tests.prepared import small_config, write_store
 from tests.reliability.figures import LONG, report
 from tests.reliability.moments import just_before
 from tests.reliability.ranks import run_ranks, start_ranks, wait_for
-from tests.reliability.runs import curve, digest, lost, same_run
+from tests.reliability.runs import curve, digest, lost
+from tests.reliability.whole_runs import differences
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from electra_trainer.config_io import to_dict
@@ -59,7 +60,7 @@ def test_at_any_moment(data: Path, tmp_path: Path) -> None:
         times.append(time.monotonic() - told)
         codes.append(code)
         assert run_ranks(1, lambda _, out=out: run(data, out)) == [0]
-        identical += same_run(out, tmp_path / "whole")
+        identical += not differences(out, tmp_path / "whole")
     control = [unanswered(data, tmp_path / f"control-{number}", number) for number in (3, 9)]
     report(
         "signals",

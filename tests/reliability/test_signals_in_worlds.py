@@ -19,7 +19,8 @@ from tests.reliability.figures import LONG, report
 from tests.reliability.moments import TOLD, Signalled, signal_at
 from tests.reliability.rank_program import DEAF
 from tests.reliability.ranks import run_ranks, start_ranks, wait_for
-from tests.reliability.runs import lost, same_run
+from tests.reliability.runs import lost
+from tests.reliability.whole_runs import differences
 
 from electra_trainer.config_io import to_dict
 from electra_trainer.errors import ElectraError
@@ -108,7 +109,7 @@ class Moments:
         self.stopped += not state or state["exit_code"] == 75
         self.saved += lost(run) == 0
         assert run_ranks(1, lambda _: trained(data, run)) == [0]
-        self.identical += same_run(run, whole)
+        self.identical += not differences(run, whole)
         assert self.saved == self.identical == len(self.times), told
 
     def report(self, test: str, **more: object) -> None:

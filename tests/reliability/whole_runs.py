@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,13 +13,12 @@ from unittest import mock
 import pytest
 import torch
 from tests.prepared import small_config, write_store
+from tests.reliability.runs import curve
 
 from electra_trainer.config import Config, Evaluation
 from electra_trainer.train import loop
 from electra_trainer.train.checkpoint import numbered, read
 from electra_trainer.train.loop import pretrain
-
-TIMED = ("seconds", "tokens_per_second")
 
 
 def store(factory: pytest.TempPathFactory) -> Path:
@@ -61,12 +59,6 @@ def saved_by_now() -> None:
     for thread in threading.enumerate():
         if thread.name == "electra-save":
             thread.join()
-
-
-def curve(run: Path) -> list[dict[str, Any]]:
-    """metrics.jsonl without what a clock decides."""
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return [{name: value for name, value in row.items() if name not in TIMED} for row in rows]
 
 
 def differences(one: Path, two: Path) -> list[str]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import types
 import typing
 from dataclasses import asdict, dataclass, fields
 from typing import Any, TypeVar
 
+from electra_trainer.config_io import hash_of
 from electra_trainer.data.tokenizer import Specials
 from electra_trainer.errors import DataError
 from electra_trainer.reading import parse_json, short
@@ -80,7 +80,7 @@ class Manifest:
         if self.documents is None:
             del values["documents"]
         if self.version == VERSION:
-            values["sha256"] = _seal(values)
+            values["sha256"] = hash_of(values)
         return json.dumps(values, indent=2, sort_keys=True) + "\n"
 
     @staticmethod
@@ -100,14 +100,9 @@ class Manifest:
         seal = value.pop("sha256", None) if version == VERSION else None
         manifest = _read(Manifest, value, where=where, prefix="")
         _check(manifest, where=where)
-        if version == VERSION and seal != _seal(value):
+        if version == VERSION and seal != hash_of(value):
             raise DataError(f"{where}: is not as it was written (SHA-256). {_REMEDY}")
         return manifest
-
-
-def _seal(values: dict[str, Any]) -> str:
-    """Hash of all fields."""
-    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
 def _read(kind: type[_T], value: object, *, where: str, prefix: str) -> _T:

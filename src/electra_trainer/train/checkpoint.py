@@ -13,7 +13,6 @@ import hashlib
 import json
 import os
 import shutil
-import sys
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
@@ -25,7 +24,7 @@ import torch
 
 from electra_trainer import __version__
 from electra_trainer.durable import Content, make_folder, pieces, sync_folder, write_durably
-from electra_trainer.errors import CheckpointError, MissingInputError, StorageError, storage_error
+from electra_trainer.errors import CheckpointError, MissingInputError, StorageError, storage_error, tell
 from electra_trainer.train.tensor_file import PIECE, TensorFile
 from electra_trainer.train.verified import FORMAT, NAME, Builds, Origin, Saved, Unfit, read, read_manifest, sealed
 
@@ -189,8 +188,7 @@ def newest(folder: Path, *, origin: Origin, network: Builds | None = None, timed
         try:
             return read(path, origin=origin, network=network, timed=timed)
         except CheckpointError as error:
-            with suppress(OSError):  # a terminal that is gone
-                print(f"electra: {error} Trying the checkpoint before it.", file=sys.stderr)
+            tell(f"{error} Trying the checkpoint before it.")
             why = why or (str(error) if isinstance(error, Unfit) else "Restore one from a backup.")
     if found:
         raise CheckpointError(f"{folder}: none of its {len(found)} checkpoints can be used. {why}")
@@ -210,6 +208,11 @@ def numbered(folder: Path) -> list[tuple[int, Path]]:
     except OSError as error:
         raise storage_error(error, folder) from None
     return sorted((int(match[1]), folder / name) for name in names if (match := NAME.fullmatch(name)))
+
+
+def is_saving(folder: Path) -> bool:
+    """Whether a checkpoint is being written there, or removed."""
+    return any(folder.glob(f"{_UNFINISHED}*"))
 
 
 def require_space(folder: Path, bytes_needed: int) -> None:

@@ -31,8 +31,6 @@ def stop_with_parent() -> None:
 def _is_gone(process: int) -> bool:
     try:
         os.kill(process, 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        return False
+    except OSError as error:
+        return isinstance(error, ProcessLookupError)
     return False

@@ -18,17 +18,16 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
 from electra_trainer.config import Config
-from electra_trainer.config_io import from_dict, read_table, to_dict
+from electra_trainer.config_io import from_dict, hash_of, read_table, to_dict
 from electra_trainer.durable import make_folder, remove_unfinished, replace_durably, sync_file, sync_folder, write_all
-from electra_trainer.errors import CheckpointError, ConfigError, DataError, MissingInputError, storage_error
+from electra_trainer.errors import CheckpointError, ConfigError, DataError, MissingInputError, storage_error, tell
 from electra_trainer.reading import MOST_TEXT, here, parse_json, read_file
 from electra_trainer.train.take_back import take_back
-from electra_trainer.train.verified import Origin, hash_of
+from electra_trainer.train.verified import Origin
 
 _LOCK = ".lock"
 _BEFORE_CONFIG = ("tokenizer", "environment.json")
@@ -161,8 +160,7 @@ class RunFolder:
             except OSError as error:
                 if not told:
                     failure = storage_error(error, self.path / name, writing=True)
-                    with suppress(OSError):  # it may be the same disk
-                        print(f"electra: {failure} Its lines are kept until they can be written.", file=sys.stderr)
+                    tell(f"{failure} Its lines are kept until they can be written.")
 
     def _write_waiting(self, name: str) -> None:
         """Write what waits, all or nothing; OSError."""

@@ -22,6 +22,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
+from electra_trainer.config_io import hash_of
 from electra_trainer.errors import CheckpointError, StorageError
 from electra_trainer.reading import parse_json, short
 from electra_trainer.train.tensor_file import TYPES
@@ -87,7 +88,7 @@ def read(path: Path, *, origin: Origin | None = None, network: Builds | None = N
         StorageError: the disk does not give it now, which says nothing of its bytes.
     """
     try:
-        manifest = _read_manifest(path)
+        manifest = read_manifest(path)
         _check_origin(path, manifest, origin)
         _check_place(path, manifest)
         most = {"state.json": _SMALL, **(_most(network()) if network is not None else {})}
@@ -111,22 +112,13 @@ def read(path: Path, *, origin: Origin | None = None, network: Builds | None = N
         ) from None
 
 
-def read_manifest(path: Path) -> dict[str, Any]:
-    """What a checkpoint says of itself; CheckpointError, or OSError as the system gives it."""
-    return _read_manifest(path)
-
-
 def sealed(body: dict[str, Any]) -> bytes:
     """A manifest with the hash of itself."""
     return json.dumps({**body, "sha256": hash_of(body)}, indent=1).encode()
 
 
-def hash_of(value: Any) -> str:
-    """SHA-256 of plain values, whatever the order of their names."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
-
-
-def _read_manifest(path: Path) -> dict[str, Any]:
+def read_manifest(path: Path) -> dict[str, Any]:
+    """What a checkpoint says of itself; CheckpointError, or OSError as the system gives it."""
     place = path / "manifest.json"
     content = _read_regular(place, most=_SMALL)
     manifest = _object(place, content)

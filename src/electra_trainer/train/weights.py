@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import cache, partial
 from typing import Protocol
 
 import torch
@@ -13,7 +14,9 @@ from torch import Tensor, nn
 from electra_trainer.config import Config, Model
 from electra_trainer.data.store import Store
 from electra_trainer.errors import CheckpointError, ConfigError
-from electra_trainer.objectives import Objective
+from electra_trainer.objectives import Objective, build
+from electra_trainer.train.checkpoint import newest
+from electra_trainer.train.record import RunFolder
 
 _SHAPE = (
     "vocab_size", "embedding_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
@@ -50,6 +53,20 @@ def restore(network: nn.Module, weights: Mapping[str, Tensor]) -> None:
     with torch.no_grad():
         for name, tensor in mine.items():
             tensor.copy_(weights[name])
+
+
+def trained(folder: RunFolder, config: Config) -> tuple[Objective, int]:
+    """The networks of a run with the weights of its newest checkpoint, and the step of it.
+
+    They are built once the checkpoint is known to be the run's: a config.json may ask for any size.
+
+    Raises:
+        MissingInputError, CheckpointError, StorageError: as checkpoint.newest and `restore`.
+    """
+    built = cache(partial(build, config))
+    saved = newest(folder.checkpoints, origin=folder.origin, network=built)
+    restore(built(), saved.weights)
+    return built(), saved.step
 
 
 class ReadsInitial(Protocol):
