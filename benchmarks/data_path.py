@@ -20,14 +20,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from electra_trainer.config import Config
+from electra_trainer.data.batches import batch_rows
 from electra_trainer.data.masking import MaskTokens
-from electra_trainer.data.order import batch_rows
 from electra_trainer.data.pack import Packer
 from electra_trainer.data.store import Store
 from electra_trainer.data.tokenizer import Specials
-from electra_trainer.presets import small
+from electra_trainer.presets.models import small
 from electra_trainer.randomness import Rng
+from electra_trainer.settings.config import Config
 from electra_trainer.train.step import Feed
 
 ROUNDS, STEPS = 7, 100

@@ -25,10 +25,10 @@ import torch
 
 from benchmarks.machine_facts import hardware, versions
 from benchmarks.synthetic import make, sized
-from electra_trainer.config import Config
-from electra_trainer.data.workers import cores
-from electra_trainer.process import restart_tuned
-from electra_trainer.train.distributed import any_rank, joined
+from electra_trainer.files.processes import cores
+from electra_trainer.ranks.world import any_rank, joined
+from electra_trainer.settings.config import Config
+from electra_trainer.supervise.process import restart_tuned
 from electra_trainer.train.step import Feed, train_step
 
 ORDER = ("default", "deterministic", "again", "one lane")

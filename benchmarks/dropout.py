@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from electra_trainer.model.dropout import drop
-from electra_trainer.process import restart_tuned
+from electra_trainer.model.attention import drop
+from electra_trainer.supervise.process import restart_tuned
 
 ELEMENTS = 1 << 22
 REPEATS = 9

@@ -1,6 +1,6 @@
 """Fine-tuning steps on short sentences, ours and the usual script's, in turn in one process: `python -m benchmarks.finetune`.
 
-Ours is the engine itself (finetune/step.py): rows of like length together, each batch padded to its longest, collation, forward, the
+Ours is the engine itself (finetuning/training_step.py): rows of like length together, each batch padded to its longest, collation, forward, the
 task's loss, backward, clipping and the optimizer with a group for each layer. The usual script pads every sentence to 128 tokens and
 trains transformers' ElectraForSequenceClassification with a shuffled order, fused AdamW and clipping at 1.0, as its Trainer does; its
 batches are made before the clock starts. `transformers-longest` is that script with each batch padded to its longest sentence instead
@@ -29,23 +29,22 @@ from torch import nn
 
 from benchmarks.machine_facts import hardware, versions
 from benchmarks.peers import electra_config
-from electra_trainer.config import Config, Model
 from electra_trainer.cost.flops import infer_flops
-from electra_trainer.data.rows import to_batch
+from electra_trainer.data.batches import to_batch
+from electra_trainer.data.texts import Text
 from electra_trainer.data.tokenizer import SPECIAL_TOKENS, Specials, load_tokenizer, specials_of, word_piece
-from electra_trainer.finetune.batches import Order
-from electra_trainer.finetune.classification import Classification
-from electra_trainer.finetune.examples import TextExample
-from electra_trainer.finetune.network import build_network, layer_share
-from electra_trainer.finetune.recipe import recipe
-from electra_trainer.finetune.source import Source, untrained
-from electra_trainer.finetune.step import Feed, train_step
-from electra_trainer.finetune.task import Row, Text, lengths_of
+from electra_trainer.finetuning.network import build_network, layer_share
+from electra_trainer.finetuning.recipe import recipe
+from electra_trainer.finetuning.task import Row, TextExample, lengths_of
+from electra_trainer.finetuning.texts.tasks import Classification
+from electra_trainer.finetuning.training_step import Feed, Order, train_step
 from electra_trainer.model.encoder import Encoder
-from electra_trainer.presets import preset
+from electra_trainer.presets.paper_rows import preset
+from electra_trainer.pretrained.source import Source, untrained
+from electra_trainer.settings.config import Config, Model
 from electra_trainer.train.device import autocast, choose_precision
 from electra_trainer.train.optim import build_optimizer
-from electra_trainer.train.trial import CLS, MASK, PAD, SEP, UNK, zipf_words
+from electra_trainer.train.outlook import CLS, MASK, PAD, SEP, UNK, zipf_words
 
 BATCHES = 4
 """Batches of one pass over the made-up sentences; they differ in length, so that passes are timed, not steps."""

@@ -19,12 +19,12 @@ import torch
 from numpy.typing import NDArray
 
 from electra_trainer.batch import Batch, Masked
-from electra_trainer.config import BatchShape, Config, Masking, Model, Optimizer, Schedule
+from electra_trainer.data.batches import batch_rows
 from electra_trainer.data.masking import MaskTokens
-from electra_trainer.data.order import batch_rows
-from electra_trainer.methods import RTD, Learned
 from electra_trainer.objectives import Objective, build
 from electra_trainer.randomness import Rng
+from electra_trainer.settings.config import BatchShape, Config, Masking, Model, Optimizer, Schedule
+from electra_trainer.settings.methods import RTD, Learned
 from electra_trainer.train.device import autocast
 from electra_trainer.train.measures import keep_measured, measure
 from electra_trainer.train.optim import build_optimizer

@@ -17,7 +17,7 @@ from importlib import metadata
 
 import torch
 
-from electra_trainer.gpu import trust
+from electra_trainer.kernels.gpu import trust
 
 PACKAGES = (
     "torch",

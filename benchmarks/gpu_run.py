@@ -15,10 +15,10 @@ from pathlib import Path
 
 from electra_trainer.data.prepare import PrepareSettings, prepare, train_tokenizer_from
 from electra_trainer.data.store import MANIFEST, Store
-from electra_trainer.evaluation import evaluate
-from electra_trainer.presets import preset
-from electra_trainer.report import write_report
-from electra_trainer.score import export_run
+from electra_trainer.inspection.evaluate import evaluate
+from electra_trainer.inspection.report import write_report
+from electra_trainer.presets.paper_rows import preset
+from electra_trainer.pretrained.pretrained import export_run
 from electra_trainer.train.device import choose_device, choose_precision
 from electra_trainer.train.loop import pretrain
 from electra_trainer.train.plan import Length, fit_to_data, measure_time, steps_for

@@ -1,7 +1,7 @@
 """What each optimisation gains, memory against batch, and the cost of determinism: `python -m benchmarks.gpu_steps --preset small`.
 
 Whole training steps on random rows. One JSON line a measurement: tokens/s (median over windows of steps), peak memory, and the share of the
-matrix rate that was measured in this very process (matrix products of the model as done here: cost/products.py).
+matrix rate that was measured in this very process (matrix products of the model as done here: cost/matrix_products.py).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import torch
 
 from benchmarks.parity import WAYS, switches
 from benchmarks.synthetic import Made, make, sized
-from electra_trainer.config import Config
 from electra_trainer.cost.flops import step_flops
-from electra_trainer.gpu import trust
+from electra_trainer.kernels.gpu import trust
+from electra_trainer.settings.config import Config
 from electra_trainer.train import graph
 
 WINDOWS = 5

@@ -19,12 +19,12 @@ import torch
 from torch import Tensor
 
 from benchmarks.synthetic import make, sized
-from electra_trainer import arms
 from electra_trainer.batch import Corrupted, Masked
-from electra_trainer.config import Config
-from electra_trainer.gpu import trust
-from electra_trainer.methods import TwoStage
-from electra_trainer.objectives.corrupt import corrupt
+from electra_trainer.kernels.gpu import trust
+from electra_trainer.objectives.losses import corrupt
+from electra_trainer.presets import arms
+from electra_trainer.settings.config import Config
+from electra_trainer.settings.methods import TwoStage
 from electra_trainer.train import graph
 from electra_trainer.train.optim import optimizer_tensors
 

@@ -27,8 +27,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from electra_trainer.batch import Masked
-from electra_trainer.config import Config, Model, generator_shape
-from electra_trainer.methods import RTD
+from electra_trainer.settings.config import Config, Model, generator_shape
+from electra_trainer.settings.methods import RTD
 from electra_trainer.train.device import autocast
 from electra_trainer.train.step import Feed
 

@@ -124,7 +124,7 @@ def _memory(pid: int) -> int:
 
 def measure(path: Path, tokenizer: Path, repeats: int) -> dict[str, object]:
     """All of it; what `--json` prints."""
-    from electra_trainer.data.workers import cores
+    from electra_trainer.files.processes import cores
 
     runs: dict[str, list[Run]] = {name: [] for name in (*LIBRARY, "prepare")}
     with tempfile.TemporaryDirectory() as name:

@@ -7,7 +7,7 @@ first ones, where torch.compile works, are not counted. What the peers are is to
 task in benchmarks/finetune.py.
 
 Peak memory is that of the whole process on a CPU (VmHWM), and torch.cuda.max_memory_allocated on a GPU. Utilisation (MFU) is the
-useful matrix products of a step (cost/products.py) against the rate of a large product in the system's own precision,
+useful matrix products of a step (cost/matrix_products.py) against the rate of a large product in the system's own precision,
 measured between the turns.
 """
 
@@ -26,14 +26,14 @@ from typing import Any
 from benchmarks import finetune
 from benchmarks.machine_facts import versions
 from benchmarks.speed_process import Failed, Process, environment
-from electra_trainer.config import Config
-from electra_trainer.config_io import to_dict
 from electra_trainer.cost.flops import step_flops
 from electra_trainer.data.store import Store
-from electra_trainer.data.workers import cores
 from electra_trainer.errors import ConfigError, ElectraError, did_you_mean
-from electra_trainer.methods import RTD
-from electra_trainer.presets import preset
+from electra_trainer.files.processes import cores
+from electra_trainer.presets.paper_rows import preset
+from electra_trainer.settings.config import Config
+from electra_trainer.settings.methods import RTD
+from electra_trainer.settings.records import to_dict
 from electra_trainer.train.device import choose_device
 from electra_trainer.train.outlook import with_rows
 from electra_trainer.train.plan import fit_to_data

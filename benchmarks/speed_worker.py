@@ -17,13 +17,12 @@ from typing import Any, Protocol
 import torch
 
 from benchmarks.without import leave_out
-from electra_trainer.config import Config
-from electra_trainer.config_io import from_dict
 from electra_trainer.data.store import Store
+from electra_trainer.settings.config import Config
+from electra_trainer.settings.records import from_dict
 from electra_trainer.train.device import choose_precision
-from electra_trainer.train.machine import DTYPES, matrix_rate, timed
+from electra_trainer.train.outlook import DTYPES, Trial, made_up_feed, matrix_rate, timed
 from electra_trainer.train.step import Feed
-from electra_trainer.train.trial import Trial, made_up_feed
 
 
 class System(Protocol):

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from electra_trainer.config import Config
 from electra_trainer.data.masking import MaskTokens
 from electra_trainer.objectives import Objective, build
-from electra_trainer.presets import preset
+from electra_trainer.presets.paper_rows import preset
+from electra_trainer.settings.config import Config
 from electra_trainer.train.device import choose_precision
 from electra_trainer.train.optim import build_optimizer
 from electra_trainer.train.step import Feed

@@ -8,11 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from electra_trainer.model import attention, dropout, encoder
-from electra_trainer.native import layers, softmax
+from electra_trainer.kernels.native import layers, native_softmax
+from electra_trainer.model import attention, encoder
 from electra_trainer.objectives import mlm, rtd
-from electra_trainer.objectives.corrupt import invert
-from electra_trainer.objectives.token_softmax import TokenSoftmax
+from electra_trainer.objectives.losses import invert
+from electra_trainer.objectives.vocabulary_softmax import TokenSoftmax
 
 
 def _native_layers() -> None:
@@ -20,12 +20,12 @@ def _native_layers() -> None:
 
 
 def _native_softmax() -> None:
-    softmax.fits = lambda *_: False
+    native_softmax.fits = lambda *_: False
 
 
 def _dropout_bits() -> None:
     """PyTorch's Bernoulli numbers, in dropout and in attention."""
-    dropout.drop = lambda x, p: F.dropout(x, p)
+    attention.drop = lambda x, p: F.dropout(x, p)
     attention.kept_bits = lambda shape, p, seed: (
         -torch.empty(shape, dtype=torch.int16).bernoulli_(1 - p, generator=torch.Generator().manual_seed(seed))
     )

@@ -6,8 +6,8 @@ import pytest
 import torch.nn.functional as F
 from torch import Tensor
 
-from electra_trainer.model import dropout, encoder
-from electra_trainer.native import library
+from electra_trainer.kernels.native import library
+from electra_trainer.model import attention, encoder
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, *, bias_B1TT: Tensor, dropout: float) -> Tensor:
@@ -17,6 +17,6 @@ def attend(query: Tensor, key: Tensor, value: Tensor, *, bias_B1TT: Tensor, drop
 def use(monkeypatch: pytest.MonkeyPatch) -> None:
     """For the rest of the test."""
     monkeypatch.setattr(library, "_switched_off", True)
-    monkeypatch.setattr(dropout, "drop", lambda x, p: F.dropout(x, p))
+    monkeypatch.setattr(attention, "drop", lambda x, p: F.dropout(x, p))
     monkeypatch.setattr(encoder, "attend", attend)
     monkeypatch.setattr(encoder, "whole_rows", lambda piece_BT: False)

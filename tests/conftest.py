@@ -11,8 +11,8 @@ import torch
 from tests import small
 from tests.command import Electra
 
-from electra_trainer.cli import main
-from electra_trainer.config import Config
+from electra_trainer.cli.main import main
+from electra_trainer.settings.config import Config
 from electra_trainer.train import begin, plan
 
 TESTS = Path(__file__).resolve().parent

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from electra_trainer.objectives.corrupt import invert
+from electra_trainer.objectives.losses import invert
 
 
 def sample(logits_KV: Tensor, generator: torch.Generator) -> Tensor:

@@ -4,10 +4,10 @@ import functools
 from pathlib import Path
 from pydoc_data.topics import topics
 
-from electra_trainer.config import BatchShape, Checkpoint, Config, Evaluation, Model, Optimizer, Schedule
 from electra_trainer.data import docstrings
 from electra_trainer.data.prepare import PrepareSettings, prepare, train_tokenizer_from
-from electra_trainer.methods import Learned
+from electra_trainer.settings.config import BatchShape, Checkpoint, Config, Evaluation, Model, Optimizer, Schedule
+from electra_trainer.settings.methods import Learned
 
 VOCAB_SIZE = 400
 LENGTH = 32

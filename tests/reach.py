@@ -12,9 +12,9 @@ from tests.small import WORDS, batch, config, masker, rows
 from torch import Tensor, nn
 
 from electra_trainer.batch import Losses, Masked
-from electra_trainer.config import Config
 from electra_trainer.objectives import Objective, build
 from electra_trainer.randomness import Rng
+from electra_trainer.settings.config import Config
 
 RNG = Rng(1, 0, 0)
 

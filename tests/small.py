@@ -7,10 +7,10 @@ import torch
 from numpy.typing import NDArray
 
 from electra_trainer.batch import Batch, Masked
-from electra_trainer.config import BatchShape, Config, Masking, Model, Optimizer, Schedule
+from electra_trainer.data.batches import to_batch
 from electra_trainer.data.masking import MaskTokens
-from electra_trainer.data.rows import to_batch
-from electra_trainer.methods import Learned
+from electra_trainer.settings.config import BatchShape, Config, Masking, Model, Optimizer, Schedule
+from electra_trainer.settings.methods import Learned
 from electra_trainer.train.step import Feed
 
 PAD, UNK, CLS, SEP, MASK = range(5)

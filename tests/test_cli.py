@@ -13,9 +13,9 @@ import pytest
 from tests.command import Electra
 from tests.prepared import small_config, write_store, write_text
 
-from electra_trainer import cli
-from electra_trainer.cli import VERBS, main
-from electra_trainer.config_io import to_dict
+from electra_trainer.cli import main as cli
+from electra_trainer.cli.main import VERBS, main
+from electra_trainer.settings.records import to_dict
 from electra_trainer.train.loop import pretrain
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -52,13 +52,13 @@ def test_help_is_quick(words: list[str]) -> None:
 
 @EVERY_HELP
 def test_help_is_without_torch(words: list[str]) -> None:
-    code = f"import sys; from electra_trainer.cli import main; main({words!r}); sys.exit('torch' in sys.modules)"
+    code = f"import sys; from electra_trainer.cli.main import main; main({words!r}); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
 
 
 def test_every_flag_is_documented() -> None:
     """Each field of Arguments and of the configuration is followed by its docstring, which is its help."""
-    sources = [*(ROOT / "src/electra_trainer/verbs").glob("*.py"), ROOT / "src/electra_trainer/config.py"]
+    sources = [*(ROOT / "src/electra_trainer/verbs").glob("*.py"), ROOT / "src/electra_trainer/settings/config.py"]
     checked = 0
     for path in sources:
         for node in ast.parse(path.read_text()).body:
@@ -151,7 +151,7 @@ def test_wrong_config_files(electra: Electra, folder: Path, tmp_path: Path, case
 
 
 def test_precedence_preset_file_flags(tmp_path: Path) -> None:
-    from electra_trainer.verbs.pretrain import parse
+    from electra_trainer.cli.pretrain import parse_pretrain
 
     toml = tmp_path / "c.toml"
     toml.write_text("seed = 5\n[optimizer]\nlearning_rate = 0.002\nbeta2 = 0.9\n")
@@ -168,11 +168,11 @@ def test_precedence_preset_file_flags(tmp_path: Path) -> None:
         "--objective",
         "mlm",
     ]
-    config = parse(words).settings
+    config = parse_pretrain(words).settings
     assert (config.preset, config.seed) == ("base", 5)
     assert (config.optimizer.learning_rate, config.optimizer.beta2, config.optimizer.clip_norm) == (0.002, 0.95, 1.0)
     assert config.model.hidden_size == 768 and type(config.objective).__name__ == "MLM"
-    assert parse(["D", "--out", "R", "--preset=large"]).settings.optimizer.learning_rate == 2e-4
+    assert parse_pretrain(["D", "--out", "R", "--preset=large"]).settings.optimizer.learning_rate == 2e-4
 
 
 @pytest.mark.usefixtures("quick_measurement")
@@ -302,7 +302,7 @@ def _full(*_: Any, **__: Any) -> None:
 
 
 def test_full_disk(electra: Electra, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from electra_trainer.train import checkpoint
+    from electra_trainer.runs import checkpoint
 
     monkeypatch.setattr(checkpoint, "write_durably", _full)
     code, _, err = electra("pretrain", folder / "data", "--out", tmp_path / "run", "--config", folder / "config.json")
@@ -372,8 +372,8 @@ def test_a_bug_says_that_it_is_one(monkeypatch: pytest.MonkeyPatch, capsys: pyte
 
 def test_flags_win_over_a_length(folder: Path, tmp_path: Path) -> None:
     """--steps fits what was not set by hand to the new length, and nothing else."""
+    from electra_trainer.cli.pretrain import parse_pretrain
     from electra_trainer.train.plan import Length, steps_for
-    from electra_trainer.verbs.pretrain import parse
 
     words = [
         "D",
@@ -388,10 +388,10 @@ def test_flags_win_over_a_length(folder: Path, tmp_path: Path) -> None:
         "--log-every",
         "5",
     ]
-    config = steps_for(Length(steps=20), parse(words).settings, None)
+    config = steps_for(Length(steps=20), parse_pretrain(words).settings, None)
     assert (config.checkpoint.every, config.schedule.warmup_steps, config.log_every) == (15, 8, 5)
     assert config.evaluation.every == 10  # fitted
-    assert steps_for(Length(steps=20), parse(words[:5]).settings, None).schedule.warmup_steps == 2
+    assert steps_for(Length(steps=20), parse_pretrain(words[:5]).settings, None).schedule.warmup_steps == 2
 
 
 def test_out_of_memory_is_a_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -440,7 +440,7 @@ def test_bad_newest_checkpoint_is_read_around(electra: Electra, folder: Path, tm
 
 
 def test_allocator_restart(monkeypatch: pytest.MonkeyPatch) -> None:
-    from electra_trainer import process
+    from electra_trainer.supervise import process
 
     started: list[tuple[Any, ...]] = []
     monkeypatch.setattr(os, "execve", lambda *arguments: started.append(arguments))

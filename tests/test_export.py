@@ -10,12 +10,14 @@ import pytest
 import torch
 from tests.prepared import embedded_lines, small_config, write_store
 
-from electra_trainer import hub, load
+from electra_trainer import load
+from electra_trainer.data.batches import encode_rows
 from electra_trainer.data.prepare import PrepareSettings, prepare, train_tokenizer_from
 from electra_trainer.data.tokenizer import load_tokenizer
 from electra_trainer.errors import CheckpointError, ConfigError, MissingInputError
 from electra_trainer.model.networks import Discriminator
-from electra_trainer.score import encode_rows, export_run
+from electra_trainer.pretrained import export
+from electra_trainer.pretrained.pretrained import export_run
 from electra_trainer.train.loop import pretrain
 
 LINES = 10_000
@@ -36,13 +38,13 @@ def exported(run: Path) -> Path:
 @pytest.mark.parametrize("name", ["discriminator", "generator"])
 def test_same_logits_in_transformers(exported: Path, name: str) -> None:
     ids = [[2, *range(5, 30), 3], [2, *range(40, 65), 3]]
-    assert hub.check_with_transformers(exported / name, ids=ids) <= 1e-5
+    assert export.check_with_transformers(exported / name, ids=ids) <= 1e-5
 
 
 @pytest.mark.parametrize("name", ["discriminator", "generator"])
 def test_reads_back_bit_for_bit(run: Path, exported: Path, name: str) -> None:
     mine = next(item.network for item in load(run).networks if item.name == name)
-    network, model = hub.read_network(exported / name)
+    network, model = export.read_network(exported / name)
     theirs = network.state_dict()
     assert mine.state_dict().keys() == theirs.keys()
     for key, tensor in mine.state_dict().items():
@@ -57,8 +59,8 @@ def test_transformers_writes_what_we_read(exported: Path, tmp_path: Path) -> Non
 
     for name, kind in (("discriminator", ElectraForPreTraining), ("generator", ElectraForMaskedLM)):
         kind.from_pretrained(exported / name).save_pretrained(tmp_path / name)
-        network, _ = hub.read_network(tmp_path / name)
-        before, _ = hub.read_network(exported / name)
+        network, _ = export.read_network(tmp_path / name)
+        before, _ = export.read_network(exported / name)
         for key, tensor in before.state_dict().items():
             assert torch.equal(tensor, network.state_dict()[key]), key
 
@@ -143,7 +145,7 @@ def test_the_same_in_transformers_4(exported: Path, tmp_path: Path) -> None:
     ids, logits = json.loads((tmp_path / "answer.json").read_text())
     mine = load_tokenizer(folder)
     assert [mine.encode(line).ids for line in lines] == ids
-    network, _ = hub.read_network(folder)
+    network, _ = export.read_network(folder)
     assert isinstance(network, Discriminator)
     batch = encode_rows([[2, *range(5, 30), 3]])
     with torch.no_grad():
@@ -183,9 +185,9 @@ def test_damaged_folders_are_refused(exported: Path, tmp_path: Path, kind: str) 
         content = json.dumps({**table, "vocab_size": table["vocab_size"] + 1}).encode()
     (tmp_path / name).write_bytes(content)
     with pytest.raises(error, match=words):
-        hub.read_network(tmp_path)
+        export.read_network(tmp_path)
 
 
 def test_training_does_not_import_transformers() -> None:
-    code = "import sys, electra_trainer.train.loop, electra_trainer.hub; sys.exit('transformers' in sys.modules)"
+    code = "import sys, electra_trainer.train.loop, electra_trainer.pretrained.export; sys.exit('transformers' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -50,7 +50,9 @@ def test_the_page_runs(source: Path, tmp_path: Path) -> None:
     places = {"DATA": str(data), "RUN": str(tmp_path / "run"), "EXPORT": str(tmp_path / "export")}
     commands = [[places.get(word, word) for word in line.split()] for line in COMMANDS[1].strip().splitlines()]
     assert all(words[0] == "electra" for words in commands)
-    program = f"from electra_trainer.cli import main; print([main(words) for words in {[w[1:] for w in commands]!r}])"
+    program = (
+        f"from electra_trainer.cli.main import main; print([main(words) for words in {[w[1:] for w in commands]!r}])"
+    )
     assert run(source, "-c", program).strip().endswith(str([0] * len(commands)))
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert config["objective"] == {"kind": "exchanged-words", "weight": 20.0}

@@ -10,14 +10,14 @@ from typing import Any, get_type_hints
 
 import pytest
 
-from electra_trainer.analysis import published
-from electra_trainer.arms import ARMS
-from electra_trainer.cli import VERBS
-from electra_trainer.config import Config
-from electra_trainer.config_io import to_dict
-from electra_trainer.methods import GENERATORS, PHASES, ObjectiveSettings
-from electra_trainer.presets_published import PRESETS
-from electra_trainer.verbs import pretrain
+from electra_trainer.cli import pretrain
+from electra_trainer.cli.main import VERBS
+from electra_trainer.paper import published
+from electra_trainer.presets.arms import ARMS
+from electra_trainer.presets.paper_rows import PRESETS
+from electra_trainer.settings.config import Config
+from electra_trainer.settings.methods import GENERATORS, PHASES, ObjectiveSettings
+from electra_trainer.settings.records import to_dict
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "paper_map.md").read_text(encoding="utf-8")
@@ -127,7 +127,7 @@ def test_presets_are_what_their_rows_say() -> None:
 
 @pytest.mark.parametrize("number", [1, 2, 3, 4, 7])
 def test_every_row_of_a_table_is_there(number: int) -> None:
-    """The rows that analysis/published.py has of the table are named in rows of this page that name the table."""
+    """The rows that paper/published.py has of the table are named in rows of this page that name the table."""
     text = " ".join(" ".join(row[:2]) for row in ROWS if f"Table {number}" in row[0])
     for row in getattr(published, f"TABLE_{number}"):
         assert row.model in text, row.model

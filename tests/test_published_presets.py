@@ -8,15 +8,14 @@ import math
 
 import pytest
 
-from electra_trainer import arms
-from electra_trainer.config import Config, generator_shape
-from electra_trainer.config_io import differences, from_dict, to_dict
 from electra_trainer.cost.flops import infer_flops, run_flops, step_flops
-from electra_trainer.cost.layout import learned_generator
-from electra_trainer.cost.parameters import parameters
-from electra_trainer.methods import MLM, Learned, TwoStage, Unigram
-from electra_trainer.presets import MODELS, preset
-from electra_trainer.presets_published import PRESETS, SUMMARIES
+from electra_trainer.cost.parameters import learned_generator, parameters
+from electra_trainer.presets import arms
+from electra_trainer.presets.models import MODELS
+from electra_trainer.presets.paper_rows import PRESETS, SUMMARIES, preset
+from electra_trainer.settings.config import Config, generator_shape
+from electra_trainer.settings.methods import MLM, Learned, TwoStage, Unigram
+from electra_trainer.settings.records import differences, from_dict, to_dict
 
 ROWS = [name for name in PRESETS if name not in MODELS]
 EQUAL_COMPUTE = {

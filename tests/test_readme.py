@@ -13,8 +13,8 @@ from tests.finetune.glue_samples import write_glue
 from tests.finetune.own_files import rows, write_csv, write_encoder
 from tests.prepared import write_store, write_text
 
-from electra_trainer.cli import VERBS, main
-from electra_trainer.presets import MODELS
+from electra_trainer.cli.main import VERBS, main
+from electra_trainer.presets.models import MODELS
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -17,14 +17,14 @@ from tests.methods.every import METHODS
 from tests.prepared import small_config, write_store
 from tests.reliability.ranks import run_ranks
 
-from electra_trainer.config import Checkpoint, Config, Evaluation
 from electra_trainer.data.store import Store
 from electra_trainer.errors import CheckpointError, DataError, Diverged, MissingInputError, plain
-from electra_trainer.initial import InitFrom
-from electra_trainer.replay import Replayed, replay
-from electra_trainer.replay_text import joined
-from electra_trainer.train import record
-from electra_trainer.train.checkpoint import numbered
+from electra_trainer.inspection.replay import Replayed, replay
+from electra_trainer.inspection.replay_text import joined
+from electra_trainer.pretrained.initial import InitFrom
+from electra_trainer.runs import run_folder
+from electra_trainer.runs.checkpoint import numbered
+from electra_trainer.settings.config import Checkpoint, Config, Evaluation
 from electra_trainer.train.loop import pretrain
 
 
@@ -37,7 +37,7 @@ def config(*, steps: int = 4, **changes: Any) -> Config:
 @pytest.fixture(scope="module", autouse=True)
 def one_revision() -> Iterator[None]:
     """Whoever edits the source while the tests run is not a difference between run and replay."""
-    with mock.patch.object(record, "git_revision", lambda: "revision"):
+    with mock.patch.object(run_folder, "git_revision", lambda: "revision"):
         yield
 
 
@@ -296,5 +296,5 @@ def test_nothing_of_a_text_steers_the_terminal() -> None:
 def test_from_python(run: Path) -> None:
     import electra_trainer
 
-    found = electra_trainer.replay(run, step=6)
+    found = electra_trainer.inspection.replay(run, step=6)
     assert found.identical and not torch.is_inference_mode_enabled()

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from electra_trainer.errors import DataError, MissingInputError, StorageError
-from electra_trainer.report import read_run, write_report
-from electra_trainer.report_figures import smooth
-from electra_trainer.report_page import health, sentence
+from electra_trainer.inspection.report import write_report
+from electra_trainer.inspection.report_figures import smooth
+from electra_trainer.inspection.report_page import health, sentence
+from electra_trainer.inspection.run_read import read_run
 
 HOSTILE = "<script>alert('x')</script>"
 TEXT = ["[CLS]", *"the chef cooked the meal and the guests wash ##ed the dishes in the kitchen .".split(), "[SEP]"]

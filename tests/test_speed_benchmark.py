@@ -18,16 +18,16 @@ from benchmarks.speed_process import Failed, Process, environment
 from tests import small
 
 from electra_trainer.batch import Masked
-from electra_trainer.config import Config
 from electra_trainer.cost.flops import step_flops
-from electra_trainer.data.rows import to_batch
-from electra_trainer.finetune.batches import collate
-from electra_trainer.methods import RTD
+from electra_trainer.data.batches import to_batch
+from electra_trainer.finetuning.training_step import collate
 from electra_trainer.objectives.rtd import ReplacedTokenDetection
-from electra_trainer.presets import tiny
-from electra_trainer.process import tuned
+from electra_trainer.presets.models import tiny
 from electra_trainer.randomness import Rng
-from electra_trainer.train.trial import CLS, MASK, PAD, SEP
+from electra_trainer.settings.config import Config
+from electra_trainer.settings.methods import RTD
+from electra_trainer.supervise.process import tuned
+from electra_trainer.train.outlook import CLS, MASK, PAD, SEP
 
 pytest.importorskip("transformers")
 from benchmarks import peers

@@ -7,15 +7,14 @@ import json
 
 import pytest
 
-from electra_trainer.cli import main
-from electra_trainer.config import Config
+from electra_trainer.cli.main import main
 from electra_trainer.cost.flops import run_flops
-from electra_trainer.cost.published import PUBLISHED
 from electra_trainer.errors import ConfigError
-from electra_trainer.methods import MLM, ObjectiveSettings
-from electra_trainer.presets import preset
-from electra_trainer.presets_published import PRESETS
-from electra_trainer.titles import objective_title
+from electra_trainer.paper.published_costs import PUBLISHED
+from electra_trainer.presets.arms import objective_title
+from electra_trainer.presets.paper_rows import PRESETS, preset
+from electra_trainer.settings.config import Config
+from electra_trainer.settings.methods import MLM, ObjectiveSettings
 from electra_trainer.train.plan import Length, describe, steps_for
 
 Capture = pytest.CaptureFixture[str]

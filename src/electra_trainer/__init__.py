@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import importlib
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+from electra_trainer.version import __version__
 
 if TYPE_CHECKING:
     from electra_trainer.api import (
@@ -26,8 +24,8 @@ if TYPE_CHECKING:
         replay,
         report,
     )
-    from electra_trainer.config import Config
-    from electra_trainer.presets import preset
+    from electra_trainer.presets.paper_rows import preset
+    from electra_trainer.settings.config import Config
 
 __all__ = [
     "Config",
@@ -49,7 +47,7 @@ __all__ = [
     "report",
 ]
 
-_HOMES = {"Config": "electra_trainer.config", "preset": "electra_trainer.presets"}
+_HOMES = {"Config": "electra_trainer.settings.config", "preset": "electra_trainer.presets.paper_rows"}
 
 
 def __getattr__(name: str) -> object:
@@ -59,22 +57,6 @@ def __getattr__(name: str) -> object:
     return getattr(importlib.import_module(_HOMES.get(name, "electra_trainer.api")), name)
 
 
-class _Called(ModuleType):
-    """A part of the package that has the name of a function of the API, and can be called as that function."""
-
-    def __call__(self, *args: object, **kwargs: object) -> object:
-        return getattr(importlib.import_module("electra_trainer.api"), self.__name__.rpartition(".")[2])(
-            *args, **kwargs
-        )
-
-
-class _Package(ModuleType):
-    """`electra_trainer.finetune`, `.replay` and `.report` stay callable once Python has bound the folder and the file of that name there."""
-
-    def __setattr__(self, name: str, value: object) -> None:
-        if name in __all__ and isinstance(value, ModuleType):
-            value.__class__ = _Called
-        super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package
+def __dir__() -> list[str]:
+    """Names of the API, also before they are imported."""
+    return __all__

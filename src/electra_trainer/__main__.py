@@ -2,6 +2,6 @@
 
 import sys
 
-from electra_trainer.cli import main
+from electra_trainer.cli.main import main
 
 sys.exit(main())

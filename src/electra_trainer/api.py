@@ -6,22 +6,22 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from electra_trainer.analysis.cloze import Cloze, cloze
-from electra_trainer.analysis.compare import Comparison
-from electra_trainer.analysis.compare import compare as run_comparison
-from electra_trainer.analysis.experiment import Match
-from electra_trainer.analysis.minimal_pairs import MinimalPairs, minimal_pairs
-from electra_trainer.analysis.summary import Summary
-from electra_trainer.config import Config
-from electra_trainer.evaluation import Evaluated, evaluate
-from electra_trainer.finetune.folder import Finetuned, load_finetuned
-from electra_trainer.finetune.own_task import OwnTask
-from electra_trainer.finetune.task import TaskSource
-from electra_trainer.initial import InitFrom
-from electra_trainer.presets import preset as preset_named
-from electra_trainer.replay import Replayed, replay
-from electra_trainer.report import write_report as report
-from electra_trainer.score import Candidate, Pretrained, Scored, export_run, load
+from electra_trainer.experiments.compared import Match
+from electra_trainer.experiments.compared_summary import Summary
+from electra_trainer.finetuning.model_folder import Finetuned, load_finetuned
+from electra_trainer.finetuning.task import TaskSource
+from electra_trainer.finetuning.texts.own_task import OwnTask
+from electra_trainer.inspection.evaluate import Evaluated, evaluate
+from electra_trainer.inspection.replay import Replayed, replay
+from electra_trainer.inspection.report import write_report as report
+from electra_trainer.paper.cloze import Cloze, cloze
+from electra_trainer.paper.comparison import Comparison
+from electra_trainer.paper.comparison import compare as run_comparison
+from electra_trainer.paper.minimal_pairs import MinimalPairs, minimal_pairs
+from electra_trainer.presets.paper_rows import preset as preset_named
+from electra_trainer.pretrained.initial import InitFrom
+from electra_trainer.pretrained.pretrained import Candidate, Pretrained, Scored, export_run, load
+from electra_trainer.settings.config import Config
 from electra_trainer.train.loop import pretrain as run_config
 from electra_trainer.train.plan import Length
 
@@ -100,7 +100,7 @@ def compare(
     Args:
         data: a folder that `electra prepare` made.
         out: the experiment's folder; the same call goes on, more seeds, arms or probes extend it.
-        arms: names from `electra_trainer.arms`, or `untrained`; the first is the reference of all differences.
+        arms: names from `electra_trainer.presets.arms`, or `untrained`; the first is the reference of all differences.
         preset: a preset's name, or a whole Config.
         seeds: how many (1, 2, ...), or which.
         flops, steps, budget: what each run is given, one of them.
@@ -152,7 +152,7 @@ def finetune(
 
     Args:
         model: a run folder, an exported folder, or a Hub name.
-        task: where the data are: `OwnTask(train="reviews.csv")`, or one of those in `electra_trainer.finetune`.
+        task: where the data are: `OwnTask(train="reviews.csv")`, or one of those in `electra_trainer.finetuning`.
         out: the experiment's folder; scores are in its summary.json and summary.md.
         seeds: how many (1, 2, ...), or which.
         recipe: paper or released.
@@ -168,8 +168,8 @@ def finetune(
     Raises:
         ElectraError: see errors.py.
     """
-    from electra_trainer.finetune.experiment import Plan, run_plan
-    from electra_trainer.finetune.hand_on import hand_on_best
+    from electra_trainer.finetuning.experiment import Plan, run_plan
+    from electra_trainer.finetuning.hand_over import hand_on_best
 
     plan = Plan(
         model=str(model),

@@ -11,6 +11,8 @@
     └── Interrupted        75  stopped by a signal; everything is saved
 
 130 is Ctrl-C where nothing was being trained. A message says what was wrong, where, what was expected and what to type.
+
+Checks of settings, in the words of a ConfigError.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from __future__ import annotations
 import difflib
 import errno
 import itertools
+import math
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
@@ -153,3 +156,14 @@ def out_of_memory(error: Exception) -> bool:
         or type(error).__name__ == "OutOfMemoryError"
         or "can't allocate memory" in str(error)
     )
+
+
+def require(condition: bool, field_name: str, value: object, expected: str) -> None:
+    """Raise ConfigError unless `condition` holds and `value`, if it is a number, is finite."""
+    if not condition or (isinstance(value, float) and not math.isfinite(value)):
+        raise ConfigError(f"{field_name} = {value!r}: expected {expected}.")
+
+
+def probability(field_name: str, value: float) -> None:
+    """Raise ConfigError unless `value` lies between 0 and 1."""
+    require(0.0 <= value <= 1.0, field_name, value, "a share between 0 and 1")

@@ -10,9 +10,9 @@ import pytest
 import torch
 from tests.prepared import small_config, write_store
 
-from electra_trainer.config import Config, Evaluation
-from electra_trainer.methods import MLM, ReplaceMLM, Unigram
-from electra_trainer.score import Pretrained, load
+from electra_trainer.pretrained.pretrained import Pretrained, load
+from electra_trainer.settings.config import Config, Evaluation
+from electra_trainer.settings.methods import MLM, ReplaceMLM, Unigram
 from electra_trainer.train.loop import pretrain
 
 KINDS: dict[str, Callable[[Config], Config]] = {

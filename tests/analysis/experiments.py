@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from electra_trainer.arms import arm as make_arm
-from electra_trainer.config import Config
-from electra_trainer.config_io import to_dict
 from electra_trainer.cost.flops import step_flops
-from electra_trainer.presets import preset as make_preset
+from electra_trainer.presets.arms import arm as make_arm
+from electra_trainer.presets.paper_rows import preset as make_preset
+from electra_trainer.settings.config import Config
+from electra_trainer.settings.records import to_dict
 
 METRICS = {"held-out/discriminator_auc": 0.7, "pos/accuracy": 0.8}
 

@@ -10,10 +10,10 @@ import torch
 from tests import small
 from torch import Tensor
 
-from electra_trainer.analysis.appendix_g import log_likelihood, masked_share, sampling_temperature
-from electra_trainer.config import Config
 from electra_trainer.errors import ConfigError
-from electra_trainer.methods import RTD, Learned, SentenceContrast, Unigram
+from electra_trainer.paper.appendix_g import log_likelihood, masked_share, sampling_temperature
+from electra_trainer.settings.config import Config
+from electra_trainer.settings.methods import RTD, Learned, SentenceContrast, Unigram
 
 WORDS = 7
 P_MASK = [0.05, 0.15, 0.25, 0.6]

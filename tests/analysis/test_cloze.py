@@ -11,11 +11,11 @@ import pytest
 import torch
 from tests.prepared import VOCAB_SIZE, write_store
 
-from electra_trainer.analysis.cloze import cloze
-from electra_trainer.cli import main
+from electra_trainer.cli.main import main
 from electra_trainer.data.store import Store
 from electra_trainer.errors import ConfigError, DataError
-from electra_trainer.score import Pretrained, export_run, load
+from electra_trainer.paper.cloze import cloze
+from electra_trainer.pretrained.pretrained import Pretrained, export_run, load
 
 Loud = Callable[[str], Pretrained]
 
@@ -49,7 +49,7 @@ def test_against_is_the_other_runs_own_argmax(trained: Path, loud: Loud) -> None
     assert np.array_equal(alone.predicted["encoder"], found.predicted["against"])
     store = Store.open(trained / "data")
     assert mlm.encoder is not None
-    from electra_trainer.data.rows import to_batch
+    from electra_trainer.data.batches import to_batch
 
     for row, column, predicted in zip(found.row_K, found.column_K, found.predicted["against"], strict=True):
         batch = to_batch(

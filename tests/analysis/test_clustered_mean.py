@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from electra_trainer.analysis.clustered_mean import clustered_mean
+from electra_trainer.experiments.statistics import clustered_mean
 
 
 def test_single_values_give_the_usual_standard_error() -> None:

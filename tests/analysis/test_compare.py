@@ -11,18 +11,19 @@ import torch
 from tests.prepared import small_config, write_store
 
 from electra_trainer import api
-from electra_trainer.analysis import cells as cells_module
-from electra_trainer.analysis import compare as compare_module
-from electra_trainer.analysis.experiment import arm_config, cells, parse_seeds, parse_shard
-from electra_trainer.analysis.probes import parse_probes
-from electra_trainer.analysis.summary import Summary, comparable, summarize
-from electra_trainer.analysis.summary_page import print_summary
-from electra_trainer.cli import main
-from electra_trainer.config import Masking
-from electra_trainer.config_io import to_dict
+from electra_trainer.cli.main import main
 from electra_trainer.data.store import Store
 from electra_trainer.errors import ConfigError, DataError, Interrupted, MissingInputError
+from electra_trainer.experiments.compared import arm_config, cells
+from electra_trainer.experiments.compared_pages import print_summary
+from electra_trainer.experiments.compared_summary import Summary, comparable, summarize
+from electra_trainer.experiments.seeds import parse_seeds, parse_shard
 from electra_trainer.objectives import build
+from electra_trainer.paper import comparison as cells_module
+from electra_trainer.paper import comparison as compare_module
+from electra_trainer.paper.probes import parse_probes
+from electra_trainer.settings.config import Masking
+from electra_trainer.settings.records import to_dict
 from electra_trainer.train import loop
 from electra_trainer.train.step import Feed
 

@@ -9,7 +9,10 @@ from xml.etree import ElementTree
 import pytest
 from tests.analysis.experiments import with_width, write_cell, write_experiment
 
-from electra_trainer.analysis.figure_points import (
+from electra_trainer.cli.main import main
+from electra_trainer.errors import ConfigError, DataError
+from electra_trainer.experiments.read_experiment import read_experiment
+from electra_trainer.paper.figure_points import (
     choose_metric,
     generator_size,
     missing_arms,
@@ -17,10 +20,7 @@ from electra_trainer.analysis.figure_points import (
     published_points,
     readings,
 )
-from electra_trainer.analysis.figures import draw_figure
-from electra_trainer.analysis.read_experiment import read_experiment
-from electra_trainer.cli import main
-from electra_trainer.errors import ConfigError, DataError
+from electra_trainer.paper.figures import draw_figure
 
 AUC = "held-out/discriminator_auc"
 

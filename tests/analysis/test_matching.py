@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 from tests.prepared import small_config
 
-from electra_trainer.analysis.experiment import Match, arm_config
-from electra_trainer.analysis.matching import amount_of, settle, spent, steps_within
-from electra_trainer.config import Config
 from electra_trainer.cost.flops import step_flops
 from electra_trainer.errors import ConfigError
-from electra_trainer.presets import preset
+from electra_trainer.experiments.compared import Match, arm_config
+from electra_trainer.paper.comparison import amount_of, settle, spent, steps_within
+from electra_trainer.presets.paper_rows import preset
+from electra_trainer.settings.config import Config
 from electra_trainer.train.plan import Timing
 
 ARMS = ("electra", "mlm", "replace-mlm", "all-tokens-mlm", "electra-15")

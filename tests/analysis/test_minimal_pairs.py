@@ -13,14 +13,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from electra_trainer.analysis import pseudo_likelihood
-from electra_trainer.analysis.blimp import read_pairs
-from electra_trainer.analysis.minimal_pairs import minimal_pairs
-from electra_trainer.cli import main
+from electra_trainer.cli.main import main
+from electra_trainer.data.batches import encode_rows
 from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError
-from electra_trainer.methods import Learned
 from electra_trainer.model.networks import TokenPredictor
-from electra_trainer.score import Pretrained, encode_rows, export_run, load
+from electra_trainer.paper import appendix_g
+from electra_trainer.paper.minimal_pairs import minimal_pairs, read_pairs
+from electra_trainer.pretrained.pretrained import Pretrained, export_run, load
+from electra_trainer.settings.methods import Learned
 
 Loud = Callable[[str], Pretrained]
 PAIRS = [
@@ -82,7 +82,7 @@ def test_equals_a_loop_of_single_passes(kind: str, loud: Loud, tmp_path: Path, m
         assert pretrained.config is not None
         warm = dataclasses.replace(pretrained.config, generator=Learned(width=0.5, temperature=2.0))
         pretrained = dataclasses.replace(pretrained, config=warm)
-    monkeypatch.setattr(pseudo_likelihood, "TOKENS_TOGETHER", 50)  # several passes
+    monkeypatch.setattr(appendix_g, "TOKENS_TOGETHER", 50)  # several passes
     found = minimal_pairs(pretrained, write(tmp_path / "pairs"))
     slow = [[slow_terms(pretrained, text) for text in pair[:2]] for pair in PAIRS]
     assert set(found.scores) == set(slow[0][0])

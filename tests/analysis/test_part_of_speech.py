@@ -8,15 +8,16 @@ import pytest
 import torch
 from tests.prepared import small_config, write_store
 
-from electra_trainer.analysis import part_of_speech
-from electra_trainer.analysis.part_of_speech import TagScores, layer_outputs, probe_tags
+from electra_trainer.data.batches import encode_rows
 from electra_trainer.data.conllu import Sentence, Word
 from electra_trainer.data.store import Store
 from electra_trainer.data.tokenizer import word_piece
 from electra_trainer.errors import DataError
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.objectives import build
-from electra_trainer.score import encode_rows, kept_encoder, load
+from electra_trainer.paper import part_of_speech
+from electra_trainer.paper.part_of_speech import TagScores, layer_outputs, probe_tags
+from electra_trainer.pretrained.pretrained import kept_encoder, load
 from electra_trainer.train.loop import pretrain
 
 WORDS = ("the", "dog", "cat", "run", "jump", "walk", "a")

@@ -7,11 +7,11 @@ import pytest
 from tests.finetune.glue_samples import write_glue
 from tests.prepared import small_config, write_store
 
-from electra_trainer.analysis.minimal_pairs import minimal_pairs
-from electra_trainer.analysis.probes import METRICS, PROBES, Subject, fingerprint, probe
 from electra_trainer.errors import DataError, MissingInputError
-from electra_trainer.finetune.run import read_result
-from electra_trainer.score import load
+from electra_trainer.experiments.results import read_result
+from electra_trainer.paper.minimal_pairs import minimal_pairs
+from electra_trainer.paper.probes import METRICS, PROBES, Subject, fingerprint, probe
+from electra_trainer.pretrained.pretrained import load
 from electra_trainer.train.loop import pretrain
 
 

@@ -6,7 +6,9 @@ import itertools
 
 import pytest
 
-from electra_trainer.analysis.published import (
+from electra_trainer.cost.flops import infer_flops, step_flops
+from electra_trainer.cost.parameters import parameters
+from electra_trainer.paper.published import (
     ILLEGIBLE,
     STATEMENTS,
     TABLE_1,
@@ -17,9 +19,7 @@ from electra_trainer.analysis.published import (
     GlueModel,
     SquadModel,
 )
-from electra_trainer.cost.flops import infer_flops, step_flops
-from electra_trainer.cost.parameters import parameters
-from electra_trainer.presets import preset
+from electra_trainer.presets.paper_rows import preset
 
 HALF = 0.05 + 1e-9  # rounding of a number with one decimal
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from tests.analysis.experiments import write_cell, write_experiment
 
-from electra_trainer.analysis.group import spread
-from electra_trainer.analysis.read_experiment import read_experiment
 from electra_trainer.errors import DataError, ElectraError, MissingInputError
+from electra_trainer.experiments.read_experiment import read_experiment
+from electra_trainer.experiments.statistics import spread
 
 
 def test_done_and_not_done(tmp_path: Path) -> None:

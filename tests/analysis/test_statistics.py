@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from electra_trainer.analysis.group import describe
-from electra_trainer.analysis.statistics import (
+from electra_trainer.experiments.statistics import (
     bootstrap_interval,
     compare_paired,
+    describe,
     holm,
     power,
     seeds_needed,

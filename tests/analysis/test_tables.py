@@ -12,11 +12,11 @@ from urllib.parse import unquote
 import pytest
 from tests.analysis.experiments import full_flops, write_cell, write_experiment
 
-from electra_trainer.analysis.read_experiment import read_experiment
-from electra_trainer.analysis.table_text import ABSENT, ABSENT_CSV, Format, tex_escaped, write
-from electra_trainer.analysis.tables import TABLES, Row, Table, build_table
-from electra_trainer.cli import main
+from electra_trainer.cli.main import main
 from electra_trainer.errors import ConfigError, DataError
+from electra_trainer.experiments.read_experiment import read_experiment
+from electra_trainer.paper.paper_tables import TABLES, Row, Table, build_table
+from electra_trainer.paper.table_text import ABSENT, ABSENT_CSV, Format, tex_escaped, write
 
 LINK = re.compile(r"\[((?:[^\]\\]|\\.)*)\]\(([^)]*)\)")
 FORMATS: tuple[Format, ...] = ("md", "tex", "csv")

@@ -13,14 +13,13 @@ from tests.prepared import small_config, write_store
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 from torch import Tensor
 
-from electra_trainer.analysis.worked_example import worked_example
-from electra_trainer.analysis.worked_example_figure import draw_example, terminal_table
 from electra_trainer.api import pretrain
-from electra_trainer.cli import main
-from electra_trainer.config import Evaluation
+from electra_trainer.cli.main import main
 from electra_trainer.errors import ConfigError, DataError
-from electra_trainer.methods import MLM, Unigram
-from electra_trainer.score import Pretrained
+from electra_trainer.paper.worked_example import draw_example, terminal_table, worked_example
+from electra_trainer.pretrained.pretrained import Pretrained
+from electra_trainer.settings.config import Evaluation
+from electra_trainer.settings.methods import MLM, Unigram
 
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "chef", "meal", "ate", "cook", "##ed", "."]
 ID = {word: index for index, word in enumerate(VOCABULARY)}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from electra_trainer.methods import ObjectiveSettings
+from electra_trainer.settings.methods import ObjectiveSettings
 
 
 @pytest.fixture

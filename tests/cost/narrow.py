@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from electra_trainer.config import BatchShape, Config, Masking, Model
-from electra_trainer.methods import (
+from electra_trainer.settings.config import BatchShape, Config, Masking, Model
+from electra_trainer.settings.methods import (
     MLM,
     RTD,
     Adversarial,

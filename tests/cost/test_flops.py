@@ -10,20 +10,14 @@ import torch
 from tests.cost.narrow import OBJECTIVES, narrow
 from torch.utils.flop_counter import FlopCounterMode
 
-from electra_trainer import objectives, presets
+from electra_trainer import objectives
 from electra_trainer.batch import Batch, Masked
-from electra_trainer.config import Config, generator_shape
-from electra_trainer.cost.flops import (
-    first_stage_steps,
-    infer_flops,
-    row_parts,
-    run_flops,
-    step_flops,
-    steps_for_flops,
-)
-from electra_trainer.cost.layout import single_output, slots
-from electra_trainer.methods import MLM, RTD, Adversarial, AllTokensMLM, Learned, TwoStage, Uniform, Unigram
+from electra_trainer.cost.flops import first_stage_steps, infer_flops, row_parts, run_flops, step_flops, steps_for_flops
+from electra_trainer.cost.parameters import single_output, slots
+from electra_trainer.presets import models
 from electra_trainer.randomness import Rng
+from electra_trainer.settings.config import Config, generator_shape
+from electra_trainer.settings.methods import MLM, RTD, Adversarial, AllTokensMLM, Learned, TwoStage, Uniform, Unigram
 
 
 @pytest.mark.parametrize(
@@ -31,7 +25,7 @@ from electra_trainer.randomness import Rng
 )
 def test_paper_flops_of_small_follow_the_generator(width: int, total: float) -> None:
     """The authors' formulas for generators of other widths; units of 1e18."""
-    config = dataclasses.replace(presets.small(), generator=Learned(width=width / 256))
+    config = dataclasses.replace(models.small(), generator=Learned(width=width / 256))
     assert run_flops(config).paper / 1e18 == pytest.approx(total, abs=6e-4)
 
 
@@ -48,20 +42,20 @@ def test_paper_flops_of_small_follow_the_generator(width: int, total: float) -> 
 )
 def test_paper_flops_of_base_follow_the_generator(width: int, step: float, ratio: float) -> None:
     """One step, in units of 1e13, and against BERT-Base's."""
-    config = dataclasses.replace(presets.base(), generator=Learned(width=width / 768))
+    config = dataclasses.replace(models.base(), generator=Learned(width=width / 768))
     counted = step_flops(config).paper
     assert counted / 1e13 == pytest.approx(step, abs=6e-4 if width < 768 else 6e-3)
-    assert counted / step_flops(presets.bert_base()).paper == pytest.approx(ratio, abs=6e-3)
+    assert counted / step_flops(models.bert_base()).paper == pytest.approx(ratio, abs=6e-3)
 
 
 @pytest.mark.parametrize(("name", "forward"), [("small", 3.677e9), ("base", 2.862e10), ("large", 8.747e10)])
 def test_inference_flops_are_those_of_table_1(name: str, forward: float) -> None:
-    assert infer_flops(presets.preset(name)).paper == pytest.approx(forward, rel=2e-4)
+    assert infer_flops(models.preset(name)).paper == pytest.approx(forward, rel=2e-4)
 
 
 @pytest.mark.parametrize(("name", "millions"), [("small", 70.2), ("base", 667.7), ("large", 2169)])
 def test_real_flops_of_a_token(name: str, millions: float) -> None:
-    config = presets.preset(name)
+    config = models.preset(name)
     assert step_flops(config).real / config.tokens_per_step / 1e6 == pytest.approx(millions, rel=1e-3)
 
 
@@ -159,8 +153,8 @@ def test_steps_for_flops_are_the_most_that_fit(config: Config, counting: Any) ->
 
 
 def test_steps_for_any_amount() -> None:
-    assert steps_for_flops(presets.small(), flops=1.0) == 0
-    assert steps_for_flops(presets.small(), flops=run_flops(presets.small()).paper) == 1_000_000
+    assert steps_for_flops(models.small(), flops=1.0) == 0
+    assert steps_for_flops(models.small(), flops=run_flops(models.small()).paper) == 1_000_000
     assert steps_for_flops(narrow(), flops=1e60) > 10**18
 
 
@@ -173,7 +167,7 @@ def test_an_objective_of_ones_own_is_counted_by_what_it_says(own_objective: type
 def test_paper_flops_of_all_tokens_see_the_vocabulary_everywhere() -> None:
     """128 positions of 128 instead of 20, beside the copy layer."""
     few, all_tokens = (
-        {part.name: part.paper for part in row_parts(presets.preset(name))}
+        {part.name: part.paper for part in row_parts(models.preset(name))}
         for name in ("base_replace_mlm", "base_all_tokens_mlm")
     )
     assert all_tokens["token head"] == pytest.approx(6.4 * few["token head"])

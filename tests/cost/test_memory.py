@@ -6,15 +6,15 @@ import dataclasses
 
 import pytest
 
-from electra_trainer import presets
-from electra_trainer.config import Config
 from electra_trainer.cost.memory import memory_bytes, step_bytes
 from electra_trainer.cost.parameters import parameters
-from electra_trainer.presets_published import PRESETS
+from electra_trainer.presets import models
+from electra_trainer.presets.paper_rows import PRESETS
+from electra_trainer.settings.config import Config
 
 
 def test_memory_follows_the_lane_and_not_the_batch() -> None:
-    small = presets.small()
+    small = models.small()
     halved = dataclasses.replace(small, batch=dataclasses.replace(small.batch, lanes=2))
     doubled = dataclasses.replace(small, batch=dataclasses.replace(small.batch, size=256, lanes=2))
     assert memory_bytes(doubled) == memory_bytes(small)
@@ -26,7 +26,7 @@ def test_memory_follows_the_lane_and_not_the_batch() -> None:
 )
 def test_memory_is_near_what_was_measured(name: str, rows: int, measured: float) -> None:
     """GB that the process grew by in three steps with Adam on a CPU, fp32; 0.3 of them are the library's own."""
-    config = presets.preset(name)
+    config = models.preset(name)
     config = dataclasses.replace(config, batch=dataclasses.replace(config.batch, size=rows, lanes=1))
     assert memory_bytes(config) / 1e9 + 0.3 == pytest.approx(measured, rel=0.25)
 
@@ -34,20 +34,20 @@ def test_memory_is_near_what_was_measured(name: str, rows: int, measured: float)
 def test_bytes_of_a_step() -> None:
     """By hand for BERT-Small in bf16: 16,384 tokens through 12 layers, and 13,546,682 parameters."""
     expected = 2 * 16384 * 12 * (58 * 256 + 11 * 1024) + 13_546_682 * (2 * 2 + 32)
-    assert step_bytes(presets.bert_small(), width=2) == pytest.approx(expected)
-    assert step_bytes(presets.small(), width=4) > step_bytes(presets.small(), width=2) > expected
+    assert step_bytes(models.bert_small(), width=2) == pytest.approx(expected)
+    assert step_bytes(models.small(), width=4) > step_bytes(models.small(), width=2) > expected
 
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_memory_is_a_number(name: str) -> None:
-    assert memory_bytes(presets.preset(name)) > 16 * parameters(presets.preset(name)).joint
+    assert memory_bytes(models.preset(name)) > 16 * parameters(models.preset(name)).joint
 
 
 def test_a_softmax_over_all_tokens_is_made_a_chunk_at_a_time() -> None:
     """10,000 more words cost their parameters' state and a generator's logits, nothing at the other tokens."""
 
     def with_words(words: int) -> Config:
-        config = presets.preset("base_all_tokens_mlm")
+        config = models.preset("base_all_tokens_mlm")
         return dataclasses.replace(config, model=dataclasses.replace(config.model, vocab_size=words))
 
     few, many = with_words(20_000), with_words(30_000)
@@ -58,7 +58,7 @@ def test_a_softmax_over_all_tokens_is_made_a_chunk_at_a_time() -> None:
 
 def test_a_process_of_several_has_its_part_and_what_is_together() -> None:
     """By hand for Large among 8: 16 bytes a parameter are divided; weight and gradient of two layers and of what is no layer are not."""
-    large = presets.large()
+    large = models.large()
     no_layer = 31_038 * 1024 + (1024 * 1025 + 1025) + 30_522 * 1 + 2 * 1024 + 1025 * 1024
     saved = memory_bytes(large) - memory_bytes(large, processes=8)
     assert saved == pytest.approx(16 * 354_655_291 * 7 / 8 - 8 * (no_layer + 2 * 12 * 1024**2), rel=0.01)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from electra_trainer.cost.published import (
+from electra_trainer.errors import ConfigError
+from electra_trainer.paper.published_costs import (
     ELMO_MEASURED,
     PUBLISHED,
     XLNET_MEASURED,
@@ -16,7 +17,6 @@ from electra_trainer.cost.published import (
     elmo_word,
     xlnet_row,
 )
-from electra_trainer.errors import ConfigError
 
 TOTALS = {
     "elmo": 3.4114394716164127e18,

@@ -8,7 +8,8 @@ import pytest
 from tests.prepared import embedded_lines
 
 from electra_trainer.data import docstrings
-from electra_trainer.data.corpus import CorpusReport, Document, documents
+from electra_trainer.data.corpus import CorpusReport, documents
+from electra_trainer.data.documents import Document
 from electra_trainer.data.prose import is_prose, paragraphs
 
 

@@ -16,9 +16,9 @@ from scipy.stats import chisquare
 from tests.small import CLS, MASK, PAD, SEP, UNK, WORDS, batch, config, masker, rows
 
 from electra_trainer.batch import Masked
-from electra_trainer.config import Config, Masking
 from electra_trainer.data.masking import MaskTokens
 from electra_trainer.randomness import Rng
+from electra_trainer.settings.config import Config, Masking
 
 SIGMAS = 4.5
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from electra_trainer.data.order import batch_rows
+from electra_trainer.data.batches import batch_rows
 
 
 @pytest.mark.parametrize(("rows", "size"), [(10, 3), (10, 10), (7, 20), (1, 4), (64, 16), (5, 5)])

@@ -12,10 +12,10 @@ from scipy.stats import chisquare
 from tests.small import CLS, MASK, PAD, SEP, WORDS, batch, rows
 
 from electra_trainer.batch import Masked
-from electra_trainer.config import Masking
 from electra_trainer.data.masking import MaskTokens
 from electra_trainer.errors import ConfigError
 from electra_trainer.randomness import Rng
+from electra_trainer.settings.config import Masking
 
 COUNTS = np.arange(WORDS, dtype=np.int64) ** 2 + 1
 

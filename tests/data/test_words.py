@@ -14,12 +14,11 @@ from hypothesis import strategies as st
 from tests.data.samples import sentences
 from tests.prepared import embedded_lines
 
-from electra_trainer.data import words
+from electra_trainer.data import encode
 from electra_trainer.data.corpus import CorpusReport, documents
-from electra_trainer.data.encode import Encoded, encoder
+from electra_trainer.data.encode import Encoded, Words, encoder
 from electra_trainer.data.tokenizer import as_plain_text, load_tokenizer
 from electra_trainer.data.vocabulary import train_tokenizer
-from electra_trainer.data.words import Words
 
 MODES = {"uncased": {}, "cased": {"cased": True}, "accents": {"keep_accents": True}}
 ODD = [
@@ -86,14 +85,14 @@ def test_corpora(shared: Path, name: str, cased: bool) -> None:
 
 def test_little_memory(plain: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Forgetting changes nothing, and there are never more than two generations."""
-    monkeypatch.setattr(words, "_REMEMBERED", 40)
+    monkeypatch.setattr(encode, "_REMEMBERED", 40)
     memory = Words(plain)
     for seed in range(20):
         check(plain, [*sentences(30, seed=seed), *ODD], memory)
         assert len(memory) <= 41 and len(memory._older) <= 41
     check(plain, ["one line"], memory)
     check(plain, ["", "a", "", ""], memory)
-    assert max(map(len, memory)) <= words._LONGEST
+    assert max(map(len, memory)) <= encode._LONGEST
 
 
 def test_tokenizers_that_look_at_whole_lines_go_to_the_library(tokenizer: Any) -> None:

@@ -10,10 +10,10 @@ import numpy as np
 import safetensors.torch
 import torch
 
-from electra_trainer.config import Model
 from electra_trainer.data.tokenizer import SPECIAL_TOKENS, save_tokenizer, specials_of, vocab_size_of, word_piece
-from electra_trainer.hub import shape_table
 from electra_trainer.model.encoder import Encoder
+from electra_trainer.pretrained.export import shape_table
+from electra_trainer.settings.config import Model
 
 FRUIT = ("apple", "pear", "plum", "cherry", "grape")
 TOOLS = ("hammer", "chisel", "saw", "file", "drill")

@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.finetune.toy import Toy
 
 from electra_trainer.errors import ElectraError
-from electra_trainer.finetune.experiment import Plan, run_plan
+from electra_trainer.finetuning.experiment import Plan, run_plan
 
 
 def main() -> int:

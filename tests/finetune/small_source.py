@@ -8,13 +8,12 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from electra_trainer.config import Model
 from electra_trainer.data.tokenizer import SPECIAL_TOKENS, specials_of, word_piece
-from electra_trainer.finetune.classification import Classification
-from electra_trainer.finetune.examples import TextExample
-from electra_trainer.finetune.source import Source
-from electra_trainer.finetune.task import TaskData
+from electra_trainer.finetuning.task import TaskData, TextExample
+from electra_trainer.finetuning.texts.tasks import Classification
 from electra_trainer.model.encoder import Encoder
+from electra_trainer.pretrained.source import Source
+from electra_trainer.settings.config import Model
 
 WORDS = tuple(f"w{number}" for number in range(60))
 """Each is one token, with id 5 + its number."""

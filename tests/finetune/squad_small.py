@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 import torch
 
-from electra_trainer.config import Model
+from electra_trainer.data.texts import Text
 from electra_trainer.data.tokenizer import SPECIAL_TOKENS, specials_of, word_piece
-from electra_trainer.finetune.source import Source
-from electra_trainer.finetune.squad_files import Answer, Question
-from electra_trainer.finetune.task import Text
+from electra_trainer.finetuning.squad.squad_files import Answer, Question
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.model.initialize import initialize
+from electra_trainer.pretrained.source import Source
 from electra_trainer.randomness import key
+from electra_trainer.settings.config import Model
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789.,?!$-'"
 

@@ -17,12 +17,11 @@ from tests.finetune.small_source import LABELS, examples, source
 from torch import Tensor, nn
 
 from electra_trainer.batch import Batch
-from electra_trainer.finetune.batches import by_length, collate
-from electra_trainer.finetune.classification import Classification
-from electra_trainer.finetune.network import FineTuned
-from electra_trainer.finetune.predict import predict
-from electra_trainer.finetune.source import Source
-from electra_trainer.finetune.task import Row, lengths_of
+from electra_trainer.finetuning.network import FineTuned
+from electra_trainer.finetuning.task import Row, lengths_of
+from electra_trainer.finetuning.texts.tasks import Classification
+from electra_trainer.finetuning.training_step import by_length, collate, predict
+from electra_trainer.pretrained.source import Source
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 transformers = pytest.importorskip("transformers")

@@ -12,11 +12,11 @@ import torch
 from numpy.typing import NDArray
 from tests.finetune.small_source import source
 
+from electra_trainer.data.texts import Text, fit_pair
 from electra_trainer.data.tokenizer import load_tokenizer, specials_of
-from electra_trainer.finetune.batches import Order, by_length, collate
-from electra_trainer.finetune.classification import text_rows
-from electra_trainer.finetune.examples import TextExample
-from electra_trainer.finetune.task import Row, Text, fit_pair, lengths_of
+from electra_trainer.finetuning.task import Row, TextExample, lengths_of
+from electra_trainer.finetuning.texts.tasks import text_rows
+from electra_trainer.finetuning.training_step import Order, by_length, collate
 
 Lengths = NDArray[np.int64]
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from tests.finetune import toy
 
-from electra_trainer.finetune import run as engine
-from electra_trainer.finetune.classification import Classification
-from electra_trainer.finetune.result import Result
-from electra_trainer.finetune.run import finetune_run
-from electra_trainer.finetune.tagging import Tagging
+from electra_trainer.experiments.results import Result
+from electra_trainer.finetuning import run as engine
+from electra_trainer.finetuning.run import finetune_run
+from electra_trainer.finetuning.tagging.tagging import Tagging
+from electra_trainer.finetuning.texts.tasks import Classification
 
 
 def go(out: Path, **changes: Any) -> Result:

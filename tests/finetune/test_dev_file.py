@@ -7,8 +7,8 @@ import pytest
 from tests.finetune.test_question_answering import squad_file
 
 from electra_trainer.errors import ConfigError
-from electra_trainer.finetune.dev_file import require_other_file
-from electra_trainer.finetune.squad import Squad
+from electra_trainer.finetuning.squad.squad_task import Squad
+from electra_trainer.finetuning.texts.hold_out import require_other_file
 
 
 def test_the_same_file_by_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

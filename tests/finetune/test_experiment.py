@@ -19,14 +19,15 @@ from tests.finetune.test_run import Operations, in_a_child
 from tests.finetune.toy import Toy
 
 from electra_trainer.errors import ConfigError, DataError, ElectraError, Interrupted, MissingInputError
-from electra_trainer.finetune import experiment as engine
-from electra_trainer.finetune import experiment_file
-from electra_trainer.finetune.board import Board, duration
-from electra_trainer.finetune.experiment import Plan, run_plan
-from electra_trainer.finetune.experiment_file import Cell
-from electra_trainer.finetune.result import read_result
-from electra_trainer.finetune.summary import Summary, best_run, summarize
-from electra_trainer.finetune.task import TaskData
+from electra_trainer.experiments import experiment_file
+from electra_trainer.experiments.board import Board
+from electra_trainer.experiments.experiment_file import Cell
+from electra_trainer.experiments.results import read_result
+from electra_trainer.experiments.summary import Summary, best_run, summarize
+from electra_trainer.files.wording import duration
+from electra_trainer.finetuning import experiment as engine
+from electra_trainer.finetuning.experiment import Plan, run_plan
+from electra_trainer.finetuning.task import TaskData
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SMALL = {"learning_rate": 5e-3, "batch_size": 8, "max_length": 24}
@@ -40,7 +41,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(autouse=True)
 def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.setattr("electra_trainer.finetune.run.SAVE_EVERY", 60.0)  # put back: loading a task may set it
+    monkeypatch.setattr("electra_trainer.finetuning.run.SAVE_EVERY", 60.0)  # put back: loading a task may set it
 
 
 def plan(model: str, *tasks: Toy, **more: Any) -> Plan:
@@ -330,7 +331,7 @@ def whole(model: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("whole") / "out"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMP_NUM_THREADS", "1")
-        patch.setattr("electra_trainer.finetune.run.SAVE_EVERY", 60.0)
+        patch.setattr("electra_trainer.finetuning.run.SAVE_EVERY", 60.0)
         go(plan(model, replace(TASK, save_every=None), seeds=SEEDS, floors=True, keep="best"), out)
     return out
 
@@ -340,7 +341,7 @@ def test_killed_at_seeded_moments_of_one_process(
     model: str, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed hard a dozen times, by the clock or before some file operation, and begun again each time."""
-    monkeypatch.setattr("electra_trainer.durable.os.fsync", lambda _: None)
+    monkeypatch.setattr("electra_trainer.files.durable.os.fsync", lambda _: None)
     random, out, killed = np.random.default_rng(3), tmp_path / "out", 0
     asked = plan(model, TASK, seeds=SEEDS, floors=True, keep="best")
     for attempt in range(12):
@@ -430,7 +431,7 @@ def test_killed_and_stopped_with_workers(model: str, whole: Path, tmp_path: Path
 
 def test_lines_when_piped(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(float(second) for second in range(0, 10_000, 10))
-    monkeypatch.setattr("electra_trainer.finetune.board.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("electra_trainer.experiments.board.time.monotonic", lambda: next(clock))
     cells = [Cell(out=Path("x"), task="cola", kind="encoder", seed=seed) for seed in (1, 2, 3, 4)]
     with Board(dict.fromkeys(cells, 100.0), done={cells[0]}) as board:
         board.begin(cells[1])
@@ -451,7 +452,7 @@ def test_lines_when_piped(capsys: pytest.CaptureFixture[str], monkeypatch: pytes
 def test_time_left_counts_only_what_this_command_did(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that goes on at 80 % and takes 10 s to 90 % leaves 10 s of its own and 100 s of another like it."""
     now = [0.0]
-    monkeypatch.setattr("electra_trainer.finetune.board.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("electra_trainer.experiments.board.time.monotonic", lambda: now[0])
     cells = [Cell(out=Path("x"), task="rte", kind="encoder", seed=seed) for seed in (1, 2)]
     board = Board(dict.fromkeys(cells, 50.0), done=set(), quiet=True)
     board.begin(cells[0])

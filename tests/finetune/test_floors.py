@@ -12,15 +12,13 @@ import pytest
 from tests.finetune.squad_small import question
 from tests.finetune.toy import Toy
 
-from electra_trainer.finetune import bag_of_words, floors
-from electra_trainer.finetune.bag_of_words import learn, terms
-from electra_trainer.finetune.classification import Classification
-from electra_trainer.finetune.examples import TextExample
-from electra_trainer.finetune.experiment_file import Cell
-from electra_trainer.finetune.question_answering import QuestionAnswering
-from electra_trainer.finetune.regression import Regression
-from electra_trainer.finetune.tagging import Tagging
-from electra_trainer.finetune.task import TaskData
+from electra_trainer.experiments.experiment_file import Cell
+from electra_trainer.finetuning import baselines
+from electra_trainer.finetuning.baselines import learn, terms
+from electra_trainer.finetuning.squad.squad_task import QuestionAnswering
+from electra_trainer.finetuning.tagging.tagging import Tagging
+from electra_trainer.finetuning.task import TaskData, TextExample
+from electra_trainer.finetuning.texts.tasks import Classification, Regression
 
 
 def classified(labels: Sequence[str], dev: Sequence[str]) -> TaskData:
@@ -32,18 +30,18 @@ def classified(labels: Sequence[str], dev: Sequence[str]) -> TaskData:
 
 
 def test_majority_by_hand() -> None:
-    assert floors.floors(classified("abbcb", "abbb"))["majority"] == {"dev": {"accuracy": 0.75}}
-    assert floors.floors(classified("aabb", "bb"))["majority"] == {
+    assert baselines.floors(classified("abbcb", "abbb"))["majority"] == {"dev": {"accuracy": 0.75}}
+    assert baselines.floors(classified("aabb", "bb"))["majority"] == {
         "dev": {"accuracy": 0.0}
     }  # the first by name of equals
     data = Toy(rows=200).load()
     counts = Counter(example.label for example in data.train)
     share = sum(example.label == counts.most_common(1)[0][0] for example in data.dev["dev"]) / len(data.dev["dev"])
-    assert floors.floors(data)["majority"]["dev"] == {"accuracy": share, "matthews": 0.0}
+    assert baselines.floors(data)["majority"]["dev"] == {"accuracy": share, "matthews": 0.0}
 
 
 def test_the_mean_value_ranks_nothing() -> None:
-    found = floors.floors(Toy(rows=100, kind="regression").load())
+    found = baselines.floors(Toy(rows=100, kind="regression").load())
     assert found["majority"]["dev"] == {"spearman": 0.0, "pearson": 0.0}
 
 
@@ -51,7 +49,7 @@ def test_the_mean_value_ranks_nothing() -> None:
 @pytest.mark.parametrize("paired", [False, True])
 def test_counted_words_learn_what_words_tell(kind: str, paired: bool) -> None:
     data = Toy(rows=1500, dev=300, kind=kind, paired=paired).load()
-    found = floors.floors(data)
+    found = baselines.floors(data)
     metric = data.task.metric
     assert found["bag_of_words"]["dev"][metric] > 0.85 > found["majority"]["dev"][metric]
     assert set(found["bag_of_words"]) == {"dev", "other"} and found["notes"] == []
@@ -74,7 +72,7 @@ def test_what_a_pair_shares_is_seen() -> None:
         train=alike(400, seed=0, words=500),
         dev={"dev": alike(100, seed=1, words=500)},
     )
-    assert floors.floors(data)["bag_of_words"]["dev"]["accuracy"] > 0.97
+    assert baselines.floors(data)["bag_of_words"]["dev"]["accuracy"] > 0.97
 
 
 def test_sides_of_a_pair_are_not_mixed_up() -> None:
@@ -91,7 +89,7 @@ def test_sides_of_a_pair_are_not_mixed_up() -> None:
 
     task = Classification(labels=("first", "second"))
     data = TaskData(task=task, train=examples(300, 0), dev={"dev": examples(100, 1)})
-    assert floors.floors(data)["bag_of_words"]["dev"]["accuracy"] == 1.0
+    assert baselines.floors(data)["bag_of_words"]["dev"]["accuracy"] == 1.0
 
 
 def test_the_same_every_time_with_any_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,7 +99,7 @@ def test_the_same_every_time_with_any_number_of_threads(monkeypatch: pytest.Monk
     found = []
     for threads in (1, 2, 2):
         with threadpool_limits(threads):
-            found.append(json.dumps(floors.floors(data)))
+            found.append(json.dumps(baselines.floors(data)))
     assert len(set(found)) == 1
 
 
@@ -114,23 +112,23 @@ def test_texts_and_labels_that_say_nothing() -> None:
     empty = TextExample(text="", pair=None, label="a")
     said = learn([empty, replace(empty, label="b")], ["a", "b"])([empty, replace(empty, text="never seen")])
     assert set(said) <= {"a", "b"}
-    assert floors.floors(classified("aaa", "ab"))["bag_of_words"] == {"dev": {"accuracy": 0.5}}
+    assert baselines.floors(classified("aaa", "ab"))["bag_of_words"] == {"dev": {"accuracy": 0.5}}
     same = [TextExample(text="x", value=2.0) for _ in range(4)]
     data = TaskData(task=Regression(), train=same, dev={"dev": same})
-    assert floors.floors(data)["bag_of_words"] == {"dev": {"spearman": 0.0, "pearson": 0.0}}
+    assert baselines.floors(data)["bag_of_words"] == {"dev": {"spearman": 0.0, "pearson": 0.0}}
 
 
 def test_more_rows_than_are_learned_from_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(floors, "LEARNED_ROWS", 300)
-    monkeypatch.setattr(bag_of_words, "LEARNED_ROWS", 300)
-    found = floors.floors(Toy(rows=1000, dev=200).load())
+    monkeypatch.setattr(baselines, "LEARNED_ROWS", 300)
+    monkeypatch.setattr(baselines, "LEARNED_ROWS", 300)
+    found = baselines.floors(Toy(rows=1000, dev=200).load())
     assert found["notes"] == ["the bag of words learned from 300 of the 1,000 rows"]
     assert found["bag_of_words"]["dev"]["accuracy"] > 0.7
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sentence:
-    """As finetune/tagged_sentence.py has it."""
+    """As finetuning/tagging/tagging.py has it."""
 
     words: tuple[str, ...]
     labels: tuple[str | None, ...]
@@ -162,7 +160,7 @@ def test_tags_by_hand() -> None:
     ]
     dev = [Sentence(words=("DOGS", "run", "unseen", "a"), labels=("N", "V", "V", None))]
     task = Tags()
-    found = floors.floors(TaskData(task=task, train=train, dev={"dev": dev}))  # type: ignore[arg-type]
+    found = baselines.floors(TaskData(task=task, train=train, dev={"dev": dev}))  # type: ignore[arg-type]
     assert task.seen == [[["N", "N", "N", "N"]], [["N", "V", "N", "N"]]]
     assert found["majority"] == {"dev": {"accuracy": pytest.approx(1 / 3)}}
     assert found["bag_of_words"] == {"dev": {"accuracy": pytest.approx(2 / 3)}}
@@ -175,11 +173,11 @@ def test_questions_have_the_sentence_most_alike_and_silence(tmp_path: Path) -> N
     ]
     data = TaskData(task=QuestionAnswering(), train=asked[:1], dev={"dev": asked[:1]})
     cell = Cell(out=tmp_path, task="squad", kind="floors")
-    floors.write_floors(cell, data)
+    baselines.write_floors(cell, data)
     found = json.loads(cell.result.read_text())
     assert found.pop("word_overlap") == {"dev": {"f1": pytest.approx(2 / 3), "exact_match": 0.0}}
     assert found == {"majority": None, "bag_of_words": None, "notes": []}
-    second = floors.floors(TaskData(task=QuestionAnswering(version=2), train=asked, dev={"dev": asked}))
+    second = baselines.floors(TaskData(task=QuestionAnswering(version=2), train=asked, dev={"dev": asked}))
     never, overlap = second["majority"]["dev"], second["word_overlap"]["dev"]
     assert never["best_f1"] == never["f1"] == never["best_exact_match"] == 1 / 2, "the second has no answer"
     assert overlap["best_f1"] == pytest.approx((2 / 3 + 1) / 2), "no word of the second's question stands in its text"
@@ -187,4 +185,4 @@ def test_questions_have_the_sentence_most_alike_and_silence(tmp_path: Path) -> N
 
 def test_other_tasks_have_none() -> None:
     data = TaskData(task=object(), train=[], dev={"dev": []})  # type: ignore[arg-type]
-    assert floors.floors(data) == {"majority": None, "bag_of_words": None, "notes": []}
+    assert baselines.floors(data) == {"majority": None, "bag_of_words": None, "notes": []}

@@ -23,18 +23,16 @@ from electra_trainer.errors import (
     MissingInputError,
     StorageError,
 )
-from electra_trainer.finetune import folder as folder_module
-from electra_trainer.finetune.batches import collate
-from electra_trainer.finetune.classification import Classification
-from electra_trainer.finetune.folder import Finetuned, export_finetuned, load_finetuned
-from electra_trainer.finetune.handed_card import Facts
-from electra_trainer.finetune.kinds import task_from
-from electra_trainer.finetune.own_task import OwnTask
-from electra_trainer.finetune.recipe import recipe
-from electra_trainer.finetune.regression import Regression
-from electra_trainer.finetune.run import Job, describe, finetune_run
-from electra_trainer.finetune.source import load_source
-from electra_trainer.finetune.transformers_head import architecture_of, from_transformers, to_transformers
+from electra_trainer.finetuning import model_folder as folder_module
+from electra_trainer.finetuning.card import Facts
+from electra_trainer.finetuning.model_folder import Finetuned, export_finetuned, load_finetuned, task_from
+from electra_trainer.finetuning.recipe import recipe
+from electra_trainer.finetuning.run import Job, describe, finetune_run
+from electra_trainer.finetuning.texts.own_task import OwnTask
+from electra_trainer.finetuning.texts.tasks import Classification, Regression
+from electra_trainer.finetuning.training_step import collate
+from electra_trainer.finetuning.transformers_head import architecture_of, from_transformers, to_transformers
+from electra_trainer.pretrained.source import load_source
 
 TEXTS = [text for text, _ in rows(12)]
 OTHERS = [text for text, _ in rows(40)][28:]
@@ -99,7 +97,7 @@ def inputs(kind: str) -> list[Any]:
 @torch.no_grad()
 def our_logits(loaded: Finetuned, kind: str) -> torch.Tensor:
     """[B, C] in fp32; of a regression in the file's units."""
-    from electra_trainer.finetune.kinds import examples_of
+    from electra_trainer.finetuning.model_folder import examples_of
 
     task_rows = loaded.task.rows(examples_of(loaded.task, inputs(kind), pair=loaded.pair), loaded.text, training=False)
     batch = collate(task_rows, loaded.text.specials, torch.device("cpu"))
@@ -472,7 +470,7 @@ def test_heads_that_do_not_fit() -> None:
     "task", [Classification(labels=("a", "b"), metrics=("matthews",)), Regression(shift=1.5, scale=2.0, name="x")]
 )
 def test_kinds(task: Any) -> None:
-    from electra_trainer.finetune.task import TaskData
+    from electra_trainer.finetuning.task import TaskData
 
     described = json.loads(json.dumps(describe(TaskData(task=task, train=[], dev={}))))
     assert task_from(described) == task

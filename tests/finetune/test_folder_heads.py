@@ -13,18 +13,16 @@ import pytest
 import torch
 from tests.finetune.own_files import FRUIT, TOOLS, rows, write_encoder
 
-from electra_trainer.finetune.batches import collate
-from electra_trainer.finetune.folder import Finetuned, export_finetuned, load_finetuned
-from electra_trainer.finetune.handed_card import Facts
-from electra_trainer.finetune.kinds import examples_of
-from electra_trainer.finetune.question_answering import QuestionAnswering, at_best_threshold
-from electra_trainer.finetune.recipe import recipe
-from electra_trainer.finetune.run import Job, finetune_run
-from electra_trainer.finetune.source import load_source
-from electra_trainer.finetune.squad_files import Answer, Question
-from electra_trainer.finetune.tagged_sentence import TaggedSentence
-from electra_trainer.finetune.tagging import Tagging
-from electra_trainer.finetune.task import TaskData
+from electra_trainer.finetuning.card import Facts
+from electra_trainer.finetuning.model_folder import Finetuned, examples_of, export_finetuned, load_finetuned
+from electra_trainer.finetuning.recipe import recipe
+from electra_trainer.finetuning.run import Job, finetune_run
+from electra_trainer.finetuning.squad.squad_files import Answer, Question
+from electra_trainer.finetuning.squad.squad_task import QuestionAnswering, at_best_threshold
+from electra_trainer.finetuning.tagging.tagging import TaggedSentence, Tagging
+from electra_trainer.finetuning.task import TaskData
+from electra_trainer.finetuning.training_step import collate
+from electra_trainer.pretrained.source import load_source
 
 KINDS = ("tagging", "independent", "joint")
 SENTENCES = [text.split() for text, _ in rows(6)]

@@ -12,9 +12,8 @@ import pytest
 from tests.finetune.glue_samples import FOLDERS, labelled, tsv, write_glue
 
 from electra_trainer.errors import ConfigError, DataError, MissingInputError
-from electra_trainer.finetune.classification import Classification
-from electra_trainer.finetune.glue import PAPER, ROWS, GlueTask, parse_tasks, task_folder, tasks_in
-from electra_trainer.finetune.regression import Regression
+from electra_trainer.finetuning.glue.glue_tasks import PAPER, ROWS, GlueTask, parse_tasks, task_folder, tasks_in
+from electra_trainer.finetuning.texts.tasks import Classification, Regression
 
 GLUE = Path(__file__).resolve().parents[3] / "shared" / "data" / "glue"
 

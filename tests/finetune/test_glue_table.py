@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 
-from electra_trainer.analysis.published import GLUE_TASKS
-from electra_trainer.finetune.glue import PAPER, ROWS
-from electra_trainer.finetune.glue_table import (
+from electra_trainer.finetuning.glue.glue_table import (
     Floor,
     GlueTable,
     Spread,
@@ -19,6 +17,8 @@ from electra_trainer.finetune.glue_table import (
     markdown,
     text,
 )
+from electra_trainer.finetuning.glue.glue_tasks import PAPER, ROWS
+from electra_trainer.paper.published import GLUE_TASKS
 
 
 def scores(task: str, by_seed: dict[int, float], **more: Any) -> TaskScores:
@@ -141,7 +141,7 @@ def test_what_is_missing_is_shown_and_has_no_average() -> None:
 
 
 def test_metrics_have_the_names_of_the_papers_tables() -> None:
-    """Shares, as analysis/tables.py reads them."""
+    """Shares, as paper/paper_tables.py reads them."""
     found = glue_metrics(eight())
     assert list(found) == [*(f"glue/{name}" for name in GLUE_TASKS), "glue/average"]
     assert found["glue/average"] == pytest.approx(0.545) and found["glue/sst"] == pytest.approx(0.52)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from electra_trainer.finetune.metrics import CLASSIFICATION, classification_scores, regression_scores
+from electra_trainer.finetuning.texts.tasks import CLASSIFICATION, classification_scores, regression_scores
 
 
 def matthews(truth: list[int], said: list[int], labels: int) -> float:

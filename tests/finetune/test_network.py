@@ -10,15 +10,14 @@ import torch
 from tests.finetune.small_source import examples, source
 from torch import nn
 
-from electra_trainer.config import Model
-from electra_trainer.finetune.batches import collate
-from electra_trainer.finetune.classification import Classification
-from electra_trainer.finetune.network import FineTuned, build_network
-from electra_trainer.finetune.question_answering import QuestionAnswering
-from electra_trainer.finetune.recipe import recipe
-from electra_trainer.finetune.regression import Regression
-from electra_trainer.finetune.tagging import Tagging
-from electra_trainer.finetune.task import Task
+from electra_trainer.finetuning.network import FineTuned, build_network
+from electra_trainer.finetuning.recipe import recipe
+from electra_trainer.finetuning.squad.squad_task import QuestionAnswering
+from electra_trainer.finetuning.tagging.tagging import Tagging
+from electra_trainer.finetuning.task import Task
+from electra_trainer.finetuning.texts.tasks import Classification, Regression
+from electra_trainer.finetuning.training_step import collate
+from electra_trainer.settings.config import Model
 
 CPU = torch.device("cpu")
 MANY = Classification(labels=tuple(f"label {number}" for number in range(40)))

@@ -11,15 +11,14 @@ from tests.finetune import squad_small
 from tests.finetune.squad_small import question
 
 from electra_trainer.errors import ConfigError
-from electra_trainer.finetune.question_answering import QuestionAnswering
-from electra_trainer.finetune.recipe import Recipe
-from electra_trainer.finetune.run import Job, describe, finetune_run
-from electra_trainer.finetune.squad import Squad
-from electra_trainer.finetune.squad_files import Question
-from electra_trainer.finetune.squad_floor import most_alike
-from electra_trainer.finetune.squad_head import Spans
-from electra_trainer.finetune.squad_windows import spread
-from electra_trainer.finetune.task import Prediction, TaskData
+from electra_trainer.finetuning.baselines import most_alike
+from electra_trainer.finetuning.recipe import Recipe
+from electra_trainer.finetuning.run import Job, describe, finetune_run
+from electra_trainer.finetuning.squad.squad_files import Question
+from electra_trainer.finetuning.squad.squad_head import Spans
+from electra_trainer.finetuning.squad.squad_task import QuestionAnswering, Squad
+from electra_trainer.finetuning.squad.windows import spread
+from electra_trainer.finetuning.task import Prediction, TaskData
 
 MEAL = "the chef cooked the meal. a guest ate it at noon."
 LEARNED = [

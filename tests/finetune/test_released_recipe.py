@@ -19,14 +19,15 @@ from tests.finetune.small_source import LABELS, WORDS, data, examples, source
 from tests.google import reference
 
 from electra_trainer.errors import Interrupted
-from electra_trainer.finetune import run as engine
-from electra_trainer.finetune.classification import Classification
-from electra_trainer.finetune.network import FineTuned, build_network
-from electra_trainer.finetune.recipe import Recipe, recipe
-from electra_trainer.finetune.run import Job, build_feed, finetune_run
-from electra_trainer.finetune.source import Source
-from electra_trainer.finetune.task import TaskData
-from electra_trainer.train.checkpoint import Saved, numbered, read
+from electra_trainer.finetuning import run as engine
+from electra_trainer.finetuning.network import FineTuned, build_network
+from electra_trainer.finetuning.recipe import Recipe, recipe
+from electra_trainer.finetuning.run import Job, build_feed, finetune_run
+from electra_trainer.finetuning.task import TaskData
+from electra_trainer.finetuning.texts.tasks import Classification
+from electra_trainer.pretrained.source import Source
+from electra_trainer.runs.checkpoint import numbered
+from electra_trainer.runs.verified import Saved, read
 
 ROWS, STEPS, WARMUP, PEAK, DECAY = 11, 20, 4, 4e-3, 0.3
 SEEN = WORDS[:40]

@@ -15,11 +15,12 @@ import torch
 from tests.finetune import toy
 
 from electra_trainer.errors import ConfigError, DataError, Diverged, Interrupted
-from electra_trainer.finetune import run as engine
-from electra_trainer.finetune.result import Result, read_result
-from electra_trainer.finetune.run import Job, finetune_run, is_finished
+from electra_trainer.experiments.results import Result, read_result
+from electra_trainer.finetuning import run as engine
+from electra_trainer.finetuning.run import Job, finetune_run, is_finished
+from electra_trainer.runs.checkpoint import numbered
+from electra_trainer.runs.verified import Saved, read
 from electra_trainer.train import step as stepping
-from electra_trainer.train.checkpoint import Saved, numbered, read
 
 STEPS = 12
 LEFT = {"result.json", "timing.json", "config.json", "environment.json", "predictions", "metrics.jsonl", "weights"}
@@ -173,8 +174,8 @@ def test_killed_at_file_operations(whole: Path, tmp_path: Path, monkeypatch: pyt
     job, clock = toy.job(), iter(range(100_000))
     monkeypatch.setattr(engine.time, "monotonic", lambda: float(next(clock)))
     monkeypatch.setattr(engine, "SAVE_EVERY", 3.5)
-    monkeypatch.setattr("electra_trainer.durable.os.fsync", lambda _: None)
-    monkeypatch.setattr("electra_trainer.train.record.environment_facts", dict)
+    monkeypatch.setattr("electra_trainer.files.durable.os.fsync", lambda _: None)
+    monkeypatch.setattr("electra_trainer.runs.run_folder.environment_facts", dict)
     killed = 0
     for operation in (*range(1, 16), *range(16, 1000, 3)):
         out = tmp_path / str(operation)

@@ -9,11 +9,11 @@ from tests.finetune import toy
 from tests.finetune.toy import Toy
 
 from electra_trainer.errors import ConfigError
-from electra_trainer.finetune import experiment as engine
-from electra_trainer.finetune import run as runs
-from electra_trainer.finetune.experiment import Plan, run_plan
-from electra_trainer.finetune.run import finetune_run
-from electra_trainer.finetune.summary import Summary
+from electra_trainer.experiments.summary import Summary
+from electra_trainer.finetuning import experiment as engine
+from electra_trainer.finetuning import run as runs
+from electra_trainer.finetuning.experiment import Plan, run_plan
+from electra_trainer.finetuning.run import finetune_run
 
 BRIEF = {"learning_rate": 5e-3, "batch_size": 8, "max_length": 24, "epochs": 1.0}
 

@@ -19,10 +19,10 @@ from tests.prepared import small_config, write_store
 from torch import Tensor
 
 from electra_trainer.errors import CheckpointError, ConfigError, MissingInputError
-from electra_trainer.finetune import source as module
-from electra_trainer.finetune.source import Source, load_source, untrained
-from electra_trainer.methods import MLM
-from electra_trainer.score import export_run, kept_encoder, load
+from electra_trainer.pretrained import source as module
+from electra_trainer.pretrained.pretrained import export_run, kept_encoder, load
+from electra_trainer.pretrained.source import Source, load_source, untrained
+from electra_trainer.settings.methods import MLM
 from electra_trainer.train.loop import pretrain
 
 ARCHITECTURES = ("ElectraModel", "ElectraForSequenceClassification", "ElectraForPreTraining", "ElectraForMaskedLM")

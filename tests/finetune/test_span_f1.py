@@ -6,8 +6,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from electra_trainer.finetune.span_f1 import Span, SpanCounts, count_spans, spans_of, split_tag, total
-from electra_trainer.finetune.tag_scheme import fault, scheme_of
+from electra_trainer.finetuning.tagging.spans import (
+    Span,
+    SpanCounts,
+    count_spans,
+    fault,
+    scheme_of,
+    spans_of,
+    split_tag,
+    total,
+)
 
 TAGS = st.sampled_from(["O", *(f"{mark}-{kind}" for mark in "BIES" for kind in ("PER", "LOC-X"))])
 SENTENCE = st.lists(TAGS, max_size=9)

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from tests.finetune.squad_small import question
 
-from electra_trainer.finetune.squad_decode import best_text, decode
-from electra_trainer.finetune.squad_head import Spans
-from electra_trainer.finetune.squad_windows import Window
-from electra_trainer.finetune.task import Row
+from electra_trainer.finetuning.squad.squad_head import Spans
+from electra_trainer.finetuning.squad.squad_score import best_text, decode
+from electra_trainer.finetuning.squad.windows import Window
+from electra_trainer.finetuning.task import Row
 
 CONTEXT = "Straße 9, (the  café)"
 OFFSETS = np.array([(0, 6), (7, 8), (8, 9), (10, 11), (11, 14), (16, 20), (20, 21)], dtype=np.int32)

@@ -14,14 +14,21 @@ from tests.finetune import squad_small
 from torch import Tensor, nn
 
 from electra_trainer.batch import Batch
-from electra_trainer.config import Model
-from electra_trainer.data.rows import to_batch
-from electra_trainer.finetune.network import build_network
-from electra_trainer.finetune.question_answering import QuestionAnswering, places_of
-from electra_trainer.finetune.recipe import Recipe
-from electra_trainer.finetune.squad_head import JointHead, Places, best_spans, independent_beam, joint_beam, joint_loss
-from electra_trainer.finetune.squad_windows import Target
-from electra_trainer.finetune.task import Row
+from electra_trainer.data.batches import to_batch
+from electra_trainer.finetuning.network import build_network
+from electra_trainer.finetuning.recipe import Recipe
+from electra_trainer.finetuning.squad.squad_head import (
+    JointHead,
+    Places,
+    best_spans,
+    independent_beam,
+    joint_beam,
+    joint_loss,
+)
+from electra_trainer.finetuning.squad.squad_task import QuestionAnswering, places_of
+from electra_trainer.finetuning.squad.windows import Target
+from electra_trainer.finetuning.task import Row
+from electra_trainer.settings.config import Model
 
 B, T, D, WIDTH = 4, 14, 6, 5
 PASSAGE = [(3, 12), (5, 9), (2, 3), (4, 14)]  # columns; the last row has no padding and, to be odd, no [SEP]

@@ -13,13 +13,12 @@ import pytest
 from tests.finetune import squad_small
 from tests.finetune.test_question_answering import squad_file
 
-from electra_trainer.cli import main
-from electra_trainer.finetune.classification import Classification
-from electra_trainer.finetune.folder import Finetuned
-from electra_trainer.finetune.network import build_network
-from electra_trainer.finetune.question_answering import QuestionAnswering
-from electra_trainer.finetune.recipe import Recipe
-from electra_trainer.finetune.squad import Squad
+from electra_trainer.cli.main import main
+from electra_trainer.finetuning.model_folder import Finetuned
+from electra_trainer.finetuning.network import build_network
+from electra_trainer.finetuning.recipe import Recipe
+from electra_trainer.finetuning.squad.squad_task import QuestionAnswering, Squad
+from electra_trainer.finetuning.texts.tasks import Classification
 
 
 @pytest.fixture
@@ -43,14 +42,14 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         (out / "summary.md").write_text("the table\n")
         (out / "summary.json").write_text('{"version": 1}')
 
-    module = types.ModuleType("electra_trainer.finetune.experiment")
+    module = types.ModuleType("electra_trainer.finetuning.experiment")
     vars(module).update(Plan=Plan, run_plan=run_plan)
     monkeypatch.setitem(sys.modules, module.__name__, module)
 
     def hand_on_best(source: Any, data: Any, *, model: str, out: Path) -> Any:
         return types.SimpleNamespace(model=out / "model")
 
-    handing = types.ModuleType("electra_trainer.finetune.hand_on")
+    handing = types.ModuleType("electra_trainer.finetuning.hand_over")
     vars(handing).update(hand_on_best=hand_on_best)
     monkeypatch.setitem(sys.modules, handing.__name__, handing)
     return plans
@@ -125,7 +124,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         network = build_network(source, task, Recipe(), seed=1)
         return Finetuned(network=network, task=task, text=source.text(48), columns=None, pair=False, table={})
 
-    monkeypatch.setattr("electra_trainer.finetune.folder.load_finetuned", load_finetuned)
+    monkeypatch.setattr("electra_trainer.finetuning.model_folder.load_finetuned", load_finetuned)
     return tmp_path / "model"
 
 

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.finetune import squad_small
 
+from electra_trainer.data.texts import Text
 from electra_trainer.data.tokenizer import load_tokenizer, specials_of
-from electra_trainer.finetune.squad_files import Answer, Question, read_squad, sample
-from electra_trainer.finetune.squad_windows import answer_tokens, encode, most_context, spread, window_rows
-from electra_trainer.finetune.task import Text
+from electra_trainer.finetuning.squad.squad_files import Answer, Question, read_squad, sample
+from electra_trainer.finetuning.squad.windows import answer_tokens, encode, most_context, spread, window_rows
 
 
 @given(st.integers(0, 300), st.integers(1, 120), st.integers(1, 200))

@@ -12,11 +12,11 @@ import pytest
 from rich.console import Console
 
 from electra_trainer.errors import DataError
-from electra_trainer.finetune.experiment_file import Cell, Declared, DeclaredTask, write
-from electra_trainer.finetune.result import Result, read_result, write_result
-from electra_trainer.finetune.summary import Summary, best_run, spread, summarize, timing, write_summary
-from electra_trainer.finetune.summary_page import markdown, print_summary, remarks
-from electra_trainer.train.record import RunFolder
+from electra_trainer.experiments.experiment_file import Cell, Declared, DeclaredTask, write
+from electra_trainer.experiments.pages import markdown, print_summary, remarks
+from electra_trainer.experiments.results import Result, read_result, write_result
+from electra_trainer.experiments.summary import Summary, best_run, spread, summarize, timing, write_summary
+from electra_trainer.runs.run_folder import RunFolder
 
 SEEDS = (1, 2, 3, 4, 5, 6)
 

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from electra_trainer.errors import DataError, ElectraError, MissingInputError, StorageError
-from electra_trainer.finetune import table_files
-from electra_trainer.finetune.table_files import Table, read_table_file
+from electra_trainer.files import tables
+from electra_trainer.files.tables import Table, read_table_file
 
 GOOD = b"text,label\nan apple,fruit\na saw,tool\n"
 
@@ -87,7 +87,7 @@ def test_there_are_enough_cases() -> None:
 
 
 def test_long_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_files, "MAX_LINE", 1 << 20)
+    monkeypatch.setattr(tables, "MAX_LINE", 1 << 20)
     (tmp_path / "a.jsonl").write_bytes(b'{"text": "a"}\n{"text": "' + b"x" * (1 << 20) + b'"}\n')
     with pytest.raises(DataError, match=r"a\.jsonl:2: a line of more than 1 MiB"):
         read_table_file(tmp_path / "a.jsonl")

@@ -11,20 +11,19 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from electra_trainer.config import Model
+from electra_trainer.data.texts import Text
 from electra_trainer.data.tokenizer import as_plain_text, load_tokenizer, specials_of, word_piece
 from electra_trainer.errors import ConfigError
-from electra_trainer.finetune.batches import collate
-from electra_trainer.finetune.network import FineTuned, build_network
-from electra_trainer.finetune.predict import predict
-from electra_trainer.finetune.recipe import Recipe
-from electra_trainer.finetune.run import Job, describe, finetune_run
-from electra_trainer.finetune.source import Source, untrained
-from electra_trainer.finetune.span_f1 import SpanCounts
-from electra_trainer.finetune.tagged_sentence import TaggedSentence
-from electra_trainer.finetune.tagging import Tagging
-from electra_trainer.finetune.tagging_task import TaggingTask
-from electra_trainer.finetune.task import Row, TaskData, Text
+from electra_trainer.finetuning.network import FineTuned, build_network
+from electra_trainer.finetuning.recipe import Recipe
+from electra_trainer.finetuning.run import Job, describe, finetune_run
+from electra_trainer.finetuning.tagging.spans import SpanCounts
+from electra_trainer.finetuning.tagging.tagging import TaggedSentence, Tagging
+from electra_trainer.finetuning.tagging.tagging_task import TaggingTask
+from electra_trainer.finetuning.task import Row, TaskData
+from electra_trainer.finetuning.training_step import collate, predict
+from electra_trainer.pretrained.source import Source, untrained
+from electra_trainer.settings.config import Model
 
 VOCAB = (
     "the",

@@ -13,18 +13,18 @@ from tests.command import Electra
 from tests.finetune.own_files import FRUIT, TOOLS, rows, write_csv, write_encoder
 
 import electra_trainer
-import electra_trainer.finetune.recipe
-import electra_trainer.report
+import electra_trainer.finetuning.recipe
+import electra_trainer.inspection.report
 from electra_trainer import OwnTask, load_finetuned
 from electra_trainer.api import finetune
+from electra_trainer.cli.flags import RecipeFlags
 from electra_trainer.errors import DataError
-from electra_trainer.finetune.classification import Classification
-from electra_trainer.finetune.confusion import counts, shown
-from electra_trainer.finetune.examples import TextExample
-from electra_trainer.finetune.prediction_file import predicted_csv, predicted_jsonl, tagged_text
-from electra_trainer.finetune.recipe import Recipe, recipe
-from electra_trainer.finetune.table_files import Table
-from electra_trainer.verbs.recipe_flags import RecipeFlags
+from electra_trainer.files.tables import Table
+from electra_trainer.finetuning.card import counts, shown
+from electra_trainer.finetuning.prediction_file import predicted_csv, predicted_jsonl, tagged_text
+from electra_trainer.finetuning.recipe import Recipe, recipe
+from electra_trainer.finetuning.task import TextExample
+from electra_trainer.finetuning.texts.tasks import Classification
 
 SHORT = ("--seeds", "2", "--epochs", "2", "--parallel", "1", "--device", "cpu")
 
@@ -151,12 +151,12 @@ def test_from_python(work: Path, first: tuple[int, str, str], monkeypatch: pytes
 
 
 def test_the_function_has_the_name_of_the_folder() -> None:
-    """`electra_trainer.finetune` is both, and so is `report`: the folder that Python has bound there can be called."""
+    """`electra_trainer.finetuning` is both, and so is `report`: the folder that Python has bound there can be called."""
     for name in ("finetune", "report"):
         assert getattr(electra_trainer, name) is sys.modules[f"electra_trainer.{name}"]
         with pytest.raises(TypeError, match=r"missing \d required positional argument"):
             getattr(electra_trainer, name)()
-    assert electra_trainer.finetune.recipe.paper  # type: ignore[attr-defined]
+    assert electra_trainer.finetuning.recipe.paper  # type: ignore[attr-defined]
 
 
 def test_pairs_and_numbers(work: Path, electra: Electra) -> None:

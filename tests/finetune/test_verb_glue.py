@@ -13,7 +13,7 @@ import pytest
 from tests.command import Electra
 from tests.finetune.glue_samples import labels, write_glue
 
-from electra_trainer.finetune.glue import PAPER, ROWS, GlueTask
+from electra_trainer.finetuning.glue.glue_tasks import PAPER, ROWS, GlueTask
 
 
 @dataclass
@@ -34,7 +34,7 @@ class Comparison:
 
 @dataclass
 class SummaryOfTask:
-    """The fields of finetune/summary.py's that GLUE's tables are made of."""
+    """The fields of experiments/summary.py's that GLUE's tables are made of."""
 
     task: str
     metric: str
@@ -118,7 +118,7 @@ def experiment(monkeypatch: pytest.MonkeyPatch) -> Experiment:
         "experiment": {"Plan": SimpleNamespace, "run_plan": made.run_plan},
         "experiment_file": {"exists": made.exists, "read": made.read},
     }.items():
-        module = ModuleType(f"electra_trainer.finetune.{name}")
+        module = ModuleType(f"electra_trainer.finetuning.{name}")
         vars(module).update(members)
         monkeypatch.setitem(sys.modules, module.__name__, module)
     return made

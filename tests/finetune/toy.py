@@ -10,20 +10,18 @@ import numpy as np
 import safetensors.torch
 import torch
 
-from electra_trainer.config import Model
 from electra_trainer.data.tokenizer import SPECIAL_TOKENS, save_tokenizer, specials_of, word_piece
 from electra_trainer.errors import DataError
-from electra_trainer.finetune import run
-from electra_trainer.finetune.classification import Classification
-from electra_trainer.finetune.examples import TextExample
-from electra_trainer.finetune.recipe import Recipe
-from electra_trainer.finetune.regression import Regression
-from electra_trainer.finetune.run import Job
-from electra_trainer.finetune.source import Source
-from electra_trainer.finetune.task import Task, TaskData, hash_files
-from electra_trainer.hub import shape_table
+from electra_trainer.finetuning import run
+from electra_trainer.finetuning.recipe import Recipe
+from electra_trainer.finetuning.run import Job
+from electra_trainer.finetuning.task import Task, TaskData, TextExample, hash_files
+from electra_trainer.finetuning.texts.tasks import Classification, Regression
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.model.initialize import initialize
+from electra_trainer.pretrained.export import shape_table
+from electra_trainer.pretrained.source import Source
+from electra_trainer.settings.config import Model
 
 WORDS = tuple(f"w{number}" for number in range(40))
 GOOD = WORDS[:8]

@@ -10,8 +10,8 @@ from benchmarks.google_curve import config
 from numpy.typing import NDArray
 
 from electra_trainer.batch import Batch, Masked
-from electra_trainer.methods import RTD
 from electra_trainer.objectives.rtd import ReplacedTokenDetection
+from electra_trainer.settings.methods import RTD
 
 Arrays = dict[str, NDArray[np.generic]]
 _PARTS = {

@@ -21,10 +21,10 @@ from tests.google.reference import Arrays
 from torch import Tensor
 
 from electra_trainer.batch import Masked
-from electra_trainer.config import Config, Schedule
-from electra_trainer.objectives.corrupt import corrupt
+from electra_trainer.objectives.losses import corrupt
 from electra_trainer.objectives.rtd import ReplacedTokenDetection
 from electra_trainer.randomness import Rng
+from electra_trainer.settings.config import Config, Schedule
 from electra_trainer.train.optim import build_optimizer
 from electra_trainer.train.schedule import learning_rate
 from electra_trainer.train.step import Feed, StepResult, add_counts, train_step

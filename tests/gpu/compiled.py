@@ -16,7 +16,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from electra_trainer.gpu import add_norm_kernels, attention, attention_kernels, softmax_kernels
+from electra_trainer.kernels.gpu import add_norm_kernels, attention_kernels, gpu_attention, softmax_kernels
 
 TARGET = GPUTarget("cuda", 90, 32)
 SHARED = 227 * 1024
@@ -91,7 +91,7 @@ def main() -> None:
                 (1, 4, tokens, size), dtype=torch.bfloat16 if dtype == "bf16" else torch.float32, device="meta"
             )
             for function, back in ((attention_kernels.forward, False), (attention_kernels.backward, True)):
-                constants = attention._shape(query, 0.1, back=back)[1]
+                constants = gpu_attention._shape(query, 0.1, back=back)[1]
                 build(function, dtype, warps=constants.pop("num_warps"), **constants)
     build(add_norm_kernels.keep_mask, "bf16", BLOCK_D=256)
     build(attention_kernels.keep_mask, "bf16", T=128, BLOCK=64)

@@ -15,19 +15,19 @@ from collections.abc import Callable
 import torch
 import torch._dynamo  # here once instead of in every fork
 
-from electra_trainer.gpu import add_norm, softmax
-from electra_trainer.gpu import attention as short_rows
-from electra_trainer.gpu.trust import close
-from electra_trainer.objectives import token_softmax as plain
+from electra_trainer.kernels.gpu import add_norm, gpu_softmax
+from electra_trainer.kernels.gpu import gpu_attention as short_rows
+from electra_trainer.kernels.gpu.trust import close
+from electra_trainer.objectives import vocabulary_softmax as plain
 
 CPU = torch.device("cpu")
 
 
 def vocabulary() -> None:
     """Sizes that fill no tile; several chunks; the objective's own plain way."""
-    softmax.check(CPU, sizes=(70, 300, 40))
-    softmax._CHUNK_ELEMENTS = 64 * 384  # 64 slots at a time
-    softmax.check(CPU, sizes=(150, 257, 16))
+    gpu_softmax.check(CPU, sizes=(70, 300, 40))
+    gpu_softmax._CHUNK_ELEMENTS = 64 * 384  # 64 slots at a time
+    gpu_softmax.check(CPU, sizes=(150, 257, 16))
     random = torch.Generator().manual_seed(3)
     tensors = [torch.randn(shape, generator=random).requires_grad_() for shape in ((75, 24), (140, 24), (140,))]
     labels, draws = torch.randint(140, (75,), generator=random), torch.rand(75, generator=random)
@@ -35,7 +35,7 @@ def vocabulary() -> None:
     used = labels >= 0
     for look in (False, True):
         expected = plain.token_softmax(*tensors, labels_K=labels, draws_K=draws, look=look)
-        found = softmax.VocabularySoftmax.apply(*tensors, labels, draws, (torch.float32, True, look))
+        found = gpu_softmax.VocabularySoftmax.apply(*tensors, labels, draws, (torch.float32, True, look))
         torch.testing.assert_close(found[0], expected.loss, rtol=1e-6, atol=0)
         assert torch.equal(found[1][used], expected.sampled_K[used])
         assert torch.equal(found[2], expected.correct_K)
@@ -44,11 +44,11 @@ def vocabulary() -> None:
             torch.autograd.grad(2.5 * found[0], tensors), torch.autograd.grad(2.5 * expected.loss, tensors), strict=True
         ):
             close("a gradient", mine, theirs, 1e-5)
-    nothing = softmax.VocabularySoftmax.apply(
+    nothing = gpu_softmax.VocabularySoftmax.apply(
         tensors[0][:0], *tensors[1:], labels[:0], draws[:0], (torch.float32, True, True)
     )
     assert float(nothing[0]) == 0.0 and not torch.autograd.grad(nothing[0], tensors[1])[0].any()
-    quiet = softmax.VocabularySoftmax.apply(*tensors, labels, None, (torch.bfloat16, False, False))
+    quiet = gpu_softmax.VocabularySoftmax.apply(*tensors, labels, None, (torch.bfloat16, False, False))
     assert not quiet[1].any()
 
 
@@ -58,7 +58,7 @@ def frequencies() -> None:
     logits = torch.randn(words, generator=torch.Generator().manual_seed(1))
     hidden = torch.zeros(many, 16)
     draws = (torch.arange(many) + 0.5) / many
-    found = softmax.VocabularySoftmax.apply(
+    found = gpu_softmax.VocabularySoftmax.apply(
         hidden,
         torch.zeros(words, 16),
         logits,
@@ -124,7 +124,7 @@ def model() -> None:
 
     from tests import small
 
-    from electra_trainer.gpu import trust
+    from electra_trainer.kernels.gpu import trust
     from electra_trainer.objectives import build
     from electra_trainer.randomness import Rng
 
@@ -142,13 +142,13 @@ def model() -> None:
             used.add(name)
             return fast
 
-        for module in (softmax, short_rows):
+        for module in (gpu_softmax, short_rows):
             module.trusted = trusted
         add_norm.usable = lambda inner, fast=fast: fast
         losses = objective(masked, Rng(1, 0, 0), look=True)
         total = losses.total({"masked": 9.0, "real": 60.0})
         found.append((losses, torch.autograd.grad(total, list(objective.parameters()))))
-    assert used == {softmax.NAME, short_rows.NAME} and trust.interpreted()
+    assert used == {gpu_softmax.NAME, short_rows.NAME} and trust.interpreted()
     (plain_losses, plain_gradients), (fast_losses, fast_gradients) = found
     for name, term in plain_losses.terms.items():
         close(name, fast_losses.terms[name].sum, term.sum, 1e-5)

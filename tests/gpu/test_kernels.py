@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from electra_trainer.gpu import trust
+from electra_trainer.kernels.gpu import trust
 
 ROOT = Path(__file__).resolve().parents[2]
 BESIDE = Path(sys.prefix) / "triton-3.6"

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from electra_trainer.config import Config
-from electra_trainer.methods import (
+from electra_trainer.settings.config import Config
+from electra_trainer.settings.methods import (
     MLM,
     RTD,
     Adversarial,

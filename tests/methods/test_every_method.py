@@ -19,17 +19,18 @@ from tests.reliability.ranks import run_ranks
 from torch import Tensor
 
 from electra_trainer.batch import Losses, Masked
-from electra_trainer.config import Config
 from electra_trainer.cost.flops import first_stage_steps
 from electra_trainer.errors import Interrupted
-from electra_trainer.methods import Learned, TwoStage
 from electra_trainer.objectives import Objective, build
 from electra_trainer.randomness import Rng
+from electra_trainer.runs.checkpoint import numbered
+from electra_trainer.runs.verified import read
+from electra_trainer.settings.config import Config
+from electra_trainer.settings.methods import Learned, TwoStage
 from electra_trainer.train import loop
-from electra_trainer.train.checkpoint import numbered, read
 from electra_trainer.train.loop import pretrain
 from electra_trainer.train.optim import build_optimizer
-from electra_trainer.train.phases import Phases
+from electra_trainer.train.schedule import Phases
 from electra_trainer.train.static import StaticStep
 from electra_trainer.train.step import add_counts, train_step
 
@@ -291,10 +292,10 @@ def test_arms_begin_alike() -> None:
 
 def test_every_combination_is_covered() -> None:
     """The table holds each member of each tagged union."""
-    from electra_trainer.methods import GENERATORS, PHASES, ObjectiveSettings
+    from electra_trainer.settings.methods import GENERATORS, PHASES, ObjectiveSettings
 
     configs = [make(small.config()) for make in METHODS.values()]
-    built_in = {cls for cls in ObjectiveSettings.kinds.values() if cls.__module__ == "electra_trainer.methods"}
+    built_in = {cls for cls in ObjectiveSettings.kinds.values() if cls.__module__ == "electra_trainer.settings.methods"}
     assert {type(config.objective) for config in configs} >= built_in
     assert {type(config.generator) for config in configs} >= set(GENERATORS.values())
     assert {type(config.phases) for config in configs} >= set(PHASES.values())

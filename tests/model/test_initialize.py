@@ -12,11 +12,11 @@ from tests.small import config
 from torch import Tensor
 
 from electra_trainer import objectives
-from electra_trainer.config import Config, Model
-from electra_trainer.methods import MLM
 from electra_trainer.model.networks import build_discriminator
 from electra_trainer.objectives.protocol import weight_source
 from electra_trainer.objectives.rtd import ReplacedTokenDetection
+from electra_trainer.settings.config import Config, Model
+from electra_trainer.settings.methods import MLM
 
 GLOROT = ("embeddings_project.weight", "dense_prediction.weight")
 

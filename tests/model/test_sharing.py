@@ -13,9 +13,9 @@ from tests.small import batch, config, masker, rows
 from torch import Tensor, nn
 
 from electra_trainer.batch import Losses
-from electra_trainer.config import Config
 from electra_trainer.objectives.rtd import ReplacedTokenDetection
 from electra_trainer.randomness import Rng
+from electra_trainer.settings.config import Config
 
 SHARED = (
     "word_embeddings.weight", "position_embeddings.weight", "token_type_embeddings.weight", "LayerNorm.weight",

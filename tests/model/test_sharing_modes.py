@@ -17,11 +17,13 @@ from tests.reach import RNG, distance, gradients, lively, losses, made, masked_r
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from electra_trainer import hub, load
-from electra_trainer.config import Config
-from electra_trainer.methods import RTD, AllTokensMLM, Learned, ObjectiveSettings, ReplaceMLM
+from electra_trainer import load
+from electra_trainer.data.batches import encode_rows
 from electra_trainer.objectives import Objective, build
-from electra_trainer.score import encode_rows, export_run
+from electra_trainer.pretrained import export
+from electra_trainer.pretrained.pretrained import export_run
+from electra_trainer.settings.config import Config
+from electra_trainer.settings.methods import RTD, AllTokensMLM, Learned, ObjectiveSettings, ReplaceMLM
 from electra_trainer.train.loop import pretrain
 from electra_trainer.train.weights import restore, stored
 
@@ -207,11 +209,11 @@ def test_exported_folders_give_equal_logits(run: Path) -> None:
     slots = torch.arange(rows.ids_BT.numel())
     encoders: list[dict[str, Tensor]] = []
     for name, folder in folders.items():
-        network, _ = hub.read_network(folder)
+        network, _ = export.read_network(folder)
         extra = (slots,) if name == "generator" else ()
         with torch.no_grad():
             assert torch.equal(network(rows.ids_BT, rows, *extra), live[name](rows.ids_BT, rows, *extra))
-        assert hub.check_with_transformers(folder, ids=ids) <= 1e-5
+        assert export.check_with_transformers(folder, ids=ids) <= 1e-5
         encoders.append({key: tensor for key, tensor in network.state_dict().items() if key.startswith("electra.")})
     assert encoders[0].keys() == encoders[1].keys()
     assert all(torch.equal(encoders[0][key], encoders[1][key]) for key in encoders[0])

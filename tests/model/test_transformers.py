@@ -12,8 +12,8 @@ from tests.small import CLS, MASK, PAD, SEP, WORDS, batch, rows
 from torch import Tensor, nn
 
 from electra_trainer.batch import Batch
-from electra_trainer.config import Model
 from electra_trainer.model.networks import Discriminator, TokenPredictor
+from electra_trainer.settings.config import Model
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 transformers = pytest.importorskip("transformers")

@@ -12,10 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from electra_trainer.config import Model
+from electra_trainer.kernels.native import layers as native
+from electra_trainer.kernels.native import library
 from electra_trainer.model.encoder import Layers, attention_bias
-from electra_trainer.native import layers as native
-from electra_trainer.native import library
+from electra_trainer.settings.config import Model
 
 pytestmark = pytest.mark.skipif(library.kernels() is None, reason=f"native kernels {library.status()}")
 

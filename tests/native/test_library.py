@@ -10,13 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from electra_trainer.native import library
+from electra_trainer.kernels.native import library
 
 
 def status_with(cache: Path, **environment: str) -> str:
     """`status()` of a fresh process with an empty cache."""
     plain = {name: value for name, value in os.environ.items() if name not in ("CXX", "ELECTRA_NATIVE")}
-    code = "from electra_trainer.native import library; print(library.status()); assert library.kernels() is None"
+    code = (
+        "from electra_trainer.kernels.native import library; print(library.status()); assert library.kernels() is None"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code], env={**plain, "XDG_CACHE_HOME": str(cache), **environment},
         capture_output=True, text=True, check=True,
@@ -56,7 +58,7 @@ def test_without_a_cache_they_are_built_for_the_process(what: str, tmp_path: Pat
     plain = {name: value for name, value in os.environ.items() if name not in ("CXX", "ELECTRA_NATIVE", "HOME")}
     plain["XDG_CACHE_HOME"] = str(tmp_path / "file") if what == "a file" else ""
     code = "import pathlib; pathlib.Path.home = lambda: (_ for _ in ()).throw(RuntimeError('no home')); "
-    code += "from electra_trainer.native import library; print(library.status())"
+    code += "from electra_trainer.kernels.native import library; print(library.status())"
     done = subprocess.run([sys.executable, "-c", code], env=plain, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "in use (AMX, AVX-512)"
 

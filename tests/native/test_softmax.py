@@ -7,10 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from electra_trainer.native import library
-from electra_trainer.native import softmax as native
-from electra_trainer.objectives.corrupt import invert
-from electra_trainer.objectives.losses import entropy
+from electra_trainer.kernels.native import library
+from electra_trainer.kernels.native import native_softmax as native
+from electra_trainer.objectives.losses import entropy, invert
 
 pytestmark = pytest.mark.skipif(library.kernels() is None, reason=f"native kernels {library.status()}")
 

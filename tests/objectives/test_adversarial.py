@@ -11,27 +11,16 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.reach import (
-    RNG,
-    distance,
-    gradients,
-    lively,
-    losses,
-    made,
-    masked_rows,
-    named,
-    reached,
-    with_unused_slots,
-)
+from tests.reach import RNG, distance, gradients, lively, losses, made, masked_rows, named, reached, with_unused_slots
 from tests.small import CLS, MASK, PAD, SEP, batch
 from torch import Tensor
 
 from electra_trainer.batch import Losses, Masked
-from electra_trainer.config import Config
-from electra_trainer.methods import Adversarial
 from electra_trainer.objectives.adversarial import reinforce
 from electra_trainer.objectives.generate import Generated
 from electra_trainer.randomness import Rng
+from electra_trainer.settings.config import Config
+from electra_trainer.settings.methods import Adversarial
 
 SMALL = 14  # words, so that all pairs of samples are 196
 

@@ -28,11 +28,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from electra_trainer.batch import Corrupted, Masked
-from electra_trainer.config import Config
-from electra_trainer.methods import AllTokensMLM, Learned, Unigram
-from electra_trainer.objectives import log_probability, token_softmax
+from electra_trainer.objectives import vocabulary_softmax
 from electra_trainer.objectives.all_tokens_mlm import mixture
-from electra_trainer.objectives.corrupt import corrupt
+from electra_trainer.objectives.losses import corrupt
+from electra_trainer.settings.config import Config
+from electra_trainer.settings.methods import AllTokensMLM, Learned, Unigram
 
 
 def settings(**changes: Any) -> Config:
@@ -100,7 +100,7 @@ def test_loss_by_a_loop_over_all_real_tokens(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("chunk", [1, 97, 10 * 97, 4_000_000])
 def test_gradient_is_that_of_the_plain_formula(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every parameter, the copy layer too, by autograd over all logits in float64; whatever the size of the chunks."""
-    monkeypatch.setattr(log_probability, "CHUNK_ELEMENTS", chunk)
+    monkeypatch.setattr(vocabulary_softmax, "CHUNK_ELEMENTS", chunk)
     objective, masked = made(settings()), masked_rows(settings())
     found = losses(objective, masked)
     plain = in_float64(objective)
@@ -166,7 +166,7 @@ class Largest(TorchDispatchMode):
 
 def test_no_tensor_of_all_positions_and_words(monkeypatch: pytest.MonkeyPatch) -> None:
     """With 2,000 words all logits would be 576,000 numbers; forward, looking and backward write none of more than a tenth."""
-    for module in (log_probability, token_softmax):
+    for module in (vocabulary_softmax, vocabulary_softmax):
         monkeypatch.setattr(module, "CHUNK_ELEMENTS", 20_000)
     given = settings(vocab_size=2000)
     objective, masked = made(given), masked_rows(given)
@@ -186,7 +186,7 @@ def test_encoder_correct_is_the_argmax_of_the_whole_mixture(
     bias: float, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By a loop over the vocabulary; at every second slot the copy is right."""
-    monkeypatch.setattr(log_probability, "CHUNK_ELEMENTS", chunk)
+    monkeypatch.setattr(vocabulary_softmax, "CHUNK_ELEMENTS", chunk)
     monkeypatch.setattr("electra_trainer.objectives.all_tokens_mlm.corrupt", every_second_right)
     objective, masked = made(settings()), masked_rows(settings())
     with torch.no_grad():

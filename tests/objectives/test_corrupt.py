@@ -11,9 +11,9 @@ from tests.plain import sample
 from tests.small import MASK, WORDS, batch, config, masker, rows
 
 from electra_trainer.batch import Batch, Masked
-from electra_trainer.config import Masking
-from electra_trainer.objectives.corrupt import corrupt
+from electra_trainer.objectives.losses import corrupt
 from electra_trainer.randomness import Rng
+from electra_trainer.settings.config import Masking
 
 
 def generator(seed: int = 1) -> torch.Generator:

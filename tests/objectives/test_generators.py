@@ -13,9 +13,14 @@ from tests.reach import RNG, gradients, lively, losses, made, masked_rows, named
 from tests.small import WORDS
 from torch import Tensor
 
-from electra_trainer.config import Config
 from electra_trainer.data.store import Store
-from electra_trainer.methods import (
+from electra_trainer.model.networks import WordFrequencies
+from electra_trainer.objectives import build
+from electra_trainer.objectives.losses import invert
+from electra_trainer.objectives.vocabulary_softmax import Sampling, token_softmax
+from electra_trainer.randomness import Rng
+from electra_trainer.settings.config import Config
+from electra_trainer.settings.methods import (
     RTD,
     AllTokensMLM,
     Learned,
@@ -25,11 +30,6 @@ from electra_trainer.methods import (
     Uniform,
     Unigram,
 )
-from electra_trainer.model.frequencies import WordFrequencies
-from electra_trainer.objectives import build
-from electra_trainer.objectives.corrupt import invert
-from electra_trainer.objectives.token_softmax import Sampling, token_softmax
-from electra_trainer.randomness import Rng
 from electra_trainer.train.loop import give_frequencies
 
 COUNTS = torch.tensor([0, 5, 0, 0, 40, 1, 0, 14, 100, 40, 0])

@@ -10,11 +10,11 @@ from tests.small import batch, config, feed, masker, part, rows
 from torch import Tensor
 
 from electra_trainer.batch import Losses, Masked
-from electra_trainer.config import Config
-from electra_trainer.methods import MLM
 from electra_trainer.objectives import build
 from electra_trainer.objectives.mlm import MaskedLanguageModelling
 from electra_trainer.randomness import Rng
+from electra_trainer.settings.config import Config
+from electra_trainer.settings.methods import MLM
 from electra_trainer.train.optim import build_optimizer, parameter_groups
 from electra_trainer.train.step import add_counts, train_step
 

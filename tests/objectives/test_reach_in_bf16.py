@@ -10,9 +10,9 @@ import torch
 from tests.methods.every import METHODS
 from tests.reach import RNG, gradients, lively, made, masked_rows
 
-from electra_trainer.config import Config
-from electra_trainer.methods import TwoStage
 from electra_trainer.objectives.two_stage import DiscriminatorStage, GeneratorStage
+from electra_trainer.settings.config import Config
+from electra_trainer.settings.methods import TwoStage
 
 
 def stages(given: Config) -> list[Any]:

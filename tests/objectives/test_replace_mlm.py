@@ -24,9 +24,9 @@ from tests.small import MASK
 from torch import Tensor
 
 from electra_trainer.batch import Batch, Masked
-from electra_trainer.config import Config
-from electra_trainer.methods import Learned, ReplaceMLM, Unigram
-from electra_trainer.objectives.corrupt import corrupt
+from electra_trainer.objectives.losses import corrupt
+from electra_trainer.settings.config import Config
+from electra_trainer.settings.methods import Learned, ReplaceMLM, Unigram
 
 
 def settings(**changes: Any) -> Config:

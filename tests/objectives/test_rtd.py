@@ -11,12 +11,12 @@ from tests.small import MASK, PAD, WORDS, batch, config, feed, masker, part, row
 from torch import Tensor
 
 from electra_trainer.batch import Batch, Corrupted, Losses, Masked
-from electra_trainer.config import Config
-from electra_trainer.methods import RTD
 from electra_trainer.objectives import build
-from electra_trainer.objectives.corrupt import corrupt
+from electra_trainer.objectives.losses import corrupt
 from electra_trainer.objectives.rtd import ReplacedTokenDetection
 from electra_trainer.randomness import Rng
+from electra_trainer.settings.config import Config
+from electra_trainer.settings.methods import RTD
 from electra_trainer.train.optim import build_optimizer, parameter_groups
 from electra_trainer.train.step import add_counts, train_step
 

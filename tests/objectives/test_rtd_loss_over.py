@@ -14,10 +14,10 @@ from tests.small import CLS, PAD, SEP, batch, masker, rows
 from torch import Tensor
 
 from electra_trainer.batch import Masked
-from electra_trainer.config import Config
-from electra_trainer.methods import RTD
 from electra_trainer.objectives.rtd import other_tokens
 from electra_trainer.randomness import Rng
+from electra_trainer.settings.config import Config
+from electra_trainer.settings.methods import RTD
 
 OVER = pytest.mark.parametrize("loss_over", ["all", "masked", "other"])
 SIGMAS = 4.5

@@ -14,11 +14,11 @@ from tests.small import CLS, MASK, PAD, SEP, batch, masker, rows
 from torch import Tensor
 
 from electra_trainer.batch import Losses, Masked
-from electra_trainer.config import Config
-from electra_trainer.methods import RTD, SentenceContrast, Unigram
-from electra_trainer.objectives.corrupt import corrupt
+from electra_trainer.objectives.losses import corrupt
 from electra_trainer.objectives.sentence_contrast import corrupted_sentences, unchanged_tokens
 from electra_trainer.randomness import Rng
+from electra_trainer.settings.config import Config
+from electra_trainer.settings.methods import RTD, SentenceContrast, Unigram
 
 SIGMAS = 4.5
 

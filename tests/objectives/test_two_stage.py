@@ -11,15 +11,14 @@ from tests.reach import RNG, distance, gradients, lively, losses, masked_rows, n
 from tests.small import feed
 from torch import Tensor
 
-from electra_trainer.config import Config, Schedule
 from electra_trainer.cost.flops import first_stage_steps
 from electra_trainer.errors import ConfigError
-from electra_trainer.methods import MLM, RTD, Learned, TwoStage, Unigram
 from electra_trainer.objectives import build
 from electra_trainer.objectives.two_stage import DiscriminatorStage, GeneratorStage, begin_from_generator
+from electra_trainer.settings.config import Config, Schedule
+from electra_trainer.settings.methods import MLM, RTD, Learned, TwoStage, Unigram
 from electra_trainer.train.optim import build_optimizer, optimizer_tensors
-from electra_trainer.train.phases import Phases
-from electra_trainer.train.schedule import learning_rate, rate_at
+from electra_trainer.train.schedule import Phases, learning_rate, rate_at
 from electra_trainer.train.static import StaticStep
 from electra_trainer.train.step import train_step
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.reliability.materials import COLA, SQUAD, TREEBANK, WORD
-from tests.reliability.spoiling import (
+from tests.reliability.spoiling import (  # fmt: skip
     DEEP,
     LONG_NUMBER,
     bomb,
@@ -27,7 +27,7 @@ from tests.reliability.spoiling import (
     plug,
     sparse,
     spoilt,
-)  # fmt: skip
+)
 
 COMMANDS = {
     "corpus": "prepare {bad} --tokenizer {good}/run/tokenizer --seq-len 32 --workers 1 --out out",

@@ -25,10 +25,10 @@ ROOM = 1 << 30
 PATIENCE = 60.0
 """Seconds by the clock after which a child is killed: it hangs."""
 _WARM = (
-    "torch", "safetensors.torch", "tokenizers", "tyro", "electra_trainer.cli", "electra_trainer.train.loop", "electra_trainer.score",
-    "electra_trainer.report", "electra_trainer.data.prepare",
-    "electra_trainer.finetune.folder", "electra_trainer.finetune.hand_on", "electra_trainer.finetune.experiment",
-    *(f"electra_trainer.verbs.{verb}" for verb in "answer evaluate export finetune glue minimal_pairs predict prepare pretrain report score squad tokenizer".split()),
+    "torch", "safetensors.torch", "tokenizers", "tyro", "electra_trainer.cli.main", "electra_trainer.train.loop", "electra_trainer.pretrained.pretrained",
+    "electra_trainer.inspection.report", "electra_trainer.data.prepare",
+    "electra_trainer.finetuning.model_folder", "electra_trainer.finetuning.hand_over", "electra_trainer.finetuning.experiment",
+    *(f"electra_trainer.cli.{verb}" for verb in "answer evaluate export finetune glue minimal_pairs predict prepare pretrain report score squad tokenizer".split()),
 )  # fmt: skip
 
 
@@ -104,7 +104,7 @@ def _child(job: dict[str, Any], said: int, answer: int) -> None:
     now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (now + ROOM, now + ROOM))
     if "words" in job:
-        from electra_trainer.cli import main
+        from electra_trainer.cli.main import main
 
         os._exit(_flushed(main(job["words"])))
     module, _, name = job["call"].partition(":")

@@ -16,7 +16,7 @@ import numpy as np
 from tests.reliability.bad_inputs import COMMANDS
 from tests.reliability.spoiling import Make, fields, spoilt
 
-from electra_trainer.train.verified import sealed
+from electra_trainer.runs.verified import sealed
 
 CANARY = "canary"
 """Made in the working folder by code that runs."""

@@ -11,8 +11,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from electra_trainer.train import failure, loop, saving, status, step
-from electra_trainer.train.signals import STOP
+from electra_trainer.ranks import failure
+from electra_trainer.runs import saving, status
+from electra_trainer.runs.signals import STOP
+from electra_trainer.train import loop, step
 
 MOMENTS: dict[str, tuple[Any, str, int]] = {
     "joining": (failure.Watch, "wait_for_all", 1),

@@ -19,14 +19,12 @@ from tests.finetune.own_files import rows
 from tests.prepared import small_config
 from tests.reliability.materials import COLA, SQUAD, TREEBANK
 
-from electra_trainer.analysis.blimp import read_pairs
-from electra_trainer.config import Config, Model
-from electra_trainer.config_io import overlay, read_table, to_dict
+from electra_trainer.cli.predict import read_context
 from electra_trainer.data.conllu import read_conllu
 from electra_trainer.data.corpus import CorpusReport, documents
+from electra_trainer.data.documents import NAMES, RowDocuments, encode
 from electra_trainer.data.manifest import Manifest, SplitInfo
-from electra_trainer.data.row_documents import NAMES, RowDocuments, encode
-from electra_trainer.data.tokenizer import (
+from electra_trainer.data.tokenizer import (  # fmt: skip
     SPECIAL_TOKENS,
     Specials,
     from_json,
@@ -35,25 +33,27 @@ from electra_trainer.data.tokenizer import (
     tokenizer_sha256,
     vocab_size_of,
     word_piece,
-)  # fmt: skip
+)
 from electra_trainer.errors import DataError
-from electra_trainer.finetune.cells import labels, numbers, texts
-from electra_trainer.finetune.column_files import read_tagged
-from electra_trainer.finetune.glue import ROWS
-from electra_trainer.finetune.glue_files import parse
-from electra_trainer.finetune.kinds import task_from
-from electra_trainer.finetune.squad_files import read_squad
-from electra_trainer.finetune.table_files import read_table_file
-from electra_trainer.hub import holds_network, read_encoder, read_tensors, shape_table
+from electra_trainer.files.cells import labels, numbers, texts
+from electra_trainer.files.tables import read_table_file
+from electra_trainer.finetuning.glue.glue_files import parse
+from electra_trainer.finetuning.glue.glue_tasks import ROWS
+from electra_trainer.finetuning.model_folder import task_from
+from electra_trainer.finetuning.squad.squad_files import read_squad
+from electra_trainer.finetuning.tagging.column_files import read_tagged
+from electra_trainer.inspection.run_read import read_run
 from electra_trainer.model.encoder import Encoder
-from electra_trainer.report import read_run
-from electra_trainer.train.checkpoint import save
+from electra_trainer.paper.minimal_pairs import read_pairs
+from electra_trainer.pretrained.export import holds_network, read_encoder, read_tensors, shape_table
+from electra_trainer.runs.checkpoint import save
+from electra_trainer.runs.run_folder import RunFolder, read_jsonl
+from electra_trainer.runs.truncate import take_back
+from electra_trainer.runs.verified import Origin, Saved, read, sealed
+from electra_trainer.settings.config import Config, Model
+from electra_trainer.settings.records import overlay, read_table, to_dict
 from electra_trainer.train.optim import check_optimizer_tensors
-from electra_trainer.train.record import RunFolder, read_jsonl
-from electra_trainer.train.take_back import take_back
-from electra_trainer.train.verified import Origin, Saved, read, sealed
 from electra_trainer.train.weights import restore, stored
-from electra_trainer.verbs.answer import read_context
 
 _SHAPE = Model(
     vocab_size=8, embedding_size=4, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8

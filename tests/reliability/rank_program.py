@@ -13,10 +13,11 @@ from pathlib import Path
 
 from tests.reliability.moments import Signalled, just_before, signal_at
 
-from electra_trainer.cli import main
+from electra_trainer.cli.main import main
 from electra_trainer.errors import ConfigError
-from electra_trainer.train import checkpoint, failure, saving
-from electra_trainer.train.signals import StopRequest
+from electra_trainer.ranks import failure
+from electra_trainer.runs import checkpoint, saving
+from electra_trainer.runs.signals import StopRequest
 
 DEAF, UNWATCHED, SLOW = "deaf;", "memory, unwatched", "slow;"
 
@@ -30,7 +31,7 @@ def arrange(what: str) -> None:
     if what in ("memory", UNWATCHED) and os.environ["RANK"] == "1":
         just_before("step", 3, _no_memory)
     elif what == "settings" and os.environ["RANK"] == "1":
-        from electra_trainer.verbs import pretrain
+        from electra_trainer.cli import pretrain
 
         pretrain.settings_from = _no_file
     elif what.startswith(SLOW):

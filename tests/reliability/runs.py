@@ -7,7 +7,8 @@ from typing import Any
 
 import safetensors.torch
 
-from electra_trainer.train.checkpoint import numbered, read
+from electra_trainer.runs.checkpoint import numbered
+from electra_trainer.runs.verified import read
 
 _TIMED = ("seconds", "tokens_per_second")
 

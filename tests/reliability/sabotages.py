@@ -55,7 +55,7 @@ NINE = (
     Sabotage(
         name="fsync",
         takes_away="the bytes of a file are on the disk before its name is given",
-        file="durable.py",
+        file="files/durable.py",
         sought="        write_all(descriptor, content)\n        os.fsync(descriptor)\n",
         put="        write_all(descriptor, content)\n",
         caught_by={_POWER: r"assert .*'(lost|half|garbage|least)'"},
@@ -63,7 +63,7 @@ NINE = (
     Sabotage(
         name="directory-fsync",
         takes_away="the name of a checkpoint is on the disk before it counts as saved",
-        file="durable.py",
+        file="files/durable.py",
         sought="    sync_file(folder)\n",
         put="    return\n",
         caught_by={_POWER: r"assert .*'(undone|least)'"},
@@ -71,7 +71,7 @@ NINE = (
     Sabotage(
         name="manifest-check",
         takes_away="bytes that are not those of the manifest are not loaded",
-        file="train/verified.py",
+        file="runs/verified.py",
         sought='    if len(content) != entry["bytes"] or hashlib.sha256(content).hexdigest() != entry["sha256"]:\n',
         put="    if False:\n",
         caught_by={_CORRUPTION: r"assert not \{.*'flip'"},
@@ -79,7 +79,7 @@ NINE = (
     Sabotage(
         name="rename",
         takes_away="a checkpoint appears whole or not at all",
-        file="train/checkpoint.py",
+        file="runs/checkpoint.py",
         sought='        _write(folder / f"{_UNFINISHED}{saved.step}-{uuid.uuid4().hex[:8]}", final, saved, origin)\n',
         put="        _write(final, final, saved, origin)\n",
         caught_by={_KILL: r"where False = all\(\["},
@@ -98,7 +98,7 @@ NINE = (
     Sabotage(
         name="lane-order",
         takes_away="gradients of lanes are added in one order, whatever the number of processes",
-        file="train/distributed.py",
+        file="ranks/world.py",
         sought="        return range(self.rank * things // self.size, (self.rank + 1) * things // self.size)\n",
         put="        return range(self.rank, things, self.size)\n",
         caught_by={_BITS: r"assert apart == 0"},
@@ -106,7 +106,7 @@ NINE = (
     Sabotage(
         name="count-all-reduce",
         takes_away="sums are divided by the counts of all ranks",
-        file="train/distributed.py",
+        file="ranks/world.py",
         sought="    dist.all_reduce(total)\n",
         put="",
         caught_by={_ROUNDING: r"0 <= apart < 1e-6"},
@@ -125,7 +125,7 @@ NINE = (
     Sabotage(
         name="signal-mask",
         takes_away="a signal while the process is replaced by its tuned self waits until somebody hears it",
-        file="train/signals.py",
+        file="runs/signals.py",
         sought="    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP)\n",
         put="    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())\n",
         caught_by={
@@ -138,7 +138,7 @@ FURTHER = (
     Sabotage(
         name="read-back",
         takes_away="what the disk keeps is compared with what was written before older checkpoints go",
-        file="train/checkpoint.py",
+        file="runs/checkpoint.py",
         sought="            if _read_back(temporary / name) != facts[name]:\n",
         put="            if False:\n",
         caught_by={
@@ -148,7 +148,7 @@ FURTHER = (
     Sabotage(
         name="manifest-seal",
         takes_away="a manifest that was changed is refused",
-        file="train/verified.py",
+        file="runs/verified.py",
         sought="        if sealed(manifest) != content:\n",
         put="        if False:\n",
         caught_by={f"{_CHECKPOINT}::test_every_byte_is_watched": r"DID NOT RAISE"},
@@ -156,7 +156,7 @@ FURTHER = (
     Sabotage(
         name="origin-check",
         takes_away="a checkpoint of another run is refused",
-        file="train/verified.py",
+        file="runs/verified.py",
         sought='    if manifest["run_id"] != origin.run_id:\n',
         put="    if False:\n",
         caught_by={f"{_CHECKPOINT}::test_another_runs_checkpoint_is_refused": r"DID NOT RAISE"},
@@ -164,7 +164,7 @@ FURTHER = (
     Sabotage(
         name="quarantine",
         takes_away="a checkpoint that does not verify is set aside",
-        file="train/checkpoint.py",
+        file="runs/checkpoint.py",
         sought="                aside = _set_aside(path)\n",
         put="                aside = path\n",
         caught_by={
@@ -174,7 +174,7 @@ FURTHER = (
     Sabotage(
         name="disk-is-not-damage",
         takes_away="a checkpoint that the disk does not give now is not taken for a damaged one",
-        file="train/verified.py",
+        file="runs/verified.py",
         sought="        if error.errno in _DAMAGED:\n",
         put="        if True:\n",
         caught_by={
@@ -194,7 +194,7 @@ FURTHER = (
     Sabotage(
         name="rotation-after-commit",
         takes_away="an old checkpoint goes only when the new one stands",
-        file="train/checkpoint.py",
+        file="runs/checkpoint.py",
         sought='        _write(folder / f"{_UNFINISHED}{saved.step}-',
         put='        for _, old in numbered(folder)[: 1 - keep or None]:\n'
         '            shutil.rmtree(old)\n        _write(folder / f"{_UNFINISHED}{saved.step}-',
@@ -203,7 +203,7 @@ FURTHER = (
     Sabotage(
         name="copy-before-saving",
         takes_away="a checkpoint written beside the steps holds the numbers of its own step",
-        file="train/saving.py",
+        file="runs/saving.py",
         sought="        copied = replace(saved, weights=_copied(saved.weights), optimizer=_copied(saved.optimizer))\n",
         put="        copied = replace(saved)\n",
         caught_by={
@@ -243,7 +243,7 @@ FURTHER = (
     Sabotage(
         name="finite-on-every-rank",
         takes_away="a gradient that is no number on one rank skips the step on all",
-        file="train/distributed.py",
+        file="ranks/world.py",
         sought="    flat = flat_gradients(learning)\n",
         put="    flat = flat_gradients(learning).nan_to_num(0.0, 0.0, 0.0)\n",
         caught_by={f"{_BAD_STEP}[loss nan-2]": r"assert all\(torch\.equal\(mine\[name\], theirs\[name\]\)"},
@@ -261,7 +261,7 @@ FURTHER = (
     Sabotage(
         name="workers-deaf",
         takes_away="worker processes ignore the signals that their parent answers",
-        file="finetune/workers.py",
+        file="experiments/cell_workers.py",
         sought="        signal.signal(number, signal.SIG_IGN)  # the parent says when to stop\n",
         put="        pass\n",
         caught_by={
@@ -287,7 +287,7 @@ FURTHER = (
     Sabotage(
         name="gradient-tree",
         takes_away="gradients are added along one fixed tree with --deterministic",
-        file="train/gradient_tree.py",
+        file="ranks/gradient_tree.py",
         sought="        while self._sums and self._sums[-1][0] == level:\n",
         put="        while self._sums:\n",
         caught_by={_BITS: r"assert apart == 0"},
@@ -295,7 +295,7 @@ FURTHER = (
     Sabotage(
         name="gradient-all-reduce",
         takes_away="gradients are added up over the ranks",
-        file="train/distributed.py",
+        file="ranks/world.py",
         sought="    dist.all_reduce(flat)\n",
         put="",
         caught_by={_ROUNDING: r"0 <= apart < 1e-6"},
@@ -329,7 +329,7 @@ FURTHER = (
     Sabotage(
         name="rows-of-all-ranks",
         takes_away="the rows that are named are those whose loss is no number, on whatever rank",
-        file="train/blame.py",
+        file="train/look.py",
         sought="gathered(json.dumps(found).encode())",
         put="[json.dumps(found).encode()]",
         caught_by={f"{_BAD_STEP}[loss nan-2]": r"assert named_rows\(log\) == |assert \[\d+, .* == \["},

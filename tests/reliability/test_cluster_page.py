@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from electra_trainer.cli import launch, pretrain
 from electra_trainer.errors import CheckpointError, ConfigError, DataError, Diverged, Interrupted, MissingInputError
-from electra_trainer.train.signals import FORWARDS, STOP, WAITS
-from electra_trainer.verbs import launch, pretrain
+from electra_trainer.runs.signals import FORWARDS, STOP, WAITS
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "cluster.md").read_text(encoding="utf-8")
 COMMANDS = [line for block in re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]

@@ -16,8 +16,8 @@ import torch
 from tests.reliability.figures import LONG, report
 from tests.reliability.tiny_checkpoints import RUN, made, naive, pickled, same, same_tensors, write
 
-from electra_trainer.train.checkpoint import load_newest, save
-from electra_trainer.train.verified import sealed
+from electra_trainer.runs.checkpoint import load_newest, save
+from electra_trainer.runs.verified import sealed
 
 FILES = ("weights.safetensors", "optimizer.safetensors", "state.json", "manifest.json")
 CASES = 4000 if LONG else 600

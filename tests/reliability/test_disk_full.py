@@ -21,11 +21,11 @@ from tests.reliability.operations import Operation, Operations
 from tests.reliability.tiny_checkpoints import RUN, made, naive, naive_step, same, write, write_in_place
 from tests.reliability.whole_runs import differences, each_step, saved_by_now, store, tiny_run, train
 
-from electra_trainer import cli
-from electra_trainer.config_io import to_dict
+from electra_trainer.cli import main as cli
 from electra_trainer.errors import StorageError
-from electra_trainer.train import record, saving
-from electra_trainer.train.checkpoint import load_newest
+from electra_trainer.runs import run_folder, saving
+from electra_trainer.runs.checkpoint import load_newest
+from electra_trainer.settings.records import to_dict
 
 CODES = (errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EROFS)
 OFFSETS = 200 if LONG else 24
@@ -174,7 +174,7 @@ def broken_between(out: Path, code: int, first: int, last: int) -> ExitStack:
     stack = ExitStack()
     stack.enter_context(Operations(out, meet, sync=False))
     stack.enter_context(each_step(before))
-    stack.enter_context(mock.patch.object(record, "environment_facts", dict))
+    stack.enter_context(mock.patch.object(run_folder, "environment_facts", dict))
     stack.enter_context(mock.patch.object(saving, "RETRY_AFTER", 0.0))
     return stack
 

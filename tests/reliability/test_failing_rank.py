@@ -19,11 +19,12 @@ from tests.reliability.moments import just_before
 from tests.reliability.rank_program import UNWATCHED
 from tests.reliability.ranks import free_port, start_ranks, wait_for, wait_until
 
-from electra_trainer.config_io import to_dict
 from electra_trainer.errors import ConfigError, ElectraError, Interrupted, as_known
-from electra_trainer.supervise import Policy, supervise
-from electra_trainer.train import begin, distributed, failure, loop
-from electra_trainer.train.status import status_kept
+from electra_trainer.ranks import failure, world
+from electra_trainer.runs.status import status_kept
+from electra_trainer.settings.records import to_dict
+from electra_trainer.supervise.supervise import Policy, supervise
+from electra_trainer.train import begin, loop
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = small_config(steps=40, lanes=4)
@@ -277,7 +278,7 @@ def test_one_is_told_to_stop_while_the_other_connects_to_it() -> None:
     def work(rank: int) -> None:
         if rank == 1:
             torch.distributed.init_process_group = stops  # type: ignore[assignment]
-        with distributed.joined(lambda: torch.device("cpu")):
+        with world.joined(lambda: torch.device("cpu")):
             pass
 
     began = time.monotonic()

@@ -18,13 +18,13 @@ from tests.reliability.forking import Forks, Outcome, listing
 from tests.reliability.materials import write_all
 from tests.reliability.spoiling import bomb, put, sparse, spoilt
 
-from electra_trainer.card import model_card
-from electra_trainer.config import Config
-from electra_trainer.config_io import to_dict
-from electra_trainer.finetune.classification import Classification
-from electra_trainer.finetune.handed_card import Facts, handed_card
+from electra_trainer.finetuning.card import Facts, handed_card
+from electra_trainer.finetuning.texts.tasks import Classification
+from electra_trainer.inspection.report import write_report
 from electra_trainer.objectives import Exported, build
-from electra_trainer.report import write_report
+from electra_trainer.pretrained.cards import model_card
+from electra_trainer.settings.config import Config
+from electra_trainer.settings.records import to_dict
 
 MOST_MEGABYTES = 500
 TYPED = {0, 65, 66, 74, 78}

@@ -23,9 +23,10 @@ from tests.reliability.whole_runs import differences, each_step, store, tiny_run
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from electra_trainer.objectives import Objective
-from electra_trainer.train import loop, record, saving
-from electra_trainer.train.checkpoint import numbered
-from electra_trainer.train.saving import Saver
+from electra_trainer.runs import run_folder, saving
+from electra_trainer.runs.checkpoint import numbered
+from electra_trainer.runs.saving import Saver
+from electra_trainer.train import loop
 
 STEPS, EVERY = 16, 4
 CONFIG = tiny_run(steps=STEPS, every=EVERY)
@@ -100,7 +101,7 @@ def session(data: Path, out: Path, progress: Progress, death: Death) -> int:
             stack.enter_context(each_step(before, lambda step: progress.note(1, step + 1)))
             stack.enter_context(mock.patch.object(Saver, "begin", begin))
             stack.enter_context(mock.patch.object(torch.Tensor, "backward", backward))
-            stack.enter_context(mock.patch.object(record, "environment_facts", dict))
+            stack.enter_context(mock.patch.object(run_folder, "environment_facts", dict))
             stack.enter_context(Operations(out, death.meet_operation, sync=False))
             train(CONFIG, data, out)
 

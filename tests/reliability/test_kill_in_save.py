@@ -12,7 +12,7 @@ from tests.reliability.figures import report
 from tests.reliability.operations import Operations, killing
 from tests.reliability.tiny_checkpoints import RUN, made, naive_step, same, write, write_in_place
 
-from electra_trainer.train.checkpoint import load_newest
+from electra_trainer.runs.checkpoint import load_newest
 
 
 def kills(tmp_path: Path, before: Callable[[Path], None], work: Callable[[Path], None], *, torn: bool) -> list[Path]:

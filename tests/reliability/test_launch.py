@@ -12,9 +12,9 @@ import pytest
 from tests.prepared import small_config, write_store
 from tests.reliability.ranks import free_port
 
-from electra_trainer.cli import main
-from electra_trainer.config_io import to_dict
-from electra_trainer.verbs.launch import _seconds
+from electra_trainer.cli.launch import _seconds
+from electra_trainer.cli.main import main
+from electra_trainer.settings.records import to_dict
 
 STANDINS = {
     "srun": 'shift\nexec "$@"\n',

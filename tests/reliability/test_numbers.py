@@ -18,17 +18,18 @@ from tests.reliability.ranks import run_ranks
 from tests.reliability.runs import curve, digest
 
 from electra_trainer.batch import Masked
-from electra_trainer.config import Config
-from electra_trainer.data.order import batch_rows
+from electra_trainer.data.batches import batch_rows
 from electra_trainer.data.store import Store
 from electra_trainer.errors import Diverged
 from electra_trainer.objectives import build
 from electra_trainer.randomness import Rng
+from electra_trainer.ranks.world import joined
+from electra_trainer.runs.checkpoint import numbered
+from electra_trainer.runs.verified import read
+from electra_trainer.settings.config import Config
 from electra_trainer.train import loop, step
-from electra_trainer.train.checkpoint import numbered, read
-from electra_trainer.train.distributed import joined
-from electra_trainer.train.health import BAD_STEPS_IN_A_ROW
 from electra_trainer.train.loop import pretrain
+from electra_trainer.train.measures import BAD_STEPS_IN_A_ROW
 from electra_trainer.train.optim import build_optimizer
 
 CPU = torch.device("cpu")

@@ -17,8 +17,8 @@ from tests.reliability.tiny_checkpoints import RUN, made, naive_step, same, writ
 from tests.reliability.whole_runs import differences, store, tiny_run, train
 
 from electra_trainer.errors import CheckpointError
-from electra_trainer.train import record
-from electra_trainer.train.checkpoint import load_newest
+from electra_trainer.runs import run_folder
+from electra_trainer.runs.checkpoint import load_newest
 
 STEPS = (2, 3)
 """Saved while the power may go; step 1 is on the disk already."""
@@ -91,7 +91,7 @@ def test_power_loss_in_a_run(data: Path, tmp_path: Path) -> None:
     folder = tmp_path / "recorded"
     folder.mkdir()
     disk, unsynced, done = Disk(folder), Disk(folder), list[Operation]()
-    with Operations(folder, done.append), mock.patch.object(record, "environment_facts", dict):
+    with Operations(folder, done.append), mock.patch.object(run_folder, "environment_facts", dict):
         whole = train(CONFIG, data, folder / "run")
     choose = random.Random(0)
     every = [(number, kind) for number in range(len(done) + 1) for kind in KINDS]
@@ -103,7 +103,7 @@ def test_power_loss_in_a_run(data: Path, tmp_path: Path) -> None:
                 place = tmp_path / "found"
                 state.write(place, kind, seed=number)
                 with (
-                    mock.patch.object(record, "environment_facts", dict),
+                    mock.patch.object(run_folder, "environment_facts", dict),
                     Operations(place, lambda _: None, sync=False),
                 ):
                     train(CONFIG, data, place / "run")

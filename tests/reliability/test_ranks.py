@@ -15,11 +15,12 @@ from tests.reliability.figures import report
 from tests.reliability.ranks import run_ranks, start_ranks, wait_for, wait_until
 from tests.reliability.runs import curve, digest
 
-from electra_trainer.config import Config
 from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.objectives import build
-from electra_trainer.train.checkpoint import numbered, read
-from electra_trainer.train.distributed import World, any_rank, gathered, joined, led
+from electra_trainer.ranks.world import World, any_rank, gathered, joined, led
+from electra_trainer.runs.checkpoint import numbered
+from electra_trainer.runs.verified import read
+from electra_trainer.settings.config import Config
 from electra_trainer.train.loop import pretrain
 from electra_trainer.train.step import evaluate
 

@@ -21,10 +21,10 @@ from tests.reliability.whole_runs import each_step, store, tiny_run, train
 from electra_trainer.data.store import Store
 from electra_trainer.data.tokenizer import as_plain_text
 from electra_trainer.errors import Interrupted
+from electra_trainer.inspection.replay import replay
+from electra_trainer.inspection.replay_rows import DocumentPart, ReplayedRow
 from electra_trainer.objectives import rtd
-from electra_trainer.replay import replay
-from electra_trainer.replay_rows import DocumentPart, ReplayedRow
-from electra_trainer.train import record
+from electra_trainer.runs import run_folder
 
 STEPS, EVERY = (60, 8) if LONG else (12, 4)
 Words = dict[int, list[list[int]]]
@@ -88,7 +88,7 @@ def is_there(row: ReplayedRow, part: DocumentPart, tokenizer: Any, *, off: int =
     return found[part.skipped : part.skipped + len(mine)] == mine
 
 
-@mock.patch.object(record, "git_revision", lambda: "revision")  # the source may be edited while this runs
+@mock.patch.object(run_folder, "git_revision", lambda: "revision")  # the source may be edited while this runs
 def test_every_step_again(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> None:
     data, words = store(tmp_path_factory), {}
     run = stopped_and_resumed(data, tmp_path / "run", words)

@@ -18,8 +18,10 @@ from tests.reliability.runs import curve
 from tests.reliability.whole_runs import different_tensors, each_step, store, tiny_run, train
 
 from electra_trainer.objectives import rtd
-from electra_trainer.train import checkpoint, loop, record
-from electra_trainer.train.checkpoint import numbered, read
+from electra_trainer.runs import checkpoint, run_folder
+from electra_trainer.runs.checkpoint import numbered
+from electra_trainer.runs.verified import read
+from electra_trainer.train import loop
 
 STEPS = 40
 GOES_ON = STEPS if LONG else 2
@@ -55,7 +57,7 @@ def tracing(trace: Trace, out: Path, *, until: int) -> Iterator[None]:
 
     with (
         mock.patch.object(rtd, "corrupt", corrupt),
-        mock.patch.object(record, "environment_facts", dict),
+        mock.patch.object(run_folder, "environment_facts", dict),
         each_step(before, after),
         Operations(out, lambda operation: None, sync=False),
     ):

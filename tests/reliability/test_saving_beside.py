@@ -13,11 +13,11 @@ import torch
 from tests import small
 from tests.reliability.figures import LONG, report
 
-from electra_trainer.config_io import to_dict
-from electra_trainer.train import checkpoint, saving
-from electra_trainer.train.record import RunFolder
-from electra_trainer.train.saving import Saver
-from electra_trainer.train.verified import Saved
+from electra_trainer.runs import checkpoint, saving
+from electra_trainer.runs.run_folder import RunFolder
+from electra_trainer.runs.saving import Saver
+from electra_trainer.runs.verified import Saved
+from electra_trainer.settings.records import to_dict
 
 MEGABYTES = 400 if LONG else 60
 TENSORS = 6

@@ -21,13 +21,15 @@ from tests.reliability.ranks import run_ranks
 from tests.reliability.runs import curve, digest
 from torch.distributed.fsdp import FSDPModule
 
-from electra_trainer.config import Checkpoint, Config, Evaluation, Schedule
 from electra_trainer.errors import ConfigError
-from electra_trainer.methods import TwoStage
 from electra_trainer.objectives import build
-from electra_trainer.train import loop, sharding, step
-from electra_trainer.train.checkpoint import Saved, numbered, read
-from electra_trainer.train.distributed import World, joined
+from electra_trainer.ranks import sharding
+from electra_trainer.ranks.world import World, joined
+from electra_trainer.runs.checkpoint import numbered
+from electra_trainer.runs.verified import Saved, read
+from electra_trainer.settings.config import Checkpoint, Config, Evaluation, Schedule
+from electra_trainer.settings.methods import TwoStage
+from electra_trainer.train import loop, step
 from electra_trainer.train.loop import pretrain
 from electra_trainer.train.optim import optimizer_tensors
 from electra_trainer.train.weights import stored

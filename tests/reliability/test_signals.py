@@ -19,13 +19,13 @@ from tests.reliability.runs import curve, digest, lost
 from tests.reliability.whole_runs import differences
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from electra_trainer.config_io import to_dict
 from electra_trainer.errors import Interrupted
-from electra_trainer.finetune import workers
-from electra_trainer.process import tuned
-from electra_trainer.train.checkpoint import numbered
+from electra_trainer.experiments import cell_workers
+from electra_trainer.runs.checkpoint import numbered
+from electra_trainer.runs.signals import STOP, StopRequest, signals_held
+from electra_trainer.settings.records import to_dict
+from electra_trainer.supervise.process import tuned
 from electra_trainer.train.loop import pretrain
-from electra_trainer.train.signals import STOP, StopRequest, signals_held
 
 MOMENTS = 40 if LONG else 6
 LIMIT = 10.0
@@ -199,15 +199,15 @@ def test_a_worker_does_not_hear_what_is_told_to_all() -> None:
 
     def work(_: int) -> None:
         ours.close()
-        connect = workers.Connection
+        connect = cell_workers.Connection
 
         def told_at_once(descriptor: int) -> object:
             for number in STOP:
                 signal.raise_signal(number)
             return connect(descriptor)
 
-        workers.Connection = told_at_once  # type: ignore[assignment,misc]
-        workers.serve(theirs.fileno())
+        cell_workers.Connection = told_at_once  # type: ignore[assignment,misc]
+        cell_workers.serve(theirs.fileno())
 
     (process,) = start_ranks(1, work)
     theirs.close()

@@ -22,12 +22,12 @@ from tests.reliability.ranks import run_ranks, start_ranks, wait_for
 from tests.reliability.runs import lost
 from tests.reliability.whole_runs import differences
 
-from electra_trainer.config_io import to_dict
 from electra_trainer.errors import ElectraError
-from electra_trainer.supervise import Policy, supervise
+from electra_trainer.runs.signals import FORWARDS, STOP, StopRequest, leave_when_told
+from electra_trainer.runs.status import status_kept
+from electra_trainer.settings.records import to_dict
+from electra_trainer.supervise.supervise import Policy, supervise
 from electra_trainer.train import loop
-from electra_trainer.train.signals import FORWARDS, STOP, StopRequest, leave_when_told
-from electra_trainer.train.status import status_kept
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = dataclasses.replace(small_config(), deterministic=True)  # so that one process may go on, quickly

@@ -13,8 +13,8 @@ from tests.finetune.own_files import rows, write_csv
 from tests.prepared import small_config, write_text
 from tests.reliability.figures import report
 
-from electra_trainer.cli import main
-from electra_trainer.config_io import to_dict
+from electra_trainer.cli.main import main
+from electra_trainer.settings.records import to_dict
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "electra_trainer"
 FILES = sorted(SOURCE.rglob("*.py"))
@@ -53,28 +53,28 @@ NETWORK = {
 
 ALLOWED = {
     # the private channel between a process and the child that it started; nothing of it is a file
-    ("finetune/workers.py", "multiprocessing"),
+    ("experiments/cell_workers.py", "multiprocessing"),
     # the library that native/ has compiled from the source beside it
-    ("native/library.py", "ctypes"),
-    ("native/layers.py", "ctypes"),
-    ("native/softmax.py", "ctypes"),
+    ("kernels/native/library.py", "ctypes"),
+    ("kernels/native/layers.py", "ctypes"),
+    ("kernels/native/native_softmax.py", "ctypes"),
     # one call of the system's library, which asks for a signal at the end of the parent
-    ("train/orphan.py", "ctypes"),
+    ("runs/signals.py", "ctypes"),
     # an error of the thread that saves is kept, and raised again where the steps are
-    ("train/saving.py", "except that hides"),
+    ("runs/saving.py", "except that hides"),
     # GLUE's submission is written as a zip; none is read
-    ("finetune/glue_submission.py", "zipfile"),
+    ("finetuning/glue/submission.py", "zipfile"),
     # a folder that was just exported, read by transformers to compare logits
     ("hub.py", ".from_pretrained"),
     # drawn from the generator that randomness.py has seeded with the key of the step and lane
-    ("model/dropout.py", "torch.randint"),
-    ("native/layers.py", "torch.randint"),
-    ("gpu/add_norm.py", "torch.randint"),
+    ("model/attention.py", "torch.randint"),
+    ("kernels/native/layers.py", "torch.randint"),
+    ("kernels/gpu/add_norm.py", "torch.randint"),
     # numbers to multiply while a machine is measured
-    ("train/machine.py", "torch.randn"),
+    ("train/outlook.py", "torch.randn"),
     # asked only for a name that is no folder and looks like one of the Hub
-    ("finetune/source.py", "huggingface_hub"),
-    ("finetune/glue_hub.py", "datasets"),
+    ("pretrained/source.py", "huggingface_hub"),
+    ("finetuning/glue/glue_files.py", "datasets"),
 }
 
 

@@ -18,13 +18,13 @@ from tests.reliability.figures import LONG, report
 from tests.reliability.ranks import run_ranks
 from tests.reliability.runs import curve, digest
 
-from electra_trainer import supervise as supervise_module
-from electra_trainer.cli import main
-from electra_trainer.config_io import to_dict
+from electra_trainer.cli.main import main
+from electra_trainer.cli.pretrain import OURS, _without, command_of
 from electra_trainer.errors import StorageError
-from electra_trainer.supervise import Policy, supervise
+from electra_trainer.settings.records import to_dict
+from electra_trainer.supervise import supervise as supervise_module
+from electra_trainer.supervise.supervise import Policy, supervise
 from electra_trainer.train.loop import pretrain
-from electra_trainer.verbs.pretrain import OURS, _without, command_of
 
 CONFIG = dataclasses.replace(
     small_config(steps=60, lanes=2), deterministic=True
@@ -58,7 +58,7 @@ def processes_of(out: Path) -> list[int]:
             words = path.read_bytes().split(b"\0")
         except OSError:
             continue
-        if str(out).encode() in words and b"electra_trainer.torchrun" not in words:
+        if str(out).encode() in words and b"electra_trainer.supervise.torchrun" not in words:
             found.append(int(path.parent.name))
     return sorted(found)
 
@@ -292,7 +292,13 @@ def test_what_all_would_say_is_said_before_any_starts(
 def test_torchrun_prints_no_page(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Where its process fails or is killed; the process said why itself."""
     (tmp_path / "rank.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)")
-    launcher = ["-m", "electra_trainer.torchrun", "--standalone", "--nproc-per-node=2", str(tmp_path / "rank.py")]
+    launcher = [
+        "-m",
+        "electra_trainer.supervise.torchrun",
+        "--standalone",
+        "--nproc-per-node=2",
+        str(tmp_path / "rank.py"),
+    ]
     assert supervise([sys.executable, *launcher], tmp_path / "run", Policy(restarts=0)) == 70
     said = capfd.readouterr().err.splitlines()
     assert any(line == "electra: the process of rank 0 was killed by SIGKILL" for line in said)

@@ -19,10 +19,10 @@ from tests.reliability.rank_program import SLOW
 from tests.reliability.ranks import start_ranks, wait_for, wait_until
 from tests.reliability.runs import lost
 
-from electra_trainer import signs_of_life
-from electra_trainer.config_io import to_dict
-from electra_trainer.supervise import Policy, supervise
-from electra_trainer.train.signals import WAITS
+from electra_trainer.runs.signals import WAITS
+from electra_trainer.settings.records import to_dict
+from electra_trainer.supervise import signs_of_life
+from electra_trainer.supervise.supervise import Policy, supervise
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN = """
@@ -208,7 +208,7 @@ def slow_save(out: Path, told: str, monkeypatch: pytest.MonkeyPatch, *, grace: f
     monkeypatch.setenv("PYTHONPATH", f"{ROOT / 'src'}:{ROOT}")
     monkeypatch.setenv("GLIBC_TUNABLES", "")
     words = supervised(data, out)[3:]
-    launcher = [sys.executable, "-m", "electra_trainer.torchrun", "--standalone", "--nproc-per-node=2"]
+    launcher = [sys.executable, "-m", "electra_trainer.supervise.torchrun", "--standalone", "--nproc-per-node=2"]
     command = [*launcher, "-m", "tests.reliability.rank_program", f"{SLOW}40", *words]
     (process,) = start_ranks(1, lambda _: supervise(command, out, Policy(restarts=0, grace=grace)))
     wait_until(lambda: trains(out))

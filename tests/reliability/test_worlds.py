@@ -18,11 +18,12 @@ from tests.reliability.moments import just_before
 from tests.reliability.ranks import run_ranks
 from tests.reliability.runs import curve, digest
 
-from electra_trainer.config import Config
 from electra_trainer.data.prepare import PrepareSettings, prepare, train_tokenizer_from
 from electra_trainer.data.tokenizer import word_piece
 from electra_trainer.errors import Interrupted
-from electra_trainer.train.checkpoint import numbered, read
+from electra_trainer.runs.checkpoint import numbered
+from electra_trainer.runs.verified import read
+from electra_trainer.settings.config import Config
 from electra_trainer.train.loop import pretrain
 
 PUBLISHED, PRIME = 30522, 997

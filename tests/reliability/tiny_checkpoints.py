@@ -9,7 +9,8 @@ from pathlib import Path
 import safetensors.torch
 import torch
 
-from electra_trainer.train.checkpoint import Origin, Saved, save
+from electra_trainer.runs.checkpoint import save
+from electra_trainer.runs.verified import Origin, Saved
 
 RUN = Origin(run_id="run", config_sha256="1" * 64, data_sha256="2" * 64)
 PIECES = 4

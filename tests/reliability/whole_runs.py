@@ -15,9 +15,10 @@ import torch
 from tests.prepared import small_config, write_store
 from tests.reliability.runs import curve
 
-from electra_trainer.config import Config, Evaluation
+from electra_trainer.runs.checkpoint import numbered
+from electra_trainer.runs.verified import read
+from electra_trainer.settings.config import Config, Evaluation
 from electra_trainer.train import loop
-from electra_trainer.train.checkpoint import numbered, read
 from electra_trainer.train.loop import pretrain
 
 

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from electra_trainer import durable
-from electra_trainer.durable import Content, pieces, replace_durably
 from electra_trainer.errors import CheckpointError, MissingInputError, StorageError
-from electra_trainer.train import checkpoint
-from electra_trainer.train.checkpoint import load_newest, newest, numbered, save
-from electra_trainer.train.verified import Origin, Saved, read, sealed
+from electra_trainer.files import durable
+from electra_trainer.files.durable import Content, pieces, replace_durably
+from electra_trainer.runs import checkpoint
+from electra_trainer.runs.checkpoint import load_newest, newest, numbered, save
+from electra_trainer.runs.verified import Origin, Saved, read, sealed
 
 RUN = Origin(run_id="run-1", config_sha256="1" * 64, data_sha256="2" * 64)
 FILES = ("weights.safetensors", "optimizer.safetensors", "state.json", "manifest.json")

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from electra_trainer import presets
-from electra_trainer.config import BatchShape, Config, Model, Optimizer, generator_shape, with_steps
-from electra_trainer.config_io import differences, from_dict, merge, overlay, read_table, to_dict
 from electra_trainer.errors import ConfigError, MissingInputError
-from electra_trainer.methods import MLM, RTD, Learned
-from electra_trainer.presets_published import PRESETS
+from electra_trainer.presets import models
+from electra_trainer.presets.paper_rows import PRESETS
+from electra_trainer.settings.config import BatchShape, Config, Model, Optimizer, generator_shape, with_steps
+from electra_trainer.settings.methods import MLM, RTD, Learned
+from electra_trainer.settings.records import differences, from_dict, merge, overlay, read_table, to_dict
 
 # Table 5: layers, hidden, feed-forward, heads, embedding; learning rate, batch, steps; Appendix A and released: row length, masked
 TABLE_5 = {
@@ -35,13 +35,13 @@ GENERATORS = {  # multiplier -> hidden, feed-forward, heads
 
 
 def test_every_published_run_is_here() -> None:
-    assert set(presets.MODELS) == {*TABLE_5, "tiny"}
-    assert all(presets.preset(name).preset == name for name in PRESETS)
+    assert set(models.MODELS) == {*TABLE_5, "tiny"}
+    assert all(models.preset(name).preset == name for name in PRESETS)
 
 
 @pytest.mark.parametrize("name", TABLE_5)
 def test_table_5(name: str) -> None:
-    made = presets.preset(name)
+    made = models.preset(name)
     model = made.model
     assert (
         model.num_hidden_layers, model.hidden_size, model.intermediate_size, model.num_attention_heads, model.embedding_size,
@@ -52,7 +52,7 @@ def test_table_5(name: str) -> None:
 
 @pytest.mark.parametrize("name", TABLE_5)
 def test_what_all_published_runs_have_in_common(name: str) -> None:
-    made = presets.preset(name)
+    made = models.preset(name)
     model, optimizer = made.model, made.optimizer
     assert (model.hidden_dropout_prob, model.attention_probs_dropout_prob) == (0.1, 0.1)
     assert (model.vocab_size, model.max_position_embeddings, model.type_vocab_size) == (30522, 512, 2)
@@ -64,10 +64,10 @@ def test_what_all_published_runs_have_in_common(name: str) -> None:
     assert made.objective == (MLM() if name.startswith("bert") else RTD(weight=50.0, generator_weight=1.0))
 
 
-@pytest.mark.parametrize("name", presets.MODELS)
+@pytest.mark.parametrize("name", models.MODELS)
 def test_presets_are_complete(name: str) -> None:
     """Each names its own shape, learning rate, schedule and batch: no size can inherit another's."""
-    source = Path(presets.__file__).read_text().split(f"def {name}() -> Config:")[1].split("\ndef ")[0]
+    source = Path(models.__file__).read_text().split(f"def {name}() -> Config:")[1].split("\ndef ")[0]
     for argument in (
         "model=",
         "objective=",
@@ -83,7 +83,7 @@ def test_presets_are_complete(name: str) -> None:
 
 @pytest.mark.parametrize("name", GENERATORS)
 def test_generator_shapes(name: str) -> None:
-    made = presets.preset(name)
+    made = models.preset(name)
     width, hidden, inner, heads = GENERATORS[name]
     shape = generator_shape(made)
     assert made.generator.width == width
@@ -95,28 +95,28 @@ def test_generator_shapes(name: str) -> None:
 
 
 def test_generator_of_half_the_depth() -> None:
-    made = dataclasses.replace(presets.small(), generator=Learned(width=1.0, depth=0.5))
+    made = dataclasses.replace(models.small(), generator=Learned(width=1.0, depth=0.5))
     assert generator_shape(made).num_hidden_layers == 6
 
 
 def test_an_impossible_generator_is_refused_with_a_proposal() -> None:
     with pytest.raises(ConfigError, match=r"generator\.width.*0\.25"):
-        dataclasses.replace(presets.small(), generator=Learned(width=0.51))
+        dataclasses.replace(models.small(), generator=Learned(width=0.51))
 
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_there_and_back(name: str) -> None:
     """Through JSON text, as a run folder keeps it."""
-    made = presets.preset(name)
+    made = models.preset(name)
     text = json.dumps(to_dict(made))
     assert from_dict(Config, json.loads(text), where="file") == made
 
 
 def test_every_field_is_written() -> None:
-    written = to_dict(presets.small())
+    written = to_dict(models.small())
     assert written.keys() == {field.name for field in dataclasses.fields(Config)}
     assert written["objective"] == {"kind": "rtd", "weight": 50.0, "generator_weight": 1.0, "loss_over": "all"}
-    assert to_dict(presets.bert_small())["objective"] == {"kind": "mlm"}
+    assert to_dict(models.bert_small())["objective"] == {"kind": "mlm"}
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
@@ -174,7 +174,7 @@ def test_whole_numbers_stand_for_floats() -> None:
 
 def test_unknown_preset() -> None:
     with pytest.raises(ConfigError, match=r"Unknown preset 'smal'\. Did you mean 'small'\?"):
-        presets.preset("smal")
+        models.preset("smal")
 
 
 def test_merge_lays_tables_upon_tables() -> None:
@@ -189,11 +189,11 @@ def test_overlay_from_either_format(tmp_path: Path) -> None:
     toml, js = tmp_path / "a.toml", tmp_path / "a.json"
     toml.write_text('seed = 5\n[optimizer]\nlearning_rate = 1e-3\n[objective]\nkind = "mlm"\n')
     js.write_text('{"seed": 5, "optimizer": {"learning_rate": 1e-3}, "objective": {"kind": "mlm"}}')
-    one, two = overlay(presets.base(), toml), overlay(presets.base(), js)
+    one, two = overlay(models.base(), toml), overlay(models.base(), js)
     assert one == two
     assert (one.seed, one.optimizer.learning_rate, one.objective) == (5, 1e-3, MLM())
-    assert one.model == presets.base().model
-    assert sorted(line.split(":")[0] for line in differences(presets.base(), one)) == [
+    assert one.model == models.base().model
+    assert sorted(line.split(":")[0] for line in differences(models.base(), one)) == [
         "objective.generator_weight", "objective.kind", "objective.loss_over", "objective.weight", "optimizer.learning_rate", "seed",
     ]  # fmt: skip
 
@@ -209,10 +209,10 @@ def test_files_that_are_no_config(content: bytes, tmp_path: Path) -> None:
 
 
 def test_another_number_of_steps() -> None:
-    short = with_steps(presets.small(), 200, defaults=presets.small())
+    short = with_steps(models.small(), 200, defaults=models.small())
     assert (short.schedule.steps, short.schedule.warmup_steps, short.log_every) == (200, 20, 1)
     assert short.evaluation.every == short.checkpoint.every == 10
-    long = with_steps(presets.small(), 10_000_000, defaults=presets.small())
-    assert (long.schedule.warmup_steps, long.evaluation.every) == (10_000, presets.small().evaluation.every)
+    long = with_steps(models.small(), 10_000_000, defaults=models.small())
+    assert (long.schedule.warmup_steps, long.evaluation.every) == (10_000, models.small().evaluation.every)
     with pytest.raises(ConfigError):
-        with_steps(presets.small(), 0, defaults=presets.small())
+        with_steps(models.small(), 0, defaults=models.small())

@@ -13,9 +13,9 @@ from tests import as_on_a_gpu
 from tests.small import config, feed
 from tests.train.test_static import weights
 
-from electra_trainer.config import BatchShape
 from electra_trainer.model.encoder import Layer
 from electra_trainer.objectives import build
+from electra_trainer.settings.config import BatchShape
 from electra_trainer.train import graph
 from electra_trainer.train.optim import build_optimizer
 from electra_trainer.train.static import StaticStep

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from electra_trainer.train.health import alarms, health_line
+from electra_trainer.train.measures import alarms, health_line
 
 VOCAB = 1000
 GOOD = {

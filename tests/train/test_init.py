@@ -9,15 +9,16 @@ import torch
 from tests.prepared import small_config, write_store
 from torch import Tensor
 
-from electra_trainer.config import Config
 from electra_trainer.errors import ConfigError, MissingInputError
-from electra_trainer.initial import InitFrom
-from electra_trainer.methods import MLM, RTD, Learned
-from electra_trainer.score import export_run
+from electra_trainer.pretrained.initial import InitFrom
+from electra_trainer.pretrained.pretrained import export_run
+from electra_trainer.runs.checkpoint import numbered
+from electra_trainer.runs.run_folder import RunFolder
+from electra_trainer.runs.verified import read
+from electra_trainer.settings.config import Config
+from electra_trainer.settings.methods import MLM, RTD, Learned
 from electra_trainer.train import loop
-from electra_trainer.train.checkpoint import numbered, read
 from electra_trainer.train.loop import pretrain
-from electra_trainer.train.record import RunFolder
 
 
 def config(**changes: object) -> Config:

@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from electra_trainer.batch import Losses, Term
-from electra_trainer.train.health import binary_entropy
-from electra_trainer.train.measures import measure
+from electra_trainer.train.measures import binary_entropy, measure
 
 
 def lane(seed: int, *, slots: int, real: int) -> Losses:

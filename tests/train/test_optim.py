@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from electra_trainer.config import Optimizer
+from electra_trainer.settings.config import Optimizer
 from electra_trainer.train.optim import build_optimizer, load_optimizer_tensors, optimizer_tensors
 
 Name = Literal["adam", "adamw", "lamb"]

@@ -10,14 +10,26 @@ import pytest
 import torch
 from tests import small
 
-from electra_trainer.cli import _trains, main
+from electra_trainer.cli.main import _trains, main
 from electra_trainer.cost.flops import step_flops
 from electra_trainer.cost.memory import memory_bytes, step_bytes
-from electra_trainer.presets import large
+from electra_trainer.presets.models import large
 from electra_trainer.train import outlook as module
-from electra_trainer.train.machine import Machine, copy_rate, free_bytes, matrix_rate
-from electra_trainer.train.outlook import Outlook, look_ahead, prices, with_rows
-from electra_trainer.train.trial import CLS, SEP, WORDS_FROM, made_up_rows, zipf_words
+from electra_trainer.train.outlook import (
+    CLS,
+    SEP,
+    WORDS_FROM,
+    Machine,
+    Outlook,
+    copy_rate,
+    free_bytes,
+    look_ahead,
+    made_up_rows,
+    matrix_rate,
+    prices,
+    with_rows,
+    zipf_words,
+)
 
 CPU = torch.device("cpu")
 
@@ -144,7 +156,7 @@ def test_doctor_bench(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_doctor_tells_in_words(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    from electra_trainer.train import machine as machines
+    from electra_trainer.train import outlook as machines
 
     monkeypatch.setattr(machines, "measure_machine", lambda _: machine(flops=1e10, free=2 << 30))
     assert main(["doctor", "--bench", "--presets", "tiny", "large"]) == 0

@@ -11,8 +11,8 @@ from tests.prepared import small_config, write_store
 
 from electra_trainer.cost.memory import memory_bytes
 from electra_trainer.data.store import Store
-from electra_trainer.methods import Learned, TwoStage
 from electra_trainer.objectives.two_stage import GeneratorStage
+from electra_trainer.settings.methods import Learned, TwoStage
 from electra_trainer.train import plan
 from electra_trainer.train.plan import does_not_fit, measure_time
 

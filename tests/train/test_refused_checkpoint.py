@@ -16,9 +16,9 @@ import torch
 from tests.train.test_checkpoint import FILES, RUN, assert_same, load, made, reseal, reseal_files, save_steps
 
 from electra_trainer.errors import CheckpointError, StorageError
-from electra_trainer.train.checkpoint import newest, numbered, save
-from electra_trainer.train.tensor_file import PIECE, TensorFile
-from electra_trainer.train.verified import Unfit, read
+from electra_trainer.runs.checkpoint import newest, numbered, save
+from electra_trainer.runs.tensor_file import PIECE, TensorFile
+from electra_trainer.runs.verified import Unfit, read
 
 
 def names(folder: Path) -> list[str]:

@@ -13,10 +13,11 @@ import pytest
 import torch
 from tests.prepared import small_config, write_store
 
-from electra_trainer.config_io import to_dict
 from electra_trainer.errors import CheckpointError, ConfigError, DataError, Interrupted
+from electra_trainer.runs.checkpoint import numbered
+from electra_trainer.runs.verified import read
+from electra_trainer.settings.records import to_dict
 from electra_trainer.train import loop
-from electra_trainer.train.checkpoint import numbered, read
 from electra_trainer.train.loop import pretrain
 from electra_trainer.train.plan import Length
 
@@ -75,7 +76,7 @@ def test_sigkill_between_checkpoints(data: Path, whole: Path, tmp_path: Path) ->
     config.write_text(json.dumps(to_dict(small_config())))
     script = (
         "import os, signal, sys; from pathlib import Path; from electra_trainer.train import loop\n"
-        "from electra_trainer.config_io import from_dict, read_table; from electra_trainer.config import Config\n"
+        "from electra_trainer.settings.records import from_dict, read_table; from electra_trainer.settings.config import Config\n"
         "real = loop.train_step\n"
         "def killed(*a, step, **k):\n"
         "    if step == 7: os.kill(os.getpid(), signal.SIGKILL)\n"
@@ -162,7 +163,7 @@ def test_damaged_newest_checkpoint_falls_back_loudly(
 
 
 def test_two_processes_cannot_write_to_one_run(data: Path, tmp_path: Path) -> None:
-    from electra_trainer.train.record import RunFolder
+    from electra_trainer.runs.run_folder import RunFolder
 
     first = RunFolder(tmp_path / "run")
     first.open_for_writing()

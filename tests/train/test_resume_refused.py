@@ -16,19 +16,19 @@ from tests.prepared import small_config, write_store
 from tests.reliability.forking import listing
 from tests.train.test_resume import assert_same_end, curve
 
-from electra_trainer.config_io import overlay, to_dict
 from electra_trainer.errors import CheckpointError, DataError, StorageError
-from electra_trainer.evaluation import evaluate
-from electra_trainer.score import export_run
+from electra_trainer.inspection.evaluate import evaluate
+from electra_trainer.pretrained.pretrained import export_run
+from electra_trainer.runs.checkpoint import numbered, save
+from electra_trainer.runs.progress import Display
+from electra_trainer.runs.run_folder import RunFolder
+from electra_trainer.runs.signals import FOLDER
+from electra_trainer.runs.truncate import readable_rows, take_back
+from electra_trainer.runs.verified import read, sealed
+from electra_trainer.settings.records import overlay, to_dict
 from electra_trainer.train import loop
 from electra_trainer.train.begin import open_rows
-from electra_trainer.train.checkpoint import numbered, save
-from electra_trainer.train.heartbeat import FOLDER
 from electra_trainer.train.loop import pretrain
-from electra_trainer.train.progress import Display
-from electra_trainer.train.record import RunFolder
-from electra_trainer.train.take_back import readable_rows, take_back
-from electra_trainer.train.verified import read, sealed
 
 
 @pytest.fixture(scope="module")
@@ -244,7 +244,7 @@ def test_an_evaluation_and_the_reading_of_rows_are_signs_of_life(
 ) -> None:
     monkeypatch.setenv(FOLDER, str(tmp_path))
     seen = []
-    monkeypatch.setattr("electra_trainer.train.heartbeat._note", lambda *words: seen.append(words))
+    monkeypatch.setattr("electra_trainer.runs.signals._note", lambda *words: seen.append(words))
     open_rows(data)
     assert len(seen) >= 2
     seen.clear()

@@ -12,12 +12,13 @@ import pytest
 import torch
 from tests import small
 
-from electra_trainer.config_io import to_dict
 from electra_trainer.errors import ConfigError, StorageError
-from electra_trainer.train import record, saving
-from electra_trainer.train.checkpoint import Saved, load_newest, numbered
-from electra_trainer.train.record import RunFolder
-from electra_trainer.train.saving import FAILURES_IN_A_ROW, Saver
+from electra_trainer.runs import run_folder, saving
+from electra_trainer.runs.checkpoint import load_newest, numbered
+from electra_trainer.runs.run_folder import RunFolder
+from electra_trainer.runs.saving import FAILURES_IN_A_ROW, Saver
+from electra_trainer.runs.verified import Saved
+from electra_trainer.settings.records import to_dict
 
 
 @pytest.fixture
@@ -150,7 +151,7 @@ def test_rows_wait_for_a_full_disk(
     assert (folder.path / "metrics.jsonl").read_text() == '{"step": 1}\n'
     assert capfd.readouterr().err.count("the disk is full") == 1
     folder.sync_rows()
-    assert [row["step"] for row in record.read_jsonl(folder.path / "metrics.jsonl")] == [1, 2, 3]
+    assert [row["step"] for row in run_folder.read_jsonl(folder.path / "metrics.jsonl")] == [1, 2, 3]
 
 
 @pytest.mark.parametrize("left", [(), ("tokenizer",), ("tokenizer", "environment.json")])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from electra_trainer.config import Schedule
+from electra_trainer.settings.config import Schedule
 from electra_trainer.train.schedule import learning_rate
 
 PEAK = 2e-4

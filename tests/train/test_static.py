@@ -12,9 +12,9 @@ from tests.small import config, feed
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from electra_trainer.config import BatchShape, Config
-from electra_trainer.methods import MLM
 from electra_trainer.objectives import Objective, build
+from electra_trainer.settings.config import BatchShape, Config
+from electra_trainer.settings.methods import MLM
 from electra_trainer.train.measures import keep_measured
 from electra_trainer.train.optim import build_optimizer, optimizer_tensors
 from electra_trainer.train.static import StaticStep

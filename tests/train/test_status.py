@@ -14,9 +14,9 @@ from tests.reliability.moments import just_before
 from tests.reliability.ranks import run_ranks, start_ranks, wait_for, wait_until
 
 from electra_trainer.errors import ElectraError
-from electra_trainer.supervise import Policy, supervise
+from electra_trainer.runs.status import status_kept
+from electra_trainer.supervise.supervise import Policy, supervise
 from electra_trainer.train import loop
-from electra_trainer.train.status import status_kept
 
 CONFIG = small_config(steps=8)
 

@@ -11,11 +11,11 @@ from tests.small import WORDS, batch, config, feed, masker, part, rows
 from torch import Tensor
 
 from electra_trainer.batch import Corrupted, Masked
-from electra_trainer.config import BatchShape, Config
-from electra_trainer.methods import MLM
 from electra_trainer.objectives import Objective, build
-from electra_trainer.objectives.corrupt import corrupt
+from electra_trainer.objectives.losses import corrupt
 from electra_trainer.randomness import Rng
+from electra_trainer.settings.config import BatchShape, Config
+from electra_trainer.settings.methods import MLM
 from electra_trainer.train import step as step_module
 from electra_trainer.train.optim import build_optimizer, optimizer_tensors
 from electra_trainer.train.step import Feed, add_counts, evaluate, train_step

@@ -14,10 +14,10 @@ import bisect
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from electra_trainer.config import Config
-from electra_trainer.cost import paper, products
-from electra_trainer.cost.layout import learned_generator, predicted, single_output, slots
-from electra_trainer.methods import Adversarial, TwoStage
+from electra_trainer.cost import matrix_products, paper_flops
+from electra_trainer.cost.parameters import learned_generator, predicted, single_output, slots
+from electra_trainer.settings.config import Config
+from electra_trainer.settings.methods import Adversarial, TwoStage
 
 _MOST_STEPS = 2**62
 """More than any run has; what a bisection can count to."""
@@ -44,7 +44,7 @@ class Part:
     """Whether it has a backward pass."""
 
 
-def step_flops(config: Config, *, step: int = 0, norm_slip: bool = paper.NORM_SLIP) -> Flops:
+def step_flops(config: Config, *, step: int = 0, norm_slip: bool = paper_flops.NORM_SLIP) -> Flops:
     """Operations of one optimizer step, forward and backward over the whole batch.
 
     Args:
@@ -55,7 +55,7 @@ def step_flops(config: Config, *, step: int = 0, norm_slip: bool = paper.NORM_SL
     return _step(config, step < first_stage_steps(config), norm_slip)
 
 
-def row_parts(config: Config, *, step: int = 0, norm_slip: bool = paper.NORM_SLIP) -> list[Part]:
+def row_parts(config: Config, *, step: int = 0, norm_slip: bool = paper_flops.NORM_SLIP) -> list[Part]:
     """What one row goes through in a step. In two-stage training at first the generator alone, which then stays as it is."""
     return _parts(config, step < first_stage_steps(config), norm_slip)
 
@@ -65,7 +65,7 @@ def first_stage_steps(config: Config) -> int:
     return _first_steps(config, config.schedule.steps)
 
 
-def run_flops(config: Config, *, steps: int | None = None, norm_slip: bool = paper.NORM_SLIP) -> Flops:
+def run_flops(config: Config, *, steps: int | None = None, norm_slip: bool = paper_flops.NORM_SLIP) -> Flops:
     """Operations of the first `steps` steps of a run, by default of the whole run."""
     done = config.schedule.steps if steps is None else steps
     first = min(done, first_stage_steps(config))
@@ -80,7 +80,7 @@ def steps_for_flops(config: Config, *, flops: float, counting: Literal["paper", 
 
     `schedule.steps` does not matter; in two-stage training both stages keep their shares of the steps.
     """
-    stages = [_step(config, stage, paper.NORM_SLIP) for stage in (True, False)]
+    stages = [_step(config, stage, paper_flops.NORM_SLIP) for stage in (True, False)]
     early, late = (stage.paper if counting == "paper" else stage.real for stage in stages)
 
     def total(steps: int) -> float:
@@ -91,13 +91,17 @@ def steps_for_flops(config: Config, *, flops: float, counting: Literal["paper", 
     return max(0, bisect.bisect_right(range(most), flops, key=total) - 1)
 
 
-def infer_flops(config: Config, *, sequence_length: int = 128, norm_slip: bool = paper.NORM_SLIP) -> Flops:
+def infer_flops(config: Config, *, sequence_length: int = 128, norm_slip: bool = paper_flops.NORM_SLIP) -> Flops:
     """Operations of one forward pass of the kept encoder over one row, with a binary head as in Table 1's column."""
     model = config.model
-    counted = paper.encoder(model, sequence_length, norm_slip=norm_slip) + paper.replaced_head(model, sequence_length)
+    counted = paper_flops.encoder(model, sequence_length, norm_slip=norm_slip) + paper_flops.replaced_head(
+        model, sequence_length
+    )
     return Flops(
         paper=counted,
-        real=float(products.encoder(model, sequence_length) + sequence_length * products.replaced_head(model)),
+        real=float(
+            matrix_products.encoder(model, sequence_length) + sequence_length * matrix_products.replaced_head(model)
+        ),
     )
 
 
@@ -133,19 +137,19 @@ def _generator_parts(config: Config, norm_slip: bool) -> list[Part]:
     parts = [
         Part(
             name="generator's encoder",
-            paper=paper.encoder(model, length, norm_slip=norm_slip),
-            real=products.encoder(model, length),
+            paper=paper_flops.encoder(model, length, norm_slip=norm_slip),
+            real=matrix_products.encoder(model, length),
         ),
         Part(
             name="generator's token head",
-            paper=paper.token_head(model, length),
-            real=chosen * products.token_head(model),
+            paper=paper_flops.token_head(model, length),
+            real=chosen * matrix_products.token_head(model),
         ),
     ]
     if isinstance(config.objective, Adversarial):
         # the samples come first; only when they are judged does the gradient of their log p take a pass of its own
         again = Part(
-            name="sampling before the reward", paper=0.0, real=chosen * products.vocabulary(model), trained=False
+            name="sampling before the reward", paper=0.0, real=chosen * matrix_products.vocabulary(model), trained=False
         )
         parts.append(again)
     return parts
@@ -154,16 +158,18 @@ def _generator_parts(config: Config, norm_slip: bool) -> list[Part]:
 def _kept_parts(config: Config, norm_slip: bool) -> list[Part]:
     model, length, objective = config.model, config.batch.sequence_length, config.objective
     kept = Part(
-        name="encoder", paper=paper.encoder(model, length, norm_slip=norm_slip), real=products.encoder(model, length)
+        name="encoder",
+        paper=paper_flops.encoder(model, length, norm_slip=norm_slip),
+        real=matrix_products.encoder(model, length),
     )
     parts = [kept]
     if objective.keeps == "discriminator":
-        real = length * products.replaced_head(model)
-        parts.append(Part(name="discriminator's head", paper=paper.replaced_head(model, length), real=real))
+        real = length * matrix_products.replaced_head(model)
+        parts.append(Part(name="discriminator's head", paper=paper_flops.replaced_head(model, length), real=real))
     if objective.predicts != "none":
-        share = 1.0 if objective.predicts == "all" else paper.OUTPUT_SHARE
-        counted = paper.token_head(model, length, share=share)
-        parts.append(Part(name="token head", paper=counted, real=predicted(config) * products.token_head(model)))
+        share = 1.0 if objective.predicts == "all" else paper_flops.OUTPUT_SHARE
+        counted = paper_flops.token_head(model, length, share=share)
+        parts.append(Part(name="token head", paper=counted, real=predicted(config) * matrix_products.token_head(model)))
     width, positions = single_output(config)
     if width:
         own = 2.0 * width * positions

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from electra_trainer.config import Config, Model
-from electra_trainer.cost.layout import learned_generator, predicted, slots
-from electra_trainer.cost.parameters import parameters
+from electra_trainer.cost.parameters import learned_generator, parameters, predicted, slots
+from electra_trainer.settings.config import Config, Model
 
 _BYTES = 4  # fp32
 _STATE_COPIES = 4  # weight, gradient, and the optimizer's two moments
-_LOGITS_AT_ONCE = 4_000_000  # where all tokens are predicted: objectives/token_softmax.py's chunk
+_LOGITS_AT_ONCE = 4_000_000  # where all tokens are predicted: objectives/vocabulary_softmax.py's chunk
 _LOGITS_COPIES = 4  # logits, probabilities and their gradients
 
 

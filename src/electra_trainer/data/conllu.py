@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from electra_trainer.errors import DataError, MissingInputError, did_you_mean
-from electra_trainer.reading import MOST_TEXT, read_file, short
+from electra_trainer.files.reading import MOST_TEXT, read_file, short
 
 UPOS = (
     "ADJ", "ADP", "ADV", "AUX", "CCONJ", "DET", "INTJ", "NOUN", "NUM", "PART", "PRON", "PROPN", "PUNCT", "SCONJ", "SYM",

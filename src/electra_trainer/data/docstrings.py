@@ -17,10 +17,11 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from electra_trainer.data.document import Document, Place
+from electra_trainer.data.documents import Document, Place
 from electra_trainer.data.prose import paragraphs
-from electra_trainer.data.workers import Workers, cores, serve
+from electra_trainer.data.workers import Workers, serve
 from electra_trainer.errors import DataError
+from electra_trainer.files.processes import cores
 
 PACKAGES = ("matplotlib", "networkx", "numpy", "scipy", "sklearn", "sympy", "torch")
 """Import names of the packages that are read, besides the standard library."""

@@ -8,10 +8,10 @@ import typing
 from dataclasses import asdict, dataclass, fields
 from typing import Any, TypeVar
 
-from electra_trainer.config_io import hash_of
 from electra_trainer.data.tokenizer import Specials
 from electra_trainer.errors import DataError
-from electra_trainer.reading import parse_json, short
+from electra_trainer.files.reading import parse_json, short
+from electra_trainer.settings.records import hash_of
 
 VERSION = 3
 _WITHOUT_SEAL, _WITHOUT_DOCUMENTS = 2, 1

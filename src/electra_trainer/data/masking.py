@@ -12,9 +12,9 @@ import torch
 from numpy.typing import NDArray
 
 from electra_trainer.batch import Batch, Masked
-from electra_trainer.config import Masking
 from electra_trainer.errors import DataError
 from electra_trainer.randomness import Rng
+from electra_trainer.settings.config import Masking
 
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]

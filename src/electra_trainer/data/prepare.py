@@ -1,4 +1,7 @@
-"""Text files -> a folder of packed rows. Reading and packing here, tokenizing in workers; the same bytes whatever their number."""
+"""Text files -> a folder of packed rows. Reading and packing here, tokenizing in workers; the same bytes whatever their number.
+
+Which documents are held out: those whose text hashes low, so that copies of a text are all on one side.
+"""
 
 from __future__ import annotations
 
@@ -6,26 +9,24 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from electra_trainer.data.corpus import Boundary, CorpusReport, Document, OnBadText
+from electra_trainer.data.corpus import Boundary, CorpusReport, OnBadText
 from electra_trainer.data.corpus import documents as read_documents
-from electra_trainer.data.document import Place
+from electra_trainer.data.documents import Document, DocumentsWriter, Place
 from electra_trainer.data.encode import EncodedDocument, encode_documents
-from electra_trainer.data.held_out import split_documents
 from electra_trainer.data.manifest import VERSION, Manifest, SplitInfo
 from electra_trainer.data.pack import Packer
-from electra_trainer.data.row_documents import DocumentsWriter
 from electra_trainer.data.store import SPLITS, Split, SplitWriter, claim_folder, give_up, publish
 from electra_trainer.data.tokenizer import save_tokenizer, specials_of, tokenizer_sha256, vocab_size_of
 from electra_trainer.data.vocabulary import train_tokenizer
-from electra_trainer.data.workers import cores
 from electra_trainer.errors import ConfigError, DataError, ElectraError, storage_error
+from electra_trainer.files.processes import cores
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -265,3 +266,27 @@ def train_tokenizer_from(
     lines = CorpusLines(paths, settings or PrepareSettings(), max_characters)
     tokenizer = train_tokenizer(lines, vocab_size=vocab_size, cased=cased, keep_accents=keep_accents)
     return tokenizer, lines.report
+
+
+def split_documents(found: Iterator[EncodedDocument], fraction: float) -> Iterator[tuple[Split, EncodedDocument]]:
+    """Say of each document whether it is held out.
+
+    When the shares of all are above `fraction`, the document with the least is held out: it waits until the end is known.
+    """
+    least: list[EncodedDocument] = []  # and its copies
+    is_settled = False
+    for document in found:
+        if document.share < fraction:
+            is_settled = True
+            yield "valid", document
+        elif is_settled or (least and document.share > least[0].share):
+            yield "train", document
+        elif least and document.share == least[0].share:
+            least.append(replace(document, ids=least[0].ids, line_lengths=least[0].line_lengths))
+        else:
+            yield from (("train", waiting) for waiting in least)
+            least = [document]
+        if is_settled and least:
+            yield from (("train", waiting) for waiting in least)
+            least = []
+    yield from (("valid", waiting) for waiting in least)

@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from electra_trainer.data.documents import NAMES, RowDocuments
 from electra_trainer.data.manifest import FileInfo, Manifest, SplitInfo
-from electra_trainer.data.row_documents import NAMES, RowDocuments
 from electra_trainer.data.tokenizer import Specials, load_tokenizer, specials_of, tokenizer_sha256, vocab_size_of
-from electra_trainer.durable import HashedFile, replace_durably, sync_folder
 from electra_trainer.errors import ConfigError, DataError, MissingInputError, storage_error
-from electra_trainer.reading import read_file
+from electra_trainer.files.durable import HashedFile, replace_durably, sync_folder
+from electra_trainer.files.reading import read_file
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

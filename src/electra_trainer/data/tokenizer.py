@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError, did_you_mean, storage_error
-from electra_trainer.reading import parse_json, read_file
+from electra_trainer.files.reading import parse_json, read_file
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

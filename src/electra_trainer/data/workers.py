@@ -27,13 +27,6 @@ _HEADER = struct.Struct(
 )  # "+" an answer or request, "-" a DataError, "!" another failure; then the length in bytes
 
 
-def cores() -> int:
-    """How many processor cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def _write(stream: IO[bytes], kind: bytes, payload: bytes) -> None:
     stream.write(_HEADER.pack(kind, len(payload)))
     stream.write(payload)

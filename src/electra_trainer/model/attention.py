@@ -3,6 +3,12 @@
 PyTorch's scaled_dot_product_attention, but on a CPU two batched products and a softmax where that is faster: in bf16, where the
 former's backward pass is several times slower, and with dropout, which it draws slowly (measure: `python -m
 benchmarks.attention`). Both compute the same function.
+
+Dropout whose random numbers are cheap on a CPU.
+
+PyTorch draws one Bernoulli number after another there: 0.15 G elements/s a core, a fifth of a training step. Here 16 random bits an
+element come from NumPy's PCG64 in one sweep and become a mask by integer arithmetic, several times as fast (`python -m
+benchmarks.dropout`). On other devices it is PyTorch's own.
 """
 
 from __future__ import annotations
@@ -10,12 +16,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
-from electra_trainer.gpu import attention as on_gpu
-from electra_trainer.model.dropout import draw_seed, keep, kept_bits, kept_scale
+from electra_trainer.kernels.gpu import gpu_attention as on_gpu
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, *, bias_B1TT: Tensor | None, dropout: float) -> Tensor:
@@ -69,3 +75,79 @@ class _TwoProducts(torch.autograd.Function):
         d_query = torch.baddbmm(nothing, d_scores, k, alpha=ctx.scale, beta=0)
         d_key = torch.baddbmm(nothing, d_scores.transpose(1, 2), q, alpha=ctx.scale, beta=0)
         return d_query.view(ctx.shape), d_key.view(ctx.shape), d_value.view(ctx.shape), None, None
+
+
+_LEVELS = 1 << 15
+"""Probabilities are rounded to a multiple of 1/32,768; what is kept is scaled by the rounded one, so that means are exact."""
+_INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+class Dropout(nn.Module):
+    """Sets a share `p` of the elements to 0 in training and scales the others by 1 / (1 - p)."""
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        self.p = p
+
+    def forward(self, x: Tensor) -> Tensor:
+        return drop(x, self.p) if self.training else x
+
+    def extra_repr(self) -> str:
+        return f"p={self.p}"
+
+
+def drop(x: Tensor, p: float) -> Tensor:
+    """Dropout of `x`; its numbers follow from one draw of PyTorch's own generator."""
+    if p <= 0:
+        return x
+    if x.device.type != "cpu":
+        return F.dropout(x, p)
+    dropped: Tensor = _Drop.apply(x, p, draw_seed())  # type: ignore[no-untyped-call]
+    return dropped
+
+
+def draw_seed() -> int:
+    """A number from PyTorch's own generator, from which `kept_bits` makes a mask."""
+    return int(torch.randint(2**63 - 1, ()))
+
+
+def kept_bits(shape: torch.Size, p: float, seed: int) -> Tensor:
+    """int16 of that shape: all bits set where an element is kept (with probability 1 - p), none where it is dropped.
+
+    The same seed gives the same bits, so that a backward pass makes them again instead of keeping them.
+    """
+    count = shape.numel()
+    words = np.random.PCG64DXSM(seed).random_raw(-(-count // 4))
+    bits = torch.from_numpy(words.view(np.int16))[:count].view(shape)
+    # 15 random bits less the threshold: the sign says whether it is below; spread over the element and turned round
+    return bits.bitwise_and_(_LEVELS - 1).sub_(_threshold(p)).bitwise_right_shift_(15).bitwise_not_()
+
+
+def kept_scale(p: float) -> float:
+    """What kept elements are multiplied by."""
+    return _LEVELS / max(1, _LEVELS - _threshold(p))
+
+
+def keep(x: Tensor, bits: Tensor) -> Tensor:
+    """`x` where `bits` are set, 0 elsewhere."""
+    integer = _INTEGERS[x.element_size()]
+    if integer == bits.dtype:
+        return (x.view(integer) & bits).view(x.dtype)
+    mask = bits.to(integer)  # becomes the result, to save a pass through fresh memory
+    return torch.bitwise_and(x.view(integer), mask, out=mask).view(x.dtype)
+
+
+def _threshold(p: float) -> int:
+    return min(_LEVELS, round(p * _LEVELS))
+
+
+class _Drop(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, p: float, seed: int) -> Tensor:
+        ctx.p, ctx.seed = p, seed
+        return keep(x.contiguous(), kept_bits(x.shape, p, seed)).mul_(kept_scale(p))
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
+        gradient = upstream[0].contiguous()
+        return keep(gradient, kept_bits(gradient.shape, ctx.p, ctx.seed)).mul_(kept_scale(ctx.p)), None, None

@@ -12,11 +12,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from electra_trainer.batch import Batch
-from electra_trainer.config import Model
-from electra_trainer.gpu import add_norm, attention
-from electra_trainer.model.attention import attend
-from electra_trainer.model.dropout import Dropout
-from electra_trainer.native import layers as native
+from electra_trainer.kernels.gpu import add_norm, gpu_attention
+from electra_trainer.kernels.native import layers as native
+from electra_trainer.model.attention import Dropout, attend
+from electra_trainer.settings.config import Model
 
 
 class Embeddings(nn.Module):
@@ -162,10 +161,10 @@ class Encoder(nn.Module):
 def attention_bias(piece_BT: Tensor, dtype: torch.dtype) -> Tensor | None:
     """Added to attention scores, [B, 1, T, T]: 0 between tokens of one piece (or both padding), -inf elsewhere.
 
-    None where nothing is to be kept apart. Where a kernel of our own attends (gpu/attention.py) it is the pieces themselves,
+    None where nothing is to be kept apart. Where a kernel of our own attends (kernels/gpu/gpu_attention.py) it is the pieces themselves,
     int32 [B, T].
     """
-    if attention.usable(piece_BT):
+    if gpu_attention.usable(piece_BT):
         return piece_BT.int()
     if whole_rows(piece_BT):
         return None

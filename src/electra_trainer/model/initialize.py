@@ -15,7 +15,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from electra_trainer.config import Model
+from electra_trainer.settings.config import Model
 
 Network = TypeVar("Network", bound=nn.Module)
 Weights = Callable[[str], torch.Generator]

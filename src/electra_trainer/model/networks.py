@@ -2,6 +2,10 @@
 
 Discriminator  =  transformers' ElectraForPreTraining
 TokenPredictor =  transformers' ElectraForMaskedLM: ELECTRA's generator, and the whole of BERT
+
+The two pre-training heads (§2), as released.
+
+A generator without a network: samples words by fixed frequencies (§3.2, "unigram"; released: "uniform").
 """
 
 from __future__ import annotations
@@ -11,12 +15,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from electra_trainer.batch import Batch
-from electra_trainer.config import Config, Model, generator_shape
-from electra_trainer.methods import Learned
 from electra_trainer.model.encoder import Embeddings, Encoder
-from electra_trainer.model.frequencies import WordFrequencies
-from electra_trainer.model.heads import ReplacedHead, TokenHead, VocabularyBias
 from electra_trainer.model.initialize import Weights, initialize
+from electra_trainer.settings.config import Config, Model, generator_shape
+from electra_trainer.settings.methods import Learned
 
 
 class Discriminator(nn.Module):
@@ -63,7 +65,7 @@ class TokenPredictor(nn.Module):
         return self.electra.embeddings.word_embeddings.weight, self.generator_lm_head.bias
 
     def forward(self, ids_BT: Tensor, batch: Batch, slots_K: Tensor) -> Tensor:
-        """Logits over the vocabulary at `slots_K`, fp32 [K, V]. Training does without them: objectives/token_softmax.py."""
+        """Logits over the vocabulary at `slots_K`, fp32 [K, V]. Training does without them: objectives/vocabulary_softmax.py."""
         return F.linear(self.project(ids_BT, batch, slots_K), *self.output()).float()
 
 
@@ -95,3 +97,89 @@ def build_generator(config: Config, kept: Encoder, weights: Weights) -> TokenPre
             TokenPredictor(shape, embeddings=kept.embeddings), config.model, weights, leave=kept.embeddings
         )
     return initialize(TokenPredictor(shape), config.model, weights)
+
+
+class TokenHead(nn.Module):
+    """Hidden states -> the space of word embeddings: dense, GELU, LayerNorm. [N, D] -> [N, E]."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.dense = nn.Linear(model.hidden_size, model.embedding_size)
+        self.LayerNorm = nn.LayerNorm(model.embedding_size, eps=model.layer_norm_eps)
+
+    def forward(self, hidden_ND: Tensor) -> Tensor:
+        projected: Tensor = self.LayerNorm(F.gelu(self.dense(hidden_ND)))
+        return projected
+
+
+class VocabularyBias(nn.Module):
+    """The output bias of the tied softmax layer; its weight is the word embedding itself."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(Tensor(model.vocab_size).zero_())
+
+
+class ReplacedHead(nn.Module):
+    """Hidden states -> the logit of "this token was replaced": dense, GELU, dense. [B, T, D] -> [B, T].
+
+    The paper writes D = sigmoid(w·h); the released code, and so transformers, has the first dense layer too.
+    """
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.dense = nn.Linear(model.hidden_size, model.hidden_size)
+        self.dense_prediction = nn.Linear(model.hidden_size, 1)
+
+    def forward(self, hidden_BTD: Tensor) -> Tensor:
+        logits: Tensor = self.dense_prediction(F.gelu(self.dense(hidden_BTD)))
+        return logits.squeeze(-1)
+
+
+class WordFrequencies(nn.Module):
+    """A distribution over the vocabulary that looks at nothing. It has no parameters; the frequencies are saved with the run.
+
+    Args:
+        vocab_size: V. Until `use` is called every word is as frequent as another.
+    """
+
+    cumulative_V: Tensor
+
+    def __init__(self, vocab_size: int) -> None:
+        super().__init__()
+        self.register_buffer("cumulative_V", torch.arange(1, vocab_size + 1, dtype=torch.float64) / vocab_size)
+
+    def use(self, counts_V: Tensor) -> None:
+        """Take the frequencies of a corpus: occurrences of each word, [V]; a word that has none is never sampled."""
+        sums_V = counts_V.double().cumsum(0)
+        self.cumulative_V.copy_(sums_V / sums_V[-1])
+
+    @property
+    def probability_V(self) -> Tensor:
+        """Probability of each word, fp64 [V]."""
+        return self.cumulative_V.diff(prepend=self.cumulative_V.new_zeros(1))
+
+    def sample(self, draws_K: Tensor, *, without_K: Tensor | None = None) -> Tensor:
+        """The word at which the cumulative distribution passes each draw from [0, 1), int64 [K].
+
+        Args:
+            draws_K: uniform numbers.
+            without_K: a word for each draw that is not to be sampled; the others keep their proportions.
+        """
+        draws_K = draws_K.double()
+        if without_K is not None:
+            end_K = self.cumulative_V[without_K]
+            start_K = torch.where(without_K > 0, self.cumulative_V[without_K - 1], 0.0)
+            draws_K = draws_K * (1 - (end_K - start_K))
+            draws_K = torch.where(
+                draws_K >= start_K, draws_K - start_K + end_K, draws_K
+            )  # step over the word's own share
+        # right=True finds the first entry above the draw, so a word of probability 0 is never taken
+        found_K = torch.searchsorted(self.cumulative_V, draws_K, right=True)
+        return found_K.clamp(max=len(self.cumulative_V) - 1)
+
+    def entropy(self) -> Tensor:
+        """Nats, fp64 scalar."""
+        p_V = self.probability_V
+        total: Tensor = -torch.special.xlogy(p_V, p_V).sum()
+        return total

@@ -22,17 +22,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from electra_trainer.batch import Losses, Masked, Term
-from electra_trainer.config import Config, generator_shape
-from electra_trainer.methods import Adversarial
 from electra_trainer.model.initialize import initialize
 from electra_trainer.model.networks import TokenPredictor, at, build_discriminator, build_generator
-from electra_trainer.objectives.corrupt import corrupt
 from electra_trainer.objectives.generate import generate, generator_seen
-from electra_trainer.objectives.log_probability import log_probability
-from electra_trainer.objectives.losses import replaced_losses
+from electra_trainer.objectives.losses import corrupt, replaced_losses
 from electra_trainer.objectives.protocol import Exported, Objective, slots, weight_source
 from electra_trainer.objectives.rtd import discriminator_seen, exported_pair
+from electra_trainer.objectives.vocabulary_softmax import log_probability
 from electra_trainer.randomness import Rng
+from electra_trainer.settings.config import Config, generator_shape
+from electra_trainer.settings.methods import Adversarial
 
 
 class AdversarialReplacedTokenDetection(Objective, settings=Adversarial):

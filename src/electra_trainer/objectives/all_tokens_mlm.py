@@ -17,17 +17,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from electra_trainer.batch import Corrupted, Losses, Masked, Term
-from electra_trainer.config import Config
-from electra_trainer.methods import AllTokensMLM
 from electra_trainer.model.initialize import initialize
 from electra_trainer.model.networks import at, build_generator, build_masked_lm
-from electra_trainer.objectives.corrupt import corrupt
 from electra_trainer.objectives.generate import exported_generator, generate, generator_seen, generator_terms
-from electra_trainer.objectives.log_probability import log_probabilities, log_probability
+from electra_trainer.objectives.losses import corrupt
 from electra_trainer.objectives.mlm import exported_encoder
 from electra_trainer.objectives.protocol import Exported, Objective, slots, weight_source
 from electra_trainer.objectives.rtd import discriminator_seen
+from electra_trainer.objectives.vocabulary_softmax import log_probabilities, log_probability
 from electra_trainer.randomness import Rng
+from electra_trainer.settings.config import Config
+from electra_trainer.settings.methods import AllTokensMLM
 
 
 class AllTokensMaskedLanguageModelling(Objective, settings=AllTokensMLM):

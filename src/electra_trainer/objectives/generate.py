@@ -8,13 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from electra_trainer.batch import Masked, Term
-from electra_trainer.config import Config, generator_shape
-from electra_trainer.methods import Learned
-from electra_trainer.model.frequencies import WordFrequencies
-from electra_trainer.model.networks import TokenPredictor
+from electra_trainer.model.networks import TokenPredictor, WordFrequencies
 from electra_trainer.objectives.protocol import Exported
-from electra_trainer.objectives.token_softmax import Sampling, token_softmax
+from electra_trainer.objectives.vocabulary_softmax import Sampling, token_softmax
 from electra_trainer.randomness import Rng
+from electra_trainer.settings.config import Config, generator_shape
+from electra_trainer.settings.methods import Learned
 
 
 class Generated(NamedTuple):

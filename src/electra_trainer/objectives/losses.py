@@ -1,9 +1,15 @@
-"""The two losses, as sums (§2). Means are taken once, by the loop."""
+"""The two losses, as sums (§2). Means are taken once, by the loop.
+
+Sampling replacements and putting them in (§2): x_corrupt = REPLACE(x, m, x̂).
+"""
 
 from __future__ import annotations
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from electra_trainer.batch import Corrupted, Masked
 
 
 def token_loss(logits_KV: Tensor, labels_K: Tensor) -> Tensor:
@@ -25,3 +31,25 @@ def entropy(logits_KV: Tensor) -> Tensor:
     """Entropy in nats of softmax(logits), fp32 [K]."""
     log_p_KV = logits_KV.detach().float().log_softmax(-1)
     return -(log_p_KV.exp() * log_p_KV).sum(-1)
+
+
+def invert(p_KV: Tensor, draws_K: Tensor) -> Tensor:
+    """The word at which the cumulative distribution of each row passes its draw, int64 [K]; rows need not add up to 1."""
+    cumulative_KV = p_KV.cumsum(-1)
+    # right=True finds the first entry above the draw, so a word of probability 0 is never taken
+    found_K1 = torch.searchsorted(cumulative_KV, draws_K[:, None] * cumulative_KV[:, -1:], right=True)
+    return found_K1[:, 0].clamp(max=p_KV.shape[1] - 1)
+
+
+def corrupt(masked: Masked, sampled_K: Tensor) -> Corrupted:
+    """Put the sampled ids at the chosen positions, also where the generator saw the original word.
+
+    A sample that equals the original counts as original (§2). A position that was drawn twice gets the floored average of
+    its sampled ids, as in the released code; with distinct positions there are none. Slots that are not used put in nothing.
+    """
+    ids_BT = masked.batch.ids_BT
+    flat, used_K, place_K = ids_BT.flatten(), (masked.slots_K >= 0).long(), masked.slots_K.clamp(min=0)
+    total = torch.zeros_like(flat).index_add_(0, place_K, sampled_K * used_K)
+    times = torch.zeros_like(flat).index_add_(0, place_K, used_K)
+    input_BT = torch.where(times > 0, total // times.clamp(min=1), flat).view_as(ids_BT)
+    return Corrupted(batch=masked.batch, input_BT=input_BT, replaced_BT=input_BT != ids_BT, sampled_K=sampled_K)

@@ -12,12 +12,12 @@ from __future__ import annotations
 from torch import Tensor
 
 from electra_trainer.batch import Losses, Masked, Term
-from electra_trainer.config import Config
-from electra_trainer.methods import MLM
 from electra_trainer.model.networks import TokenPredictor, build_masked_lm
 from electra_trainer.objectives.protocol import Exported, Objective, slots, weight_source
-from electra_trainer.objectives.token_softmax import token_softmax
+from electra_trainer.objectives.vocabulary_softmax import token_softmax
 from electra_trainer.randomness import Rng
+from electra_trainer.settings.config import Config
+from electra_trainer.settings.methods import MLM
 
 
 class MaskedLanguageModelling(Objective, settings=MLM):

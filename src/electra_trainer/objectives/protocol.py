@@ -14,11 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from electra_trainer.batch import Losses, Masked
-from electra_trainer.config import Config, Model
 from electra_trainer.errors import ConfigError
-from electra_trainer.methods import ObjectiveSettings
 from electra_trainer.model.initialize import Weights
 from electra_trainer.randomness import Rng, key
+from electra_trainer.settings.config import Config, Model
+from electra_trainer.settings.methods import ObjectiveSettings
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,15 +12,15 @@ from __future__ import annotations
 from torch import Tensor
 
 from electra_trainer.batch import Losses, Masked, Term
-from electra_trainer.config import Config
-from electra_trainer.methods import ReplaceMLM
 from electra_trainer.model.networks import build_generator, build_masked_lm
-from electra_trainer.objectives.corrupt import corrupt
 from electra_trainer.objectives.generate import exported_generator, generate, generator_seen, generator_terms
+from electra_trainer.objectives.losses import corrupt
 from electra_trainer.objectives.mlm import exported_encoder
 from electra_trainer.objectives.protocol import Exported, Objective, slots, weight_source
-from electra_trainer.objectives.token_softmax import token_softmax
+from electra_trainer.objectives.vocabulary_softmax import token_softmax
 from electra_trainer.randomness import Rng
+from electra_trainer.settings.config import Config
+from electra_trainer.settings.methods import ReplaceMLM
 
 
 class ReplaceMaskedLanguageModelling(Objective, settings=ReplaceMLM):

@@ -17,14 +17,13 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from electra_trainer.batch import Corrupted, Losses, Masked, Term
-from electra_trainer.config import Config
-from electra_trainer.methods import RTD
 from electra_trainer.model.networks import Discriminator, build_discriminator, build_generator
-from electra_trainer.objectives.corrupt import corrupt
 from electra_trainer.objectives.generate import Generated, exported_generator, generate, generator_seen, generator_terms
-from electra_trainer.objectives.losses import replaced_loss
+from electra_trainer.objectives.losses import corrupt, replaced_loss
 from electra_trainer.objectives.protocol import Exported, Objective, slots, weight_source
 from electra_trainer.randomness import Rng
+from electra_trainer.settings.config import Config
+from electra_trainer.settings.methods import RTD
 
 
 class ReplacedTokenDetection(Objective, settings=RTD):

@@ -15,16 +15,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from electra_trainer.batch import Batch, Corrupted, Losses, Masked, Term
-from electra_trainer.config import Config
-from electra_trainer.methods import SentenceContrast
 from electra_trainer.model.initialize import initialize
 from electra_trainer.model.networks import build_discriminator, build_generator
-from electra_trainer.objectives.corrupt import corrupt
 from electra_trainer.objectives.generate import generate, generator_seen, generator_terms
-from electra_trainer.objectives.losses import replaced_loss
+from electra_trainer.objectives.losses import corrupt, replaced_loss
 from electra_trainer.objectives.protocol import Exported, Objective, slots, weight_source
 from electra_trainer.objectives.rtd import discriminator_seen, exported_pair
 from electra_trainer.randomness import Rng
+from electra_trainer.settings.config import Config
+from electra_trainer.settings.methods import SentenceContrast
 
 
 class ContrastiveReplacedTokenDetection(Objective, settings=SentenceContrast):

@@ -9,19 +9,19 @@ from typing import Any
 
 import torch
 
-from electra_trainer.config import FOLLOWS_FROM_STEPS, Config
-from electra_trainer.config_io import differences, from_dict, to_dict
 from electra_trainer.data.store import Store
 from electra_trainer.data.tokenizer import tokenizer_files
-from electra_trainer.durable import write_folder_durably
 from electra_trainer.errors import ConfigError, DataError
-from electra_trainer.train.checkpoint import numbered
+from electra_trainer.files.durable import write_folder_durably
+from electra_trainer.ranks.world import led, world
+from electra_trainer.runs.checkpoint import numbered
+from electra_trainer.runs.run_folder import RunFolder
+from electra_trainer.runs.signals import beat
+from electra_trainer.runs.status import write_running
+from electra_trainer.settings.config import FOLLOWS_FROM_STEPS, Config
+from electra_trainer.settings.records import differences, from_dict, to_dict
 from electra_trainer.train.device import arithmetic, choose_precision
-from electra_trainer.train.distributed import led, world
-from electra_trainer.train.heartbeat import beat
 from electra_trainer.train.plan import Length, fit_to_data, measure_time, steps_for
-from electra_trainer.train.record import RunFolder
-from electra_trainer.train.status import write_running
 from electra_trainer.train.weights import Initial, ReadsInitial, check_initial
 
 VERIFY = "ELECTRA_VERIFY_ROWS"

@@ -7,9 +7,9 @@ from contextlib import AbstractContextManager
 
 import torch
 
-from electra_trainer.data.workers import cores
 from electra_trainer.errors import ConfigError
-from electra_trainer.native import library
+from electra_trainer.files.processes import cores
+from electra_trainer.kernels.native import library
 
 
 def choose_device(name: str) -> torch.device:

@@ -16,11 +16,11 @@ from contextlib import contextmanager
 
 import torch
 
+from electra_trainer.kernels.native import layers
 from electra_trainer.model.encoder import Layer
-from electra_trainer.native import layers
 from electra_trainer.objectives import Objective
-from electra_trainer.train.distributed import world
-from electra_trainer.train.signals import finish_first
+from electra_trainer.ranks.world import world
+from electra_trainer.runs.signals import finish_first
 from electra_trainer.train.static import StaticStep
 from electra_trainer.train.step import Feed, StepResult
 from electra_trainer.train.step import train_step as plain_step

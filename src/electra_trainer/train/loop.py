@@ -13,42 +13,40 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from electra_trainer.config import Config
 from electra_trainer.cost.flops import first_stage_steps, run_flops
 from electra_trainer.cost.parameters import parameters
+from electra_trainer.data.batches import uniform_counts, word_counts
 from electra_trainer.data.store import Store
-from electra_trainer.data.word_counts import uniform_counts, word_counts
 from electra_trainer.errors import Diverged, Interrupted
-from electra_trainer.methods import Unigram
-from electra_trainer.model.frequencies import WordFrequencies
+from electra_trainer.model.networks import WordFrequencies
 from electra_trainer.objectives import Objective, build
+from electra_trainer.ranks.gradient_tree import check_tree
+from electra_trainer.ranks.sharding import check_shard, is_sharded, place, whole
+from electra_trainer.ranks.world import any_rank, handed_out, joined, led, local_device, world
+from electra_trainer.runs.checkpoint import load_newest, numbered, require_space
+from electra_trainer.runs.progress import Display
+from electra_trainer.runs.run_folder import RunFolder
+from electra_trainer.runs.saving import Saver
+from electra_trainer.runs.signals import StopRequest, beat, finish_first
+from electra_trainer.runs.status import write_failed
+from electra_trainer.runs.truncate import readable_rows
+from electra_trainer.runs.verified import Saved
+from electra_trainer.settings.config import Config
+from electra_trainer.settings.methods import Unigram
 from electra_trainer.train.begin import begin, open_rows
-from electra_trainer.train.blame import blame, no_number
-from electra_trainer.train.checkpoint import load_newest, numbered, require_space
 from electra_trainer.train.device import arithmetic, choose_device, choose_precision, use_threads
-from electra_trainer.train.distributed import any_rank, handed_out, joined, led, local_device, world
-from electra_trainer.train.examples import look_at_rows
-from electra_trainer.train.gradient_tree import check_tree
 from electra_trainer.train.graph import forget, train_step
-from electra_trainer.train.health import BAD_STEPS_IN_A_ROW, alarms, health_line
-from electra_trainer.train.heartbeat import beat
+from electra_trainer.train.look import blame, look_at_rows, no_number
+from electra_trainer.train.measures import BAD_STEPS_IN_A_ROW, alarms, health_line
 from electra_trainer.train.optim import (
     build_optimizer,
     check_optimizer_tensors,
     load_optimizer_tensors,
     optimizer_tensors,
 )
-from electra_trainer.train.phases import Phases
 from electra_trainer.train.plan import Length
-from electra_trainer.train.progress import Display
-from electra_trainer.train.record import RunFolder
-from electra_trainer.train.saving import Saver
-from electra_trainer.train.sharding import check_shard, is_sharded, place, whole
-from electra_trainer.train.signals import StopRequest, finish_first
-from electra_trainer.train.status import write_failed
+from electra_trainer.train.schedule import Phases
 from electra_trainer.train.step import Feed, StepResult, evaluate
-from electra_trainer.train.take_back import readable_rows
-from electra_trainer.train.verified import Saved
 from electra_trainer.train.weights import Initial, ReadsInitial, begin_with, parts_of, restore, stored
 
 
@@ -97,7 +95,7 @@ def pretrain(
         length: steps, time or FLOPs; None keeps the config's steps. Ignored on resume, where it is settled already.
         init: where trained weights to begin with are; not read on resume. None: fresh weights.
         device: auto, cpu, cuda, cuda:N.
-        shard: divide weights, gradients and moments among the processes (train/sharding.py); it may change from one call to the next.
+        shard: divide weights, gradients and moments among the processes (ranks/sharding.py); it may change from one call to the next.
 
     Returns:
         `out`.

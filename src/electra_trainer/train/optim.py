@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from electra_trainer.config import Optimizer as Settings
 from electra_trainer.errors import CheckpointError
-from electra_trainer.train.sharding import part_of
+from electra_trainer.ranks.sharding import part_of
+from electra_trainer.settings.config import Optimizer as Settings
 
 _FULLY_CORRECTED = 1e9
 """A step count at which 1 - beta**step is exactly 1 in fp32: bias correction without effect."""

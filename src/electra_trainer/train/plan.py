@@ -11,20 +11,20 @@ from dataclasses import dataclass
 
 import torch
 
-from electra_trainer.config import Config, with_steps
 from electra_trainer.cost.flops import first_stage_steps, run_flops, steps_for_flops
 from electra_trainer.cost.memory import memory_bytes
 from electra_trainer.cost.parameters import parameters
 from electra_trainer.data.store import Store
 from electra_trainer.errors import ConfigError
 from electra_trainer.objectives import Objective, build
-from electra_trainer.presets_published import PRESETS
-from electra_trainer.titles import objective_title
-from electra_trainer.train.distributed import any_rank
+from electra_trainer.presets.arms import objective_title
+from electra_trainer.presets.paper_rows import PRESETS
+from electra_trainer.ranks.sharding import place
+from electra_trainer.ranks.world import any_rank
+from electra_trainer.settings.config import Config, with_steps
 from electra_trainer.train.graph import forget, train_step
 from electra_trainer.train.optim import build_optimizer
-from electra_trainer.train.phases import Phases
-from electra_trainer.train.sharding import place
+from electra_trainer.train.schedule import Phases
 from electra_trainer.train.step import EVALUATION_ROWS, Feed, evaluate
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}

@@ -1,11 +1,20 @@
-"""The learning rate as a pure function of the step (Table 5; released optimization.py)."""
+"""The learning rate as a pure function of the step (Table 5; released optimization.py).
+
+Which part of an objective step s trains (§3.2, "Training Algorithms"). Joint training has one phase, two-stage training two.
+
+A phase is an objective over some of the networks; the optimizer holds all parameters and moves those that have a gradient.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 
-from electra_trainer.config import Config, Schedule
 from electra_trainer.cost.flops import first_stage_steps
+from electra_trainer.objectives import Objective
+from electra_trainer.objectives.rtd import ReplacedTokenDetection
+from electra_trainer.objectives.two_stage import DiscriminatorStage, GeneratorStage, begin_from_generator
+from electra_trainer.settings.config import Config, Schedule
+from electra_trainer.settings.methods import TwoStage
 
 
 def learning_rate(step: int, *, peak: float, schedule: Schedule, warmup: float | None = None) -> float:
@@ -36,3 +45,31 @@ def rate_at(step: int, config: Config) -> float:
     first, steps = (0, turn) if step < turn else (turn, schedule.steps - turn)
     stage = dataclasses.replace(schedule, steps=steps, warmup_steps=min(schedule.warmup_steps, steps))
     return learning_rate(step - first, peak=peak, schedule=stage)
+
+
+class Phases:
+    """What each step of a run trains.
+
+    Args:
+        config: the run.
+        objective: all its networks.
+    """
+
+    def __init__(self, config: Config, objective: Objective) -> None:
+        self._switch = first_stage_steps(config)
+        self._objective = objective
+        self._stages: tuple[GeneratorStage, DiscriminatorStage] | None = None
+        self._copies = isinstance(config.phases, TwoStage) and config.phases.start == "generator"
+        if self._switch:
+            assert isinstance(objective, ReplacedTokenDetection)
+            self._stages = GeneratorStage(objective), DiscriminatorStage(objective)
+
+    def at(self, step: int) -> Objective:
+        """What step `step` trains, in training mode as the whole is; the first step of stage 2 copies the weights before it."""
+        if self._stages is None:
+            return self._objective
+        first, second = self._stages
+        if step == self._switch and self._copies:
+            assert isinstance(self._objective, ReplacedTokenDetection)
+            begin_from_generator(self._objective)
+        return first if step < self._switch else second

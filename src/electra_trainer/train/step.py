@@ -12,30 +12,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from electra_trainer.batch import Batch, Losses, Masked
-from electra_trainer.config import Config
+from electra_trainer.data.batches import batch_rows, to_batch, word_counts
 from electra_trainer.data.masking import MaskTokens
-from electra_trainer.data.order import batch_rows
-from electra_trainer.data.rows import to_batch
 from electra_trainer.data.store import Store
-from electra_trainer.data.word_counts import word_counts
 from electra_trainer.objectives import Objective
 from electra_trainer.randomness import Rng
+from electra_trainer.ranks.gradient_tree import GradientTree
+from electra_trainer.ranks.sharding import clip_gradients, is_sharded
+from electra_trainer.ranks.world import ALONE, World, add_counts_over_ranks, add_gradients_over_ranks, gathered, world
+from electra_trainer.runs.signals import beat, finish_first
+from electra_trainer.settings.config import Config
 from electra_trainer.train.device import autocast
-from electra_trainer.train.distributed import (
-    ALONE,
-    World,
-    add_counts_over_ranks,
-    add_gradients_over_ranks,
-    gathered,
-    world,
-)
-from electra_trainer.train.gradient_tree import GradientTree
-from electra_trainer.train.heartbeat import beat
 from electra_trainer.train.measures import from_bytes, keep_measured, measure, to_bytes
 from electra_trainer.train.optim import set_rate
 from electra_trainer.train.schedule import rate_at
-from electra_trainer.train.sharding import clip_gradients, is_sharded
-from electra_trainer.train.signals import finish_first
 
 EVALUATION_ROWS = 64
 """Held-out rows that are masked, and computed, together."""

@@ -11,12 +11,12 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from electra_trainer.config import Config, Model
 from electra_trainer.data.store import Store
 from electra_trainer.errors import CheckpointError, ConfigError
 from electra_trainer.objectives import Objective, build
-from electra_trainer.train.checkpoint import newest
-from electra_trainer.train.record import RunFolder
+from electra_trainer.runs.checkpoint import newest
+from electra_trainer.runs.run_folder import RunFolder
+from electra_trainer.settings.config import Config, Model
 
 _SHAPE = (
     "vocab_size", "embedding_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",

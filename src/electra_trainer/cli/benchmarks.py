@@ -1,0 +1,213 @@
+"""`electra glue MODEL --data DIR --seeds 10 --out EXP`.
+
+`electra squad MODEL --train train-v1.1.json --dev dev-v1.1.json --version 1 --out EXP`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import tyro
+
+from electra_trainer.cli.flags import RecipeFlags
+
+if TYPE_CHECKING:
+    from electra_trainer.finetuning.glue.glue_tasks import GlueTask
+
+
+@dataclass(frozen=True, kw_only=True)
+class GlueArguments:
+    """Fine-tune an encoder on GLUE, several seeds a task, and print the paper's table.
+
+    The same command again goes on where it stopped; more tasks or seeds extend the experiment.
+    """
+
+    model: tyro.conf.Positional[str]
+    """Run folder, exported folder, or Hub name such as google/electra-small-discriminator."""
+    data: str
+    """GLUE's folder (CoLA, SST-2 ... with train.tsv and dev.tsv), or hub."""
+    out: Path
+    """Folder of the experiment: a new one, or one to go on with or extend."""
+    tasks: str = "paper"
+    """Names between commas: cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli, ax (by mnli's model). paper: the first eight; all: wnli too."""
+    seeds: str = "3"
+    """How many, or which: 10 is 1,2,...,10; the paper's medians are of ten."""
+    recipe: tyro.conf.OmitArgPrefixes[RecipeFlags] = field(default_factory=RecipeFlags)
+    """How the encoder is fine-tuned."""
+    floors: bool = False
+    """Also the majority class, a bag of words, and the same encoder untrained: what a score has to beat."""
+    limit: int | None = None
+    """Train on so many rows of each task at most."""
+    parallel: int | None = None
+    """Runs at a time. Default: as many as there are cores or GPUs for."""
+    predict: bool = False
+    """Write the archive for gluebenchmark.com: of each task in --out the seed that is best on dev; of WNLI, untrained, the majority."""
+    zip: Path | None = None
+    """The archive. Default: submission.zip in --out."""
+    fill_missing: bool = False
+    """Put majority classes into the archive where a task or a test set is missing. Such scores mean nothing."""
+    device: str = "auto"
+    """auto, cpu, cuda or cuda:N."""
+    json: bool = False
+    """Print one JSON object."""
+    quiet: bool = False
+    """Print the tables only."""
+
+
+def run_glue(arguments: GlueArguments) -> None:
+    """Run the cells, then print the tables, and write the archive if it is wanted."""
+    import json
+
+    from electra_trainer.experiments.seeds import parse_seeds
+    from electra_trainer.files.durable import replace_durably
+    from electra_trainer.finetuning.experiment import Plan, run_plan
+    from electra_trainer.finetuning.glue.glue_table import (
+        best_runs,
+        glue_metrics,
+        glue_notes,
+        markdown,
+        task_scores,
+        text,
+    )
+    from electra_trainer.finetuning.glue.submission import write_submission
+
+    archive = arguments.zip or (arguments.out / "submission.zip" if arguments.predict else None)
+    plan = Plan(
+        model=arguments.model,
+        tasks=_tasks(arguments, archive),
+        recipe=arguments.recipe.recipe,
+        changes=arguments.recipe.changes(),
+        seeds=parse_seeds(arguments.seeds),
+        floors=arguments.floors,
+        keep="none",
+    )
+    summary = run_plan(
+        plan,
+        out=arguments.out,
+        device=arguments.device,
+        parallel=arguments.parallel,
+        quiet=arguments.quiet or arguments.json,
+    )
+    scores = task_scores(summary)
+    said: tuple[str, ...] = ()
+    replace_durably(arguments.out / "glue.md", markdown(scores).encode())
+    if archive is not None:
+        runs = best_runs(summary, out=arguments.out)
+        said = write_submission(archive, folder=arguments.data, runs=runs, fill=arguments.fill_missing)
+    if arguments.json:
+        found = {"scores": glue_metrics(scores), "notes": [*glue_notes(scores)], "zip": [*said] if archive else None}
+        print(json.dumps({"summary": str(arguments.out / "summary.json"), **found}))
+        return
+    print(text(scores))
+    if archive is not None:
+        print("\n".join(["", f"{archive}: the best of each task's seeds on dev", *(f"  {line}" for line in said)]))
+    print(arguments.out / "glue.md")
+
+
+def _tasks(arguments: GlueArguments, archive: Path | None) -> tuple[GlueTask, ...]:
+    """The tasks that are asked for, once it is seen that their files are there, and what the archive needs."""
+    from electra_trainer.experiments.experiment_file import exists, read
+    from electra_trainer.finetuning.glue.glue_tasks import GlueTask, parse_tasks
+    from electra_trainer.finetuning.glue.submission import require_tables
+
+    names = parse_tasks(arguments.tasks)
+    tasks = tuple(
+        GlueTask(folder=arguments.data, task=name, limit=arguments.limit)
+        for name in names
+        if name != "ax" or "mnli" not in names  # else GlueTask says that mnli is needed
+    )
+    for task in tasks:
+        task.require_files()
+    if archive is not None:
+        trained = {*names, *(read(arguments.out).tasks if exists(arguments.out) else ())}
+        require_tables(archive, folder=arguments.data, tasks=trained, fill=arguments.fill_missing)
+    return tasks
+
+
+@dataclass(frozen=True, kw_only=True)
+class SquadArguments:
+    """Fine-tune an encoder to answer questions, SQuAD 1.1 or 2.0, and score it as the official scripts do.
+
+    The same command again goes on where it stopped; more seeds extend the experiment.
+    """
+
+    model: tyro.conf.Positional[str]
+    """Run folder, exported folder, or a Hub name such as google/electra-small-discriminator."""
+    train: Path
+    """JSON file of SQuAD's layout."""
+    out: Path
+    """Folder of the experiment: a new one, or one to go on with. The model will be in its folder model/."""
+    version: Literal[1, 2]
+    """1: every question has an answer; 2: there may be none, and the threshold is searched too."""
+    dev: Path | None = None
+    """The file to evaluate on."""
+    split: float | None = None
+    """Instead of --dev: keep this share of the questions of --train for evaluation, whole articles."""
+    head: Literal["joint", "independent"] = "joint"
+    """joint: XLNet's, as in the paper. independent: BERT's, which transformers' ElectraForQuestionAnswering loads."""
+    null_threshold: float | None = None
+    """2.0: `f1` gives no answer where the "no answer" score is above this. Default: -2.75, independent 0; and in the model's folder best_f1's own."""
+    limit: int | None = None
+    """Train on so many questions only, from all over the file."""
+    dev_limit: int | None = None
+    """Evaluate on so many questions only."""
+    seeds: str = "1"
+    """How many, or which: 3 is 1,2,3."""
+    floors: bool = False
+    """What a score has to beat: the same encoder with fresh weights, the sentence with most words of the question, and never answering (2.0)."""
+    parallel: int | None = None
+    """Runs at once. Default: as many as the cores have room for."""
+    device: str = "auto"
+    """auto, cpu, cuda or cuda:N."""
+    json: bool = False
+    """Print one JSON object: notes, summary, model."""
+    quiet: bool = False
+    """Print the table only."""
+    recipe: tyro.conf.OmitArgPrefixes[RecipeFlags] = field(default_factory=RecipeFlags)
+    """How the encoder is fine-tuned; rows have up to 512 tokens where --max-length does not say otherwise."""
+
+
+def run_squad(arguments: SquadArguments) -> None:
+    """Run the seeds, print the table, hand the best on."""
+    from electra_trainer.experiments.seeds import parse_seeds
+    from electra_trainer.finetuning.experiment import Plan, run_plan
+    from electra_trainer.finetuning.hand_over import hand_on_best
+    from electra_trainer.finetuning.squad.squad_task import Squad
+    from electra_trainer.settings.records import read_table
+
+    source = Squad(
+        train=arguments.train,
+        dev=arguments.dev,
+        version=arguments.version,
+        head=arguments.head,
+        follow="released" if arguments.recipe.recipe == "released" else "paper",
+        null_threshold=arguments.null_threshold,
+        split=arguments.split,
+        limit=arguments.limit,
+        dev_limit=arguments.dev_limit,
+    )
+    plan = Plan(
+        model=arguments.model,
+        tasks=(source,),
+        recipe=arguments.recipe.recipe,
+        changes=arguments.recipe.changes(),
+        seeds=parse_seeds(arguments.seeds),
+        floors=arguments.floors,
+        keep="best",
+    )
+    data = source.load()
+    quiet = arguments.quiet or arguments.json
+    for note in () if quiet else data.notes:
+        print(note)
+    run_plan(plan, out=arguments.out, device=arguments.device, parallel=arguments.parallel, quiet=quiet)
+    if not arguments.json:
+        print((arguments.out / "summary.md").read_text(encoding="utf-8").strip())
+    model = hand_on_best(source, data, model=arguments.model, out=arguments.out).model
+    if arguments.json:
+        summary = read_table(arguments.out / "summary.json")
+        print(json.dumps({"notes": list(data.notes), "summary": summary, "model": str(model)}))
+        return
+    print(f"{model}: the best run. Ask it: electra answer {model} --context @FILE --question TEXT")

@@ -1,0 +1,166 @@
+"""`electra demo`: the whole journey on the embedded corpus."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from electra_trainer.settings.config import Config
+    from electra_trainer.train.plan import Length
+
+SENTENCES = (
+    "the number of elements in the array .",
+    "if true , the output will have the same because as the input .",
+    "this function returns a list of strings .",
+)
+"""The second has a word replaced: `shape` by `because`."""
+REPLACED = (1, "because")
+_BEYOND = 35.0
+"""Seconds beyond the planned ones after which training ends: the machine may become slower than it was when it was measured."""
+_AFTERWARDS = 10.0
+"""Seconds for the report and the sentences."""
+_LEAST = 20.0
+"""Seconds of training, however long the rest took."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemoArguments:
+    """Vocabulary, rows, a tiny ELECTRA, its report and three scored sentences, in a few minutes on two CPU cores.
+
+    The text is the documentation of the Python packages installed beside this program: nothing is downloaded.
+    """
+
+    out: Path = Path("runs/demo")
+    """Run folder; the prepared data goes beside it."""
+    budget: str = "230s"
+    """Time that all of it is planned to take, for example 2m; training gets what the rest leaves."""
+    steps: int | None = None
+    """Fewer or more steps than the preset's, whatever they take."""
+
+
+def run_demo(arguments: DemoArguments) -> None:
+    """Do it, saying what comes."""
+    from electra_trainer.data.prepare import PrepareSettings, prepare, train_tokenizer_from
+    from electra_trainer.data.store import MANIFEST
+    from electra_trainer.inspection.report import write_report
+    from electra_trainer.presets.models import tiny
+    from electra_trainer.train.plan import seconds
+
+    start = time.monotonic()
+    end = start + seconds(arguments.budget)
+    config, data = tiny(), arguments.out.with_name(arguments.out.name + "-data")
+    if not (data / MANIFEST).exists():
+        _say("1/4  a vocabulary, from the documentation of the packages installed here")
+        tokenizer, _ = train_tokenizer_from(["docstrings"], vocab_size=config.model.vocab_size)
+        _say("2/4  rows of token ids")
+        settings = PrepareSettings(valid_fraction=0.02)
+        prepare(
+            ["docstrings"],
+            tokenizer=tokenizer,
+            sequence_length=config.batch.sequence_length,
+            out=data,
+            settings=settings,
+        )
+    _say("3/4  pre-training: a generator replaces words, the discriminator learns to tell which")
+    _train(arguments, config, data, end=end)
+    page = write_report([arguments.out])
+    _say("4/4  what the discriminator says: probability that each word was replaced")
+    _score(arguments.out)
+    _say(f"report: {page}   ({time.monotonic() - start:.0f} s in all)")
+
+
+def _train(arguments: DemoArguments, config: Config, data: Path, *, end: float) -> None:
+    """As many steps as were asked for, or as the time allows until `end`, when all is planned to be done."""
+    from electra_trainer.errors import Interrupted
+    from electra_trainer.train.loop import pretrain
+    from electra_trainer.train.plan import Length
+
+    if arguments.steps is not None:
+        pretrain(config, data, out=arguments.out, length=Length(steps=arguments.steps))
+        return
+    length = _length(arguments.out, config, data, end=end)
+    left = max(_LEAST, end + _BEYOND - time.monotonic())
+    with _time_limit(left, arguments.out) as is_over:
+        try:
+            pretrain(config, data, out=arguments.out, length=length)
+        except Interrupted:
+            if not is_over():
+                raise
+            _say("     the machine has become slower: training ends early. The same command again goes on with it")
+
+
+def _length(out: Path, config: Config, data: Path, *, end: float) -> Length:
+    """A begun run's steps, or the preset's, or as many as a slower machine does until `end`."""
+    from electra_trainer.data.store import Store
+    from electra_trainer.runs.run_folder import RunFolder
+    from electra_trainer.train.device import choose_device, choose_precision, use_threads
+    from electra_trainer.train.plan import Length, fit_to_data, measure_time, steps_for
+
+    folder = RunFolder(out)
+    if folder.exists:
+        begun = folder.config().schedule.steps
+        return Length() if begun == config.schedule.steps else Length(steps=begun)
+    use_threads()
+    store, device = Store.open(data), choose_device("auto")
+    config = fit_to_data(config, store)
+    timing = measure_time(config, store, device=device, precision=choose_precision(config.precision, device), limit=4.0)
+    left = max(_LEAST, end - _AFTERWARDS - time.monotonic())
+    fitting = steps_for(Length(budget=f"{left:.0f}s"), config, timing).schedule.steps
+    if fitting >= config.schedule.steps:
+        return Length()
+    _say(f"     {fitting:,} steps instead of {config.schedule.steps:,}: what this machine does in {left:.0f} seconds")
+    return Length(steps=fitting)
+
+
+@contextmanager
+def _time_limit(seconds: float, run: Path) -> Iterator[Callable[[], bool]]:
+    """Stop training as SIGTERM would when `seconds` have passed and some steps are done and saved; gives whether it was stopped so."""
+    over, ended = threading.Event(), threading.Event()
+    metrics = run / "metrics.jsonl"
+    before = _size(metrics)
+
+    def stop() -> None:
+        while not ended.wait(0.05):
+            if _size(metrics) > before and callable(signal.getsignal(signal.SIGTERM)):  # it trains, and listens
+                over.set()
+                signal.raise_signal(signal.SIGTERM)
+                return
+
+    timer = threading.Timer(seconds, stop)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield over.is_set
+    finally:
+        ended.set()
+        timer.cancel()
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _score(run: Path) -> None:
+    from electra_trainer.inspection.terminal import print_scored
+    from electra_trainer.pretrained.pretrained import load
+
+    model = load(run)
+    for index, sentence in enumerate(SENTENCES):
+        scored = model.score(sentence)
+        print_scored(scored)
+        if index == REPLACED[0]:
+            suspect = scored.tokens[scored.replaced_probability.index(max(scored.replaced_probability))]
+            found = "found" if suspect == REPLACED[1] else f"not found: it suspects {suspect!r}"
+            _say(f"  ^ here one word was replaced by {REPLACED[1]!r}: {found}")
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stdout, flush=True)

@@ -1,0 +1,157 @@
+"""`electra doctor`."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import time
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from electra_trainer.train.outlook import Machine, Outlook
+
+_EXTRAS = {"transformers": "hub", "datasets": "hub"}
+_NEEDED = ("torch", "numpy", "tokenizers", "safetensors", "rich", "tyro", "matplotlib", "scikit-learn")
+_SECONDS = 80.0
+"""For all presets together; the one that is being timed is not broken off."""
+_HOW = """\
+arithmetic: the share of the step that its matrix products take at the matrix rate above. memory: the share that the bytes it
+must move take at the rate of a copy, pointwise work fused and nothing staying in a cache. limited by: the larger of both if it
+explains half of the step, else overhead: pointwise work, small products, launching. Rows are made up, and full.
+paper's run: the preset's own steps and batch; `electra pretrain --budget 4h` trains for less."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DoctorArguments:
+    """What this machine has: device, arithmetic, threads, disk, packages; and what is missing."""
+
+    bench: bool = False
+    """Also measure what it will do with each model: speed, time of the paper's run, and what limits it. Under two minutes."""
+    presets: tuple[str, ...] = ()
+    """Presets to measure with --bench; by default the models that the paper compares, and tiny."""
+    json: bool = False
+    """Print one JSON object."""
+
+
+def run_doctor(arguments: DoctorArguments) -> None:
+    """Print one line a finding, and the table of --bench."""
+    from electra_trainer.presets.models import MODELS
+    from electra_trainer.presets.paper_rows import preset
+
+    configs = [preset(name) for name in arguments.presets or MODELS]  # a wrong name is told before anything else
+    findings = _findings()
+    if not arguments.json:
+        for label, value in findings.items():
+            print(f"{label:<16} {value}", flush=True)
+    if not arguments.bench:
+        if arguments.json:
+            print(json.dumps({"findings": findings}))
+        return
+
+    from electra_trainer.cost.flops import step_flops
+    from electra_trainer.train.device import choose_device
+    from electra_trainer.train.outlook import look_ahead, measure_machine
+
+    machine = measure_machine(choose_device("auto"))
+    if not arguments.json:
+        _print_machine(machine)
+    outlooks: dict[str, Outlook | str] = {}
+    end = time.monotonic() + _SECONDS
+    for done, config in enumerate(sorted(configs, key=lambda config: step_flops(config).real / config.batch.size)):
+        left = end - time.monotonic()
+        outlooks[config.preset] = (
+            look_ahead(config, machine, limit=max(2.0, min(8.0, left / (len(configs) - done))))
+            if left > 0
+            else f"no time was left; alone: electra doctor --bench --presets {config.preset}"
+        )
+        if not arguments.json:
+            _print_outlook(config.preset, outlooks[config.preset])
+    print(json.dumps(_facts(findings, machine, outlooks)) if arguments.json else f"\n{_HOW}")
+
+
+def _findings() -> dict[str, str]:
+    import torch
+
+    from electra_trainer.kernels.gpu import trust
+    from electra_trainer.kernels.native import library as native
+    from electra_trainer.train.device import choose_device, choose_precision, cpu_has_amx, use_threads
+    from electra_trainer.version import __version__
+
+    device = choose_device("auto")
+    name = torch.cuda.get_device_name() if device.type == "cuda" else torch.backends.cpu.get_cpu_capability()
+    amx = ", AMX" if cpu_has_amx() else ""
+    free = shutil.disk_usage(Path.cwd()).free / 1e9
+    lines = [
+        ("electra-trainer", __version__),
+        ("python", f"{sys.version.split()[0]} ({sys.executable})"),
+        ("device", f"{device.type}: {name}{amx if device.type == 'cpu' else ''}"),
+        ("precision", f"{choose_precision('auto', device)} (--precision auto)"),
+        ("native kernels", native.status() if device.type == "cpu" else "for CPUs only"),
+        ("threads", str(use_threads())),
+        *(trust.report(device) if device.type == "cuda" else []),
+        ("disk here", f"{free:.1f} GB free"),
+        *((package, _version(package) or "MISSING: pip install electra-trainer") for package in _NEEDED),
+        *(
+            (package, _version(package) or f'not installed; optional: pip install "electra-trainer[{extra}]"')
+            for package, extra in _EXTRAS.items()
+        ),
+    ]
+    return dict(lines)
+
+
+def _print_machine(machine: Machine) -> None:
+    rates = ", ".join(f"{name} {rate / 1e9:,.0f} GFLOP/s" for name, rate in machine.matrix_flops.items())
+    free = "" if machine.free_bytes is None else f", {machine.free_bytes / 1e9:.1f} GB free"
+    print(f"{'matrix products':<16} {rates}")
+    print(f"{'memory':<16} {machine.copy_bytes / 1e9:,.0f} GB/s read and written{free}")
+    print(f"\n{'preset':<16}{'tokens/s':>12}{'paper run':>14}{'arithmetic':>12}{'memory':>8}  {'limited by':<12}timed")
+
+
+def _print_outlook(name: str, outlook: Outlook | str) -> None:
+    from electra_trainer.train.plan import duration
+
+    if isinstance(outlook, str):
+        print(f"{name:<16}skipped: {outlook}", flush=True)
+        return
+    arithmetic, memory = (
+        f"{seconds / outlook.seconds_per_step:.0%}" for seconds in (outlook.arithmetic_seconds, outlook.memory_seconds)
+    )
+    how = "whole steps"
+    if outlook.extrapolated:
+        how = f"extrapolated from {' and '.join(map(str, outlook.rows_timed))} of {outlook.rows} rows"
+        if outlook.layers_timed != outlook.layers:
+            how += f", {outlook.layers_timed} of {outlook.layers} layers"
+    print(
+        f"{name:<16}{outlook.tokens_per_second:>12,.0f}{duration(outlook.run_seconds):>14}{arithmetic:>12}{memory:>8}  "
+        f"{outlook.limit:<12}{how}",
+        flush=True,
+    )
+
+
+def _facts(findings: dict[str, str], machine: Machine, outlooks: dict[str, Outlook | str]) -> dict[str, Any]:
+    presets: dict[str, Any] = {}
+    for name, found in outlooks.items():
+        if isinstance(found, str):
+            presets[name] = {"skipped": found}
+            continue
+        extra = ("tokens_per_second", "run_seconds", "extrapolated", "limit")
+        presets[name] = {**asdict(found), **{field: getattr(found, field) for field in extra}}
+    return {
+        "findings": findings,
+        "device": machine.device.type,
+        "precision": machine.precision,
+        "matrix_flops_per_second": machine.matrix_flops,
+        "copy_bytes_per_second": machine.copy_bytes,
+        "presets": presets,
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

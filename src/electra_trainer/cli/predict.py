@@ -1,0 +1,208 @@
+"""`electra predict DIR/model new.csv --out predictions.csv`.
+
+`electra answer FOLDER --context @page.txt --question "Who cooked the meal?"`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tyro
+
+from electra_trainer.errors import ConfigError, DataError, StorageError
+from electra_trainer.files.reading import MOST_SETTINGS, read_file
+
+if TYPE_CHECKING:
+    from electra_trainer.finetuning.model_folder import Finetuned
+    from electra_trainer.finetuning.task import Prediction
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictArguments:
+    """What a fine-tuned model says of each row of a file.
+
+    Of a .csv, .tsv or .jsonl: its columns and a column `prediction`, for classes with probabilities. Of column files: words with their tags.
+    Of SQuAD's JSON: {id: text} as the official scripts read it, and for 2.0 a second file, OUT-no-answer.json, {id: score}.
+    """
+
+    folder: tyro.conf.Positional[Path]
+    """Folder of a fine-tuned model: DIR/model of `electra finetune --out DIR`."""
+    file: tyro.conf.Positional[Path]
+    """The rows; labels in it are not looked at."""
+    out: Path | None = None
+    """File to write, .jsonl for JSON lines. Default: print."""
+    text: str | None = None
+    """Column of the text. Default: the one that the model learned from."""
+    text_pair: str | None = None
+    """Column of the second text, where it learned from pairs. Default: the same."""
+    json: bool = False
+    """JSON lines instead of CSV; of SQuAD's JSON with the best answers, their places and scores."""
+    null_threshold: float | None = None
+    """SQuAD 2.0: give no answer where the "no answer" score is above this. Default: the model's, which scored best on the dev file."""
+    device: str = "auto"
+    """auto, cpu, cuda or cuda:N."""
+
+
+def run_predict(arguments: PredictArguments) -> None:
+    """Predict, then print or write."""
+    from electra_trainer.files.durable import replace_durably
+    from electra_trainer.finetuning.model_folder import load_finetuned
+
+    out = arguments.out
+    if out is not None and out.is_dir():
+        raise ConfigError(f"--out {out}: is a folder, expected a file.")
+    if out is not None and not out.parent.is_dir():
+        raise StorageError(f"--out {out}: there is no folder {out.parent}. Make it, or choose another --out.")
+    if out is not None and out.exists() and arguments.file.exists() and out.samefile(arguments.file):
+        raise ConfigError(f"--out {out}: is the file to predict. Choose another one.")
+    as_json = arguments.json or (out is not None and out.suffix == ".jsonl")
+    model = load_finetuned(arguments.folder)
+    if arguments.null_threshold is not None:
+        model = model.with_threshold(arguments.null_threshold)
+    scores = None
+    if type(model.task).__name__ == "QuestionAnswering":
+        content, scores = _answers(model, arguments, as_json=as_json)
+    else:
+        content = _content(model, arguments, as_json=as_json)
+    if out is None:
+        sys.stdout.write(content)
+        return
+    replace_durably(out, content.encode())
+    print(out)
+    if scores is not None:
+        beside = out.with_name(f"{out.stem}-no-answer{out.suffix}")
+        replace_durably(beside, scores.encode())
+        print(beside)
+
+
+def _answers(model: Finetuned, arguments: PredictArguments, *, as_json: bool) -> tuple[str, str | None]:
+    """The file of answers to SQuAD's questions, and that of the "no answer" scores where there is one beside it."""
+    from electra_trainer.finetuning.prediction_file import answered_jsonl, no_answer_json, official_json
+    from electra_trainer.finetuning.squad.squad_files import read_questions
+
+    for flag, given in (("--text", arguments.text), ("--text-pair", arguments.text_pair)):
+        if given is not None:
+            raise ConfigError(
+                f"{flag} {given}: {arguments.folder} answers questions, whose file has no columns. Leave it out."
+            )
+    out = arguments.out
+    if out is not None and out.suffix not in (".json", ".jsonl"):
+        raise ConfigError(
+            f"--out {out}: answers are written as JSON. Name it {out.stem}.json, or {out.stem}.jsonl for JSON lines."
+        )
+    said = model.predict_examples(read_questions(arguments.file), device=arguments.device)
+    if as_json:
+        return answered_jsonl(said), None
+    return official_json(said), no_answer_json(said) if model.task.version == 2 else None  # type: ignore[attr-defined]
+
+
+def _content(model: Finetuned, arguments: PredictArguments, *, as_json: bool) -> str:
+    from electra_trainer.files.tables import read_table_file
+    from electra_trainer.finetuning.prediction_file import predicted_csv, predicted_jsonl, tagged_jsonl, tagged_text
+    from electra_trainer.finetuning.texts.columns import choose_texts
+    from electra_trainer.finetuning.texts.own_task import text_examples
+
+    kind = type(model.task).__name__
+    if kind == "Tagging":
+        from electra_trainer.finetuning.tagging.column_files import read_tagged
+
+        tagged = model.predict_examples(read_tagged(arguments.file, labelled=False), device=arguments.device)
+        return tagged_jsonl(tagged) if as_json else tagged_text(tagged)
+    table = read_table_file(arguments.file)
+    columns = choose_texts(table, model.columns, text=arguments.text, text_pair=arguments.text_pair, pair=model.pair)
+    said = model.predict_examples(text_examples(table, columns), device=arguments.device)
+    return predicted_jsonl(table, said) if as_json else predicted_csv(table, said)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerArguments:
+    """Answer a question from a text, with an encoder that `electra squad` fine-tuned."""
+
+    folder: tyro.conf.Positional[Path]
+    """Folder of a fine-tuned model."""
+    context: str
+    """The text, or @FILE."""
+    question: str
+    """The question."""
+    null_threshold: float | None = None
+    """2.0: give no answer where the "no answer" score is above this. Default: the model's, which scored best on the dev file."""
+    top: int = 1
+    """Show so many answers."""
+    json: bool = False
+    """Print one JSON object: text, probability, no_answer_score, null_threshold (2.0), nbest (text, start, end, score, probability)."""
+    device: str = "auto"
+    """auto, cpu, cuda or cuda:N."""
+
+
+def run_answer(arguments: AnswerArguments) -> None:
+    """Print the answer, or that there is none."""
+    if arguments.top < 1:
+        raise ConfigError(f"--top {arguments.top}: expected at least 1.")
+    context = read_context(arguments.context)
+    if not arguments.question.strip() or not arguments.question.isprintable():
+        raise DataError(f"--question {arguments.question!r}: expected one line of text.")
+
+    from electra_trainer.finetuning.model_folder import load_finetuned
+    from electra_trainer.finetuning.squad.squad_files import Question
+    from electra_trainer.finetuning.squad.squad_task import QuestionAnswering
+
+    loaded = load_finetuned(arguments.folder)
+    task = loaded.task
+    if not isinstance(task, QuestionAnswering):
+        raise ConfigError(
+            f"{arguments.folder}: was fine-tuned for {task.name}, not to answer questions. Type `electra predict`."
+        )
+    if arguments.null_threshold is not None:
+        loaded = loaded.with_threshold(arguments.null_threshold)
+    asked = Question(id="question", question=arguments.question, context=context)
+    (said,) = loaded.predict_examples([asked], device=arguments.device)
+    said["nbest"] = said["nbest"][: arguments.top]
+    given = task.threshold if arguments.null_threshold is None else arguments.null_threshold
+    said["null_threshold"] = given if task.version == 2 else None
+    if arguments.json:
+        print(json.dumps(said))
+        return
+    print("\n".join(lines(said, context)))
+
+
+def read_context(given: str) -> str:
+    """The text itself, or the content of @FILE.
+
+    Raises:
+        MissingInputError, StorageError: the file cannot be read. DataError: it is blank or no UTF-8.
+    """
+    text = given
+    if given.startswith("@"):
+        path = Path(given[1:])
+        try:
+            text = read_file(path, limit=MOST_SETTINGS).decode()
+        except UnicodeDecodeError as error:
+            raise DataError(f"{path}: is not UTF-8 (byte {error.start:,}). Expected a text file.") from None
+    if not text.strip():
+        raise DataError(f"--context {given}: holds no text.")
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise DataError("--context: holds bytes that are no UTF-8. Expected text.")
+    return text
+
+
+def lines(said: Prediction, context: str) -> list[str]:
+    """What is shown: each answer with its probability and some words around it."""
+    if not said["nbest"]:
+        return ["no answer in this text"]
+    shown = []
+    if not said["text"]:
+        scored = f"its score is {said['no_answer_score']:.2f}, the threshold {said['null_threshold']:.2f}"
+        shown = [f"no answer in this text ({scored}); the best that there is:"]
+    return shown + [
+        f"{100 * one['probability']:5.1f} %  {one['text']}    {_around(one, context)}" for one in said["nbest"]
+    ]
+
+
+def _around(one: dict[str, Any], context: str, reach: int = 30) -> str:
+    before = context[max(0, one["start"] - reach) : one["start"]]
+    after = context[one["end"] : one["end"] + reach]
+    return " ".join(f"... {before}[{one['text']}]{after} ...".split())

@@ -1,0 +1,208 @@
+"""`electra pretrain DATA --preset small --out RUN`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from electra_trainer.cli import main as cli
+from electra_trainer.cli.preset_flags import settings_from
+from electra_trainer.errors import ConfigError, ElectraError
+from electra_trainer.settings.config import Config
+
+OURS = ("--restarts", "--patience", "--grace", "--processes")
+"""Flags that are for the process that starts others."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainArguments:
+    """Pre-train an encoder. The same command again goes on where it stopped; Ctrl-C and SIGTERM save first.
+
+    Settings come from the preset, then from --config, then from the flags. How long: at most one of --steps, --budget, --flops, --flops-real.
+    """
+
+    data: tyro.conf.Positional[Path]
+    """Folder that `electra prepare` made."""
+    out: Path
+    """Run folder: a new one, or one to go on with."""
+    init: str | None = None
+    """Begin with trained weights: of a run (to go on with other rows, another text or another objective), of an exported folder, of any
+    ELECTRA folder or Hub name. The text is to be prepared with its tokenizer, and the encoder's shape to be the same."""
+    config: Path | None = None
+    """JSON or TOML file with settings, for example the config.json of another run; it may hold only some."""
+    objective: str | None = None
+    """rtd: ELECTRA; mlm: BERT; replace-mlm, all-tokens-mlm (§3.5); adversarial (Appendix F); sentence-contrast (Appendix H); or one of
+    your own. Default: the preset's."""
+    generator: str | None = None
+    """learned: a small masked language model; unigram: samples by word frequency; uniform. Default: the preset's."""
+    phases: str | None = None
+    """joint, or two-stage: first the generator, then the discriminator (§3.2). Default: the preset's."""
+    steps: int | None = None
+    """Optimizer steps."""
+    budget: str | None = None
+    """Wall-clock time, for example 90s, 20m, 4h, 2d: the steps that fit are measured on this machine."""
+    flops: float | None = None
+    """Operations as the paper counts them, for example 1.3e18 for all of ELECTRA-Small."""
+    flops_real: float | None = None
+    """Operations as matrix products, backward twice forward: what the hardware does."""
+    dry_run: bool = False
+    """Print parameters, FLOPs, memory, tokens, and hours on this device; train nothing."""
+    processes: int = 1
+    """So many on this machine, by torchrun, with a GPU each or a share of the cores; --batch.lanes at least as many. With one process a
+    machine on several machines, start this command with torchrun yourself."""
+    shard: bool = False
+    """Divide weights, gradients and moments among the processes (FSDP2), for a model that does not fit one GPU; each computes as many
+    lanes as the others. The run stays the same one: the next start may leave it out, or have other --processes."""
+    restarts: int = 0
+    """Start again, so many times at most, when the process is killed, crashes or hangs; what would end the same way again is not repeated."""
+    patience: float = 600.0
+    """With --restarts: seconds without a step after which a process counts as hung."""
+    grace: float = 600.0
+    """With --restarts or --processes: seconds that the run has at most to save and end after a signal; one that is stuck is ended sooner."""
+    device: str = "auto"
+    """auto, cpu, cuda or cuda:N."""
+    quiet: bool = False
+    """Print errors and warnings only."""
+    words: tyro.conf.Suppress[tuple[str, ...]] = ()
+    """The command line that this was read from."""
+    settings: Annotated[Config, tyro.conf.arg(name="")] = field(default_factory=Config)
+
+
+def parse_pretrain(words: Sequence[str]) -> PretrainArguments:
+    """Flags -> Arguments. The preset and the file decide the defaults of all other flags, so they are read first."""
+    default = PretrainArguments(data=tyro.MISSING, out=tyro.MISSING, settings=settings_from(words))
+    arguments: PretrainArguments = cli.parse(PretrainArguments, words, verb="pretrain", default=default)
+    return replace(arguments, words=tuple(words))
+
+
+def run_pretrain(arguments: PretrainArguments) -> None:
+    """Train, then write the report."""
+    from electra_trainer.inspection.report import write_report
+    from electra_trainer.pretrained.initial import InitFrom
+    from electra_trainer.runs.signals import process_leads
+    from electra_trainer.runs.status import status_kept
+    from electra_trainer.train.loop import pretrain
+    from electra_trainer.train.plan import Length
+
+    length = Length(
+        steps=arguments.steps, budget=arguments.budget, flops=arguments.flops, flops_real=arguments.flops_real
+    )
+    if arguments.dry_run:
+        _dry_run(arguments, length)
+        return
+    if arguments.restarts or arguments.processes != 1:
+        _supervised(arguments)
+        return
+    with status_kept(arguments.out):
+        pretrain(
+            arguments.settings,
+            arguments.data,
+            out=arguments.out,
+            length=length,
+            init=InitFrom(name=arguments.init) if arguments.init is not None else None,
+            device=arguments.device,
+            shard=arguments.shard,
+            quiet=arguments.quiet,
+        )
+    if not process_leads():
+        return
+    page = write_report([arguments.out])
+    if not arguments.quiet:
+        print(f"electra: done. Look at {page}", file=sys.stderr)
+
+
+def _supervised(arguments: PretrainArguments) -> None:
+    """Train in processes of their own, started again where that helps; exits with the run's code."""
+    from electra_trainer.runs.status import write_failed
+    from electra_trainer.supervise.supervise import Policy, supervise
+
+    if "RANK" in os.environ:
+        raise ConfigError(
+            "--restarts and --processes start processes themselves: leave them out under torchrun, or leave torchrun out."
+        )
+    if not 1 <= arguments.processes <= 1024:
+        raise ConfigError(f"--processes {arguments.processes}: expected 1 to 1024.")
+    policy = Policy(restarts=arguments.restarts, patience=arguments.patience, grace=arguments.grace)
+    try:
+        _check_what_all_would_say(arguments)
+    except ElectraError as error:
+        write_failed(arguments.out, error)
+        raise
+    code = supervise(command_of(arguments.words, processes=arguments.processes), arguments.out, policy)
+    if code:
+        raise SystemExit(code)
+
+
+def _check_what_all_would_say(arguments: PretrainArguments) -> None:
+    """What every process would find wrong, before any is started; ElectraError."""
+    from electra_trainer.data.store import Store
+    from electra_trainer.ranks.gradient_tree import check_tree
+    from electra_trainer.ranks.sharding import check_shard
+    from electra_trainer.ranks.world import World
+    from electra_trainer.train.plan import fit_to_data
+
+    config = fit_to_data(arguments.settings, Store.open(arguments.data))
+    if config.deterministic:  # first: it asks for more
+        check_tree(config.batch.lanes, processes=arguments.processes)
+    World(0, arguments.processes).owned(config.batch.lanes)
+    if arguments.shard:
+        check_shard(config, processes=arguments.processes)
+
+
+def command_of(words: Sequence[str], *, processes: int) -> list[str]:
+    """What the supervisor starts: the words that follow `pretrain`, without those that are for it, in one process or by torchrun."""
+    launcher = ["-m", "electra_trainer.supervise.torchrun", "--standalone", f"--nproc-per-node={processes}"]
+    started = [*(launcher if processes > 1 else []), "-m", "electra_trainer", "pretrain"]
+    return [sys.executable, *started, *_without(words, OURS)]
+
+
+def _without(words: Sequence[str], flags: Sequence[str]) -> list[str]:
+    """The words without some flags and their values."""
+    kept: list[str] = []
+    skip = False
+    for word in words:
+        if skip or any(word.startswith(f"{flag}=") for flag in flags):
+            skip = False
+            continue
+        skip = word in flags
+        if not skip:
+            kept.append(word)
+    return kept
+
+
+def _dry_run(arguments: PretrainArguments, length: object) -> None:
+    from electra_trainer.cost.memory import state_bytes
+    from electra_trainer.data.store import Store
+    from electra_trainer.train.device import choose_device, choose_precision, use_threads
+    from electra_trainer.train.outlook import free_bytes
+    from electra_trainer.train.plan import Length, describe, does_not_fit, fit_to_data, measure_time, steps_for
+
+    assert isinstance(length, Length)
+    use_threads()
+    store, device = Store.open(arguments.data), choose_device(arguments.device)
+    config = fit_to_data(arguments.settings, store)
+    precision = choose_precision(config.precision, device)
+    print(f"{config.preset} on {device}, {precision}; nothing is trained")
+    parts = arguments.processes if arguments.shard else 1
+    told = [] if length.budget is not None else describe(steps_for(length, config, None), store, processes=parts)
+    free = free_bytes(device)
+    if free is not None and (what := does_not_fit(config, free, processes=parts)):
+        told.append(("does it fit", f"perhaps not: {what}"))
+    _print_rows(told)
+    sys.stdout.flush()
+    if free is not None and state_bytes(config) > free:
+        return  # steps of the whole cannot be timed
+    timing = measure_time(config, store, device=device, precision=precision)
+    described = describe(steps_for(length, config, timing), store, timing, processes=parts)
+    _print_rows([row for row in described if row not in told])
+
+
+def _print_rows(rows: Sequence[tuple[str, str]]) -> None:
+    for name, value in rows:
+        print(f"  {name:<28} {value}")

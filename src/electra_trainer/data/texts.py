@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tokenizers import Encoding, Tokenizer
+
+from electra_trainer.data.tokenizer import Specials
+
+
+@dataclass(frozen=True, kw_only=True)
+class Text:
+    """Text -> ids, for rows of at most `length` tokens. "[SEP]" and the like in a text are ordinary characters."""
+
+    tokenizer: Tokenizer
+    """With `encode_special_tokens` set: `data.tokenizer.as_plain_text`."""
+    specials: Specials
+    length: int
+
+    def encode(self, texts: Sequence[str]) -> list[Encoding]:
+        """Ids and offsets of each text, without special tokens, not cut."""
+        return list(self.tokenizer.encode_batch(list(texts), add_special_tokens=False))
+
+    def encode_words(self, sentences: Sequence[Sequence[str]]) -> list[Encoding]:
+        """The same of sentences that are words already; `word_ids` of an encoding says which word a token is of."""
+        words = [list(sentence) for sentence in sentences]
+        return list(self.tokenizer.encode_batch(words, is_pretokenized=True, add_special_tokens=False))
+
+    def row(self, first: Sequence[int], second: Sequence[int] | None = None) -> tuple[int, ...]:
+        """Special tokens put in; what is too long loses tokens at its end, of a pair always the longer one (as BERT)."""
+        cls, sep = self.specials.cls, self.specials.sep
+        if second is None:
+            return (cls, *first[: self.length - 2], sep)
+        left, right = fit_pair(len(first), len(second), self.length - 3)
+        return (cls, *first[:left], sep, *second[:right], sep)
+
+
+def fit_pair(first: int, second: int, room: int) -> tuple[int, int]:
+    """Lengths of a pair after tokens were dropped, one at a time, from the longer (from the second of equals) until both fit."""
+    if first + second <= room:
+        return first, second
+    if first <= room // 2:
+        return first, room - first
+    if second <= room // 2:
+        return room - second, second
+    return room - room // 2, room // 2

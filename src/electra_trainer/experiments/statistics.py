@@ -1,0 +1,198 @@
+"""What paired runs say: means, paired differences with intervals, and what such a test could have seen.
+
+The unit of replication is the pre-training seed. Two arms with one seed share their initial weights where names and shapes
+agree, their order of data and their masks, so what is tested is the difference within a seed.
+
+A quantity over the seeds of an arm: mean and standard deviation.
+
+A mean with its standard error where values of one group (positions of one row) are not independent.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import optimize, stats
+
+CONFIDENCE = 0.95
+POWER = 0.80
+_ALPHA = 1 - CONFIDENCE
+_RESAMPLES = 9999
+_LEAST_FOR_BCA = 5
+"""Seeds from which the bias correction and the jackknife of BCa have something to work on."""
+_MOST_SEEDS = 10_000
+_EQUAL = 1e-12
+"""Relative: differences that agree so far differ by rounding only."""
+K = TypeVar("K")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paired:
+    """The differences of two arms over the seeds that both have, arm minus reference."""
+
+    n: int
+    mean: float
+    sd: float | None = None
+    interval: tuple[float, float] | None = None
+    """95 %, bootstrap."""
+    interval_method: str | None = None
+    """`BCa`, or `percentile` where there are too few seeds for it."""
+    t_interval: tuple[float, float] | None = None
+    """95 %, Student's t."""
+    p: float | None = None
+    """Two-sided, paired t."""
+    detectable: float | None = None
+    """The smallest true difference that this many seeds with this SD would find (p < 0.05) in 80 % of experiments."""
+    seeds_needed: int | None = None
+    """Seeds that would find the observed difference in 80 % of experiments, were it the true one; None above 10,000."""
+    note: str | None = None
+    """Why something is not there, or how it must be read."""
+
+
+def compare_paired(values: Mapping[int, float], reference: Mapping[int, float]) -> Paired | None:
+    """Differences over the seeds that both arms have; None where they share none.
+
+    Args:
+        values: seed -> metric of an arm.
+        reference: the same of the reference arm.
+    """
+    seeds = sorted(values.keys() & reference.keys())
+    if not seeds:
+        return None
+    differences = np.array([values[seed] - reference[seed] for seed in seeds])
+    n, mean = len(differences), float(differences.mean())
+    if n < 2:
+        return Paired(n=n, mean=mean, note="needs at least 2 seeds")
+    sd = float(differences.std(ddof=1))
+    scale = max(max(abs(values[seed]), abs(reference[seed])) for seed in seeds)
+    if sd <= _EQUAL * scale:
+        return Paired(n=n, mean=mean, sd=0.0, note="all differences are equal: there is no spread to judge them by")
+    interval, method = bootstrap_interval(differences)
+    half = float(stats.t.ppf(1 - _ALPHA / 2, n - 1)) * sd / math.sqrt(n)
+    return Paired(
+        n=n,
+        mean=mean,
+        sd=sd,
+        interval=interval,
+        interval_method=method,
+        t_interval=(mean - half, mean + half),
+        p=float(stats.ttest_1samp(differences, 0.0).pvalue),
+        detectable=smallest_detectable(n, sd),
+        seeds_needed=seeds_needed(mean, sd),
+        note=None if n >= 8 else "bootstrap intervals of fewer than 8 seeds are too narrow: read Student's beside them",
+    )
+
+
+def bootstrap_interval(differences: np.ndarray) -> tuple[tuple[float, float], str]:
+    """95 % bootstrap interval of the mean, and its method: BCa from 5 seeds on, percentile below and where BCa is undefined."""
+    for method, name in (("BCa", "BCa"), ("percentile", "percentile")):
+        if name == "BCa" and len(differences) < _LEAST_FOR_BCA:
+            continue
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a degenerate distribution: the result is nan, and asked for below
+            found = stats.bootstrap(
+                (differences,), np.mean, n_resamples=_RESAMPLES, confidence_level=CONFIDENCE, method=method,
+                vectorized=True, axis=-1, rng=np.random.default_rng(0),
+            ).confidence_interval  # fmt: skip
+        if np.isfinite([found.low, found.high]).all():
+            return (float(found.low), float(found.high)), name
+    raise AssertionError("a percentile interval of finite values is finite")
+
+
+def power(difference: float, sd: float, n: int) -> float:
+    """Chance that the two-sided paired t-test over `n` seeds finds a true difference at p < 0.05."""
+    critical = float(stats.t.ppf(1 - _ALPHA / 2, n - 1))
+    shift = abs(difference) / sd * math.sqrt(n)
+    wrong_way = float(stats.nct.cdf(-critical, n - 1, shift))  # nan, instead of nothing, where the shift is large
+    return float(stats.nct.sf(critical, n - 1, shift)) + (wrong_way if math.isfinite(wrong_way) else 0.0)
+
+
+def smallest_detectable(n: int, sd: float) -> float:
+    """The difference that the paired t-test over `n` seeds finds with 80 % power."""
+    high = 1.0
+    while power(high, 1.0, n) < POWER:
+        high *= 2
+    return sd * float(optimize.brentq(lambda effect: power(effect, 1.0, n) - POWER, 0.0, high))
+
+
+def seeds_needed(difference: float, sd: float) -> int | None:
+    """The fewest seeds that find `difference` with 80 % power; None above 10,000."""
+    if difference == 0 or power(difference, sd, _MOST_SEEDS) < POWER:
+        return None
+    low, high = 1, 2
+    while power(difference, sd, high) < POWER:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if power(difference, sd, middle) >= POWER else (middle, high)
+    return high
+
+
+def holm(p_values: Mapping[K, float]) -> dict[K, float]:
+    """Holm's step-down correction over one family of contrasts: the adjusted p-value of each."""
+    adjusted: dict[K, float] = {}
+    so_far = 0.0
+    for rank, name in enumerate(sorted(p_values, key=lambda name: p_values[name])):
+        so_far = max(so_far, min(1.0, (len(p_values) - rank) * p_values[name]))
+        adjusted[name] = so_far
+    return adjusted
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """One metric over the seeds of an arm."""
+
+    n: int
+    mean: float
+    sd: float | None
+    """Sample standard deviation; None for one seed."""
+
+
+def describe(values: Sequence[float]) -> Group:
+    """Mean and standard deviation of at least one value."""
+    sd = float(np.std(values, ddof=1)) if len(values) > 1 else None
+    return Group(n=len(values), mean=float(np.mean(values)), sd=sd)
+
+
+def spread(values: Sequence[float]) -> Group | None:
+    """The same where there may be none: None of nothing."""
+    return describe(values) if values else None
+
+
+_NORMAL_95 = 1.959964
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """A mean, its standard error and the 95 % interval mean ± 1.96 standard errors."""
+
+    value: float
+    standard_error: float
+    low: float
+    high: float
+
+
+def clustered_mean(values_K: NDArray[np.floating | np.bool_ | np.integer], cluster_K: NDArray[np.integer]) -> Estimate:
+    """Mean of `values_K` with the standard error that holds when only whole clusters are independent.
+
+    SE² = C/(C-1) · Σ over clusters of (sum of the cluster's deviations from the mean)² / K², C the number of clusters: the usual
+    standard error where each cluster has one value. Not a number with fewer than two clusters.
+
+    Args:
+        values_K: the values, at least one.
+        cluster_K: the cluster of each, integers of at least 0.
+    """
+    values = np.asarray(values_K, dtype=np.float64)
+    mean = float(values.mean())
+    _, index_K = np.unique(cluster_K, return_inverse=True)
+    deviation_C = np.bincount(index_K, weights=values - mean)
+    clusters = len(deviation_C)
+    squared = float((deviation_C**2).sum()) * clusters / (clusters - 1) if clusters > 1 else float("nan")
+    error = float(np.sqrt(squared)) / len(values)
+    return Estimate(value=mean, standard_error=error, low=mean - _NORMAL_95 * error, high=mean + _NORMAL_95 * error)

@@ -1,0 +1,317 @@
+"""GLUE as a table of rows, one a task, and where a task's data come from. No torch here.
+
+The paper's metrics stand first (§3.1: Matthews correlation for CoLA, Spearman for STS-B, accuracy for the others), GLUE's own after them;
+epochs are Table 6's. AX has no training set: the MNLI model predicts it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from electra_trainer.errors import ConfigError, MissingInputError, did_you_mean, storage_error
+from electra_trainer.finetuning.glue.glue_files import Layout, as_bytes, parse, read_bytes, read_hub
+from electra_trainer.finetuning.task import TextExample
+
+if TYPE_CHECKING:
+    from electra_trainer.finetuning.task import TaskData
+
+HUB = "hub"
+"""In place of a folder: from the Hub."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GlueRow:
+    """What there is to know of a task."""
+
+    name: str
+    """On the command line, in folders and on the Hub."""
+    folder: str
+    """The official name."""
+    layout: Layout
+    metrics: tuple[str, ...] = ("accuracy",)
+    epochs: float = 3.0
+    unordered: bool = False
+    """The two texts of a pair may change places."""
+    train: int
+    """Rows of GLUE's training set; below, of its other splits."""
+    dev: Mapping[str, int]
+    test: Mapping[str, int] = field(default_factory=dict)
+
+
+_INFERENCE = Layout(
+    text=("sentence1", "premise"),
+    pair=("sentence2", "hypothesis"),
+    label=("gold_label", "label"),
+    labels=("entailment", "neutral", "contradiction"),
+)
+ROWS: dict[str, GlueRow] = {
+    row.name: row
+    for row in (
+        GlueRow(
+            name="cola", folder="CoLA", metrics=("matthews",), train=8551, dev={"dev": 1043}, test={"test": 1063},
+            layout=Layout(text=("sentence",), labels=("0", "1"), headless=("source", "label", "mark", "sentence")),
+        ),
+        GlueRow(
+            name="sst2", folder="SST-2", train=67349, dev={"dev": 872}, test={"test": 1821},
+            layout=Layout(text=("sentence",), labels=("0", "1")),
+        ),
+        GlueRow(
+            name="mrpc", folder="MRPC", metrics=("accuracy", "f1"), unordered=True,
+            train=3668, dev={"dev": 408}, test={"test": 1725},
+            layout=Layout(
+                text=("#1 String", "sentence1"), pair=("#2 String", "sentence2"), label=("Quality", "label"), labels=("0", "1")
+            ),
+        ),
+        GlueRow(
+            name="stsb", folder="STS-B", metrics=("spearman", "pearson"), epochs=10.0, unordered=True,
+            train=5749, dev={"dev": 1500}, test={"test": 1379},
+            layout=Layout(text=("sentence1",), pair=("sentence2",), label=("score", "label")),
+        ),
+        GlueRow(
+            name="qqp", folder="QQP", metrics=("accuracy", "f1"), train=363_846, dev={"dev": 40_430}, test={"test": 390_965},
+            layout=Layout(
+                text=("question1",), pair=("question2",), label=("is_duplicate", "label"), labels=("0", "1"),
+                may_lack_one=True, may_be_torn=True,
+            ),
+        ),
+        GlueRow(
+            name="mnli", folder="MNLI", layout=_INFERENCE, train=392_702,
+            dev={"dev_matched": 9815, "dev_mismatched": 9832}, test={"test_matched": 9796, "test_mismatched": 9847},
+        ),
+        GlueRow(
+            name="qnli", folder="QNLI", train=104_743, dev={"dev": 5463}, test={"test": 5463},
+            layout=Layout(text=("question",), pair=("sentence",), labels=("entailment", "not_entailment")),
+        ),
+        GlueRow(
+            name="rte", folder="RTE", epochs=10.0, train=2490, dev={"dev": 277}, test={"test": 3000},
+            layout=Layout(text=("sentence1",), pair=("sentence2",), labels=("entailment", "not_entailment")),
+        ),
+        GlueRow(
+            name="wnli", folder="WNLI", train=635, dev={"dev": 71}, test={"test": 146},
+            layout=Layout(text=("sentence1",), pair=("sentence2",), labels=("0", "1")),
+        ),
+        GlueRow(name="ax", folder="AX", layout=_INFERENCE, train=0, dev={}, test={"ax": 1104}),
+    )
+}  # fmt: skip
+PAPER = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte")
+"""The paper's tasks in the order of its tables; it leaves out WNLI (Appendix B)."""
+
+_FILES = {
+    "dev": ("dev.tsv", "validation.tsv"),
+    "dev_matched": ("dev_matched.tsv", "validation_matched.tsv"),
+    "dev_mismatched": ("dev_mismatched.tsv", "validation_mismatched.tsv"),
+    "ax": ("diagnostic.tsv", "AX.tsv", "test.tsv"),
+}
+"""Names of a split's file where they are not the split's own."""
+
+
+def parse_tasks(text: str) -> tuple[str, ...]:
+    """`"cola,sst2"` -> names of rows; `"paper"` is the paper's eight, `"all"` every task that can be trained.
+
+    Raises:
+        ConfigError: a name that is none, or stands twice.
+    """
+    trained = tuple(name for name in ROWS if ROWS[name].train)
+    if text in ("paper", "all"):
+        return PAPER if text == "paper" else trained
+    names = tuple(word.strip() for word in text.split(",") if word.strip())
+    for name in names:
+        if name not in ROWS:
+            raise ConfigError(f"--tasks {name}: unknown.{did_you_mean(name.lower(), ROWS)} Known: {', '.join(ROWS)}.")
+        if names.count(name) > 1:
+            raise ConfigError(f"--tasks: {name} stands twice.")
+    if not names:
+        raise ConfigError(f"--tasks {text!r}: expected names between commas, for example cola,rte.")
+    return names
+
+
+@dataclass(frozen=True, kw_only=True)
+class GlueTask:
+    """A task of GLUE as the engine takes it."""
+
+    folder: str
+    """GLUE's folder, the task's own folder, or `hub`."""
+    task: str
+    """A name in `ROWS`."""
+    limit: int | None = None
+    """So many training rows at most, the first after a shuffle that is always the same."""
+    test: bool = True
+    """Read the test sets, where they are there, to be predicted."""
+
+    def __post_init__(self) -> None:
+        if self.task not in ROWS:
+            raise ConfigError(f"GLUE has no task {self.task!r}.{did_you_mean(self.task.lower(), ROWS)}")
+        if not self.row.train:
+            raise ConfigError(f"{self.task}: has no training set; the model of mnli predicts it. Add mnli to --tasks.")
+        if self.limit is not None and self.limit < 1:
+            raise ConfigError(f"--limit {self.limit}: expected at least 1 training row.")
+
+    @property
+    def row(self) -> GlueRow:
+        return ROWS[self.task]
+
+    @property
+    def name(self) -> str:
+        return self.task
+
+    @property
+    def epochs(self) -> float:
+        return self.row.epochs
+
+    def require_files(self) -> None:
+        """See that the training and dev files are there, before anything is trained.
+
+        Raises:
+            MissingInputError: one is not.
+        """
+        for split in () if self.folder == HUB else ("train", *self.row.dev):
+            _require_file(self.folder, self.row, split)
+
+    def load(self) -> TaskData:
+        """Read the files, or the Hub.
+
+        Raises:
+            ConfigError, MissingInputError, DataError, StorageError: what is wrong, with file and line.
+        """
+        from electra_trainer.finetuning.task import TaskData, hash_files
+        from electra_trainer.finetuning.texts.tasks import Classification, Regression
+        from electra_trainer.finetuning.texts.text_checks import warnings_of_a_benchmark
+
+        row = self.row
+        hashed: dict[str, bytes] = {}
+        train, torn = self._read(row, "train", hashed=hashed)
+        notes = _counted(row, "training", len(train), row.train)
+        if torn:
+            notes.append(f"{torn} lines of the training file are torn and were left out, as they are elsewhere.")
+        if self.limit is not None and self.limit < len(train):
+            notes.append(f"trained on {self.limit:,} of these {len(train):,} rows (--limit).")
+            train = _some(train, self.limit, self.task)
+            hashed["limit"] = str(self.limit).encode()
+        dev = {}
+        for split, rows in row.dev.items():
+            dev[split], _ = self._read(row, split, hashed=hashed)
+            notes += _counted(row, split, len(dev[split]), rows)
+        notes += warnings_of_a_benchmark(train, dev.values())
+        metrics = row.metrics
+        return TaskData(
+            task=Classification(labels=row.layout.labels, metrics=metrics, name=self.task)
+            if row.layout.labels
+            else Regression(scale=row.layout.bounds[1], metrics=metrics, name=self.task),
+            train=train,
+            dev=dev,
+            test=self.tests(hashed=hashed) if self.test else {},
+            unordered_pairs=row.unordered,
+            notes=tuple(notes),
+            sha256=hash_files(hashed),
+        )
+
+    def tests(self, *, hashed: dict[str, bytes] | None = None) -> dict[str, list[TextExample]]:
+        """The test sets that are there, AX's among MNLI's.
+
+        Args:
+            hashed: is given what was read.
+        """
+        found: dict[str, list[TextExample]] = {}
+        for row in (self.row, ROWS["ax"]) if self.task == "mnli" else (self.row,):
+            for split in row.test:
+                if self.folder == HUB or _file(self.folder, row, split) is not None:
+                    found[split], _ = self._read(row, split, hashed={} if hashed is None else hashed, labelled=False)
+        return found
+
+    def _read(
+        self, row: GlueRow, split: str, *, hashed: dict[str, bytes], labelled: bool = True
+    ) -> tuple[list[TextExample], int]:
+        if self.folder == HUB:
+            there = "test" if split == "ax" else split.replace("dev", "validation")
+            examples, torn = read_hub(row.name, there, row.layout, labelled=labelled), 0
+            hashed[split] = as_bytes(examples)
+            return examples, torn
+        path = _require_file(self.folder, row, split)
+        hashed[split] = read_bytes(path)
+        return parse(hashed[split], row.layout, path=path, labelled=labelled)
+
+
+def tasks_in(folder: str | Path) -> tuple[str, ...]:
+    """The tasks with a training set whose folder is in `folder`, or that `folder` is of; in the order of `ROWS`."""
+    return tuple(name for name, row in ROWS.items() if row.train and _find_folder(Path(folder), row) is not None)
+
+
+def task_folder(folder: str | Path, row: GlueRow) -> Path:
+    """The folder of a task: below GLUE's, or that very one.
+
+    Raises:
+        MissingInputError: there is none.
+    """
+    root = Path(folder)
+    if not root.is_dir():
+        raise MissingInputError(
+            f"{root}: no such folder. Give the folder that holds {row.folder} and the like, or hub."
+        )
+    found = _find_folder(root, row)
+    if found is None:
+        there = sorted(path.name for path in root.iterdir() if path.is_dir())
+        raise MissingInputError(
+            f"{root}: holds no folder {row.folder}.{did_you_mean(row.folder, there)} Found: {', '.join(there[:20]) or 'none'}. "
+            f"Expected {row.folder}/train.tsv and so on; name the tasks that are here with --tasks."
+        )
+    return found
+
+
+def _find_folder(root: Path, row: GlueRow) -> Path | None:
+    """By the official name, else by any that says the same: `sst2`, `sst-2`; the diagnostics of AX have two names."""
+    names = {_plain(row.folder), row.name} | ({"diagnostic"} if row.name == "ax" else set())
+    if (root / row.folder).is_dir():
+        return root / row.folder
+    try:
+        below = [path for path in sorted(root.iterdir()) if path.is_dir() and _plain(path.name) in names]
+    except OSError as error:
+        raise storage_error(error, root) from None
+    if below:
+        return below[0]
+    return root if _plain(root.resolve().name) in names and any(root.glob("*.tsv")) else None
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("-", "").replace("_", "")
+
+
+def _file(folder: str | Path, row: GlueRow, split: str) -> Path | None:
+    """A split's file, if it is there."""
+    found = _find_folder(Path(folder), row) if Path(folder).is_dir() else None
+    if found is None:
+        return None
+    named = (found / name for name in _FILES.get(split, (f"{split}.tsv",)))
+    return next((path for path in named if path.is_file()), None)
+
+
+def _require_file(folder: str | Path, row: GlueRow, split: str) -> Path:
+    path = _file(folder, row, split)
+    if path is not None:
+        return path
+    below = task_folder(folder, row)
+    name = _FILES.get(split, (f"{split}.tsv",))[0]
+    there = sorted(path.name for path in below.iterdir() if path.is_file())
+    raise MissingInputError(
+        f"{below / name}: no such file.{did_you_mean(name, there)} Found: {', '.join(there[:20]) or 'nothing'}."
+    )
+
+
+def _counted(row: GlueRow, split: str, found: int, official: int) -> list[str]:
+    """A note where a split is not GLUE's own: a part of it, or as good as all, which says nothing of whose rows they are."""
+    if found == official:
+        return []
+    if found < 0.99 * official:
+        return [f"{found:,} of {official:,} {split} rows."]
+    return [f"{found:,} {split} rows, GLUE has {official:,}: not its own file."]
+
+
+def _some(train: Sequence[TextExample], limit: int, task: str) -> list[TextExample]:
+    import numpy as np
+
+    from electra_trainer.randomness import key
+
+    order = np.random.default_rng(key(0, f"glue rows/{task}")).permutation(len(train))
+    return [train[index] for index in order[:limit]]

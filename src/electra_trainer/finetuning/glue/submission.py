@@ -1,0 +1,204 @@
+"""The archive that gluebenchmark.com takes: eleven tables of test predictions, `index` and `prediction`.
+
+The server turns an archive away that lacks a table or names a label otherwise. The same predictions give the same bytes.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import zipfile
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from electra_trainer.errors import ConfigError, DataError, MissingInputError
+from electra_trainer.files.durable import replace_durably
+from electra_trainer.finetuning.glue.glue_files import read_bytes
+from electra_trainer.finetuning.glue.glue_tasks import ROWS, GlueRow, GlueTask
+from electra_trainer.finetuning.task import TextExample
+
+HEADER = "index\tprediction\n"
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """A table of the archive: whose predictions it holds."""
+
+    file: str
+    task: str
+    """The task whose model predicts it."""
+    split: str
+
+    @property
+    def rows(self) -> int:
+        """GLUE's own count."""
+        return ROWS["ax" if self.split == "ax" else self.task].test[self.split]
+
+
+PARTS = tuple(
+    Part(file=f"{name}.tsv", task=task, split=split)
+    for name, task, split in (
+        ("CoLA", "cola", "test"), ("SST-2", "sst2", "test"), ("MRPC", "mrpc", "test"), ("STS-B", "stsb", "test"),
+        ("QQP", "qqp", "test"), ("MNLI-m", "mnli", "test_matched"), ("MNLI-mm", "mnli", "test_mismatched"),
+        ("QNLI", "qnli", "test"), ("RTE", "rte", "test"), ("WNLI", "wnli", "test"), ("AX", "mnli", "ax"),
+    )
+)  # fmt: skip
+
+
+def require_tables(archive: Path, *, folder: str, tasks: Collection[str], fill: bool) -> None:
+    """See that an archive can be written once `tasks` are trained: now, not after hours.
+
+    Raises:
+        ConfigError, MissingInputError: as `write_submission`. DataError: a test set that is none.
+    """
+    _require_zip(archive)
+    tests = _tests(folder)
+    _require(archive, {part: _lack(part, tests, part.task in tasks) for part in PARTS}, fill=fill)
+
+
+def write_submission(archive: Path, *, folder: str, runs: Mapping[str, Path], fill: bool = False) -> tuple[str, ...]:
+    """Write the archive; returns what must be said about it, a line each.
+
+    Args:
+        archive: a name that ends in .zip.
+        folder: GLUE's folder, or `hub`: the test sets with their indices.
+        runs: the run folder that predicts, by task. WNLI, which the paper leaves out, has its majority class without one.
+        fill: where a run or a test set is missing, write the majority class (the mean, for STS-B) of the training set.
+
+    Raises:
+        ConfigError: the name. MissingInputError: a table would be missing; names all of them. DataError: predictions that do
+            not fit the test set. StorageError: it cannot be written.
+    """
+    _require_zip(archive)
+    tests = _tests(folder)
+    lacks = {part: _lack(part, tests, part.task in runs) or _unpredicted(part, runs.get(part.task)) for part in PARTS}
+    _require(archive, lacks, fill=fill)
+    contents, notes = {}, []
+    for part in PARTS:
+        row = ROWS[part.task]
+        examples = tests[part.task].get(part.split)
+        lack = lacks[part]
+        if lack:
+            indices = [str(index) for index in range(part.rows)] if examples is None else _indices(examples)
+            said = [_majority(folder, row)] * len(indices)
+            notes.append(
+                f"{part.file}: NOT PREDICTED ({lack}): {said[0]!r} for every row, the training set's majority."
+            )
+        else:
+            assert examples is not None
+            indices, said = _indices(examples), _predicted(runs[part.task], part, len(examples), row)
+            notes.append(f"{part.file}: from {runs[part.task]}")
+        if len(indices) != part.rows:
+            notes.append(
+                f"{part.file}: {len(indices):,} rows, GLUE's test set has {part.rows:,}: the server will not take it."
+            )
+        contents[part.file] = HEADER + "".join(f"{index}\t{one}\n" for index, one in zip(indices, said, strict=True))
+    replace_durably(archive, zipped(contents))
+    return tuple(notes)
+
+
+def zipped(contents: Mapping[str, str]) -> bytes:
+    """An archive of texts: no times, not compressed, so that its bytes follow from the texts on every machine."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_STORED) as file:
+        for name, text in contents.items():
+            entry = zipfile.ZipInfo(name, date_time=_EPOCH)
+            entry.create_system, entry.external_attr = 3, 0o644 << 16
+            file.writestr(entry, text.encode())
+    return made.getvalue()
+
+
+def _require_zip(archive: Path) -> None:
+    if archive.suffix != ".zip":
+        raise ConfigError(f"--zip {archive}: expected a name that ends in .zip.")
+
+
+def _tests(folder: str) -> dict[str, dict[str, list[TextExample]]]:
+    """The test sets that are there, by task and split."""
+    return {task: GlueTask(folder=folder, task=task).tests() for task in dict.fromkeys(part.task for part in PARTS)}
+
+
+def _lack(part: Part, tests: Mapping[str, Mapping[str, Sequence[TextExample]]], trained: bool) -> str | None:
+    """What is missing for a table; None: nothing."""
+    if part.split not in tests[part.task]:
+        return f"no test set of {'ax' if part.split == 'ax' else part.task} is there"
+    return None if trained else f"{part.task} is not trained"
+
+
+def _unpredicted(part: Part, run: Path | None) -> str | None:
+    return f"{run} did not predict {part.split}" if run and not _predictions(run, part).is_file() else None
+
+
+def _require(archive: Path, lacks: Mapping[Part, str | None], *, fill: bool) -> None:
+    missing = [f"{part.file} ({lack})" for part, lack in lacks.items() if lack and not _customary(part, lack)]
+    if missing and not fill:
+        raise MissingInputError(
+            f"--zip {archive}: the server wants all {len(PARTS)} tables; missing would be {', '.join(missing)}. Train what is missing, put "
+            "the test sets into the folder, or add --fill-missing: majority-class predictions, whose scores mean nothing."
+        )
+
+
+def _customary(part: Part, lack: str) -> bool:
+    """WNLI's majority class is beaten by no fine-tuned encoder, so it is what is sent in (Appendix B leaves WNLI out)."""
+    return part.task == "wnli" and lack.endswith("is not trained")
+
+
+def _predictions(run: Path, part: Part) -> Path:
+    return run / "predictions" / f"{part.split}.jsonl"
+
+
+def _indices(examples: Sequence[TextExample]) -> list[str]:
+    """As the file has them, or the number of the row."""
+    indices = [str(number) if example.id is None else example.id for number, example in enumerate(examples)]
+    seen: set[str] = set()
+    for example, index in zip(examples, indices, strict=True):
+        if not index.isdecimal() or index in seen:
+            raise DataError(
+                f"{example.place}: index {index!r}: expected a number that no other row has. Fetch the file again."
+            )
+        seen.add(index)
+    return indices
+
+
+def _predicted(run: Path, part: Part, rows: int, row: GlueRow) -> list[str]:
+    """Predictions as the server reads them."""
+    path = _predictions(run, part)
+    lines = read_bytes(path).decode("utf-8", errors="replace").removesuffix("\n").split("\n")
+    if len(lines) != rows:
+        raise DataError(
+            f"{path}: {len(lines):,} predictions, the test set has {rows:,} rows. It has changed since: give the folder that the run read."
+        )
+    return [_written(line, row, where=f"{path}:{number}") for number, line in enumerate(lines, start=1)]
+
+
+def _written(line: str, row: GlueRow, *, where: str) -> str:
+    try:
+        said: Any = json.loads(line)["value" if not row.layout.labels else "label"]
+    except (ValueError, KeyError, TypeError):
+        raise DataError(
+            f"{where}: not a prediction of {row.folder}. Remove the run's folder and run it again."
+        ) from None
+    if not row.layout.labels:
+        if not isinstance(said, int | float) or not math.isfinite(said):
+            raise DataError(
+                f"{where}: value {said!r}: expected a finite number. Remove the run's folder and run it again."
+            )
+        low, high = row.layout.bounds
+        return f"{min(max(float(said), low), high):.4f}"
+    if said not in row.layout.labels:
+        raise DataError(f"{where}: label {said!r}: expected one of {', '.join(row.layout.labels)}.")
+    return str(said)
+
+
+def _majority(folder: str, row: GlueRow) -> str:
+    """The label that most training rows have, the first of equals; the mean score for STS-B."""
+    train = GlueTask(folder=folder, task=row.name, test=False).load().train
+    if not row.layout.labels:
+        return f"{sum(example.value for example in train) / len(train):.4f}"
+    counts = Counter(example.label for example in train)
+    return max(row.layout.labels, key=lambda label: counts[label])

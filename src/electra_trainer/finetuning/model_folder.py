@@ -1,0 +1,429 @@
+"""A fine-tuned run as a folder that `transformers` loads as it is, and that `electra predict` uses.
+
+config.json        transformers' class, labels          electra_task.json  task, columns, recipe, seed, source, scores, SHA-256 of the weights
+model.safetensors  encoder and head                     README.md          model card
+head.safetensors   our head, where transformers has none like it; then model.safetensors is the encoder alone
+tokenizer.json, tokenizer_config.json, vocab.txt
+
+The kinds of tasks by name: what run.describe wrote down becomes a task again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import importlib
+import json
+import shutil
+import sys
+import types
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
+
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from electra_trainer.data.texts import Text
+from electra_trainer.data.tokenizer import as_plain_text, load_tokenizer, save_tokenizer, specials_of
+from electra_trainer.errors import (
+    CheckpointError,
+    ConfigError,
+    DataError,
+    MissingInputError,
+    did_you_mean,
+    storage_error,
+)
+from electra_trainer.files.durable import sync_folder, write_durably
+from electra_trainer.files.reading import read_file, short
+from electra_trainer.finetuning.card import Facts, Scores, handed_card
+from electra_trainer.finetuning.network import FineTuned
+from electra_trainer.finetuning.squad.squad_task import QuestionAnswering, at_best_threshold
+from electra_trainer.finetuning.task import Prediction, Task, TextExample
+from electra_trainer.finetuning.texts.columns import Columns
+from electra_trainer.finetuning.training_step import predict
+from electra_trainer.finetuning.transformers_head import architecture_of, from_transformers, to_transformers
+from electra_trainer.pretrained.export import read_encoder, read_tensors, shape_table
+from electra_trainer.pretrained.source import Source, load_source
+from electra_trainer.runs.checkpoint import newest
+from electra_trainer.runs.run_folder import RunFolder
+from electra_trainer.settings.records import read_table
+from electra_trainer.train.device import choose_device, choose_precision
+from electra_trainer.version import __version__
+
+TASK = "electra_task.json"
+_TENSOR_FILES = ("model.safetensors", "head.safetensors")
+FORMAT = 1
+_NAMES = {field.name for field in fields(Columns)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finetuned:
+    """A fine-tuned encoder, ready to use (loaded on the CPU, in fp32, in evaluation mode)."""
+
+    network: FineTuned
+    task: Task
+    text: Text
+    columns: Columns | None
+    """Of the files that it was trained on, where these were tables of its user's."""
+    pair: bool
+    """Whether it learned from pairs of texts."""
+    table: Mapping[str, Any]
+    """electra_task.json."""
+    precision: str = "auto"
+    """Arithmetic of its predictions: that which its scores were measured in."""
+
+    def predict(self, texts: Sequence[Any], *, device: str = "auto") -> list[Prediction]:
+        """One prediction a text, in the precision that it was trained and scored in.
+
+        Args:
+            texts: strings; pairs of strings where it learned pairs; lists of words for tagging; (question, context) for questions.
+            device: auto, cpu, cuda or cuda:N.
+
+        Raises:
+            DataError: one of them is no text, or no pair.
+        """
+        return self.predict_examples(examples_of(self.task, texts, pair=self.pair), device=device)
+
+    def predict_examples(self, examples: Sequence[Any], *, device: str = "auto") -> list[Prediction]:
+        """The same of the task's own examples."""
+        where = choose_device(device)
+        precision = choose_precision(self.precision, where)
+        return predict(self.network.to(where), self.task, examples, text=self.text, device=where, precision=precision)
+
+    def with_threshold(self, value: float) -> Finetuned:
+        """The same, answering questions of SQuAD 2.0 where their "no answer" score is not above `value`.
+
+        Raises:
+            ConfigError: it always answers, as it learned from SQuAD 1.1; or it learned something else.
+        """
+        if not isinstance(self.task, QuestionAnswering) or self.task.version == 1:
+            raise ConfigError(
+                f"--null-threshold {value:g}: the model was fine-tuned for {self.task.name}, where nothing goes unanswered. Leave it out."
+            )
+        return replace(self, task=replace(self.task, null_threshold=value))
+
+
+def export_finetuned(
+    run: Path,
+    *,
+    out: Path,
+    facts: Facts,
+    columns: Columns | None = None,
+    model: str | None = None,
+    own: Collection[type[Task]] = (),
+) -> Path:
+    """Hand a finished run on that kept its weights; an earlier export in `out` is replaced.
+
+    Args:
+        run: folder of finetuning/run.py.
+        out: a new or empty folder, or an earlier export.
+        facts: scores of all seeds and notes, for the card.
+        columns: of the files that it learned from.
+        model: where its encoder is now; None: where it was.
+        own: classes of tasks outside this package that it may have.
+
+    Raises:
+        MissingInputError: the run kept no weights, or its encoder is gone. ConfigError: `out` holds something else.
+        CheckpointError: the encoder has changed since, or what was written does not read back bit for bit.
+        StorageError: the disk is full or read-only; nothing is left behind.
+    """
+    if out.exists() and not (out / TASK).is_file() and (not out.is_dir() or any(out.iterdir())):
+        raise ConfigError(f"--out {out}: holds something that is no fine-tuned model. Choose another folder.")
+    config, result = read_table(run / "config.json"), read_table(run / "result.json")
+    config["task"] = at_best_threshold(config["task"], result["scores"])
+    source = load_source(model or config["model"])
+    if source.sha256 != config["model_sha256"]:
+        raise CheckpointError(
+            f"{source.name}: is not the encoder that {run} began with. Restore it, or train in another --out."
+        )
+    saved = newest(run / "weights", origin=RunFolder(run).origin)
+    task = task_from(config["task"], where=str(run / "config.json"), own=own)
+    length = source.text(int(config["recipe"]["max_length"])).length
+    facts = facts if facts.scores else replace(facts, scores=_scores(result["scores"], seed=config["seed"]))
+    table = _description(config, facts=facts, columns=columns, source=source, length=length)
+    files = _contents(
+        task, saved.weights, config_table=shape_table(source.model, pad_id=source.specials.pad), table=table
+    )
+    architecture, head = architecture_of(task, hidden_size=source.model.hidden_size)
+    card = handed_card(task, architecture=architecture, head=head, table=table, length=length, facts=facts)
+    files["README.md"] = card.encode()
+    temporary = out.with_name(f".{out.name}.{uuid.uuid4().hex[:8]}")
+    try:
+        temporary.mkdir(parents=True)
+        save_tokenizer(source.tokenizer, temporary, max_length=length)
+        for name, content in files.items():
+            write_durably(temporary / name, content)
+        _check_read_back(temporary, saved.weights, own)
+        sync_folder(temporary)
+        _put(temporary, out)
+    except OSError as error:
+        raise storage_error(error, out, writing=True) from None
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return out
+
+
+def load_finetuned(folder: str | Path, *, own: Collection[type[Task]] = ()) -> Finetuned:
+    """Read an exported fine-tuned model back, its head as it was trained.
+
+    Args:
+        folder: OUT/model of an experiment, or the experiment's folder.
+        own: the class of its task, where that is one of yours (docs/extending.md).
+
+    Raises:
+        MissingInputError: nothing is there, or no fine-tuned model. CheckpointError: it does not verify.
+        DataError: electra_task.json is not one of this version.
+    """
+    folder = _model_in(Path(folder))
+    table = read_table(folder / TASK)
+    files = table.get("files")
+    if table.get("format") != FORMAT or not isinstance(files, dict) or "model.safetensors" not in files:
+        raise CheckpointError(
+            f"{folder / TASK}: format {short(table.get('format'))}, this version reads {FORMAT}. Export the run again."
+        )
+    for name in files:
+        if name not in _TENSOR_FILES:
+            raise CheckpointError(
+                f"{folder / TASK}: file {short(name)} is none of {', '.join(_TENSOR_FILES)}. Export the run again."
+            )
+    for name, sha256 in files.items():
+        _verify(folder / name, sha256)
+    task = task_from(table.get("task"), where=str(folder / TASK), own=own)
+    encoder, model = read_encoder(folder)
+    if "head.safetensors" in files:
+        tensors = read_tensors(folder / "head.safetensors")
+    else:
+        path = folder / "model.safetensors"
+        tensors = from_transformers(task, read_tensors(path), hidden_size=model.hidden_size, where=str(path))
+    head = task.head(model)
+    try:
+        head.load_state_dict(tensors)
+    except RuntimeError as error:
+        raise CheckpointError(
+            f"{folder}: its head is not that of its task ({str(error).splitlines()[-1].strip()})."
+        ) from None
+    tokenizer = load_tokenizer(folder)
+    recipe, length = table.get("recipe"), table.get("max_length")
+    if not isinstance(recipe, dict) or recipe.get("precision", "auto") not in ("auto", "fp32", "bf16"):
+        raise CheckpointError(f"{folder / TASK}: recipe {short(recipe)} cannot be. Export the run again.")
+    if not isinstance(length, int) or not 3 < length <= model.max_position_embeddings:
+        raise CheckpointError(f"{folder / TASK}: max_length {short(length)} cannot be. Export the run again.")
+    return Finetuned(
+        network=FineTuned(encoder, head, dropout=0.0).eval(),
+        task=task,
+        text=Text(
+            tokenizer=as_plain_text(tokenizer), specials=specials_of(tokenizer, where=str(folder)), length=length
+        ),
+        columns=_columns(table.get("columns"), where=folder / TASK),
+        pair=table.get("pair") is True,
+        table=table,
+        precision=recipe.get("precision", "auto"),
+    )
+
+
+def _model_in(folder: Path) -> Path:
+    """The folder of the model itself, given that or the experiment's."""
+    for place in (folder, folder / "model"):
+        if (place / TASK).is_file():
+            return place
+    what = "no such folder" if not folder.exists() else f"holds no {TASK}"
+    raise MissingInputError(
+        f"{folder}: {what}. Expected a fine-tuned model, such as DIR/model of `electra finetune --out DIR`."
+    )
+
+
+def _scores(scores: Mapping[str, Mapping[str, float]], *, seed: int) -> Scores:
+    return {split: {metric: {seed: score} for metric, score in metrics.items()} for split, metrics in scores.items()}
+
+
+def _description(
+    config: Mapping[str, Any], *, facts: Facts, columns: Columns | None, source: Source, length: int
+) -> dict[str, Any]:
+    """What electra_task.json says, but for the hashes of the tensors."""
+    return {
+        "format": FORMAT,
+        "task": config["task"],
+        "pair": facts.pair,
+        "columns": asdict(columns) if columns is not None else None,
+        "max_length": length,
+        "source": {"model": source.name, "sha256": source.sha256},
+        "data_sha256": config["data_sha256"],
+        "recipe": config["recipe"],
+        "seed": config["seed"],
+        "scores": facts.scores,
+        "notes": list(facts.notes),
+        "electra_trainer": __version__,
+    }
+
+
+def _contents(
+    task: Task, weights: Mapping[str, Tensor], *, config_table: dict[str, Any], table: dict[str, Any]
+) -> dict[str, bytes]:
+    """The files of tensors, config.json and electra_task.json."""
+    head = {name.removeprefix("head."): tensor for name, tensor in weights.items() if name.startswith("head.")}
+    encoder = {name: tensor for name, tensor in weights.items() if not name.startswith("head.")}
+    handed = to_transformers(task, head, hidden_size=config_table["hidden_size"])
+    if handed is not None:
+        tensors = {"model.safetensors": {**encoder, **handed.tensors}}
+        settings: dict[str, Any] = {"architectures": [handed.architecture], **config_table, **handed.settings}
+    else:
+        bare = {name.removeprefix("electra."): tensor for name, tensor in encoder.items()}
+        tensors = {"model.safetensors": bare, "head.safetensors": head}
+        settings = {"architectures": ["ElectraModel"], **config_table}
+    files = {
+        name: safetensors.torch.save(
+            {key: tensor.contiguous() for key, tensor in group.items()}, metadata={"format": "pt"}
+        )
+        for name, group in tensors.items()
+    }
+    table["files"] = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+    files["config.json"] = (json.dumps(settings, indent=2) + "\n").encode()
+    files[TASK] = (json.dumps(table, indent=1) + "\n").encode()
+    return files
+
+
+def _check_read_back(folder: Path, weights: Mapping[str, Tensor], own: Collection[type[Task]]) -> None:
+    found = load_finetuned(folder, own=own).network.state_dict()
+    for name, tensor in weights.items():
+        if name not in found or not torch.equal(found[name], tensor):
+            raise CheckpointError(f"{folder}: {name} does not read back as it was written. Check the disk.")
+
+
+def _put(temporary: Path, out: Path) -> None:
+    """Rename `temporary` to `out`; an earlier export there goes only when the new one is complete."""
+    aside = None
+    if (out / TASK).is_file():
+        aside = out.with_name(f".{out.name}.old-{uuid.uuid4().hex[:8]}")
+        out.rename(aside)
+    elif out.exists():
+        out.rmdir()
+    temporary.rename(out)
+    sync_folder(out.parent)
+    if aside is not None:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _verify(path: Path, sha256: object) -> None:
+    found = hashlib.sha256(read_file(path, limit=sys.maxsize, error=CheckpointError)).hexdigest()
+    if found != sha256:
+        raise CheckpointError(
+            f"{path}: its bytes are not those that were exported. Export the run again, or load it with transformers."
+        )
+
+
+def _columns(value: Any, *, where: Path) -> Columns | None:
+    if value is None:
+        return None
+    names = value.values() if isinstance(value, dict) else (1,)
+    if not all(name is None or isinstance(name, str) for name in names) or not {"text"} <= value.keys() <= _NAMES:
+        raise CheckpointError(f"{where}: columns {short(value)} cannot be. Export the run again.")
+    return Columns(**value)
+
+
+KINDS = {
+    "Classification": "texts.tasks",
+    "Regression": "texts.tasks",
+    "Tagging": "tagging.tagging",
+    "QuestionAnswering": "squad.squad_task",
+}
+"""A task's class -> the module here that holds it."""
+
+
+def task_from(description: object, *, where: str = "task", own: Collection[type[Task]] = ()) -> Task:
+    """The task that `run.describe` described.
+
+    Args:
+        own: classes outside this package that it may be: a file names a task, and never chooses code.
+
+    Raises:
+        DataError: an unknown kind or field, or a value that it cannot have; `where` says in which file.
+    """
+    table = dict(description) if isinstance(description, Mapping) else {}
+    kind = table.pop("kind", None)
+    others = {made.__name__: made for made in own if made.__name__ not in KINDS}
+    known = [*KINDS, *others]
+    if not isinstance(kind, str) or kind not in known:
+        raise DataError(
+            f"{where}: unknown kind of task {short(kind)}.{did_you_mean(str(kind), known)} Known: {', '.join(known)}. A class of your own is "
+            "given with own=[...]."
+        )
+    made: Any = others.get(kind) or getattr(importlib.import_module(f"electra_trainer.finetuning.{KINDS[kind]}"), kind)
+    hints = get_type_hints(made)
+    fields = [field.name for field in dataclasses.fields(made)]
+    values: dict[str, Any] = {}
+    for name, value in table.items():
+        if name not in fields:
+            raise DataError(
+                f"{where}: a {kind} has no field {short(name)}.{did_you_mean(name, fields)} Known: {', '.join(fields)}."
+            )
+        if not _fits(value, hints[name]):
+            raise DataError(f"{where}: {name} = {short(value)} cannot be. Export the run again.")
+        values[name] = tuple(value) if isinstance(value, list) else value
+    try:
+        return cast(Task, made(**values))
+    except (TypeError, ValueError, OverflowError, ConfigError) as error:
+        raise DataError(f"{where}: not a {kind}: {error}") from None
+
+
+def examples_of(task: Task, texts: Sequence[Any], *, pair: bool = False) -> list[Any]:
+    """Examples without answers, of a kind of task, from plain values.
+
+    Args:
+        task: what is asked.
+        texts: strings; for tagging lists of words; for questions (question, context).
+        pair: texts are pairs of strings.
+
+    Raises:
+        DataError: one of them is something else.
+    """
+    kind = type(task).__name__
+    if isinstance(texts, str):
+        raise DataError("predict: expected a list of texts, found one text. Put it in brackets.")
+    if kind == "Tagging":
+        from electra_trainer.finetuning.tagging.tagging import TaggedSentence
+
+        sentences = [_strings(text, index, "a list of words") for index, text in enumerate(texts)]
+        return [TaggedSentence(words=words, labels=(None,) * len(words)) for words in sentences]
+    if kind == "QuestionAnswering":
+        from electra_trainer.finetuning.squad.squad_files import Question
+
+        asked = [_strings(text, index, "a question and its context", count=2) for index, text in enumerate(texts)]
+        return [Question(id=str(index), question=one, context=two) for index, (one, two) in enumerate(asked)]
+    if pair:
+        both = [
+            _strings(text, index, "a pair of texts, which it learned from", count=2) for index, text in enumerate(texts)
+        ]
+        return [TextExample(text=one, pair=two) for one, two in both]
+    for index, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise DataError(f"predict: item {index} is {text!r:.60}, expected a text.")
+    return [TextExample(text=text) for text in texts]
+
+
+def _strings(value: Any, index: int, expected: str, *, count: int | None = None) -> tuple[str, ...]:
+    strings = (
+        not isinstance(value, str) and isinstance(value, Sequence) and all(isinstance(item, str) for item in value)
+    )
+    if not strings or not value or count not in (None, len(value)):
+        raise DataError(f"predict: item {index} is {value!r:.60}, expected {expected}.")
+    return tuple(value)
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a plain value can stand in a field of that type."""
+    origin, members = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        return any(_fits(value, member) for member in members)
+    if origin is Literal:
+        return value in members and not isinstance(value, bool)
+    if origin is tuple:
+        return isinstance(value, list | tuple) and all(_fits(item, members[0]) for item in value)
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, hint)

@@ -1,0 +1,133 @@
+"""How an encoder is fine-tuned (Table 6), as the paper says and as the released code does. No torch here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from typing import Literal
+
+from electra_trainer.errors import ConfigError, did_you_mean, probability, require
+from electra_trainer.settings.config import Optimizer, Schedule
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """Everything of a fine-tuning run but its encoder, its task and its seed. The defaults are Table 6's for Small."""
+
+    learning_rate: float = 3e-4
+    """Peak learning rate of the head; layers below it learn slower by `layer_decay`."""
+    layer_decay: float = 0.8
+    """Each layer's learning rate as a share of that of the layer above it; 1: all alike."""
+    top_layer_power: int = 1
+    """The top layer learns at learning_rate * layer_decay ** this: the paper 1; the released code 2, an exponent off by one."""
+    epochs: float = 3.0
+    """Passes over the training rows."""
+    batch_size: int = 32
+    """Rows a step."""
+    micro_batch: int | None = None
+    """Rows that are computed together, for devices with little memory; None: the whole batch. The gradient is the batch's."""
+    max_length: int = 128
+    """Longest row in tokens; longer texts are cut, longer contexts read in windows."""
+    warmup_fraction: float = 0.1
+    """Share of the steps over which the learning rate rises."""
+    schedule: Literal["linear", "released"] = "linear"
+    """`linear`: up over the warm-up, then down to 0. `released`: decay and warm-up multiplied, from step 0."""
+    weight_decay: float = 0.0
+    """Decay per unit of learning rate; biases and LayerNorm are excluded. The paper 0, the released code 0.01."""
+    dropout: float = 0.1
+    """Dropout after embeddings, attention, feed-forward, and before the head: see `head_dropout`."""
+    attention_dropout: float = 0.1
+    """Dropout on attention weights."""
+    head_dropout: Literal["all", "texts"] = "all"
+    """Which tasks have dropout before their head: all, or those that say something of a whole text (the released code: classification and
+    regression, but not tagging and question answering)."""
+    pooling: Literal["cls", "mean"] | None = None
+    """What stands for a whole text: the hidden state of [CLS], as the paper, or the mean over all tokens of the row, [CLS] and [SEP] too.
+    None: the task's own, [CLS]. For classification and regression."""
+    reduction: Literal["mean", "sum"] = "mean"
+    """Of the losses of a batch, before the gradient is clipped; the released code sums."""
+    clip_norm: float = 1.0
+    """Largest global norm of the gradient; 0: not clipped."""
+    double_unordered: bool = False
+    """Train on pairs without an order (MRPC, STS-B) in both orders, as the released code does."""
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    """Arithmetic of the forward pass; weights stay fp32. `auto` is bf16 where the device is faster with it; a run notes which it was."""
+
+    def __post_init__(self) -> None:
+        require(self.learning_rate > 0, "learning_rate", self.learning_rate, "a number above 0")
+        require(0 < self.layer_decay <= 1, "layer_decay", self.layer_decay, "above 0 and at most 1")
+        require(self.top_layer_power >= 0, "top_layer_power", self.top_layer_power, "0 or more")
+        require(0 < self.epochs <= 10_000, "epochs", self.epochs, "above 0 and at most 10,000")
+        require(self.batch_size >= 1, "batch_size", self.batch_size, "at least 1")
+        require(self.micro_batch is None or self.micro_batch >= 1, "micro_batch", self.micro_batch, "at least 1")
+        require(self.max_length >= 8, "max_length", self.max_length, "at least 8")
+        require(0 <= self.warmup_fraction < 1, "warmup_fraction", self.warmup_fraction, "from 0 to below 1")
+        require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "0 or more")
+        probability("dropout", self.dropout)
+        probability("attention_dropout", self.attention_dropout)
+        require(self.clip_norm >= 0, "clip_norm", self.clip_norm, "0 or more")
+        require(self.pooling in (None, "cls", "mean"), "pooling", self.pooling, "cls or mean")
+        require(self.precision in ("auto", "fp32", "bf16"), "precision", self.precision, "auto, fp32 or bf16")
+
+    def fitted(self, longest: int) -> Recipe:
+        """For an encoder that was trained on rows of up to `longest` tokens, and reads no longer ones."""
+        return replace(self, max_length=min(self.max_length, longest))
+
+    @property
+    def optimizer(self) -> Optimizer:
+        """Adam as in pre-training: Table 6's epsilon and betas, without bias correction."""
+        return Optimizer(learning_rate=self.learning_rate, weight_decay=self.weight_decay, clip_norm=self.clip_norm)
+
+    def schedule_of(self, steps: int) -> Schedule:
+        """The learning rate's course over so many steps."""
+        return Schedule(steps=steps, warmup_steps=int(steps * self.warmup_fraction), shape=self.schedule)
+
+    def warmup_of(self, steps: int) -> float:
+        """Steps of warm-up: whole ones, as BERT counts; 2.7 of 27 in the released code, which does not round (optimization.py)."""
+        return steps * self.warmup_fraction if self.schedule == "released" else self.schedule_of(steps).warmup_steps
+
+
+def paper(*, hidden_size: int, epochs: float = 3.0) -> Recipe:
+    """Table 6: 3e-4 for Small and narrower, 1e-4 for Base, 5e-5 and layer decay 0.9 for Large; no weight decay."""
+    rate, decay = (3e-4, 0.8) if hidden_size < 512 else (1e-4, 0.8) if hidden_size < 1024 else (5e-5, 0.9)
+    return Recipe(learning_rate=rate, layer_decay=decay, epochs=epochs)
+
+
+def released(*, hidden_size: int, epochs: float = 3.0) -> Recipe:
+    """What google-research/electra runs where it differs from the paper: reference/implementations.md, rows 17 to 20."""
+    rate, decay = (1e-4, 0.8) if hidden_size < 1024 else (5e-5, 0.9)
+    return Recipe(
+        learning_rate=rate,
+        layer_decay=decay,
+        top_layer_power=2,
+        epochs=epochs,
+        schedule="released",
+        weight_decay=0.01,
+        head_dropout="texts",
+        reduction="sum",
+        double_unordered=True,
+    )
+
+
+RECIPES: dict[str, Callable[..., Recipe]] = {"paper": paper, "released": released}
+
+
+def deviations(asked: Recipe, base: Recipe) -> dict[str, object]:
+    """Fields in which `asked` is another recipe than `base`: what a reader of a score must know. Precision is told elsewhere."""
+    return {
+        field: value
+        for field, value in asdict(asked).items()
+        if value != getattr(base, field) and field != "precision" and (field, value) != ("pooling", "cls")
+    }
+
+
+def recipe(name: str, *, hidden_size: int, epochs: float, **changes: object) -> Recipe:
+    """The recipe of that name for an encoder of that width, with the fields in `changes` that are not None.
+
+    Raises:
+        ConfigError: no such recipe, or a value that cannot be.
+    """
+    if name not in RECIPES:
+        raise ConfigError(f"--recipe {name}: unknown.{did_you_mean(name, RECIPES)} Known: {', '.join(RECIPES)}.")
+    changed = {field: value for field, value in changes.items() if value is not None}
+    return replace(RECIPES[name](hidden_size=hidden_size, epochs=epochs), **changed)  # type: ignore[arg-type]

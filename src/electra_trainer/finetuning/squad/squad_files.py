@@ -1,0 +1,270 @@
+"""SQuAD's JSON files, 1.1 and 2.0, read strictly: an error says where in the file. No torch here.
+
+{"version": "v2.0", "data": [{"title": ..., "paragraphs": [{"context": ..., "qas": [
+    {"id": ..., "question": ..., "answers": [{"text": ..., "answer_start": ...}, ...], "is_impossible": false}]}]}]}
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from electra_trainer.errors import DataError, did_you_mean
+from electra_trainer.files.reading import MOST_TEXT, parse_json, read_file, short
+
+T = TypeVar("T")
+_MOST = 20_000_000
+"""Values in a file; SQuAD 1.1's training file has 0.8 million."""
+_WORDS = {dict: "an object", list: "a list", str: "a string", int: "a whole number", bool: "true or false"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """A true answer."""
+
+    text: str
+    start: int | None
+    """Its first character in the context, spaces before it left out; None: it does not occur there, and can only be scored against."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """A question about a context."""
+
+    id: str
+    question: str
+    context: str
+    answers: tuple[Answer, ...] = ()
+    """None: the context does not answer it (2.0), or it is to be predicted."""
+    article: str = ""
+    """What an article is called; paragraphs of one article stay together when a file is split."""
+    place: str = ""
+    """`file: data[3].paragraphs[0].qas[2]`, for messages."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SquadFile:
+    """What a file holds, in its order."""
+
+    questions: tuple[Question, ...]
+    notes: tuple[str, ...]
+    """What was mended or is missing, in sentences."""
+    content: bytes
+
+
+def read_questions(path: Path) -> tuple[Question, ...]:
+    """The questions of a file of either version, to be answered: answers in it are not looked at.
+
+    Raises:
+        MissingInputError, StorageError: it cannot be read. DataError: it is not SQuAD's layout, with the place.
+    """
+    return _read(path, _Reader(version=2, labelled=False))[0]
+
+
+def read_squad(path: Path, *, version: Literal[1, 2]) -> SquadFile:
+    """Read a file of SQuAD 1.1 (`version` 1: every question is answered) or 2.0 (`version` 2).
+
+    An `answer_start` at which its text does not stand is moved to the nearest place where it does; a text that stands nowhere is kept
+    for scoring. Both are counted in the notes.
+
+    Raises:
+        MissingInputError, StorageError: it cannot be read. DataError: it is not SQuAD of that version, with the place.
+    """
+    reader = _Reader(version=version)
+    questions, content = _read(path, reader)
+    return SquadFile(questions=questions, notes=tuple(reader.notes(path)), content=content)
+
+
+def _read(path: Path, reader: _Reader) -> tuple[tuple[Question, ...], bytes]:
+    content = read_file(path, limit=MOST_TEXT)
+    return reader.file(_json(content, path), str(path)), content
+
+
+def sample(questions: Sequence[Question], limit: int | None) -> tuple[Question, ...]:
+    """`limit` of the questions, from all over the file (those whose ids hash lowest), in their order: always the same ones."""
+    if limit is None or limit >= len(questions):
+        return tuple(questions)
+    order = sorted(range(len(questions)), key=lambda index: _hash(questions[index].id))
+    return tuple(questions[index] for index in sorted(order[:limit]))
+
+
+def split_by_article(
+    questions: Sequence[Question], *, dev_share: float, where: str
+) -> tuple[tuple[Question, ...], tuple[Question, ...]]:
+    """Two parts without an article in common: training, and about `dev_share` of the questions for evaluation.
+
+    Articles go to the second part in the order of their titles' hashes until it is large enough, so a file is always split alike.
+
+    Raises:
+        DataError: there is only one article.
+    """
+    sizes = Counter(question.article for question in questions)
+    if len(sizes) < 2:
+        raise DataError(
+            f"{where}: holds one article only, so it cannot be split by article. Give a second file as --dev."
+        )
+    chosen: set[str] = set()
+    taken = 0
+    for article in sorted(sizes, key=_hash)[:-1]:
+        if chosen and taken + sizes[article] / 2 > dev_share * len(questions):
+            break
+        chosen.add(article)
+        taken += sizes[article]
+    dev = tuple(question for question in questions if question.article in chosen)
+    return tuple(question for question in questions if question.article not in chosen), dev
+
+
+def _hash(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()
+
+
+def _json(content: bytes, path: Path) -> Any:
+    lines = " It looks like JSON Lines." if content.lstrip()[:1] == b"{" and content.count(b"\n{") else ""
+    return parse_json(content, where=str(path), remedy=f"Expected one object of SQuAD's layout.{lines}", most=_MOST)
+
+
+class _Reader:
+    """Walks down a file and counts what is odd in it."""
+
+    def __init__(self, *, version: Literal[1, 2], labelled: bool = True) -> None:
+        self.version, self.labelled = version, labelled
+        self.places: dict[str, str] = {}
+        self.answered = self.unanswerable = self.moved = self.nowhere = self.found = 0
+
+    def file(self, top: Any, where: str) -> tuple[Question, ...]:
+        if not isinstance(top, dict) or "data" not in top:
+            near = did_you_mean("data", top) if isinstance(top, dict) else ""
+            raise DataError(
+                f'{where}: is not SQuAD\'s layout.{near} Expected {{"data": [{{"title", "paragraphs": [{{"context", "qas"}}]}}]}}.'
+            )
+        questions = [
+            question
+            for number, article in enumerate(_field(top, "data", list, where))
+            for question in self.article(article, f"{where}: data[{number}]", number)
+        ]
+        if not questions:
+            raise DataError(f"{where}: holds no questions.")
+        if self.answered and not self.found:
+            raise DataError(
+                f"{where}: none of its answers occurs in its context. Expected answers that are parts of their contexts, to the letter."
+            )
+        return tuple(questions)
+
+    def article(self, article: Any, where: str, number: int) -> list[Question]:
+        paragraphs = _field(article, "paragraphs", list, where)
+        title = _text(article, "title", where) if article.get("title") else f"article {number}"
+        return [
+            question
+            for index, paragraph in enumerate(paragraphs)
+            for question in self.paragraph(paragraph, f"{where}.paragraphs[{index}]", title)
+        ]
+
+    def paragraph(self, paragraph: Any, where: str, article: str) -> list[Question]:
+        context = _text(paragraph, "context", where)
+        return [
+            self.question(entry, f"{where}.qas[{index}]", context=context, article=article)
+            for index, entry in enumerate(_field(paragraph, "qas", list, where))
+        ]
+
+    def question(self, entry: Any, where: str, *, context: str, article: str) -> Question:
+        question = _text(entry, "question", where)
+        name = _text(entry, "id", where)
+        if name in self.places:
+            raise DataError(
+                f"{where}.id: {short(name)} stands at {self.places[name]} already. Expected ids that differ."
+            )
+        self.places[name] = where
+        if not self.labelled:
+            return Question(id=name, question=question, context=context, article=article, place=where)
+        answers = _field(entry, "answers", list, where)
+        impossible = _field(entry, "is_impossible", bool, where) if "is_impossible" in entry else not answers
+        self.check(len(answers), impossible=impossible, told="is_impossible" in entry, where=where)
+        return Question(
+            id=name,
+            question=question,
+            context=context,
+            answers=tuple(self.answer(one, f"{where}.answers[{i}]", context) for i, one in enumerate(answers)),
+            article=article,
+            place=where,
+        )
+
+    def check(self, answers: int, *, impossible: bool, told: bool, where: str) -> None:
+        """Count a question, or say why there is none such in this version."""
+        if impossible and self.version == 1:
+            what = "is_impossible" if told else "no answers"
+            raise DataError(f"{where}: has no answer ({what}), as questions of SQuAD 2.0 may. Type --version 2.")
+        if impossible and answers:
+            raise DataError(
+                f"{where}: is_impossible, and yet answers has {answers}. Expected an empty list, or is_impossible false."
+            )
+        if not impossible and not answers:
+            raise DataError(f"{where}.answers: is empty. Expected an answer or more, or is_impossible true.")
+        self.unanswerable += impossible
+        self.answered += not impossible
+
+    def answer(self, entry: Any, where: str, context: str) -> Answer:
+        text = _text(entry, "text", where)
+        said = _field(entry, "answer_start", int, where) + len(text) - len(text.lstrip())
+        stands = said >= 0 and context.startswith(text.strip(), said)
+        start = said if stands else nearest(context, text.strip(), said)
+        self.moved += not stands and start is not None
+        self.nowhere += start is None
+        self.found += start is not None
+        return Answer(text=text, start=start)
+
+    def notes(self, path: Path) -> list[str]:
+        notes = []
+        if self.moved:
+            notes.append(
+                f"{path.name}: {self.moved:,} answers did not stand at their answer_start; the nearest place was taken."
+            )
+        if self.nowhere:
+            notes.append(f"{path.name}: {self.nowhere:,} answers do not occur in their contexts; none is trained on.")
+        if self.version == 2 and not self.unanswerable:
+            notes.append(f"{path.name}: every question has an answer, as in SQuAD 1.1; --version 2 was asked for.")
+        return notes
+
+
+def nearest(context: str, text: str, start: int) -> int | None:
+    """Where `text` stands in `context` nearest to `start` (the first of two as near), if anywhere."""
+    before = context.rfind(text, 0, max(start, 0) + len(text))
+    after = context.find(text, max(start, 0))
+    places = [place for place in (before, after) if place >= 0]
+    return min(places, key=lambda place: abs(place - start)) if places else None
+
+
+def _field(table: Any, name: str, kind: type[T], where: str) -> T:
+    if not isinstance(table, dict):
+        raise DataError(f"{where}: expected an object with {name!r}, found {_short(table)}.")
+    if name not in table:
+        raise DataError(f"{where}: has no {name!r}.{did_you_mean(name, table)}")
+    value = table[name]
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise DataError(f"{where}.{name}: expected {_WORDS[kind]}, found {_short(value)}.")
+    return value
+
+
+def _text(table: Any, name: str, where: str) -> str:
+    """A string that is not blank and can be written down."""
+    text = _field(table, name, str, where)
+    if not text.strip():
+        raise DataError(f"{where}.{name}: is blank. Expected text.")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise DataError(f"{where}.{name}: half a surrogate pair at character {error.start:,}. Expected text.") from None
+    return text
+
+
+def _short(value: Any) -> str:
+    """A value as JSON writes it."""
+    try:
+        shown = json.dumps(value)
+    except RecursionError:
+        return "something nested deeply"
+    return shown if len(shown) <= 40 else shown[:40] + "..."

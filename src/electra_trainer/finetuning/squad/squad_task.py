@@ -1,0 +1,291 @@
+"""SQuAD as a task: which files, which version, which of the choices that the paper and the released code make differently.
+
+Extractive question answering (§3.1): the answer is a span of the context, or there is none.
+
+The head is XLNet's ("joint"), as the paper says, or BERT's ("independent"), which transformers' ElectraForQuestionAnswering loads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import torch
+from torch import Tensor, nn
+
+from electra_trainer.batch import Batch
+from electra_trainer.data.texts import Text
+from electra_trainer.errors import ConfigError, require
+from electra_trainer.finetuning.squad.squad_files import Question, SquadFile, read_squad, sample, split_by_article
+from electra_trainer.finetuning.squad.squad_head import (
+    JointHead,
+    Places,
+    best_spans,
+    independent_beam,
+    independent_loss,
+    joint_beam,
+    joint_loss,
+)
+from electra_trainer.finetuning.squad.squad_score import best_text, best_thresholds, decode, score_v1, score_v2
+from electra_trainer.finetuning.squad.windows import Target, window_rows
+from electra_trainer.finetuning.task import Prediction, Row, TaskData, hash_files
+from electra_trainer.finetuning.texts.hold_out import require_other_file
+from electra_trainer.settings.config import Model
+
+
+@dataclass(frozen=True, kw_only=True)
+class Squad:
+    """Two files of SQuAD 1.1 or 2.0, or one that is split by article."""
+
+    train: Path
+    dev: Path | None = None
+    version: Literal[1, 2] = 1
+    head: Literal["joint", "independent"] = "joint"
+    """See `QuestionAnswering.head_kind`."""
+    follow: Literal["paper", "released"] = "paper"
+    """Released: the answerability classifier also for 1.1, and taught by whole questions instead of windows."""
+    null_threshold: float | None = None
+    """See `QuestionAnswering.null_threshold`; 2.0 only."""
+    split: float | None = None
+    """Without `dev`: the share of the questions of `train` that are kept for evaluation, whole articles."""
+    limit: int | None = None
+    """So many training questions, from all over the file."""
+    dev_limit: int | None = None
+    """The same of the questions of evaluation."""
+
+    def __post_init__(self) -> None:
+        if (self.dev is None) == (self.split is None):
+            raise ConfigError("--dev FILE or --split 0.1: give one of the two, a second file or a share of the first.")
+        if self.null_threshold is not None and self.version == 1:
+            raise ConfigError(
+                "--null-threshold: a question of SQuAD 1.1 always has an answer. Leave it out, or type --version 2."
+            )
+        require(self.split is None or 0 < self.split < 1, "split", self.split, "a share between 0 and 1")
+        for name in ("limit", "dev_limit"):
+            value = getattr(self, name)
+            require(value is None or value >= 1, name, value, "at least 1")
+
+    @property
+    def name(self) -> str:
+        return "squad-1.1" if self.version == 1 else "squad-2.0"
+
+    @property
+    def epochs(self) -> float:
+        return 2.0
+
+    @property
+    def max_length(self) -> int:
+        """Tokens of a row where nothing else is asked for (released); at most what the encoder was trained on."""
+        return 512
+
+    @property
+    def task(self) -> QuestionAnswering:
+        """What is learned."""
+        released = self.follow == "released"
+        return QuestionAnswering(
+            name=self.name,
+            version=self.version,
+            head_kind=self.head,
+            answerability="always" if released else "2.0",
+            answerability_of="question" if released else "window",
+            null_threshold=self.null_threshold,
+        )
+
+    def load(self) -> TaskData:
+        file = read_squad(self.train, version=self.version)
+        files, notes = {"train": file.content}, list(file.notes)
+        if self.dev is None:
+            assert self.split is not None
+            train, dev = split_by_article(file.questions, dev_share=self.split, where=str(self.train))
+            notes.append(
+                f"{self.train.name} is split by article: {len(train):,} questions to train on, {len(dev):,} to evaluate."
+            )
+        else:
+            require_other_file(self.train, self.dev, instead="Leave --dev out and give --split 0.1.")
+            second = read_squad(self.dev, version=self.version)
+            train, dev = file.questions, second.questions
+            files["dev"] = second.content
+            notes += [*second.notes, *_shared(file, second)]
+        for name, all_of_them, limit in (("training", train, self.limit), ("evaluation", dev, self.dev_limit)):
+            if limit is not None and limit < len(all_of_them):
+                notes.append(f"{limit:,} of {len(all_of_them):,} {name} questions.")
+        return TaskData(
+            task=self.task,
+            train=sample(train, self.limit),
+            dev={"dev": sample(dev, self.dev_limit)},
+            notes=tuple(dict.fromkeys(notes)),
+            sha256=hash_files(files),
+        )
+
+
+def _shared(train: SquadFile, dev: SquadFile) -> list[str]:
+    def contexts(questions: Sequence[Question]) -> set[str]:
+        return {question.context for question in questions}
+
+    known = contexts(train.questions)
+    of_dev = contexts(dev.questions)
+    both = len(known & of_dev)
+    return [f"{both:,} of {len(of_dev):,} contexts to evaluate on are in the training file."] if both else []
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuestionAnswering:
+    """The span of a context that answers a question. `version` 2: there may be none."""
+
+    version: Literal[1, 2] = 1
+    head_kind: Literal["joint", "independent"] = "joint"
+    """The paper: joint, the end given the start and an answerability classifier. Independent: BERT's linear layer, which transformers
+    has."""
+    answerability: Literal["2.0", "always"] = "2.0"
+    """Where the joint head has its classifier: the paper for 2.0, the released code also for 1.1."""
+    answerability_of: Literal["window", "question"] = "window"
+    """What the classifier is told to have no answer: XLNet a window that does not hold it, the released code only questions without."""
+    answerability_weight: float = 0.5
+    """Weight of the classifier's loss (released)."""
+    width: int = 512
+    """Units of the joint head's hidden layers (released; XLNet: as many as the encoder has)."""
+    beam: int = 20
+    """Starts that are followed up (released)."""
+    n_best: int = 20
+    """Answers that are kept of each question (released)."""
+    max_answer: int = 30
+    """Longest answer, in tokens (released)."""
+    max_query: int = 64
+    """Tokens of a question that are read (released)."""
+    stride: int = 128
+    """Tokens between the beginnings of two windows (released, for rows of 512); at most half of what a row has for the context."""
+    null_threshold: float | None = None
+    """2.0: no answer is given where its score is above this. None: -2.75 for the joint head (released), 0 for BERT's."""
+    name: str = "squad"
+
+    def __post_init__(self) -> None:
+        for field in ("width", "beam", "n_best", "max_answer", "max_query", "stride"):
+            require(getattr(self, field) >= 1, field, getattr(self, field), "at least 1")
+        require(self.answerability_weight >= 0, "answerability_weight", self.answerability_weight, "0 or more")
+        given = self.null_threshold
+        require(given is None or math.isfinite(given), "null_threshold", given, "a finite number")
+        require(
+            given is None or self.version == 2, "null_threshold", given, "none in SQuAD 1.1, which always has an answer"
+        )
+
+    @property
+    def metric(self) -> str:
+        """2.0: at the best threshold, as XLNet's code reports. The fixed one suits the released weights; a weaker encoder may say
+        nothing at all there, which scores the same whatever it has learned.
+        """
+        return "f1" if self.version == 1 else "best_f1"
+
+    @property
+    def threshold(self) -> float:
+        """The `null_threshold` that holds."""
+        default = -2.75 if self.head_kind == "joint" else 0.0
+        return default if self.null_threshold is None else self.null_threshold
+
+    def head(self, model: Model) -> nn.Module:
+        """See squad_head.py; independent: [B, T, D] -> [B, T, 2], named as transformers' `qa_outputs`."""
+        if self.head_kind == "independent":
+            return nn.Linear(model.hidden_size, 2)
+        answerable = self.version == 2 or self.answerability == "always"
+        return JointHead(model.hidden_size, width=self.width, answerable=answerable)
+
+    def rows(self, examples: Sequence[Question], text: Text, *, training: bool) -> list[Row]:
+        return window_rows(examples, text, max_query=self.max_query, stride=self.stride, training=training)
+
+    def loss(self, head: nn.Module, hidden_BTD: Tensor, batch: Batch, rows: Sequence[Row]) -> tuple[Tensor, int]:
+        targets = [cast(Target, row.target) for row in rows]
+        span_B2 = torch.tensor([target[:2] for target in targets], device=hidden_BTD.device)
+        if not isinstance(head, JointHead):
+            return independent_loss(head, hidden_BTD, batch.real_BT, span_B2=span_B2), len(rows)
+        none = [target.unanswerable if self.answerability_of == "question" else target.start == 0 for target in targets]
+        loss = joint_loss(
+            head,
+            hidden_BTD,
+            places_of(rows, batch).allowed_BT,
+            span_B2=span_B2,
+            no_answer_B=torch.tensor(none, dtype=torch.float32, device=hidden_BTD.device),
+            weight=self.answerability_weight,
+        )
+        return loss, len(rows)
+
+    def read(self, head: nn.Module, hidden_BTD: Tensor, batch: Batch, rows: Sequence[Row]) -> list[Any]:
+        """The best spans of each row: `squad_head.Spans`."""
+        places = places_of(rows, batch)
+        if isinstance(head, JointHead):
+            beam = joint_beam(head, hidden_BTD, places, beam=self.beam)
+        else:
+            beam = independent_beam(head, hidden_BTD, places, batch.real_BT, beam=self.beam)
+        return list(best_spans(beam, places.allowed_BT, max_answer=self.max_answer, count=self.n_best))
+
+    def predict(self, examples: Sequence[Question], rows: Sequence[Row], said: Sequence[Any]) -> list[Prediction]:
+        return decode(
+            examples,
+            rows,
+            said,
+            n_best=self.n_best,
+            null_threshold=self.threshold if self.version == 2 else None,
+            null_against_best=self.head_kind == "independent",
+        )
+
+    def score(self, examples: Sequence[Question], predictions: Sequence[Prediction]) -> dict[str, float]:
+        golds, said, no_answer = _to_score(examples, predictions)
+        if self.version == 1:
+            return score_v1(golds, said)
+        return score_v2(golds, said, no_answer, threshold=self.threshold)
+
+    def doubts(self, examples: Sequence[Question], predictions: Sequence[Prediction]) -> list[str]:
+        if len(predictions) > 1 and self.version == 2:
+            _, best = best_thresholds(*_to_score(examples, predictions))
+            if all(one["no_answer_score"] > best.threshold for one in predictions):
+                return [
+                    "collapsed: at every threshold its answers score no better than none. Try more epochs, another learning rate or "
+                    "other seeds."
+                ]
+            if all(one["text"] == "" for one in predictions):
+                return [
+                    f"no question is answered at the threshold {self.threshold:g}, so f1 and exact_match are those of silence; "
+                    f"best_f1 is at {best.threshold:.2f}."
+                ]
+        first = sum(best["nbest"][0]["start"] == 0 for best in predictions if best["nbest"])
+        if len(predictions) > 9 and first > 0.9 * len(predictions):
+            return ["collapsed: the answers are where the contexts begin. Try other seeds or a lower learning rate."]
+        return []
+
+
+def at_best_threshold(table: Mapping[str, Any], scores: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
+    """A description of a task, of 2.0 with the threshold that was best on the main dev split where nobody gave one.
+
+    Args:
+        table: what `run.describe` made; of another kind of task it stays as it is.
+        scores: of its run, by split and metric, the main split first.
+    """
+    best = next(iter(scores.values()), {}).get("best_f1_threshold")
+    asked = table["kind"] != "QuestionAnswering" or table["null_threshold"] is not None
+    return dict(table) if asked or best is None else {**table, "null_threshold": best}
+
+
+def _to_score(
+    examples: Sequence[Question], predictions: Sequence[Prediction]
+) -> tuple[list[list[str]], list[str], list[float]]:
+    """True answers, the best answer to each, had one to be given, and "no answer" scores."""
+    return (
+        [[answer.text for answer in example.answers] for example in examples],
+        [best_text(prediction) for prediction in predictions],
+        [float(prediction["no_answer_score"]) for prediction in predictions],
+    )
+
+
+def places_of(rows: Sequence[Row], batch: Batch) -> Places:
+    """Passage, [CLS] and possible beginnings of each row; the rows' places are `Window`s."""
+    ranges = [
+        (row.place.before, row.place.before + row.place.count, *row.place.startable) for row in rows
+    ]  # fmt: skip
+    edges_B4 = torch.tensor(ranges, device=batch.ids_BT.device)
+    columns_T = torch.arange(batch.ids_BT.shape[1], device=batch.ids_BT.device)
+    passage_BT = (columns_T >= edges_B4[:, :1]) & (columns_T < edges_B4[:, 1:2])
+    return Places(
+        allowed_BT=passage_BT | (columns_T == 0),
+        startable_BT=(columns_T >= edges_B4[:, 2:3]) & (columns_T < edges_B4[:, 3:]),
+    )

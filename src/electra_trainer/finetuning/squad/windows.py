@@ -1,0 +1,173 @@
+"""A question and its context as rows: `[CLS] question [SEP] some of the context [SEP]`, windows that overlap (released, as BERT).
+
+A context that is too long for one row is read in windows, each beginning `stride` tokens after the one before it. A token stands in
+several windows then; it may begin an answer only where it has the most context, which is the smaller of what is on its left and right.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from electra_trainer.data.texts import Text
+from electra_trainer.finetuning.squad.squad_files import Question
+from electra_trainer.finetuning.task import Row
+
+_TOGETHER = 512
+"""Texts that are tokenized in one call: the library's own encodings are large."""
+
+
+class Target(NamedTuple):
+    """What the loss needs of a window."""
+
+    start: int
+    """Column of the answer's first token; 0, which is [CLS], where the answer is not whole in the window."""
+    end: int
+    """Column of its last token."""
+    unanswerable: bool
+    """The question has no answer, in any window."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Window:
+    """Which tokens of a context are in a row."""
+
+    offsets_N2: NDArray[np.int32]
+    """Characters [begin, end) of each token of the context, in all its windows."""
+    first: int
+    """The first token of the context that is in the row."""
+    count: int
+    """How many of them are."""
+    before: int
+    """Columns before it: [CLS], question, [SEP]."""
+    startable: tuple[int, int]
+    """Columns [first, end) at which an answer may begin: tokens with more context here than in any other window."""
+
+    def characters(self, start: int, end: int) -> tuple[int, int]:
+        """Characters [begin, end) of the context that columns `start` to `end`, both counted, stand for."""
+        shift = self.first - self.before
+        return int(self.offsets_N2[start + shift, 0]), int(self.offsets_N2[end + shift, 1])
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Encoded:
+    """Ids of a text, and the characters [begin, end) that each is of."""
+
+    ids: Sequence[int]
+    offsets_N2: NDArray[np.int32]
+
+
+def encode(texts: Iterable[str], text: Text) -> dict[str, Encoded]:
+    """Each different text, encoded once."""
+    different = list(dict.fromkeys(texts))
+    encoded: dict[str, Encoded] = {}
+    for first in range(0, len(different), _TOGETHER):
+        some = different[first : first + _TOGETHER]
+        for one, encoding in zip(some, text.encode(some), strict=True):
+            offsets_N2 = np.asarray(encoding.offsets, dtype=np.int32).reshape(-1, 2)
+            encoded[one] = Encoded(ids=array("i", encoding.ids), offsets_N2=offsets_N2)
+    return encoded
+
+
+def spread(tokens: int, *, room: int, stride: int) -> list[tuple[int, int]]:
+    """First token and length of each window over a context; together they hold every token.
+
+    Args:
+        room: tokens of the context that fit into a row.
+        stride: tokens between the beginnings of two windows; of a short row at most half of `room`, so that windows overlap by half.
+    """
+    stride = max(1, min(stride, room // 2))
+    windows = [(0, min(tokens, room))]
+    while sum(windows[-1]) < tokens:
+        first = windows[-1][0] + stride
+        windows.append((first, min(tokens - first, room)))
+    return windows
+
+
+def most_context(windows: Sequence[tuple[int, int]], tokens: int) -> list[tuple[int, int]]:
+    """Of each window the tokens [first, end) of the context that have more context in it than in any other.
+
+    A token's score is the smaller of its left and right context, and a hundredth of the window's length; of equal windows the first
+    one has the token (BERT, released). What a window has is one run of tokens: the difference of two windows' scores never rises.
+    """
+    token_N = np.arange(tokens)
+    scores_WN = np.full((len(windows), tokens), -np.inf)
+    for score_N, (first, count) in zip(scores_WN, windows, strict=True):
+        inside = slice(first, first + count)
+        left = token_N[inside] - first
+        score_N[inside] = np.minimum(left, count - 1 - left) + 0.01 * count
+    owner_N = scores_WN.argmax(axis=0)
+    return [
+        (int(first), int(end))
+        for first, end in zip(
+            np.searchsorted(owner_N, range(len(windows)), side="left"),
+            np.searchsorted(owner_N, range(len(windows)), side="right"),
+            strict=True,
+        )
+    ]
+
+
+def answer_tokens(offsets_N2: NDArray[np.int32], begin: int, end: int) -> tuple[int, int] | None:
+    """First and last token of those that reach into characters [begin, end); None where there is none.
+
+    An answer that ends within a token has the whole token: "Japan" of "Japanese".
+    """
+    first = int(np.searchsorted(offsets_N2[:, 1], begin, side="right"))
+    last = int(np.searchsorted(offsets_N2[:, 0], end, side="left")) - 1
+    return (first, last) if first <= last else None
+
+
+def window_rows(questions: Sequence[Question], text: Text, *, max_query: int, stride: int, training: bool) -> list[Row]:
+    """Rows of all windows of all questions, one question after another.
+
+    Args:
+        max_query: tokens of a question that are read; fewer where rows are short, so that half a row is left for the context.
+        stride: see `spread`.
+        training: with a `Target`, that of the first answer which has a place; a question whose answers have none gives no rows.
+    """
+    contexts = encode((question.context for question in questions), text)
+    queries = encode((question.question for question in questions), text)
+    rows: list[Row] = []
+    for index, question in enumerate(questions):
+        context = contexts[question.context]
+        span = _answer(question, context) if training else None
+        if training and question.answers and span is None:
+            continue
+        query = queries[question.question].ids[: min(max_query, (text.length - 3) // 2)]
+        room = text.length - 3 - len(query)
+        windows = spread(len(context.ids), room=room, stride=stride)
+        runs = [(0, 0)] * len(windows) if training else most_context(windows, len(context.ids))
+        before = len(query) + 2
+        for (first, count), run in zip(windows, runs, strict=True):
+            ids = text.row(query, context.ids[first : first + count])
+            shift = before - first
+            place = Window(
+                offsets_N2=context.offsets_N2,
+                first=first,
+                count=count,
+                before=before,
+                startable=(run[0] + shift, run[1] + shift) if run[0] < run[1] else (0, 0),
+            )
+            target = _target(span, first, count, shift, unanswerable=not question.answers) if training else None
+            rows.append(Row(ids=array("i", ids), example=index, target=target, place=place))
+    return rows
+
+
+def _answer(question: Question, context: Encoded) -> tuple[int, int] | None:
+    for answer in question.answers:
+        if answer.start is not None:
+            span = answer_tokens(context.offsets_N2, answer.start, answer.start + len(answer.text.strip()))
+            if span is not None:
+                return span
+    return None
+
+
+def _target(span: tuple[int, int] | None, first: int, count: int, shift: int, *, unanswerable: bool) -> Target:
+    if span is None or span[0] < first or span[1] >= first + count:
+        return Target(0, 0, unanswerable)
+    return Target(span[0] + shift, span[1] + shift, unanswerable)

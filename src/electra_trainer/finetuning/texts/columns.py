@@ -1,0 +1,201 @@
+"""Which columns hold the text, its partner and the label: those that were named, or those that cannot be meant otherwise.
+
+    label       --label; else the one column with a label's name; else, of two columns, the second
+    text        --text; else, of two columns, the other one; else the one column with a text's name
+    text pair   --text-pair; else none, unless two columns are named as a known pair (sentence1 and sentence2, ...)
+
+Column names are compared without regard to case. Anything else is asked for, never guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from electra_trainer.errors import ConfigError, DataError, did_you_mean
+from electra_trainer.files.tables import Table
+
+LABELS = (
+    "label", "labels", "class", "target", "score", "category", "sentiment", "rating", "stars", "gold_label", "y", "value",
+)  # fmt: skip
+TEXTS = (
+    "text",
+    "texts",
+    "sentence",
+    "review",
+    "comment",
+    "content",
+    "body",
+    "message",
+    "document",
+    "tweet",
+    "utterance",
+)
+PAIRS = (
+    ("sentence1", "sentence2"),
+    ("premise", "hypothesis"),
+    ("question1", "question2"),
+    ("text1", "text2"),
+    ("text_a", "text_b"),
+    ("sentence_a", "sentence_b"),
+    ("question", "sentence"),
+    ("text", "text_pair"),
+)
+
+
+_LOOKED_AT = 1000
+"""Rows from which a likely column is told."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Columns:
+    """Names of columns."""
+
+    text: str
+    pair: str | None = None
+    label: str | None = None
+    """None where there is nothing but texts."""
+
+    def described(self) -> str:
+        """What was taken, in words."""
+        parts = [("text", self.text), ("text pair", self.pair), ("label", self.label)]
+        return "columns: " + ", ".join(f"{what} = {name!r}" for what, name in parts if name is not None) + "."
+
+
+def choose_columns(table: Table, *, text: str | None, text_pair: str | None, label: str | None) -> Columns:
+    """Columns of a training file.
+
+    Args:
+        table: the file.
+        text, text_pair, label: what the flags name; None: by the rule above.
+
+    Raises:
+        ConfigError: a flag names no column, or one column twice; or a flag is needed.
+    """
+    names = [name for name in table.columns if name]
+    for flag, given in (("--text", text), ("--text-pair", text_pair), ("--label", label)):
+        _require(table, flag, given)
+    if len(names) < 2:
+        raise DataError(f"{table.path}: has one column ({names[0]!r}), expected a text and a label.")
+    taken = [name for name in (text, text_pair, label) if name is not None]
+    if label is None:
+        found = _only(table, "--label", LABELS, [name for name in names if name not in taken])
+        label = found or (names[1] if len(names) == 2 and names[1] not in taken else None)
+        if label is None and len(names) == 2:
+            label = names[0]
+    if label is None:
+        raise _ask(table, "--label", "the label")
+    left = [name for name in names if name != label]
+    if text is None and text_pair is None and (pair := _pair(left)) is not None:
+        text, text_pair = pair
+    if text is None:
+        left = [name for name in left if name != text_pair]
+        text = left[0] if len(left) == 1 else _only(table, "--text", TEXTS, left)
+    if text is None:
+        raise _ask(table, "--text", "the text")
+    _distinct(text, text_pair, label)
+    return Columns(text=text, pair=text_pair, label=label)
+
+
+def choose_texts(
+    table: Table, like: Columns | None, *, text: str | None = None, text_pair: str | None = None, pair: bool = False
+) -> Columns:
+    """Columns of a file that is to be predicted: the flags', or those that training had.
+
+    Args:
+        table: the file.
+        like: the columns of training, where they are known.
+        text, text_pair: what the flags name.
+        pair: whether a pair is needed, where `like` does not say.
+
+    Raises:
+        ConfigError: a flag names no column, or a flag is needed. DataError: a column that training had is not there.
+    """
+    _require(table, "--text", text)
+    _require(table, "--text-pair", text_pair)
+    names = [name for name in table.columns if name]
+    if like is None and pair and text is None and text_pair is None and (found := _pair(names)) is not None:
+        text, text_pair = found
+    if text is None:
+        left = [name for name in names if name != text_pair]
+        text = (
+            _as_trained(table, like.text, flag="--text") if like is not None
+            else left[0] if len(left) == 1 else _only(table, "--text", TEXTS, left)
+        )  # fmt: skip
+    if text is None:
+        raise _ask(table, "--text", "the text")
+    if text_pair is None and like is not None and like.pair is not None:
+        text_pair = _as_trained(table, like.pair, flag="--text-pair")
+    if text_pair is None and pair:
+        raise _ask(table, "--text-pair", "the second text")
+    _distinct(text, text_pair, None)
+    return Columns(text=text, pair=text_pair)
+
+
+def labelled_like(table: Table, columns: Columns) -> Columns:
+    """The same columns in another file, the development set say; DataError: one is not there."""
+    for name in (columns.text, columns.pair, columns.label):
+        if name is not None:
+            _as_trained(table, name, flag=None)
+    return replace(columns)
+
+
+def _as_trained(table: Table, name: str, *, flag: str | None) -> str:
+    if name not in table.columns:
+        remedy = f" Rename it, or name it: {flag} COLUMN." if flag else " Name it as in the training file."
+        raise DataError(
+            f"{table.path}: has no column {name!r}, which the training file has.{did_you_mean(name, table.columns)} "
+            f"Its columns: {_listed(table.columns)}.{remedy}"
+        )
+    return name
+
+
+def _require(table: Table, flag: str, name: str | None) -> None:
+    if name is not None and name not in table.columns:
+        raise ConfigError(
+            f"{flag} {name}: {table.path} has no such column.{did_you_mean(name, table.columns)} Its columns: {_listed(table.columns)}."
+        )
+
+
+def _only(table: Table, flag: str, known: Sequence[str], names: Iterable[str]) -> str | None:
+    """The one of `names` that is known; ConfigError: several are."""
+    found = [name for name in names if name.casefold() in known]
+    if len(found) > 1:
+        raise ConfigError(f"{table.path}: {_listed(found)} could all be meant. Name one: {flag} {_word(found[0])}")
+    return found[0] if found else None
+
+
+def _pair(names: Sequence[str]) -> tuple[str, str] | None:
+    folded = {name.casefold(): name for name in names}
+    return next(((folded[one], folded[two]) for one, two in PAIRS if one in folded and two in folded), None)
+
+
+def _distinct(text: str, pair: str | None, label: str | None) -> None:
+    named = [("--text", text), ("--text-pair", pair), ("--label", label)]
+    for index, (flag, name) in enumerate(named):
+        for other, same in named[:index]:
+            if name is not None and name == same:
+                raise ConfigError(f"{other} and {flag} are both {name!r}. Name two different columns.")
+
+
+def _ask(table: Table, flag: str, what: str) -> ConfigError:
+    """The question which column is meant, with a likely one as its example."""
+    names = [name for name in table.columns if name]
+    cells = {name: [str(cell) for cell in table.column(name)[:_LOOKED_AT]] for name in names}
+    repeated = [name for name in names if 1 < len(set(cells[name])) <= len(cells[name]) // 2]
+    if flag == "--label":
+        likely = min(repeated or names[-1:], key=lambda name: len(set(cells[name])))
+    else:
+        likely = max(names, key=lambda name: (sum(map(len, cells[name])), name))
+    return ConfigError(
+        f"{table.path}: which column is {what}? Its columns: {_listed(names)}. Type, for example: {flag} {_word(likely)}"
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(repr(name) for name in names[:12])
+    return shown + (f" and {len(names) - 12} more" if len(names) > 12 else "")
+
+
+def _word(name: str) -> str:
+    return f'"{name}"' if not name.isidentifier() else name

@@ -1,0 +1,247 @@
+"""What may be wrong with examples that can be read: overlap, contradictions, leaks, imbalance. Sentences that warn; nothing stops."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import PurePath
+
+from electra_trainer.files.tables import NUMBER
+from electra_trainer.finetuning.task import TextExample
+from electra_trainer.finetuning.texts.hold_out import same_text
+
+_BETWEEN = re.compile(r"[\W_]+")
+WARNING = "warning: "
+"""Begins each sentence here, so that a reader can tell it from what is only said."""
+MOSTLY, HARDLY = 0.9, 0.1
+"""The label stands in at least this share of its own rows and at most that of the others: a leak."""
+_ENOUGH = 20
+"""Rows below which a rule that fits all of them says little."""
+_RULE = 0.99
+"""Share of rows that a rule too simple for language must explain to be told."""
+_SUSPECTS, _TOLD = 20, 3
+"""Labels that are looked at closely, and that are named."""
+_LOOKED_AT = 10_000
+"""Rows, about, that are searched for leaks."""
+
+
+def warnings(train: Sequence[TextExample], dev: Sequence[TextExample], *, held_out: bool) -> list[str]:
+    """All checks of a training and a development set; `held_out` where the second is a part of the first file."""
+    found = [*contradictions(train), *odd_texts(train)]
+    if not held_out:
+        found += [f"{sentence} Remove them from one of the files." for sentence in overlap(train, dev)]
+    if train and train[0].label is not None:
+        leaks = label_in_text(train)
+        found += [*leaks, *([] if leaks else simple_rules(train)), *imbalance(train)]
+    return [WARNING + sentence for sentence in found]
+
+
+def warnings_of_a_benchmark(train: Sequence[TextExample], dev: Iterable[Sequence[TextExample]]) -> list[str]:
+    """The same of data whose rows and classes are not ours to change: contradictions, and overlap with each development set."""
+    found = [*contradictions(train), *(sentence for rows in dev for sentence in overlap(train, rows))]
+    return [WARNING + sentence for sentence in found]
+
+
+def overlap(train: Sequence[TextExample], dev: Sequence[TextExample]) -> list[str]:
+    """Texts that stand in both files."""
+    first: dict[str, TextExample] = {}
+    for example in train:
+        first.setdefault(same_text(example), example)
+    both = [(first[text], example) for example in dev if (text := same_text(example)) in first]
+    if not both:
+        return []
+    examples = "; ".join(f"{_at(other)} is {_at(mine)}" for mine, other in both[:3])
+    differ = sum(_answer(mine) != _answer(other) for mine, other in both)
+    told = f" Of these, {differ:,} with another label there." if differ else ""
+    return [
+        f"{len(both):,} of {len(dev):,} development rows ({_percent(len(both), len(dev))}) stand in the training file too, so the scores "
+        f"are too good: {examples}.{told}"
+    ]
+
+
+def contradictions(train: Sequence[TextExample]) -> list[str]:
+    """The same text with different labels."""
+    first: dict[str, TextExample] = {}
+    pairs: list[tuple[TextExample, TextExample]] = []
+    repeated = 0
+    for example in train:
+        mine = first.setdefault(same_text(example), example)
+        repeated += mine is not example
+        if mine is not example and _answer(mine) != _answer(example):
+            pairs.append((mine, example))
+    found = []
+    if pairs:
+        one, two = pairs[0]
+        found.append(
+            f"{_rows(len(pairs), 'training')} with the text of another and a different label, for example "
+            f"{_at(two)} ({_answer(two)!r}) and {_at(one)} ({_answer(one)!r}). No model can be right about both."
+        )
+    if repeated >= max(2, len(train) // 10):
+        found.append(
+            f"{repeated:,} of {len(train):,} training rows ({_percent(repeated, len(train))}) repeat the text of another."
+        )
+    return found
+
+
+def odd_texts(train: Sequence[TextExample]) -> list[str]:
+    """A column that is no text: ids, numbers, the same for all."""
+    if len(train) < _ENOUGH:
+        return []
+    found = []
+    for name, column in _columns(train).items():
+        if len(set(column)) == 1:
+            found.append(f"the {name} is the same in all rows ({_short(column[0])}). Is it the right column?")
+        elif sum(not any(letter.isalpha() for letter in text) for text in column) >= MOSTLY * len(column):
+            found.append(
+                f"the {name} holds no letters, for example {_short(column[0])}: are these numbers or ids? Is it the right column?"
+            )
+        elif len(set(column)) == len(column) and all(_looks_like_id(text) for text in column):
+            found.append(
+                f"the {name} is one word with digits, another one in each row ({_short(column[0])}): are these ids?"
+            )
+    return found
+
+
+def label_in_text(train: Sequence[TextExample]) -> list[str]:
+    """The label's own words stand in the text of nearly all of its rows and hardly elsewhere."""
+    rows = _some(train)
+    counts = Counter(str(example.label) for example in rows)
+    words = [f" {_words(example.text + ' ' + (example.pair or ''))} " for example in rows]
+    sought = {label: f" {_words(label)} " for label in counts}
+    own = Counter(str(row.label) for row, text in zip(rows, words, strict=True) if sought[str(row.label)] in text)
+    suspects = [
+        label
+        for label, count in counts.most_common()
+        if sought[label].strip() and 5 <= count < len(rows) and own[label] >= MOSTLY * count
+    ]
+    found = []
+    for label in suspects[:_SUSPECTS]:
+        count, others = counts[label], len(rows) - counts[label]
+        there = sum(sought[label] in text for row, text in zip(rows, words, strict=True) if row.label != label)
+        if there <= HARDLY * others:
+            found.append(
+                f"the text of {_percent(own[label], count)} of the rows labelled {label!r} says {label!r} itself, and of "
+                f"{_percent(there, others)} of the others: the label has leaked into the text."
+            )
+    return found[:_TOLD]
+
+
+def simple_rules(train: Sequence[TextExample]) -> list[str]:
+    """A rule that knows no language tells the classes apart."""
+    train = _some(train)
+    counts = Counter(example.label for example in train)
+    if len(train) < _ENOUGH or len(counts) < 2 or max(counts.values()) > MOSTLY * len(train):
+        return []
+    rules: dict[str, Callable[[TextExample], str]] = {
+        "the first word of the text": lambda example: next(iter(example.text.split()), ""),
+        "the last word of the text": lambda example: example.text.split()[-1] if example.text.split() else "",
+        "the length of the text": lambda example: str(len(example.text)),
+        "whether the two texts are the same": lambda example: str(example.text == example.pair),
+    }
+    for name, rule in rules.items():
+        said = [rule(example) for example in train]
+        if len(set(said)) <= len(train) // 4 and _explained(said, train) >= _RULE * len(train):
+            return [
+                f"{name} alone tells the label in {_percent(_explained(said, train), len(train))} of the rows. Is that meant?"
+            ]
+    for word, right in _telling_words(train):
+        if right >= _RULE * len(train):
+            return [
+                f"the word {word!r} alone tells the label in {_percent(right, len(train))} of the rows. Is that meant?"
+            ]
+    return []
+
+
+def imbalance(train: Sequence[TextExample]) -> list[str]:
+    """A class that nearly all rows have, or that nearly none has."""
+    counts = Counter(str(example.label) for example in train).most_common()
+    (most, many), (least, few) = counts[0], counts[-1]
+    found = []
+    single = [label for label, count in counts if count == 1]
+    if single:
+        names = ", ".join(map(repr, single[:5])) + (" and others" if len(single) > 5 else "")
+        found.append(
+            f"{len(single)} class{'es' if len(single) > 1 else ''} with a single training row ({names}): too few to learn from."
+        )
+    if many >= MOSTLY * len(train):
+        found.append(
+            f"{_percent(many, len(train))} of the rows are {most!r}, so always saying that is as accurate. Read macro_f1 and matthews."
+        )
+    elif few > 1 and few < 0.01 * len(train):
+        found.append(
+            f"{least!r} has {few} of {len(train):,} training rows. Read macro_f1, which counts each class alike."
+        )
+    values = Counter(float(label) for label, _ in counts if NUMBER.fullmatch(label))
+    equal = [label for label, _ in counts if NUMBER.fullmatch(label) and values[float(label)] > 1]
+    if equal:
+        found.append(
+            f"the labels {', '.join(map(repr, sorted(equal)[:4]))} are numbers written in several ways, each a class of its own. Write a "
+            "number in one way."
+        )
+    folded = Counter(label.casefold() for label, _ in counts)
+    alike = [label for label, _ in counts if folded[label.casefold()] > 1]
+    if alike:
+        found.append(
+            f"the labels {', '.join(map(repr, sorted(alike)[:4]))} differ in capitals only. Are they the same class?"
+        )
+    return found
+
+
+def _some(train: Sequence[TextExample]) -> Sequence[TextExample]:
+    """Rows from the whole of the file, as many as a check needs."""
+    return train[:: 1 + len(train) // _LOOKED_AT]
+
+
+def _columns(train: Sequence[TextExample]) -> Mapping[str, list[str]]:
+    columns = {"text": [example.text for example in train]}
+    return columns if train[0].pair is None else {**columns, "text pair": [example.pair or "" for example in train]}
+
+
+def _explained(said: Sequence[str], train: Sequence[TextExample]) -> int:
+    """Rows that are right if each answer of a rule stands for the class that it goes with most."""
+    both: dict[str, Counter[str]] = {}
+    for answer, example in zip(said, train, strict=True):
+        both.setdefault(answer, Counter())[str(example.label)] += 1
+    return sum(max(counts.values()) for counts in both.values())
+
+
+def _telling_words(train: Sequence[TextExample]) -> Iterator[tuple[str, int]]:
+    """Frequent words, with the rows that are right if the word's presence told the label."""
+    classes = Counter(str(example.label) for example in train)
+    with_word: dict[str, Counter[str]] = {}
+    for example in train:
+        for word in set(_words(example.text).split()):
+            with_word.setdefault(word, Counter())[str(example.label)] += 1
+    for word, counts in with_word.items():
+        if sum(counts.values()) >= len(train) // 10:
+            yield word, max(counts.values()) + max(classes[label] - counts[label] for label in classes)
+
+
+def _words(text: str) -> str:
+    return _BETWEEN.sub(" ", text.casefold()).strip()
+
+
+def _rows(count: int, what: str) -> str:
+    return f"{count:,} {what} row{'' if count == 1 else 's'}"
+
+
+def _at(example: TextExample) -> str:
+    """`file:line` without the folder, which is nobody else's business."""
+    return PurePath(example.place).name
+
+
+def _looks_like_id(text: str) -> bool:
+    return len(text.split()) == 1 and any(letter.isdigit() for letter in text)
+
+
+def _answer(example: TextExample) -> str | float | None:
+    return example.label if example.value is None else example.value
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 40 else text[:37] + "...")
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{100 * part / max(whole, 1):.3g} %"

@@ -1,0 +1,192 @@
+"""One fine-tuning step: a pure function of (weights, feed, step).
+
+Which rows a step of fine-tuning reads, as a pure function of (lengths, batch size, seed, step), and rows -> Batch.
+
+Rows of like length are read together, so that little is computed on padding: each epoch is shuffled, sorted by length within
+windows of some batches, and its batches shuffled again.
+
+What a fine-tuned network says of examples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from electra_trainer.batch import Batch
+from electra_trainer.data.batches import to_batch
+from electra_trainer.data.texts import Text
+from electra_trainer.data.tokenizer import Specials
+from electra_trainer.errors import Interrupted
+from electra_trainer.finetuning.network import FineTuned
+from electra_trainer.finetuning.recipe import Recipe
+from electra_trainer.finetuning.task import Prediction, Row, Task, lengths_of
+from electra_trainer.randomness import Rng, key
+from electra_trainer.train.device import autocast
+from electra_trainer.train.schedule import learning_rate
+from electra_trainer.train.step import update
+
+
+@dataclass(frozen=True, kw_only=True)
+class Feed:
+    """What the steps of a run read, and where and how they are computed."""
+
+    task: Task
+    rows: Sequence[Row]
+    order: Order
+    """Of `rows`."""
+    specials: Specials
+    recipe: Recipe
+    seed: int
+    device: torch.device
+    precision: str
+
+    @property
+    def steps(self) -> int:
+        """Of the whole run."""
+        return self.order.steps(self.recipe.epochs)
+
+    def batch(self, step: int) -> list[Row]:
+        """Rows of step `step`, counted from 0."""
+        return [self.rows[index] for index in self.order.at(step)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepResult:
+    """What a step did."""
+
+    finite: bool
+    """False: the gradient was not a number; weights and moments are untouched."""
+    loss: float
+    """A row, or a token: whatever the task counts."""
+    gradient_norm: float
+    """Of what the recipe reduces to, before clipping."""
+    learning_rate: float
+    tokens: int
+    """Real ones that were read."""
+
+
+def train_step(network: FineTuned, optimizer: torch.optim.Optimizer, feed: Feed, *, step: int) -> StepResult:
+    """Forward, backward and update for step `step`, counted from 0."""
+    recipe, rows = feed.recipe, feed.batch(step)
+    loss = accumulate(network, feed, rows, step=step)
+    schedule, warmup = recipe.schedule_of(feed.steps), recipe.warmup_of(feed.steps)
+    rate = learning_rate(step, peak=recipe.learning_rate, schedule=schedule, warmup=warmup)
+    norm, finite = update(network, optimizer, clip_norm=recipe.clip_norm, rate=rate)
+    tokens = sum(len(row.ids) for row in rows)
+    return StepResult(finite=finite, loss=loss, gradient_norm=norm, learning_rate=rate, tokens=tokens)
+
+
+def accumulate(network: FineTuned, feed: Feed, rows: Sequence[Row], *, step: int) -> float:
+    """Add the gradient of `rows` to the parameters', in portions where the recipe says so; returns the mean loss.
+
+    However it is cut into portions, it is the gradient of all rows together: sums, and one division where the recipe asks for the mean.
+    """
+    size = min(feed.recipe.micro_batch or len(rows), len(rows))
+    mean, whole = feed.recipe.reduction == "mean", size == len(rows)
+    total, count = 0.0, 0
+    for lane, first in enumerate(range(0, len(rows), size)):
+        part = rows[first : first + size]
+        Rng(feed.seed, step, lane).seed_dropout()
+        batch = collate(part, feed.specials, feed.device)
+        with autocast(feed.precision, feed.device):
+            hidden_BTD = network(batch)
+        loss, counted = feed.task.loss(network.head, hidden_BTD, batch, part)
+        total, count = total + float(loss.detach()), count + counted
+        if mean and whole:  # one number, instead of all gradients
+            loss = loss / max(count, 1)
+        loss.backward()  # type: ignore[no-untyped-call]
+    if mean and not whole:
+        torch._foreach_div_([p.grad for p in network.parameters() if p.grad is not None], max(count, 1))
+    return total / max(count, 1)
+
+
+WINDOW = 50
+"""Batches among which rows are sorted by length."""
+_GPU_MULTIPLE = 16
+"""A GPU's rows are padded to a multiple of this: few shapes, and products that its units like."""
+
+
+class Order:
+    """The batches of a run. An epoch is rows // batch_size batches; the few rows that are left over differ from epoch to epoch."""
+
+    def __init__(self, lengths: NDArray[np.int64], *, batch_size: int, seed: int) -> None:
+        self.lengths, self.batch_size, self.seed = lengths, min(batch_size, len(lengths)), seed
+        self.per_epoch = len(lengths) // self.batch_size
+        self._epoch = lru_cache(maxsize=1)(self._plan)
+
+    def steps(self, epochs: float) -> int:
+        """Steps in so many epochs, at least 1 (released: rows // batch_size * epochs)."""
+        return max(1, int(self.per_epoch * epochs))
+
+    def at(self, step: int) -> NDArray[np.int64]:
+        """Indices of the rows of step `step`, counted from 0."""
+        batch: NDArray[np.int64] = self._epoch(step // self.per_epoch)[step % self.per_epoch]
+        return batch
+
+    def _plan(self, epoch: int) -> NDArray[np.int64]:
+        random = np.random.default_rng(key(self.seed, "fine-tuning order", epoch))
+        shuffled = random.permutation(len(self.lengths))[: self.per_epoch * self.batch_size]
+        reach = WINDOW * self.batch_size
+        windows = [shuffled[first : first + reach] for first in range(0, len(shuffled), reach)]
+        sorted_rows = np.concatenate([rows[np.argsort(self.lengths[rows], kind="stable")] for rows in windows])
+        batches: NDArray[np.int64] = sorted_rows.reshape(self.per_epoch, self.batch_size)
+        return batches[random.permutation(self.per_epoch)]
+
+
+def by_length(lengths: NDArray[np.int64], *, batch_size: int) -> list[NDArray[np.int64]]:
+    """All rows in batches of like length, the longest first: for evaluation."""
+    order = np.argsort(-lengths, kind="stable")
+    return [order[first : first + batch_size] for first in range(0, len(order), batch_size)]
+
+
+def collate(rows: Sequence[Row], specials: Specials, device: torch.device) -> Batch:
+    """Rows as a batch on `device`, padded to the longest of them."""
+    widest = max(len(row.ids) for row in rows)
+    if device.type == "cuda":
+        widest = -(-widest // _GPU_MULTIPLE) * _GPU_MULTIPLE
+    ids_BT = np.full((len(rows), widest), specials.pad, dtype=np.int64)
+    for index, row in enumerate(rows):
+        ids_BT[index, : len(row.ids)] = row.ids
+    return to_batch(ids_BT, pad=specials.pad, cls=specials.cls, sep=specials.sep).to(device)
+
+
+EVALUATION_ROWS = 128
+"""Rows that are evaluated together."""
+
+
+@torch.no_grad()
+def predict(
+    network: FineTuned,
+    task: Task,
+    examples: Sequence[Any],
+    *,
+    text: Text,
+    device: torch.device,
+    precision: str,
+    stop: Callable[[], str | None] = lambda: None,
+) -> list[Prediction]:
+    """One prediction an example, dropout off.
+
+    Raises:
+        Interrupted: `stop` named a signal.
+    """
+    rows = task.rows(examples, text, training=False)
+    said: list[Any] = [None] * len(rows)
+    network.eval()
+    for indices in by_length(lengths_of(rows), batch_size=EVALUATION_ROWS):
+        if name := stop():
+            raise Interrupted(f"{name}: stopped while predicting. The same command goes on.")
+        part = [rows[index] for index in indices]
+        batch = collate(part, text.specials, device)
+        with autocast(precision, device):
+            hidden_BTD = network(batch)
+        for index, value in zip(indices, task.read(network.head, hidden_BTD, batch, part), strict=True):
+            said[index] = value
+    return task.predict(examples, rows, said)

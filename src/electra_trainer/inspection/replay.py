@@ -1,0 +1,234 @@
+"""One step of a run again: its rows and their documents, its text before and after corruption, its losses, and whether they are those recorded.
+
+A step is a function of (weights, config, seed, step), so the nearest checkpoint before it is enough: what lies between is trained again
+in memory. Nothing is written into the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from electra_trainer.data.store import Store
+from electra_trainer.errors import CheckpointError, ConfigError, DataError, MissingInputError
+from electra_trainer.inspection.replay_rows import ReplayedRow, StepRows
+from electra_trainer.objectives import Objective, build
+from electra_trainer.pretrained.initial import InitFrom
+from electra_trainer.runs.checkpoint import numbered
+from electra_trainer.runs.run_folder import RunFolder, environment_facts, read_jsonl
+from electra_trainer.runs.verified import read
+from electra_trainer.settings.config import Config
+from electra_trainer.train.device import arithmetic, choose_device, choose_precision, set_threads, use_threads
+from electra_trainer.train.graph import forget, train_step
+from electra_trainer.train.loop import give_frequencies
+from electra_trainer.train.optim import build_optimizer, load_optimizer_tensors
+from electra_trainer.train.schedule import Phases
+from electra_trainer.train.step import Feed, StepResult
+from electra_trainer.train.weights import begin_with, restore
+
+_PLACE = {"step", "tokens", "flops", "flops_real", "seconds", "tokens_per_second"}
+"""What a row of metrics.jsonl says besides what its step computed."""
+_FACTS = {
+    "electra_trainer": "electra-trainer",
+    "git": "the source's revision",
+    "torch": "PyTorch",
+    "numpy": "NumPy",
+    "cpu_capability": "the processor's instructions",
+}
+"""What the bits of a step depend on, as environment.json calls it and as people do."""
+_BESIDE = "The text is from forward passes beside the step, which came out otherwise in the last bits; a sample may be another word."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replayed:
+    """A step, computed again."""
+
+    step: int
+    """Counted from 1, as in metrics.jsonl and in the log."""
+    began: int
+    """The step of the checkpoint that it was computed from; 0: the weights that the run began with."""
+    recomputed: int
+    """Steps that were trained again to come from there to the step before."""
+    result: StepResult
+    """Learning rate, norm of the gradient before clipping, and metrics; not moved anything if not finite."""
+    recorded: dict[str, Any] | None
+    """What metrics.jsonl says that this step computed; None where it has no row of it."""
+    rows: list[ReplayedRow]
+    """All rows of the batch, in its order."""
+    documents_known: bool
+    """Whether the rows know their documents; a store of an earlier version does not."""
+    reservations: list[str]
+    """Why the bits may be others than the run's, a sentence each."""
+
+    @property
+    def computed(self) -> dict[str, float]:
+        """The numbers that metrics.jsonl would hold."""
+        found = self.result
+        return {**found.metrics, "learning_rate": found.learning_rate, "gradient_norm": found.gradient_norm}
+
+    @property
+    def differences(self) -> dict[str, tuple[Any, Any]]:
+        """Numbers that are not, to the last bit, the recorded ones: what is recorded and what was computed."""
+        if self.recorded is None:
+            return {}
+        theirs, mine = self.recorded, self.computed
+        names = [*theirs, *(name for name in mine if name not in theirs)]
+        return {n: (theirs.get(n), mine.get(n)) for n in names if theirs.get(n) != mine.get(n)}
+
+    @property
+    def identical(self) -> bool | None:
+        """Whether all recorded numbers came out again to the last bit; None where none are recorded."""
+        return None if self.recorded is None else not self.differences
+
+
+def replay(
+    run: str | Path,
+    *,
+    step: int,
+    data: str | Path | None = None,
+    device: str = "auto",
+    tell: Callable[[str], None] = lambda _: None,
+) -> Replayed:
+    """Compute a step of a run again.
+
+    Args:
+        run: the run folder; nothing in it is changed.
+        step: from 1, as in metrics.jsonl; also one that the run has not come to yet.
+        data: the prepared folder; None: where it was when the run began.
+        device: auto (the run's), cpu, cuda or cuda:N.
+        tell: is told, a line each, what takes time and which checkpoints do not verify.
+
+    Raises:
+        ConfigError: no such step. MissingInputError, DataError: no run, or not the data of the run. CheckpointError: the weights that it
+        began with are others now.
+    """
+    folder = RunFolder(Path(run))
+    config, facts = folder.config(), folder.environment()
+    if not 1 <= step <= config.schedule.steps:
+        raise ConfigError(f"--step {step}: expected 1 to {config.schedule.steps}, the steps of {run}.")
+    store = _store(folder, facts, data)
+    where, precision, reservations = _machine(config, facts, device)
+    objective = build(config)
+    give_frequencies(objective, store)
+    objective.to(where)
+    optimizer = build_optimizer(objective, config.optimizer)
+    feed = Feed.of(config, store, device=where, precision=precision)
+    began = _restore_before(step, folder, facts, objective, optimizer, tell)
+    if step - 1 > began:
+        tell(f"training again from step {began:,} to {step - 1:,} ({step - 1 - began:,} steps), in memory")
+    phases = Phases(config, objective)
+    objective.train()
+    for at in range(began, step - 1):
+        train_step(phases.at(at), optimizer, feed, step=at, look=(at + 1) % config.log_every == 0)
+    part = phases.at(step - 1)
+    rows = StepRows(part, feed, store, step=step - 1)
+    result = train_step(part, optimizer, feed, step=step - 1, look=True)
+    forget()
+    if not result.finite:
+        result = replace(result, metrics=rows.metrics)
+    elif result.metrics != rows.metrics:
+        reservations.append(_BESIDE)
+    return Replayed(
+        step=step,
+        began=began,
+        recomputed=step - 1 - began,
+        result=result,
+        recorded=_recorded(folder, step),
+        rows=rows.rows,
+        documents_known=rows.documents_known,
+        reservations=reservations,
+    )
+
+
+def _store(folder: RunFolder, facts: dict[str, Any], data: str | Path | None) -> Store:
+    """The rows that the run was trained on."""
+    noted = facts.get("data_folder")
+    if data is None and not isinstance(noted, str):
+        raise ConfigError(
+            f"{folder.path}: does not say where its rows are. Give the folder that it was trained on with --data."
+        )
+    try:
+        store = Store.open(Path(data if data is not None else str(noted)))
+    except MissingInputError as error:
+        if data is not None:
+            raise
+        raise MissingInputError(
+            f"{noted}: the run was trained on this folder, which is not here. Give its place with --data ({error})"
+        ) from None
+    if facts.get("data") != store.identity:
+        raise DataError(
+            f"{store.folder}: these are not the rows that {folder.path} was trained on. Give that folder with --data."
+        )
+    return store
+
+
+def _machine(config: Config, facts: dict[str, Any], device: str) -> tuple[torch.device, str, list[str]]:
+    """Where to compute and in which precision, as the run did where that is known, and what is different here."""
+    use_threads()
+    threads = facts.get("threads")
+    if isinstance(threads, int) and 1 <= threads <= 1024:
+        set_threads(threads)
+    noted = facts.get("device") or ("cuda" if facts.get("gpu") else "cpu")
+    absent = device == "auto" and noted == "cuda" and not torch.cuda.is_available()
+    where = choose_device(device if device != "auto" else "cpu" if absent or noted != "cuda" else "cuda")
+    theirs = facts.get("arithmetic")
+    known = isinstance(theirs, str) and theirs[:4] in ("fp32", "bf16")
+    precision = str(theirs)[:4] if known else choose_precision(config.precision, where)
+    mine, found = environment_facts(), []
+    if where.type != noted:
+        found.append(f"The run computed on {noted}, this is {where.type}: sums are in another order.")
+    elif where.type == "cuda" and facts.get("gpu") != mine["gpu"]:
+        found.append(f"The run computed on {facts.get('gpu')}, this is {mine['gpu']}.")
+    here = arithmetic(precision, where)
+    if theirs is not None and theirs != here:
+        found.append(f"The run computed in {theirs}, this is {here}.")
+    if not config.deterministic and facts.get("processes", 1) != 1:
+        found.append(
+            f"The run had {facts['processes']} processes and no --deterministic: gradients were added in another order."
+        )
+    odd = [(what, facts.get(name), mine[name]) for name, what in _FACTS.items() if facts.get(name) != mine[name]]
+    found += [f"When the run began {what} was {before}, here it is {now}." for what, before, now in odd]
+    return where, precision, found
+
+
+def _restore_before(
+    step: int,
+    folder: RunFolder,
+    facts: dict[str, Any],
+    objective: Objective,
+    optimizer: torch.optim.Optimizer,
+    tell: Callable[[str], None],
+) -> int:
+    """Put back the newest checkpoint that verifies of those before `step`, or the initial weights; returns the steps that were done then."""
+    for at, path in reversed(numbered(folder.checkpoints)):
+        if at >= step:
+            continue
+        try:
+            saved = read(path, origin=folder.origin, network=lambda: objective)
+        except CheckpointError as error:
+            tell(f"{error} Trying the checkpoint before it.")
+            continue
+        restore(objective, saved.weights)
+        load_optimizer_tensors(objective, optimizer, saved.optimizer.items())
+        return saved.step
+    if isinstance(init := facts.get("init"), dict):
+        initial = InitFrom(name=str(init.get("name"))).read()
+        if initial.identity != init:
+            raise CheckpointError(
+                f"{folder.path}: began with the weights of {init.get('name')}, which are others now, and no checkpoint before step {step} is "
+                "left. Put them back, or replay a later step."
+            )
+        begin_with(objective, initial)
+    return 0
+
+
+def _recorded(folder: RunFolder, step: int) -> dict[str, Any] | None:
+    """What the step computed, as metrics.jsonl has it."""
+    path = folder.path / "metrics.jsonl"
+    rows = read_jsonl(path) if path.exists() else []
+    mine = [row for row in rows if row.get("step") == step and "split" not in row]
+    return {name: value for name, value in mine[-1].items() if name not in _PLACE} if mine else None

@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from electra_trainer.errors import ConfigError, DataError, MissingInputError
+from electra_trainer.files.reading import MOST_TEXT, NotJson, json_value, read_file
+from electra_trainer.settings.records import read_table
+
+Row = dict[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """What a run folder says of itself."""
+
+    name: str
+    """Shown in legends and tables; the folder's name, or its path where two folders have one name."""
+    path: Path
+    train: list[Row]
+    """Rows of training, by step; the later line of a step that was logged twice."""
+    valid: list[Row]
+    """Held-out rows, by step."""
+    examples: list[dict[str, Any]]
+    """Rows of the last evaluation's examples."""
+    examples_step: int
+    config: dict[str, str] = field(default_factory=dict)
+    """Settings by dotted name."""
+    environment: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    """What was skipped, for the reader of the page."""
+
+    @property
+    def vocabulary_entropy(self) -> float:
+        """Entropy in nats of a uniform guess over the vocabulary, log V; nan if the settings are not there."""
+        try:
+            return math.log(int(self.config["model.vocab_size"]))
+        except (KeyError, ValueError):
+            return math.nan
+
+    def last(self, name: str) -> float:
+        """The newest held-out value, else the newest of training, else nan."""
+        for rows in (self.valid, self.train):
+            for row in reversed(rows):
+                if not math.isnan(row.get(name, math.nan)):
+                    return row[name]
+        return math.nan
+
+
+def read_run(path: Path, *, name: str | None = None) -> Run:
+    """Read a run folder; see `write_report` for the errors."""
+    if not path.is_dir():
+        raise MissingInputError(f"{path}: no such run folder. Check the path, or make one with: electra pretrain")
+    metrics = path / "metrics.jsonl"
+    if not metrics.exists():
+        raise MissingInputError(f"{metrics}: not there. Expected a run folder, as electra pretrain makes it.")
+    notes: list[str] = []
+    train, valid = _metrics(metrics, notes)
+    examples, step = _examples(path / "examples.jsonl", notes)
+    return Run(
+        name=name or path.resolve().name,
+        path=path,
+        train=train,
+        valid=valid,
+        examples=examples,
+        examples_step=step,
+        config=_settings(path / "config.json", notes),
+        environment=_settings(path / "environment.json", notes),
+        notes=notes,
+    )
+
+
+def _text(path: Path) -> str:
+    return read_file(path, limit=MOST_TEXT).decode("utf-8", errors="replace")
+
+
+def _lines(path: Path) -> list[tuple[int, Any]]:
+    """(line number, value) of each line that is not blank; None where it is not JSON."""
+    found: list[tuple[int, Any]] = []
+    for number, line in enumerate(_text(path).split("\n"), start=1):
+        if line.strip():
+            try:
+                found.append((number, json_value(line)))
+            except NotJson:
+                found.append((number, None))
+    return found
+
+
+def _metrics(path: Path, notes: list[str]) -> tuple[list[Row], list[Row]]:
+    """Training and held-out rows by step; the later of two lines for one step wins."""
+    splits: dict[bool, dict[float, Row]] = {False: {}, True: {}}
+    bad: list[int] = []
+    for number, value in _lines(path):
+        row = _numbers(value) if isinstance(value, dict) else {}
+        if math.isfinite(row.get("step", math.nan)):
+            splits[value.get("split") == "valid"][row["step"]] = row
+        else:
+            bad.append(number)
+    if not splits[False] and not splits[True]:
+        where = f"{path}:{bad[0]}: is not a row of metrics" if bad else f"{path}: is empty"
+        raise DataError(f'{where}. Expected one JSON object a line with at least "step"; did the run log anything yet?')
+    _note(bad, path, notes)
+    train, valid = ([rows[step] for step in sorted(rows)] for rows in (splits[False], splits[True]))
+    return train, valid
+
+
+def _numbers(values: Mapping[str, Any]) -> Row:
+    """The numeric fields; nan for null and for what is beyond a float."""
+    row: Row = {}
+    for name, value in values.items():
+        if value is None:
+            row[name] = math.nan
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            try:
+                row[name] = float(value)
+            except OverflowError:
+                row[name] = math.nan
+    return row
+
+
+def _examples(path: Path, notes: list[str]) -> tuple[list[dict[str, Any]], int]:
+    """Rows and step of the newest evaluation; a row whose lists differ in length or kind is left out with a note."""
+    if not path.exists():
+        return [], 0
+    best: tuple[list[dict[str, Any]], int] = ([], -1)
+    bad: list[int] = []
+    for number, value in _lines(path):
+        if not (isinstance(value, dict) and isinstance(value.get("step"), int) and isinstance(value.get("rows"), list)):
+            bad.append(number)
+            continue
+        rows = [row for row in value["rows"] if _is_example(row)]
+        if len(rows) < len(value["rows"]):
+            bad.append(number)
+        if rows and value["step"] >= best[1]:
+            best = (rows, value["step"])
+    _note(bad, path, notes)
+    return best
+
+
+def _is_example(row: object) -> bool:
+    """True if every list is there and all are as long; `replaced` and `probability` are absent in runs of MLM."""
+    if not isinstance(row, dict) or not {"original", "input", "masked"} <= row.keys():
+        return False
+    kinds: dict[str, type | tuple[type, ...]] = {
+        "original": str,
+        "input": str,
+        "masked": bool,
+        "replaced": bool,
+        "probability": (int, float),
+    }
+    lists = {name: row[name] for name in kinds if row.get(name) is not None}
+    return all(
+        isinstance(values, list)
+        and len(values) == len(lists["original"])
+        and all(isinstance(value, kinds[name]) for value in values)
+        for name, values in lists.items()
+    )
+
+
+def _settings(path: Path, notes: list[str]) -> dict[str, str]:
+    """A JSON object as {dotted name: text}; empty, with a note, if it cannot be read."""
+    if not path.exists():
+        notes.append(f"{path} is not there.")
+        return {}
+    try:
+        return dict(_flat(read_table(path)))
+    except (ConfigError, MissingInputError, RecursionError):
+        notes.append(f"{path} is not a JSON object; skipped.")
+        return {}
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    for name, value in values.items():
+        if isinstance(value, dict) and value:
+            found += _flat(value, f"{prefix}{name}.")
+        else:
+            found.append(
+                (f"{prefix}{name}", value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+            )
+    return found
+
+
+def _note(bad: Sequence[int], path: Path, notes: list[str]) -> None:
+    if bad:
+        more = f" and {len(bad) - 1} more" if len(bad) > 1 else ""
+        notes.append(f"{path}:{bad[0]}{more}: not a usable line; skipped.")

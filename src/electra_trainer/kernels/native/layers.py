@@ -1,0 +1,200 @@
+"""The encoder's layers through the kernels: one call forward, one backward."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from electra_trainer.kernels.native.library import address, addresses, kernels, share_out, slices_of
+from electra_trainer.settings.config import Model
+
+_LINE = 32
+"""Widths and the length of a row must be multiples of it; rows are padded to one."""
+_PER_LAYER = 16
+"""Parameters of a layer, in the order of the module: three of attention, output, LayerNorm, two of the network, LayerNorm."""
+
+
+class Stack(Protocol):
+    """What the kernels need of a stack of layers (model/encoder.py: Layers)."""
+
+    model: Model
+    training: bool
+
+    def parameters(self) -> Iterator[nn.Parameter]: ...
+
+
+class _Shape(ctypes.Structure):
+    """`Shape` in layers.hpp."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("layers", "hidden", "inner", "heads", "tokens")),
+        *((name, ctypes.c_double) for name in ("eps", "hidden_dropout", "attention_dropout")),
+        ("key", ctypes.c_int64),
+    )
+
+
+def fits(layers: Stack, hidden_BTD: Tensor) -> bool:
+    """True where the kernels can take these layers' place: on a CPU in bf16, plain layers with plain fp32 weights.
+
+    Widths must be multiples of 32; hooks on the layers inside do not run.
+    """
+    if hidden_BTD.device.type != "cpu" or not torch.is_autocast_enabled("cpu") or kernels() is None:
+        return False
+    model = layers.model
+    widths = (model.hidden_size, model.intermediate_size, model.hidden_size // model.num_attention_heads)
+    return (
+        torch.get_autocast_dtype("cpu") == torch.bfloat16
+        and all(width % _LINE == 0 for width in widths)
+        and hidden_BTD.numel() > 0
+        and not torch.compiler.is_compiling()
+        and not (layers.training and max(_dropout(model)) >= 1)
+        and _plain(layers)
+    )
+
+
+def _plain(layers: Stack) -> bool:
+    """Whether the parameters are those of a stack of layers and nothing else, each where a pointer can read it."""
+    width, inner = layers.model.hidden_size, layers.model.intermediate_size
+    attention = [(width, width), (width,)] * 4 + [(width,)] * 2
+    expected = attention + [(inner, width), (inner,), (width, inner), (width,)] + [(width,)] * 2
+    found = list(layers.parameters())
+    return [tuple(p.shape) for p in found] == expected * layers.model.num_hidden_layers and all(
+        type(p) in (Tensor, nn.Parameter)  # not a part of one: ranks/sharding.py
+        and p.dtype == torch.float32
+        and p.device.type == "cpu"
+        and p.is_contiguous()
+        for p in found
+    )
+
+
+def _dropout(model: Model) -> tuple[float, float]:
+    return model.hidden_dropout_prob, model.attention_probs_dropout_prob
+
+
+def run_layers(layers: Stack, hidden_BTD: Tensor, piece_BT: Tensor) -> Tensor:
+    """What `layers` computes in bf16, fp32 [B, T, D]; a token attends to those of its own piece.
+
+    Dropout's numbers follow from one draw of PyTorch's own generator.
+    """
+    model, training = layers.model, layers.training
+    tokens = hidden_BTD.shape[1]
+    pad = -tokens % _LINE
+    dropout = _dropout(model) if training else (0.0, 0.0)
+    shape = _Shape(
+        layers=model.num_hidden_layers, hidden=model.hidden_size, inner=model.intermediate_size, heads=model.num_attention_heads,
+        tokens=tokens + pad, eps=model.layer_norm_eps, hidden_dropout=dropout[0], attention_dropout=dropout[1],
+        key=int(torch.randint(2**63 - 1, ())) if any(dropout) else 0,
+    )  # fmt: skip
+    parameters = list(layers.parameters())
+    keep = torch.is_grad_enabled() and (hidden_BTD.requires_grad or any(p.requires_grad for p in parameters))
+    hidden, piece = hidden_BTD.float().contiguous(), piece_BT.int().contiguous()
+    if pad:
+        hidden, piece = F.pad(hidden, (0, 0, 0, pad)), F.pad(piece, (0, pad), value=-1)
+    out: Tensor = _Layers.apply(hidden, piece, shape, keep, *parameters)  # type: ignore[no-untyped-call]
+    return out[:, :tokens] if pad else out
+
+
+_spare: list[Tensor] = []
+"""Memory of finished calls: hundreds of megabytes that would else be asked for, cleared and given back in every step."""
+_spare_lock = threading.Lock()
+
+
+def _take(size: int) -> Tensor:
+    """At least `size` bytes, used before if there are any that fit."""
+    with _spare_lock:
+        fitting = [number for number, spare in enumerate(_spare) if size <= len(spare) <= 2 * size]
+        if fitting:
+            return _spare.pop(min(fitting, key=lambda number: len(_spare[number])))
+    return torch.empty(size, dtype=torch.uint8, device="cpu")
+
+
+def _give_back(*memory: Tensor) -> None:
+    with _spare_lock:
+        _spare.extend(memory)
+        del _spare[:-8]  # weights and activations of two networks, in training and in evaluation
+
+
+def forget() -> None:
+    """Give the memory of finished calls back to the system."""
+    with _spare_lock:
+        _spare.clear()
+
+
+def _i64(value: int) -> ctypes.c_int64:
+    return ctypes.c_int64(value)
+
+
+class _Layers(torch.autograd.Function):
+    """Weights are made bf16 in every call: nothing tells reliably that one has changed (a fused optimizer leaves `_version` as it is)."""
+
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, piece: Tensor, shape: _Shape, keep: bool, *parameters: Tensor) -> Tensor:
+        library = kernels()
+        assert library is not None
+        rows, tokens, _ = hidden.shape
+        out = torch.empty_like(hidden)
+        memory = _take(library.kept_bytes(ctypes.byref(shape), _i64(rows * tokens), int(keep)))
+        pointers = addresses(list(parameters))
+        operands = _take(2 * library.operand_elements(ctypes.byref(shape)))
+
+        def pack(_: int, first: int, last: int) -> object:
+            return library.pack_layers(
+                ctypes.byref(shape), pointers, _i64(first), _i64(last), int(keep), address(operands)
+            )
+
+        def work(_: int, first: int, last: int) -> object:
+            return library.layers_forward(
+                ctypes.byref(shape), address(operands), pointers, address(piece), address(hidden), _i64(rows * tokens),
+                _i64(first * tokens), _i64((last - first) * tokens), int(keep), address(memory), address(out),
+            )  # fmt: skip
+
+        share_out(shape.layers, slices_of(shape.layers), pack)
+        share_out(rows, slices_of(rows), work)
+        if keep:
+            ctx.shape, ctx.memory = shape, (operands, memory)
+            ctx.save_for_backward(piece, *parameters)
+        else:
+            _give_back(operands, memory)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
+        piece, *parameters = ctx.saved_tensors
+        library, shape = kernels(), ctx.shape
+        assert library is not None
+        if ctx.memory is None:
+            raise RuntimeError(
+                "a second backward pass through the native layers: what they kept is gone after the first. Set "
+                "ELECTRA_NATIVE=off to do without them."
+            )
+        (operands, memory), ctx.memory = ctx.memory, None
+        d_out = upstream[0].float().contiguous()
+        rows, tokens, _ = d_out.shape
+        d_in = torch.empty_like(d_out)
+        sizes = [p.numel() for p in parameters]
+        slices = slices_of(rows)
+        sums = torch.empty(slices, sum(sizes), dtype=torch.float32, device="cpu")  # of each slice
+        grads = [list(torch.split(part, sizes)) for part in sums]
+        pointers = addresses(list(parameters))
+
+        def work(part: int, first: int, last: int) -> object:
+            return library.layers_backward(
+                ctypes.byref(shape), address(operands), pointers, address(piece), address(d_out), _i64(rows * tokens),
+                _i64(first * tokens), _i64((last - first) * tokens), address(memory), address(d_in), addresses(grads[part]),
+            )  # fmt: skip
+
+        share_out(rows, slices, work)
+        _give_back(operands, memory)
+        total = sums[0]
+        for other in sums[1:]:
+            total += other
+        found = [part.view_as(p) for part, p in zip(torch.split(total, sizes), parameters, strict=True)]
+        return d_in, None, None, None, *found

@@ -1,0 +1,219 @@
+"""All work as wide as the vocabulary: loss, samples and gradients, a chunk of positions at a time.
+
+The plain way (logits of all positions, cross-entropy, softmax, cumulative sum, and their backward passes) writes some eight
+tensors of [K, V]. Here a chunk's logits are made once, in fp32; while they are at hand the loss, the sample and all three
+gradients are taken from them, and nothing of that width outlives the chunk. Same function, same samples: the test compares.
+
+log p of given words, with a gradient for each, in memory that does not grow with positions times vocabulary.
+
+token_softmax.py takes the gradients of one sum in its forward pass. Here each position has an upstream gradient of its own, known
+only in the backward pass, so the logits of a chunk are made a second time there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from electra_trainer.kernels.gpu import gpu_softmax
+from electra_trainer.kernels.native import native_softmax as native
+from electra_trainer.objectives.losses import invert
+
+CHUNK_ELEMENTS = 4_000_000
+"""Logits in a chunk: 16 MB in fp32."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """How words are drawn from the logits (Appendix H)."""
+
+    temperature: float = 1.0
+    """Divides the logits."""
+    disallow_label: bool = False
+    """Leave out the original word."""
+
+
+_AS_THEY_ARE = Sampling()
+
+
+class TokenSoftmax(NamedTuple):
+    """What one look at the logits gives."""
+
+    loss: Tensor  # scalar, fp32: sum over positions of -log p(label), with gradient
+    sampled_K: Tensor  # int64: a draw from p at each position; zeros without draws
+    correct_K: Tensor  # bool: the label is the most probable word; empty unless asked for
+    entropy_K: Tensor  # fp32, nats; empty unless asked for
+
+
+def token_softmax(
+    projected_KE: Tensor,
+    words_VE: Tensor,
+    bias_V: Tensor,
+    *,
+    labels_K: Tensor,
+    draws_K: Tensor | None,
+    sampling: Sampling = _AS_THEY_ARE,
+    look: bool = False,
+) -> TokenSoftmax:
+    """Softmax over the vocabulary at K positions: loss, samples and, with `look`, what the record shows.
+
+    Args:
+        projected_KE: what the token head gave.
+        words_VE: the tied output weight.
+        bias_V: the output bias.
+        labels_K: original ids; a negative one is a slot that is not used: no loss, no gradient, a sample without meaning.
+        draws_K: uniform numbers in [0, 1) that the samples are made of; None: no samples.
+        sampling: another distribution to sample from than the softmax itself; the loss does not see it.
+        look: also find the most probable word and the entropy.
+    """
+    special = draws_K is not None and sampling != _AS_THEY_ARE
+    if not special and native.fits(projected_KE):
+        loss, sampled_K, *seen = native.run_softmax(projected_KE, words_VE, bias_V, labels_K, draws_K)
+        return TokenSoftmax(loss, sampled_K, *seen)
+    lower = torch.is_autocast_enabled(projected_KE.device.type)
+    dtype = torch.get_autocast_dtype(projected_KE.device.type) if lower else torch.float32
+    found: tuple[Tensor, ...]
+    if not special and gpu_softmax.usable(projected_KE.device):
+        how = (dtype, torch.is_grad_enabled(), look)
+        found = gpu_softmax.VocabularySoftmax.apply(projected_KE, words_VE, bias_V, labels_K, draws_K, how)  # type: ignore[no-untyped-call]
+    else:
+        plain = (dtype, torch.is_grad_enabled(), look, sampling if special else _AS_THEY_ARE)
+        found = _TokenSoftmax.apply(projected_KE, words_VE, bias_V, labels_K, draws_K, plain)  # type: ignore[no-untyped-call]
+    return TokenSoftmax(*found)
+
+
+class _TokenSoftmax(torch.autograd.Function):
+    """Gradients are taken in the forward pass; the backward pass scales them."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        projected_KE: Tensor,
+        words_VE: Tensor,
+        bias_V: Tensor,
+        labels_K: Tensor,
+        draws_K: Tensor | None,
+        how: tuple[Any, ...],
+    ) -> tuple[Tensor, ...]:
+        dtype, wants, look, sampling = how
+        with torch.autocast(projected_KE.device.type, enabled=False):
+            hidden_KE, words = projected_KE.to(dtype), words_VE.to(dtype)
+            loss = torch.zeros((), device=projected_KE.device)
+            grads = (
+                [torch.zeros_like(tensor, dtype=torch.float32) for tensor in (projected_KE, words_VE, bias_V)]
+                if wants
+                else []
+            )
+            sampled, correct, entropy = torch.zeros_like(labels_K), [], []
+            for part in chunks(len(labels_K), len(words_VE), CHUNK_ELEMENTS):
+                logits_kV = (hidden_KE[part] @ words.t()).float().add_(bias_V)
+                used_k1, label_k1 = labels_K[part, None] >= 0, labels_K[part, None].clamp(min=0)
+                log_z_k1 = logits_kV.logsumexp(-1, keepdim=True)
+                loss += ((log_z_k1 - logits_kV.gather(1, label_k1)) * used_k1).sum()
+                if look:
+                    correct.append(logits_kV.argmax(-1) == labels_K[part])
+                    log_p_kV = logits_kV - log_z_k1  # not log Z - Σ p·logit, which cancels where logits are large
+                    entropy.append(-(log_p_kV.exp() * log_p_kV).sum(-1))
+                if draws_K is not None and sampling != _AS_THEY_ARE:
+                    sampled[part] = invert(_sampled_from(logits_kV, label_k1, sampling), draws_K[part])
+                # an infinite normaliser makes a whole row 0, without another pass over it
+                p_kV = logits_kV.sub_(log_z_k1.masked_fill(~used_k1, float("inf"))).exp_()
+                if draws_K is not None and sampling == _AS_THEY_ARE:
+                    sampled[part] = invert(p_kV, draws_K[part])
+                if wants:
+                    p_kV.scatter_add_(1, label_k1, -used_k1.to(p_kV.dtype))
+                    grads[2] += p_kV.sum(0)
+                    delta_kV = p_kV.to(dtype)
+                    grads[0][part] = delta_kV @ words
+                    grads[1] += delta_kV.t() @ hidden_KE[part]
+        ctx.save_for_backward(*grads)
+        seen = (
+            (torch.cat(correct), torch.cat(entropy)) if correct else (labels_K.new_zeros(0).bool(), loss.new_zeros(0))
+        )
+        ctx.mark_non_differentiable(sampled, *seen)
+        return loss, sampled, *seen
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
+        return *(grad * upstream[0] for grad in ctx.saved_tensors), None, None, None
+
+
+def chunks(positions: int, words: int, elements: int) -> list[slice]:
+    """Places of the positions, in order, with at most `elements` logits each, but at least one position."""
+    rows = max(1, elements // words)
+    return [slice(first, first + rows) for first in range(0, positions, rows)]
+
+
+def _sampled_from(logits_kV: Tensor, label_k1: Tensor, sampling: Sampling) -> Tensor:
+    """Probabilities to sample from, [k, V], in proportion."""
+    logits_kV = logits_kV / sampling.temperature
+    if sampling.disallow_label:
+        logits_kV = logits_kV.scatter(1, label_k1, float("-inf"))
+    return logits_kV.softmax(-1)
+
+
+def log_probability(projected_NE: Tensor, words_VE: Tensor, bias_V: Tensor, labels_N: Tensor) -> Tensor:
+    """Log softmax(projected · wordsᵀ + bias) at the labels, fp32 [N]; 0, without gradient, where a label is negative.
+
+    Args:
+        projected_NE: what a token head gave at N positions.
+        words_VE: the tied output weight.
+        bias_V: the output bias.
+        labels_N: int64.
+    """
+    device = projected_NE.device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else torch.float32
+    found: Tensor = _LogProbability.apply(projected_NE, words_VE, bias_V, labels_N, dtype)  # type: ignore[no-untyped-call]
+    return found
+
+
+def log_probabilities(projected_NE: Tensor, words_VE: Tensor, bias_V: Tensor) -> Iterator[tuple[slice, Tensor]]:
+    """Log softmax over the whole vocabulary, fp32 [n, V], a chunk of positions at a time with its place; for looking."""
+    for part in chunks(len(projected_NE), len(words_VE), CHUNK_ELEMENTS):
+        with torch.autocast(projected_NE.device.type, enabled=False):  # it would round the product whatever the dtypes
+            log_p_nV = _logits(projected_NE[part], words_VE, bias_V, torch.float32).log_softmax(-1)
+        yield part, log_p_nV
+
+
+class _LogProbability(torch.autograd.Function):
+    """d log p(y) / d logits = onehot(y) - p."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, projected_NE: Tensor, words_VE: Tensor, bias_V: Tensor, labels_N: Tensor, dtype: torch.dtype
+    ) -> Tensor:
+        found_N = projected_NE.new_zeros(len(labels_N), dtype=torch.float32)
+        with torch.autocast(projected_NE.device.type, enabled=False):
+            for part in chunks(len(labels_N), len(words_VE), CHUNK_ELEMENTS):
+                logits_nV = _logits(projected_NE[part], words_VE, bias_V, dtype)
+                label_n1 = labels_N[part, None]
+                found_n1 = logits_nV.gather(1, label_n1.clamp(min=0)) - logits_nV.logsumexp(-1, keepdim=True)
+                found_N[part] = (found_n1 * (label_n1 >= 0))[:, 0]
+        ctx.save_for_backward(projected_NE, words_VE, bias_V, labels_N)
+        ctx.dtype = dtype
+        return found_N
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
+        projected_NE, words_VE, bias_V, labels_N = ctx.saved_tensors
+        dtype, weight_N1 = ctx.dtype, (upstream[0] * (labels_N >= 0))[:, None]
+        grads = [torch.zeros_like(t, dtype=torch.float32) for t in (projected_NE, words_VE, bias_V)]
+        with torch.autocast(projected_NE.device.type, enabled=False):
+            hidden_NE, words = projected_NE.to(dtype), words_VE.to(dtype)
+            for part in chunks(len(labels_N), len(words_VE), CHUNK_ELEMENTS):
+                weight_n1 = weight_N1[part]
+                delta_nV = _logits(projected_NE[part], words_VE, bias_V, dtype).softmax(-1).mul_(-weight_n1)
+                delta_nV.scatter_add_(1, labels_N[part, None].clamp(min=0), weight_n1)
+                grads[2] += delta_nV.sum(0)
+                rounded_nV = delta_nV.to(dtype)
+                grads[0][part] = (rounded_nV @ words).float()
+                grads[1] += (rounded_nV.t() @ hidden_NE[part]).float()
+        return grads[0].to(projected_NE.dtype), grads[1], grads[2], None, None
+
+
+def _logits(projected_nE: Tensor, words_VE: Tensor, bias_V: Tensor, dtype: torch.dtype) -> Tensor:
+    return (projected_nE.to(dtype) @ words_VE.to(dtype).t()).float().add_(bias_V)

@@ -1,0 +1,298 @@
+"""Figures 1, 3 and 4 from experiments. Matplotlib is imported inside functions and its global state is left alone.
+
+Points are means over seeds with one standard deviation; thin lines are single seeds during training. Arms that belong into
+a figure and are not there are named in the caption under it.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import textwrap
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from electra_trainer.errors import ConfigError, DataError
+from electra_trainer.experiments.read_experiment import Findings
+from electra_trainer.experiments.statistics import Group
+from electra_trainer.inspection.report_figures import COLOURS, FAINT, INK, STYLE
+from electra_trainer.paper.figure_points import (
+    Reading,
+    choose_metric,
+    factor,
+    generator_size,
+    missing_arms,
+    paired_gain,
+    published_points,
+    readings,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FORMATS = ("svg", "png", "pdf")
+ALGORITHMS = ("electra", "mlm", "two-stage", "adversarial")
+"""What the right of Figure 3 compares."""
+_FLOPS_LABEL = "training FLOPs, as the paper counts"
+
+
+def draw_figure(number: int, experiments: Sequence[Findings], *, metric: str | None, form: str) -> bytes:
+    """A figure as a file's content.
+
+    Args:
+        metric: name as in result.json; None: the first that all arms share.
+        form: svg, png or pdf.
+
+    Raises:
+        ConfigError: no such figure, format or metric.
+        DataError: nothing to draw.
+    """
+    if number not in FIGURES:
+        raise ConfigError(f"figure {number}: expected 1, 3 or 4 with experiments, or 2 with a run.")
+    name = choose_metric(experiments, metric)
+    return rendered(lambda: FIGURES[number](experiments, name), form)
+
+
+def rendered(make: Callable[[], Figure], form: str) -> bytes:
+    """Draw in this package's style; the same figure gives the same bytes.
+
+    Raises:
+        ConfigError: unknown format.
+    """
+    import matplotlib
+
+    if form not in FORMATS:
+        raise ConfigError(f"--out: {form!r} is no format of figures. Expected a name that ends in .svg, .png or .pdf.")
+    content = io.BytesIO()
+    with matplotlib.rc_context({**STYLE, "svg.fonttype": "none", "svg.hashsalt": "electra"}):
+        figure = make()
+        for text in _texts(figure):
+            text.set_parse_math(False)  # an arm may be called anything
+        undated: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(form, {})
+        figure.savefig(content, format=form, dpi=160, facecolor="white", metadata=undated)
+    return content.getvalue()
+
+
+def _texts(figure: Figure) -> list[Any]:
+    from matplotlib.text import Text
+
+    return figure.findobj(Text)
+
+
+def new_figure(columns: int, *, height: float = 3.9) -> tuple[Figure, list[Axes]]:
+    """A figure with axes side by side."""
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    figure = Figure(figsize=(4.6 * max(columns, 1.5), height), layout=ConstrainedLayoutEngine(w_pad=0.08, wspace=0.04))
+    grid = figure.add_gridspec(1, columns)
+    return figure, [figure.add_subplot(grid[0, column]) for column in range(columns)]
+
+
+def caption(figure: Figure, *sentences: str) -> None:
+    """The sentences under the figure, wrapped to its width."""
+    width = int(figure.get_figwidth() * 15)
+    text = textwrap.fill(" ".join(sentence for sentence in sentences if sentence), width)
+    figure.supxlabel(text, x=0.01, ha="left", fontsize=8, color=INK)
+
+
+def _own_task(metric: str) -> str:
+    """What a held-out metric of the objective cannot say."""
+    if not metric.startswith("held-out/"):
+        return ""
+    return "A held-out metric is each arm's own task: it compares arms whose generators and counted tokens are alike, and no others."
+
+
+def _figure_1(experiments: Sequence[Findings], metric: str) -> Figure:
+    """Score against training FLOPs; the paper's GLUE scores beside it, or behind it where the axis is GLUE."""
+    shown = readings(experiments, metric)
+    glue = metric == "glue/average"
+    figure, axes = new_figure(1 if glue else 2)
+    if glue:
+        _published(axes[0], grey=True)
+    _against_flops(axes[0], shown, metric, several=len(experiments) > 1)
+    axes[0].set_title("Ours and the paper's" if glue else "Ours")
+    if not glue:
+        _published(axes[1], grey=False)
+        axes[1].set_title("The paper's (Tables 1 and 2)")
+    caption(
+        figure, f"Figure 1. {_words(metric)} against training compute.", _own_task(metric), _points(), _missing(experiments, shown),
+    )  # fmt: skip
+    return figure
+
+
+def _figure_3(experiments: Sequence[Findings], metric: str) -> Figure:
+    """Left: sizes of the generator. Right: training algorithms."""
+    shown = readings(experiments, metric)
+    figure, axes = new_figure(2)
+    _generator_sizes(axes[0], experiments, shown, metric)
+    compared = [reading for reading in shown if reading.entry.arm in ALGORITHMS]
+    _against_flops(axes[1], compared, metric, several=len(experiments) > 1)
+    axes[1].set_title("Training algorithms")
+    absent = missing_arms(experiments, shown, also=("unigram", "same-size", *ALGORITHMS))
+    caption(
+        figure, f"Figure 3. {_words(metric)}. Left: size of the generator. Right: training algorithms at their cost.",
+        _own_task(metric), _points(), _missing_words(absent),
+    )  # fmt: skip
+    return figure
+
+
+def _generator_sizes(axes: Axes, experiments: Sequence[Findings], shown: Sequence[Reading], metric: str) -> None:
+    """Sizes at equal distances, those without hidden units first; a line joins an experiment's learned generators."""
+    sized = [(size, reading) for reading in shown if (size := generator_size(reading)) is not None]
+    places = sorted({(size.order, size.label) for size, _ in sized})
+    for index, experiment in enumerate(experiments):
+        colour, line = COLOURS[index % len(COLOURS)], []
+        for size, reading in sorted(sized, key=lambda pair: pair[0].order):
+            if reading.entry.experiment is not experiment:
+                continue
+            at = places.index((size.order, size.label))
+            _error_bar(axes, at, reading.score, colour, label=None)
+            axes.annotate(
+                reading.entry.arm, (at, reading.score.mean), xytext=(6, 4), textcoords="offset points", fontsize=7.5
+            )
+            line += [(at, reading.score.mean)] if size.order > 0 else []
+        axes.plot([at for at, _ in line], [mean for _, mean in line], color=colour, label=_labelled(experiment))
+    axes.set_xticks(range(len(places)), [label for _, label in places])
+    axes.margins(x=0.15)
+    _name_axes(axes, "Generator sizes", "generator's hidden units (share of the discriminator's)", metric, sized)
+
+
+def _figure_4(experiments: Sequence[Findings], metric: str) -> Figure:
+    """Left: BERT beside ELECTRA for each size. Centre: the gain. Right: the smallest model's curves."""
+    shown = [reading for reading in readings(experiments, metric) if reading.entry.arm in ("electra", "mlm")]
+    if not shown:
+        raise DataError(
+            f"figure 4: no finished cell of electra or mlm has {metric}. Run electra compare --arms electra,mlm."
+        )
+    figure, axes = new_figure(3)
+    ordered = sorted(
+        (experiment for experiment in experiments if any(reading.entry.experiment is experiment for reading in shown)),
+        key=_kept_parameters,
+    )
+    by_place = {(ordered.index(reading.entry.experiment), reading.entry.arm): reading for reading in shown}
+    for arm, name, colour in (("electra", "ELECTRA", COLOURS[0]), ("mlm", "BERT", COLOURS[1])):
+        points = [(at, by_place[at, arm].score) for at in range(len(ordered)) if (at, arm) in by_place]
+        for index, (at, score) in enumerate(points):
+            _error_bar(axes[0], at, score, colour, label=f"{name} ({arm})" if index == 0 else None)
+        axes[0].plot([at for at, _ in points], [score.mean for _, score in points], color=colour)
+    for at in range(len(ordered)):
+        if (at, "electra") in by_place and (at, "mlm") in by_place:
+            gain = paired_gain(by_place[at, "electra"], by_place[at, "mlm"], metric)
+            if gain is not None:
+                _error_bar(axes[1], at, gain, INK, label=None)
+    axes[1].axhline(0, color=FAINT, linewidth=1.1, linestyle=(0, (4, 2)))
+    for each in axes[:2]:
+        each.set_xticks(range(len(ordered)), [_labelled(experiment) for experiment in ordered])
+        each.set_xlim(-0.5, len(ordered) - 0.5)
+    _name_axes(axes[0], "Model sizes", "model", metric, shown)
+    _name_axes(axes[1], "ELECTRA minus BERT, paired seeds", "model", metric, [])
+    smallest = [reading for reading in shown if reading.entry.experiment is ordered[0]]
+    _against_flops(axes[2], smallest, metric, several=False)
+    axes[2].set_title(f"Convergence, {ordered[0].preset}")
+    absent = missing_arms(experiments, shown, also=("electra", "mlm"))
+    caption(
+        figure, f"Figure 4. {_words(metric)}. BERT beside ELECTRA for different model sizes, and the smallest model on its way.",
+        _own_task(metric), _points(), _missing_words(absent),
+    )  # fmt: skip
+    return figure
+
+
+FIGURES: dict[int, Callable[[Sequence[Findings], str], Any]] = {1: _figure_1, 3: _figure_3, 4: _figure_4}
+
+
+def _against_flops(axes: Axes, shown: Sequence[Reading], metric: str, *, several: bool) -> None:
+    """Each seed's curve, thin, and the mean at the end."""
+    for index, reading in enumerate(shown):
+        colour = COLOURS[index % len(COLOURS)]
+        again = index // len(COLOURS)  # the colours begin again, with other marks
+        dashes: Any = "-" if again == 0 else (0, (3, 1.5))
+        for curve in reading.curves:
+            if curve:
+                axes.plot(*zip(*curve, strict=True), color=colour, alpha=0.45, linewidth=1.0, linestyle=dashes)
+        name = reading.entry.arm + (f" ({reading.entry.experiment.name})" if several else "")
+        _error_bar(axes, reading.flops, reading.score, colour, label=name, mark="os^Dv"[again % 5])
+    _powers(axes)
+    _name_axes(axes, "", _FLOPS_LABEL, metric, shown)
+
+
+def _powers(axes: Axes) -> None:
+    """A logarithmic axis of FLOPs, at least a decade wide, with the paper's way of writing powers of ten."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axes.set_xscale("log")
+    first, last = axes.get_xlim()
+    if last < 10 * first:
+        axes.set_xlim(first / 3, last * 3)
+    axes.xaxis.set_major_locator(LogLocator(numticks=7))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"1e{round(math.log10(value))}" if value > 0 else ""))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+
+
+def _error_bar(axes: Axes, at: float, score: Group, colour: str, *, label: str | None, mark: str = "o") -> None:
+    axes.errorbar(
+        [at], [score.mean], yerr=None if score.sd is None else [score.sd], color=colour, marker=mark, markersize=5.5,
+        capsize=3, linestyle="none", label=label, zorder=3,
+    )  # fmt: skip
+
+
+def _name_axes(axes: Axes, title: str, across: str, metric: str, shown: Sequence[object]) -> None:
+    axes.set_title(title)
+    axes.set_xlabel(across)
+    axes.set_ylabel(_words(metric))
+    if shown:
+        axes.legend(fontsize=8) if axes.get_legend_handles_labels()[0] else None
+    elif not axes.has_data():
+        axes.text(0.5, 0.5, "missing", transform=axes.transAxes, ha="center", va="center", color=FAINT)
+
+
+def _published(axes: Axes, *, grey: bool) -> None:
+    """The paper's points, with names; in grey where ours stand before them."""
+    tints = (FAINT, FAINT, FAINT) if grey else (COLOURS[0], COLOURS[1], FAINT)
+    for (family, points), colour, mark in zip(published_points().items(), tints, "osD", strict=True):
+        flops, scores = [point[0] for point in points], [point[1] for point in points]
+        label = f"{family} (paper)"
+        line = "none" if family == "others" else "-"
+        axes.plot(flops, scores, color=colour, marker=mark, markersize=4, linewidth=1, linestyle=line, label=label)
+        for x, y, name in points:
+            left = family == "ELECTRA" or name == "RoBERTa-100K"  # away from the other families' lines and names
+            place: Any = {"xytext": (-5, 2), "ha": "right"} if left else {"xytext": (5, -9), "ha": "left"}
+            if name in ("RoBERTa", "XLNet"):
+                place["xytext"] = (5, 0)
+            axes.annotate(name, (x, y), textcoords="offset points", fontsize=6.5, color=FAINT, **place)
+    axes.margins(x=0.2)
+    _powers(axes)
+    axes.set_xlabel(_FLOPS_LABEL)
+    axes.set_ylabel("GLUE score, dev set")
+    axes.legend(fontsize=8, loc="lower right")
+
+
+def _kept_parameters(experiment: Findings) -> float:
+    from electra_trainer.cost.parameters import parameters
+
+    known = [parameters(config).kept for config in experiment.configs.values() if config is not None]
+    return min(known, default=float("inf"))
+
+
+def _labelled(experiment: Findings) -> str:
+    """The preset with the discriminator's width, and the folder where it says more."""
+    config = next((config for config in experiment.configs.values() if config is not None), None)
+    name = experiment.preset if config is None else f"{experiment.preset} ({config.model.hidden_size})"
+    return name if experiment.name == experiment.preset else f"{name}\n{experiment.name}"
+
+
+def _words(metric: str) -> str:
+    return "GLUE score" if metric == "glue/average" else f"{metric} (points)" if factor(metric) > 1 else metric
+
+
+def _points() -> str:
+    return "Points: mean over seeds, bars: one standard deviation (none for one seed); thin lines: single seeds in training."
+
+
+def _missing(experiments: Sequence[Findings], shown: Sequence[Reading]) -> str:
+    return _missing_words(missing_arms(experiments, shown))
+
+
+def _missing_words(names: Sequence[str]) -> str:
+    return f"Missing (not trained, not done, or without this metric): {', '.join(names)}." if names else ""

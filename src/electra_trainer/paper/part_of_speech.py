@@ -1,0 +1,246 @@
+"""Part-of-speech probe: how much of a word's tag a linear layer reads from the frozen encoder.
+
+Each word is represented by the mean of its tokens, since in a small vocabulary the suffix that tells the tag is often a token of
+its own; the probe learns a softmax mix of the outputs of all layers, embeddings included, and a linear layer upon it. A mix, and not
+the last layer: replaced token detection specialises its top, and the last layer would measure that.
+Beside the accuracy stand two baselines without context: the tag that a word has most often, and the same linear layer upon the
+mean of the word's token embeddings. A probe of fresh weights (`untrained`) is the third.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+
+from electra_trainer.batch import Batch
+from electra_trainer.data.batches import to_batch
+from electra_trainer.data.conllu import UPOS, Sentence
+from electra_trainer.data.tokenizer import Specials, as_plain_text, specials_of
+from electra_trainer.errors import DataError
+from electra_trainer.model.encoder import Encoder
+from electra_trainer.randomness import key
+
+_ROWS = 64  # rows that are encoded together
+_WORDS = 1024  # words in a step of the probe
+_EPOCHS = 10
+_LEARNING_RATE = 3e-2  # of Adam, falling to 0 over the run
+
+
+@dataclass(frozen=True, kw_only=True)
+class TagScores:
+    """Shares of the development words that got the right tag."""
+
+    accuracy: float
+    embeddings_accuracy: float
+    """Of the same linear layer upon the mean of a word's token embeddings: no context, no position."""
+    majority_accuracy: float
+    """Of the tag that the word has most often in the training sentences; of the most frequent tag for a new word."""
+    mean_layer: float
+    """Where the mix looks: the mean layer by its weights, 0 the embeddings, 1 the first layer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Words:
+    """Tagged words as the probe sees them; W words, S states (embeddings and layers), D hidden size, E embedding size."""
+
+    forms: list[str]
+    tags_W: Tensor
+    states_WSD: Tensor  # fp16: half the memory, and LayerNorm has made the numbers near 1
+    embedded_WE: Tensor
+
+
+def probe_tags(
+    encoder: Encoder,
+    tokenizer: Tokenizer,
+    *,
+    length: int,
+    train: Sequence[Sentence],
+    dev: Sequence[Sentence],
+    sentences: int,
+    seed: int,
+    device: torch.device,
+) -> TagScores:
+    """Train the probe on `sentences` of the training sentences, evenly spread, and score it on all of `dev`.
+
+    Args:
+        encoder: is not changed.
+        length: longest row of the encoder; longer sentences are read in portions.
+        seed: of the probe's weights and order; the sentences are the same for all seeds.
+
+    Raises:
+        DataError: no word has a tag.
+    """
+    encoder = encoder.to(device).eval()
+    seen = _represent(encoder, tokenizer, _spread(train, sentences), length=length, device=device)
+    unseen = _represent(encoder, tokenizer, dev, length=length, device=device)
+    probe = _fit(seen.states_WSD, seen.tags_W, seed=seed)
+    embedded = _fit(seen.embedded_WE[:, None], seen.tags_W, seed=seed)
+    layers = torch.arange(seen.states_WSD.shape[1], device=device)
+    return TagScores(
+        accuracy=_accuracy(probe, unseen.states_WSD, unseen.tags_W),
+        embeddings_accuracy=_accuracy(embedded, unseen.embedded_WE[:, None], unseen.tags_W),
+        majority_accuracy=_majority_accuracy(seen, unseen),
+        mean_layer=float((probe.mix_S.softmax(0) * layers).sum().detach()),
+    )
+
+
+def _spread(sentences: Sequence[Sentence], count: int) -> list[Sentence]:
+    """`count` of the sentences at equal distances: a treebank stands genre by genre."""
+    if count >= len(sentences):
+        return list(sentences)
+    return [sentences[index * len(sentences) // count] for index in range(count)]
+
+
+class _Probe(nn.Module):
+    """Softmax mix over S states, then a linear layer: [W, S, D] -> tag logits [W, tags]."""
+
+    def __init__(self, states: int, width: int, generator: torch.Generator) -> None:
+        super().__init__()
+        self.mix_S = nn.Parameter(torch.zeros(states))
+        self.linear = nn.Linear(width, len(UPOS))
+        with torch.no_grad():
+            self.linear.weight.normal_(std=width**-0.5, generator=generator)
+            self.linear.bias.zero_()
+
+    def forward(self, states_WSD: Tensor) -> Tensor:
+        mixed_WD = torch.einsum("s,wsd->wd", self.mix_S.softmax(0), states_WSD.float())
+        logits: Tensor = self.linear(mixed_WD)
+        return logits
+
+
+def _fit(states_WSD: Tensor, tags_W: Tensor, *, seed: int) -> _Probe:
+    """Train a probe; the same seed gives the same probe."""
+    words, states, width = states_WSD.shape
+    generator = torch.Generator().manual_seed(key(seed, "probe/part-of-speech"))
+    probe = _Probe(states, width, generator).to(states_WSD.device)
+    optimizer = torch.optim.Adam(probe.parameters(), lr=_LEARNING_RATE)
+    steps = _EPOCHS * -(-words // _WORDS)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / steps)
+    for _ in range(_EPOCHS):
+        order = torch.randperm(words, generator=generator).to(states_WSD.device)
+        for here in torch.split(order, _WORDS):
+            loss = F.cross_entropy(probe(states_WSD[here]), tags_W[here])
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            schedule.step()
+    return probe
+
+
+@torch.no_grad()
+def _accuracy(probe: _Probe, states_WSD: Tensor, tags_W: Tensor) -> float:
+    found = torch.cat([probe(states).argmax(-1) for states in torch.split(states_WSD, 4096)])
+    return float((found == tags_W).sum().item() / len(tags_W))
+
+
+def _majority_accuracy(seen: _Words, unseen: _Words) -> float:
+    tags = seen.tags_W.tolist()
+    overall = Counter(tags).most_common(1)[0][0]
+    by_form: dict[str, Counter[int]] = {}
+    for form, tag in zip(seen.forms, tags, strict=True):
+        by_form.setdefault(form, Counter())[tag] += 1
+    best = {form: counts.most_common(1)[0][0] for form, counts in by_form.items()}
+    right = [best.get(form, overall) == tag for form, tag in zip(unseen.forms, unseen.tags_W.tolist(), strict=True)]
+    return float(sum(right) / len(right))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Row:
+    """A sentence, or a portion of one, as ids, with where its tagged words begin and end."""
+
+    ids: list[int]
+    forms: list[str]
+    tags: list[int]
+    spans: list[tuple[int, int]]
+
+
+def _represent(
+    encoder: Encoder, tokenizer: Tokenizer, sentences: Sequence[Sentence], *, length: int, device: torch.device
+) -> _Words:
+    """All tagged words of some sentences, encoded in fp32 without dropout; rows of like length together."""
+    specials, plain = specials_of(tokenizer), as_plain_text(tokenizer)
+    ids_of: dict[str, list[int]] = {}
+    for form in {word.form for sentence in sentences for word in sentence.words}:
+        ids_of[form] = plain.encode(form, add_special_tokens=False).ids[: length - 2] or [specials.unk]
+    rows = [row for s in sentences for row in _rows(s, ids_of, length=length, specials=specials) if row.tags]
+    if not rows:
+        raise DataError("part-of-speech probe: no word of the treebank has a tag.")
+    rows.sort(key=lambda row: len(row.ids))
+    parts = [rows[first : first + _ROWS] for first in range(0, len(rows), _ROWS)]
+    spans = [row.ids[start:stop] for row in rows for start, stop in row.spans]
+    ends = np.cumsum([len(span) for span in spans])
+    embedded_WE = F.embedding_bag(
+        torch.tensor([number for span in spans for number in span], device=device),
+        encoder.embeddings.word_embeddings.weight.detach(),
+        torch.tensor([0, *ends[:-1].tolist()], device=device),
+        mode="mean",
+    )
+    return _Words(
+        forms=[form for row in rows for form in row.forms],
+        tags_W=torch.tensor([tag for row in rows for tag in row.tags], device=device),
+        states_WSD=torch.cat([_states(encoder, part, specials=specials, device=device) for part in parts]),
+        embedded_WE=F.layer_norm(embedded_WE, embedded_WE.shape[-1:]),
+    )
+
+
+def _rows(sentence: Sentence, ids_of: dict[str, list[int]], *, length: int, specials: Specials) -> list[_Row]:
+    """A sentence as one row, or as several where it is too long for one; a word is never cut."""
+    rows: list[_Row] = []
+    for word in sentence.words:
+        ids = ids_of[word.form]
+        if not rows or len(rows[-1].ids) + len(ids) + 1 > length:
+            rows.append(_Row(ids=[specials.cls], forms=[], tags=[], spans=[]))
+        row = rows[-1]
+        if word.upos is not None:
+            row.spans.append((len(row.ids), len(row.ids) + len(ids)))
+            row.forms.append(word.form)
+            row.tags.append(UPOS.index(word.upos))
+        row.ids.extend(ids)
+    for row in rows:
+        row.ids.append(specials.sep)
+    return rows
+
+
+@torch.no_grad()
+def _states(encoder: Encoder, rows: Sequence[_Row], *, specials: Specials, device: torch.device) -> Tensor:
+    """Embeddings and every layer's output, normalised, as the mean over the tokens of each tagged word; fp16 [W, S, D]."""
+    widest = max(len(row.ids) for row in rows)
+    ids_BT = np.full((len(rows), widest), specials.pad, dtype=np.int64)
+    for index, row in enumerate(rows):
+        ids_BT[index, : len(row.ids)] = row.ids
+    batch = to_batch(ids_BT, pad=specials.pad, cls=specials.cls, sep=specials.sep).to(device)
+    spans = [
+        (index * widest + start, index * widest + stop) for index, row in enumerate(rows) for start, stop in row.spans
+    ]
+    token_P = torch.tensor([token for start, stop in spans for token in range(start, stop)], device=device)
+    begin_W = torch.tensor([0, *np.cumsum([stop - start for start, stop in spans])[:-1].tolist()], device=device)
+    found = []
+    for hidden_BTD in layer_outputs(encoder, batch.ids_BT, batch):
+        normal_ND = F.layer_norm(hidden_BTD, hidden_BTD.shape[-1:]).flatten(0, 1)
+        mean_WD = F.embedding_bag(token_P, normal_ND, begin_W, mode="mean")
+        found.append(F.layer_norm(mean_WD, mean_WD.shape[-1:]))
+    return torch.stack(found, dim=1).half()
+
+
+def layer_outputs(encoder: Encoder, ids_BT: Tensor, batch: Batch) -> list[Tensor]:
+    """What enters the first layer, then the output of each: layers + 1 tensors [B, T, D]. fp32, so that every module runs."""
+    found: list[Tensor] = []
+    first = encoder.encoder.layer[0]
+    hooks = [first.register_forward_pre_hook(lambda _, inputs: found.append(inputs[0]))]
+    hooks += [
+        layer.register_forward_hook(lambda _, __, output: found.append(output)) for layer in encoder.encoder.layer
+    ]
+    try:
+        with torch.autocast(ids_BT.device.type, enabled=False):
+            encoder(ids_BT, batch)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return found

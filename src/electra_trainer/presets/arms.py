@@ -1,0 +1,170 @@
+"""The arms of the paper's experiments: each is a small change to a preset. `electra compare --arms` names them. No torch here.
+
+An arm keeps the preset's sizes, data, seed and optimizer; how long it trains is settled by what the arms are matched on.
+
+What a run trains, in words: for the plan and the model card. No torch here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from electra_trainer.errors import ConfigError, did_you_mean
+from electra_trainer.settings.config import Config
+from electra_trainer.settings.methods import (
+    MLM,
+    RTD,
+    Adversarial,
+    AllTokensMLM,
+    Learned,
+    ObjectiveSettings,
+    ReplaceMLM,
+    SentenceContrast,
+    TwoStage,
+    Uniform,
+    Unigram,
+    kind_of,
+)
+
+
+def electra(config: Config) -> Config:
+    """ELECTRA (§2): replaced token detection over all tokens."""
+    return replace(config, objective=_rtd(config))
+
+
+def electra_15(config: Config) -> Config:
+    """ELECTRA 15 % (§3.5): the discriminator's loss over the masked tokens only."""
+    return replace(config, objective=replace(_rtd(config), loss_over="masked"))
+
+
+def electra_15_other(config: Config) -> Config:
+    """ELECTRA on a random other 15 % (§3.5, footnote 8)."""
+    return replace(config, objective=replace(_rtd(config), loss_over="other"))
+
+
+def mlm(config: Config) -> Config:
+    """BERT with the preset's masking, as released 85 % [MASK] and 15 % unchanged (§3.1)."""
+    return replace(config, objective=MLM())
+
+
+def mlm_80_10_10(config: Config) -> Config:
+    """BERT with its own masking: 80 % [MASK], 10 % random words, 10 % unchanged (§3.5)."""
+    return replace(mlm(config), masking=replace(config.masking, mask_share=0.8, random_share=0.1))
+
+
+def mlm_rare(config: Config) -> Config:
+    """BERT that masks rarer words more often (Appendix H)."""
+    return replace(mlm(config), masking=replace(config.masking, rarity=0.5))
+
+
+def replace_mlm(config: Config) -> Config:
+    """Replace MLM (§3.5): samples instead of [MASK] in the input."""
+    return replace(config, objective=ReplaceMLM())
+
+
+def all_tokens_mlm(config: Config) -> Config:
+    """All-Tokens MLM with the copy mechanism (§3.5)."""
+    return replace(config, objective=AllTokensMLM())
+
+
+def unigram(config: Config) -> Config:
+    """ELECTRA with a unigram generator (§3.2)."""
+    return replace(electra(config), generator=Unigram())
+
+
+def uniform(config: Config) -> Config:
+    """ELECTRA with a uniform generator (released code)."""
+    return replace(electra(config), generator=Uniform())
+
+
+def same_size(config: Config) -> Config:
+    """ELECTRA with a generator of the discriminator's size, embeddings shared (§3.2)."""
+    return replace(electra(config), generator=_learned(config, width=1.0, depth=1.0), sharing="embeddings")
+
+
+def sharing_none(config: Config) -> Config:
+    """The same without weight sharing (§3.2)."""
+    return replace(same_size(config), sharing="none")
+
+
+def sharing_all(config: Config) -> Config:
+    """The same with all encoder weights shared (§3.2)."""
+    return replace(same_size(config), sharing="all")
+
+
+def two_stage(config: Config) -> Config:
+    """Two-stage training (§3.2): the generator, then the discriminator from its weights."""
+    return replace(sharing_none(config), phases=TwoStage())
+
+
+def two_stage_fresh(config: Config) -> Config:
+    """Two-stage training without that initialisation (§3.2)."""
+    return replace(sharing_none(config), phases=TwoStage(start="fresh"))
+
+
+def adversarial(config: Config) -> Config:
+    """Adversarial training by REINFORCE (§3.2, Appendix F)."""
+    return replace(config, objective=Adversarial(weight=_rtd(config).weight))
+
+
+def warm_sampling(config: Config) -> Config:
+    """ELECTRA whose generator samples at temperature 1.5 (Appendix H)."""
+    return replace(electra(config), generator=_learned(config, temperature=1.5))
+
+
+def disallow_correct(config: Config) -> Config:
+    """ELECTRA whose generator never samples the original word (Appendix H)."""
+    return replace(electra(config), generator=_learned(config, disallow_correct=True))
+
+
+def sentence_contrast(config: Config) -> Config:
+    """ELECTRA with the sentence-level contrastive objective (Appendix H)."""
+    return replace(config, objective=SentenceContrast(weight=_rtd(config).weight))
+
+
+ARMS: dict[str, Callable[[Config], Config]] = {
+    function.__name__.replace("_", "-"): function
+    for function in (
+        electra, electra_15, electra_15_other, mlm, mlm_80_10_10, mlm_rare, replace_mlm, all_tokens_mlm, unigram, uniform,
+        same_size, sharing_none, sharing_all, two_stage, two_stage_fresh, adversarial, warm_sampling, disallow_correct,
+        sentence_contrast,
+    )
+}  # fmt: skip
+
+
+def arm(name: str, config: Config) -> Config:
+    """`config` as the arm of that name; raises ConfigError with the nearest name otherwise."""
+    if name not in ARMS:
+        raise ConfigError(f"Unknown arm {name!r}.{did_you_mean(name, ARMS)} Known: {', '.join(ARMS)}.")
+    return ARMS[name](config)
+
+
+def _rtd(config: Config) -> RTD:
+    """The preset's weights where it is an ELECTRA, the paper's otherwise."""
+    return replace(config.objective, loss_over="all") if isinstance(config.objective, RTD) else RTD()
+
+
+def _learned(config: Config, **changes: Any) -> Learned:
+    return replace(config.generator if isinstance(config.generator, Learned) else Learned(), **changes)
+
+
+_TITLES: dict[type[ObjectiveSettings], str] = {
+    RTD: "replaced token detection",
+    MLM: "masked language modelling",
+    ReplaceMLM: "replace MLM",
+    AllTokensMLM: "all-tokens MLM",
+    Adversarial: "adversarial replaced token detection",
+    SentenceContrast: "replaced token detection with sentence contrast",
+}
+_LOSS_OVER = {"all": "", "masked": " over the masked tokens", "other": " over as many other tokens"}
+
+
+def objective_title(config: Config) -> str:
+    """The objective and the algorithm; an objective of a user's own goes by its kind."""
+    objective = config.objective
+    title = _TITLES.get(type(objective), kind_of(type(objective)))
+    if isinstance(objective, RTD):
+        title += _LOSS_OVER[objective.loss_over]
+    return title + (" in two stages" if isinstance(config.phases, TwoStage) else "")

@@ -1,0 +1,291 @@
+"""Handing on: folders that `transformers` loads as they are, and reading them back.
+
+    DIR/discriminator   ElectraForPreTraining: the encoder to fine-tune
+    DIR/generator       ElectraForMaskedLM
+    DIR/encoder         ElectraForMaskedLM: what an MLM run gives instead of the two
+
+Each holds config.json, model.safetensors, the tokenizer's files and a model card. Parameter names are transformers' own, so
+writing is a copy; the vocabulary's output weight is tied to the word embeddings and stored once, as there.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from electra_trainer.data.tokenizer import TOKENIZER_FILES
+from electra_trainer.errors import CheckpointError, ConfigError, MissingInputError, storage_error
+from electra_trainer.files.durable import write_durably
+from electra_trainer.files.reading import MOST_TEXT, read_file, short
+from electra_trainer.model.encoder import Encoder
+from electra_trainer.model.networks import Discriminator, TokenPredictor
+from electra_trainer.objectives import Exported
+from electra_trainer.pretrained.cards import model_card
+from electra_trainer.settings.config import Config, Model
+from electra_trainer.settings.records import from_dict, read_table
+
+_SHAPE_KEYS = (
+    "vocab_size", "embedding_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
+    "max_position_embeddings", "type_vocab_size", "hidden_dropout_prob", "attention_probs_dropout_prob", "layer_norm_eps",
+    "initializer_range",
+)  # fmt: skip
+NETWORKS: dict[str, type[Discriminator] | type[TokenPredictor]] = {
+    "ElectraForPreTraining": Discriminator,
+    "ElectraForMaskedLM": TokenPredictor,
+}
+
+
+def shape_table(model: Model, *, pad_id: int) -> dict[str, Any]:
+    """The config.json of any network of that shape, in transformers' terms, without its architecture."""
+    return {
+        "model_type": "electra",
+        **{name: getattr(model, name) for name in _SHAPE_KEYS},
+        "hidden_act": "gelu",
+        "pad_token_id": pad_id,
+        "tie_word_embeddings": True,
+        "dtype": "float32",
+    }
+
+
+def export(
+    networks: list[Exported],
+    *,
+    config: Config,
+    tokenizer: Path,
+    pad_id: int,
+    out: Path,
+    metrics: dict[str, float],
+    step: int | None = None,
+    init: str | None = None,
+) -> list[Path]:
+    """Write one folder a network under `out`.
+
+    Args:
+        networks: what the objective exports.
+        config: the run, for the model card.
+        tokenizer: folder with the tokenizer's files, which are copied.
+        pad_id: id of [PAD].
+        out: a new or empty folder.
+        metrics: held-out metrics for the model card; may be empty.
+        step, init: for the model card too: how far the run was, and whose weights it began with.
+
+    Raises:
+        ConfigError: `out` holds something already.
+        StorageError: the disk is full or read-only; nothing is left behind.
+        CheckpointError: what was written does not read back bit for bit.
+    """
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ConfigError(f"--out {out}: is not an empty folder. Choose another one.")
+    temporary = out.with_name(f".{out.name}.{uuid.uuid4().hex[:8]}")
+    try:
+        for exported in networks:
+            folder = temporary / exported.name
+            folder.mkdir(parents=True)
+            _copy_tokenizer(tokenizer, folder)
+            table = {"architectures": [exported.architecture], **shape_table(exported.model, pad_id=pad_id)}
+            write_durably(folder / "config.json", (json.dumps(table, indent=2) + "\n").encode())
+            weights = {
+                name: tensor.detach().cpu().contiguous() for name, tensor in exported.network.state_dict().items()
+            }
+            write_durably(folder / "model.safetensors", safetensors.torch.save(weights, metadata={"format": "pt"}))
+            write_durably(
+                folder / "README.md",
+                model_card(exported, config=config, metrics=metrics, step=step, init=init).encode(),
+            )
+            _check_read_back(folder, weights)
+        if out.exists():
+            out.rmdir()
+        temporary.rename(out)
+    except OSError as error:
+        raise storage_error(error, out, writing=True) from None
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return [out / exported.name for exported in networks]
+
+
+def _copy_tokenizer(tokenizer: Path, folder: Path) -> None:
+    """The files of a tokenizer and nothing else that may lie beside them, or that a link there may lead to."""
+    for name in TOKENIZER_FILES:
+        if (tokenizer / name).exists():
+            write_durably(folder / name, read_file(tokenizer / name, limit=MOST_TEXT))
+
+
+def _check_read_back(folder: Path, weights: dict[str, Tensor]) -> None:
+    network, _ = read_network(folder)
+    for name, tensor in network.state_dict().items():
+        if not torch.equal(tensor, weights[name]):
+            raise CheckpointError(f"{folder}: {name} does not read back as it was written. Check the disk.")
+
+
+def read_network(folder: Path) -> tuple[nn.Module, Model]:
+    """Read an exported folder, or any local transformers ELECTRA folder with safetensors weights.
+
+    Returns:
+        A Discriminator or a TokenPredictor in evaluation mode, and its shape.
+
+    Raises:
+        MissingInputError: a file is not there.
+        CheckpointError: the files are not an ELECTRA that this program knows, or tensors are missing, odd or misshapen.
+    """
+    table = _electra_table(folder)
+    architecture = _architecture(table)
+    if architecture not in NETWORKS:
+        raise CheckpointError(
+            f"{folder / 'config.json'}: describes an 'electra' {short(architecture)}, expected one of {' or '.join(NETWORKS)}."
+        )
+    path = folder / "model.safetensors"
+    tensors = read_tensors(path)
+    network, model = _outline(NETWORKS[architecture], table, folder, most_layers=len(tensors))
+    return _filled(network, tensors, where=path).eval(), model
+
+
+def holds_network(folder: Path) -> bool:
+    """Whether `read_network` knows the folder's architecture: a pre-training head, and not a classifier's or none."""
+    return _architecture(_electra_table(folder)) in NETWORKS
+
+
+def read_encoder(folder: Path) -> tuple[Encoder, Model]:
+    """Read the encoder, and no head, of any local transformers ELECTRA folder with safetensors weights.
+
+    Raises:
+        MissingInputError, CheckpointError: as `read_network`.
+    """
+    table = _electra_table(folder)
+    path = folder / "model.safetensors"
+    tensors = read_tensors(path)
+    outline, model = _outline(Encoder, table, folder, most_layers=len(tensors))
+    prefix = "electra." if any(name.startswith("electra.") for name in tensors) else ""
+    mine = {name: tensors[prefix + name] for name in outline.state_dict() if prefix + name in tensors}
+    encoder = _filled(outline, mine, where=path)
+    assert isinstance(encoder, Encoder)
+    return encoder.eval(), model
+
+
+def _electra_table(folder: Path) -> dict[str, Any]:
+    table = read_table(folder / "config.json")
+    if table.get("model_type") != "electra":
+        raise CheckpointError(
+            f"{folder / 'config.json'}: describes {short(table.get('model_type'))} {short(_architecture(table))}, "
+            "expected an 'electra'. Choose another folder."
+        )
+    if table.get("hidden_act", "gelu") != "gelu":
+        raise CheckpointError(
+            f"{folder / 'config.json'}: hidden_act {short(table['hidden_act'])}, expected 'gelu' (exact). Choose another model."
+        )
+    return table
+
+
+def _architecture(table: dict[str, Any]) -> str | None:
+    """The first of `architectures`, where there is one."""
+    names = table.get("architectures")
+    return names[0] if isinstance(names, list) and names and isinstance(names[0], str) else None
+
+
+class _Unfilled(TorchFunctionMode):
+    """Leaves the first values of embeddings away: for tensors without memory PyTorch would load its compiler to draw them."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        named = kwargs or {}
+        return named.get("tensor", *args[:1]) if func is nn.init.normal_ else func(*args, **named)
+
+
+def _outline(
+    kind: Callable[[Model], nn.Module], table: dict[str, Any], folder: Path, *, most_layers: int
+) -> tuple[nn.Module, Model]:
+    """A network without memory behind its tensors: a config.json may ask for any size, the file of weights says what there is."""
+    where = str(folder / "config.json")
+    try:
+        model = from_dict(Model, {name: table[name] for name in _SHAPE_KEYS if name in table}, where=where)
+        if model.num_hidden_layers > most_layers:
+            raise CheckpointError(
+                f"{where}: num_hidden_layers {model.num_hidden_layers:,}, and the file of weights has {most_layers:,} tensors. "
+                "Put the right files together."
+            )
+        with torch.device("meta"), _Unfilled():
+            return kind(model), model
+    except ConfigError as error:
+        raise CheckpointError(f"{error} Put the right config.json beside the weights.") from None
+    except (TypeError, RuntimeError, OverflowError) as error:
+        why = str(error).splitlines()[0]
+        raise CheckpointError(f"{where}: no network can have that shape ({why}). Put the right one back.") from None
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file.
+
+    Raises:
+        MissingInputError, StorageError: cannot be read. CheckpointError: is none.
+    """
+    if not path.exists():
+        raise MissingInputError(f"{path}: no such file. Expected an exported folder with safetensors weights.")
+    content = read_file(path, limit=sys.maxsize, error=CheckpointError)
+    try:
+        return safetensors.torch.load(content)
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise CheckpointError(
+            f"{path}: not a readable safetensors file: {error}. Export it again; pickled weights are not read."
+        ) from None
+
+
+def _filled(network: nn.Module, tensors: dict[str, Tensor], *, where: Path) -> nn.Module:
+    """The outline with these tensors in it."""
+    ignored = {"generator_lm_head.weight", "electra.embeddings.position_ids"}  # tied; a buffer of old versions
+    mine = network.state_dict()
+    odd = sorted((mine.keys() ^ tensors.keys()) - ignored)
+    if odd:
+        raise CheckpointError(
+            f"{where}: tensors do not match its config.json, for example {short(', '.join(odd[:3]))}."
+        )
+    for name, tensor in mine.items():
+        if tensor.shape != tensors[name].shape:
+            raise CheckpointError(
+                f"{where}: {name} has shape {tuple(tensors[name].shape)}, its config.json says {tuple(tensor.shape)}."
+            )
+        if not tensors[name].is_floating_point():
+            raise CheckpointError(f"{where}: {name} holds {tensors[name].dtype}, expected floating-point numbers.")
+    network = network.to_empty(device="cpu")
+    network.load_state_dict({name: tensors[name].float() for name in mine}, strict=True)
+    return network
+
+
+def check_with_transformers(folder: Path, *, ids: list[list[int]]) -> float:
+    """Load an exported folder with `transformers` and compare logits; the largest absolute difference.
+
+    Args:
+        folder: one network's folder.
+        ids: some rows of token ids of equal length.
+
+    Raises:
+        ConfigError: transformers is not installed.
+    """
+    try:
+        import transformers
+    except ImportError:
+        raise ConfigError('transformers is not installed. Type: pip install "electra-trainer[hub]"') from None
+    from electra_trainer.data.batches import encode_rows
+
+    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    network, _ = read_network(folder)
+    theirs = (
+        getattr(transformers, read_table(folder / "config.json")["architectures"][0]).from_pretrained(folder).eval()
+    )
+    batch = encode_rows(ids)
+    with torch.no_grad():
+        expected = theirs(input_ids=batch.ids_BT, token_type_ids=batch.segment_BT).logits
+        if isinstance(network, Discriminator):
+            found = network(batch.ids_BT, batch)
+        else:
+            slots = torch.arange(batch.ids_BT.numel())
+            found = network(batch.ids_BT, batch, slots).view(expected.shape)
+    return float((found - expected).abs().max())

@@ -1,0 +1,232 @@
+"""Using a trained run: which tokens look replaced, and what would fill a gap."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer
+
+from electra_trainer.data.batches import encode_rows
+from electra_trainer.data.tokenizer import Specials, load_tokenizer, specials_of
+from electra_trainer.errors import ConfigError, DataError, MissingInputError
+from electra_trainer.model.encoder import Encoder
+from electra_trainer.model.networks import Discriminator, TokenPredictor
+from electra_trainer.objectives import Exported
+from electra_trainer.pretrained.export import export, read_network
+from electra_trainer.runs.run_folder import RunFolder, read_jsonl
+from electra_trainer.settings.config import Config
+from electra_trainer.settings.records import read_table
+from electra_trainer.train.weights import trained
+
+__all__ = ["Candidate", "Pretrained", "Scored", "encode_rows", "export_run", "kept_encoder", "load", "trained_length"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scored:
+    """The tokens of a text and how likely each was replaced."""
+
+    tokens: list[str]
+    replaced_probability: list[float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """A word for a gap."""
+
+    token: str
+    probability: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pretrained:
+    """A trained run or an exported folder, ready to use (loaded on the CPU, in fp32)."""
+
+    tokenizer: Tokenizer
+    specials: Specials
+    length: int
+    """Longest row that was trained, in tokens."""
+    discriminator: Discriminator | None
+    generator: TokenPredictor | None
+    """Fills gaps: the generator, or the encoder of a run without one."""
+    encoder: TokenPredictor | None = None
+    """The token predictor that is kept, of mlm, replace-mlm and all-tokens-mlm runs."""
+    networks: tuple[Exported, ...] = ()
+    """What a run exports; empty for an exported folder."""
+    config: Config | None = None
+    step: int | None = None
+
+    def to(self, device: torch.device) -> Pretrained:
+        """Itself, its networks moved to `device`: for analysis/. `score` and `fill` are for the CPU."""
+        for network in (self.discriminator, self.generator, self.encoder):
+            if network is not None:
+                network.to(device)
+        return self
+
+    @torch.no_grad()
+    def score(self, text: str) -> Scored:
+        """The discriminator's probability that each token was replaced; longer texts are read in windows.
+
+        Raises:
+            ConfigError: there is no discriminator here.
+            DataError: the text has no tokens.
+        """
+        if self.discriminator is None:
+            raise ConfigError(
+                "score: there is no discriminator here (a masked language model, or a generator's folder). Give a run of --objective rtd."
+            )
+        ids = self._ids(text, specials=False)
+        probabilities: list[float] = []
+        for first in range(0, len(ids), self.length - 2):
+            row = [self.specials.cls, *ids[first : first + self.length - 2], self.specials.sep]
+            batch = encode_rows([row])
+            probabilities += self.discriminator(batch.ids_BT, batch)[0, 1:-1].sigmoid().tolist()
+        return Scored(tokens=[self._token(i) for i in ids], replaced_probability=probabilities)
+
+    @torch.no_grad()
+    def fill(self, text: str, *, top: int = 5) -> list[list[Candidate]]:
+        """The `top` most probable words for each [MASK], by the generator.
+
+        Raises:
+            ConfigError: there is no generator here.
+            DataError: no [MASK] in the text, or the text is longer than a trained row.
+        """
+        if top < 1:
+            raise ConfigError(f"--top {top}: expected at least 1.")
+        if self.generator is None:
+            raise ConfigError(
+                "fill: there is no generator here. Give a run of --generator learned, or the generator's exported folder."
+            )
+        ids = [self.specials.cls, *self._ids(text, specials=True), self.specials.sep]
+        gaps = [index for index, token in enumerate(ids) if token == self.specials.mask]
+        if not gaps:
+            raise DataError('fill: the text has no [MASK], for example "the [MASK] cooked the meal".')
+        if len(ids) > self.length:
+            raise DataError(
+                f"fill: the text has {len(ids)} tokens, the rows of training had {self.length}. Shorten it."
+            )
+        batch = encode_rows([ids])
+        best = (
+            self.generator(batch.ids_BT, batch, torch.tensor(gaps))
+            .softmax(-1)
+            .topk(min(top, self.tokenizer.get_vocab_size()))
+        )
+        return [
+            [Candidate(token=self._token(i), probability=p) for i, p in zip(words, values, strict=True)]
+            for words, values in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        ]
+
+    def _token(self, token_id: int) -> str:
+        return self.tokenizer.id_to_token(token_id) or f"[{token_id}]"
+
+    def _ids(self, text: str, *, specials: bool) -> list[int]:
+        """Ids of a text; with `specials` a written [MASK] is the special token, otherwise plain text."""
+        if any("\ud800" <= character <= "\udfff" for character in text):
+            raise DataError("the text holds bytes that are no UTF-8. Expected text.")
+        self.tokenizer.encode_special_tokens = not specials
+        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
+        if not ids:
+            raise DataError("the text is empty: give at least one word.")
+        return ids
+
+
+def kept_encoder(pretrained: Pretrained) -> Encoder:
+    """The encoder for downstream use: the discriminator's, or a masked language model's own."""
+    kept = pretrained.networks[0].network if pretrained.networks else pretrained.discriminator or pretrained.generator
+    encoder = getattr(kept, "electra", None)
+    assert isinstance(encoder, Encoder)
+    return encoder
+
+
+def load(path: str | Path) -> Pretrained:
+    """Load a run folder, an export (`DIR`) or one exported network (`DIR/discriminator`).
+
+    Raises:
+        MissingInputError: nothing is there.
+        CheckpointError: what is there does not verify.
+    """
+    folder = Path(path)
+    if (folder / "checkpoints").is_dir():
+        return _load_run(RunFolder(folder))
+    names = [name for name in ("discriminator", "generator", "encoder") if (folder / name / "config.json").is_file()]
+    parts = [folder / name for name in names] or ([folder] if (folder / "config.json").is_file() else [])
+    if not parts:
+        raise MissingInputError(f"{folder}: neither a run nor an exported model. Check the path.")
+    read = [read_network(part) for part in parts]
+    networks = [network for network, _ in read]
+    kept = next((n for part, n in zip(parts, networks, strict=True) if part.name == "encoder"), None)
+    tokenizer = load_tokenizer(parts[0])
+    return Pretrained(
+        tokenizer=tokenizer,
+        specials=specials_of(tokenizer),
+        length=trained_length(parts[0], read[0][1].max_position_embeddings),
+        discriminator=next((n for n in networks if isinstance(n, Discriminator)), None),
+        generator=next((n for n in networks if isinstance(n, TokenPredictor)), None),
+        encoder=kept if isinstance(kept, TokenPredictor) else None,
+    )
+
+
+def trained_length(folder: Path, positions: int) -> int:
+    """Longest row that the network of an exported folder was trained on, in tokens, where its tokenizer_config.json says so."""
+    path = folder / "tokenizer_config.json"
+    written = read_table(path).get("model_max_length") if path.is_file() else None
+    return min(positions, written) if isinstance(written, int) and written > 2 else positions
+
+
+def _load_run(folder: RunFolder) -> Pretrained:
+    config = folder.config()
+    objective, step = trained(folder, config)
+    exported = tuple(objective.eval().exported())
+    by_name = {item.name: item.network for item in exported}
+    tokenizer = load_tokenizer(folder.tokenizer)
+    discriminator, encoder = by_name.get("discriminator"), by_name.get("encoder")
+    generator = by_name.get("generator", encoder)
+    assert discriminator is None or isinstance(discriminator, Discriminator)
+    assert generator is None or isinstance(generator, TokenPredictor)
+    assert encoder is None or isinstance(encoder, TokenPredictor)
+    return Pretrained(
+        tokenizer=tokenizer,
+        specials=specials_of(tokenizer),
+        length=config.batch.sequence_length,
+        discriminator=discriminator,
+        generator=generator,
+        encoder=encoder,
+        networks=exported,
+        config=config,
+        step=step,
+    )
+
+
+def export_run(run: str | Path, out: str | Path) -> list[Path]:
+    """Export a run's networks to folders that transformers loads; returns the folders.
+
+    Raises:
+        ConfigError: `run` is no run folder, or `out` is not empty.
+    """
+    pretrained = load(run)
+    if pretrained.config is None:
+        raise ConfigError(f"{run}: is an exported model already. Give a run folder.")
+    rows = read_jsonl(Path(run) / "metrics.jsonl") if (Path(run) / "metrics.jsonl").exists() else []
+    held_out = [row for row in rows if row.get("split") == "valid"]
+    named = (
+        "generator_loss",
+        "generator_accuracy",
+        "discriminator_loss",
+        "discriminator_constant_loss",
+        "discriminator_auc",
+    )
+    last = held_out[-1] if held_out else {}
+    metrics = {name: float(last[name]) for name in named if isinstance(last.get(name), int | float)}
+    folder = RunFolder(Path(run))
+    began = folder.environment().get("init")
+    return export(
+        list(pretrained.networks),
+        config=pretrained.config,
+        step=pretrained.step,
+        init=str(began.get("name")) if isinstance(began, dict) else None,
+        tokenizer=folder.tokenizer,
+        pad_id=pretrained.specials.pad,
+        out=Path(out),
+        metrics=metrics,
+    )

@@ -1,0 +1,148 @@
+"""The encoder that is fine-tuned: of a run, of a folder that `transformers` loads, or from the Hub."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import safetensors.torch
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from electra_trainer.data.texts import Text
+from electra_trainer.data.tokenizer import Specials, as_plain_text, load_tokenizer, specials_of, tokenizer_sha256
+from electra_trainer.errors import ConfigError, MissingInputError
+from electra_trainer.model.encoder import Encoder
+from electra_trainer.model.initialize import initialize
+from electra_trainer.pretrained.export import read_encoder
+from electra_trainer.pretrained.pretrained import kept_encoder, load, trained_length
+from electra_trainer.randomness import key
+from electra_trainer.settings.config import Model
+
+_EXPECTED = "Expected a run folder, an exported folder or a Hub name such as google/electra-small-discriminator."
+_HUB_FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """An encoder's shape, weights and tokenizer, on the CPU in fp32."""
+
+    name: str
+    """As it was given."""
+    model: Model
+    weights: Mapping[str, Tensor]
+    """By the encoder's own parameter names, `embeddings.word_embeddings.weight` and so on."""
+    tokenizer: Tokenizer
+    specials: Specials
+    length: int
+    """Longest row that it was trained on, in tokens."""
+
+    def encoder(self, *, dropout: float, attention_dropout: float) -> Encoder:
+        """A new encoder with these weights."""
+        model = replace(self.model, hidden_dropout_prob=dropout, attention_probs_dropout_prob=attention_dropout)
+        encoder = Encoder(model)
+        encoder.load_state_dict(dict(self.weights))
+        return encoder
+
+    def text(self, max_length: int) -> Text:
+        """Text -> ids for rows of at most `max_length` tokens, or of as many as the encoder was trained on."""
+        length = min(max_length, self.length)
+        return Text(tokenizer=as_plain_text(self.tokenizer), specials=self.specials, length=length)
+
+    @cached_property
+    def sha256(self) -> str:
+        """Of weights and tokenizer: what a score depends on. Every run of a model asks, and a base model has 440 MB."""
+        digest = hashlib.sha256(tokenizer_sha256(self.tokenizer).encode())
+        digest.update(safetensors.torch.save(dict(self.weights)))
+        return digest.hexdigest()
+
+
+def load_source(name: str | Path) -> Source:
+    """The encoder of a run folder, of an exported or any other ELECTRA folder, or of a Hub name such as `google/electra-small-discriminator`.
+
+    Of an export with several networks it is the discriminator's, or the kept token predictor's.
+
+    Raises:
+        MissingInputError: nothing is there, and it is no Hub name. CheckpointError: it does not verify, or is no ELECTRA.
+        ConfigError: the Hub cannot be reached.
+    """
+    folder = located(name)
+    if (folder / "checkpoints").is_dir():
+        pretrained = load(folder)
+        assert pretrained.config is not None
+        encoder, model, tokenizer, length = (
+            kept_encoder(pretrained), pretrained.config.model, pretrained.tokenizer, pretrained.length,
+        )  # fmt: skip
+    else:
+        parts = [folder / part for part in ("discriminator", "encoder") if (folder / part / "config.json").is_file()]
+        folder = parts[0] if parts else folder
+        if not (folder / "config.json").is_file():
+            meant = f"Did you mean {folder / 'model'}? " if (folder / "model" / "config.json").is_file() else ""
+            raise MissingInputError(f"{name}: holds neither a run nor an ELECTRA (no config.json). {meant}{_EXPECTED}")
+        encoder, model = read_encoder(folder)
+        tokenizer = load_tokenizer(folder)
+        length = trained_length(folder, model.max_position_embeddings)
+    return Source(
+        name=str(name),
+        model=model,
+        weights={key: tensor.detach().contiguous() for key, tensor in encoder.state_dict().items()},
+        tokenizer=tokenizer,
+        specials=specials_of(tokenizer, where=str(name)),
+        length=length,
+    )
+
+
+def located(name: str | Path) -> Path:
+    """The folder of that name, or of that Hub name once it is downloaded.
+
+    Raises:
+        MissingInputError: nothing is there, or a file, and it is no Hub name. ConfigError: the Hub cannot be reached.
+    """
+    folder = Path(name)
+    if not str(name) or not folder.exists():
+        folder = _download(str(name))
+    if not folder.is_dir():
+        raise MissingInputError(f"{name}: is a file. {_EXPECTED}")
+    return folder
+
+
+def untrained(source: Source, *, seed: int) -> Source:
+    """The same shape and tokenizer with fresh weights: the floor of every score."""
+    encoder = initialize(
+        Encoder(source.model),
+        source.model,
+        lambda name: torch.Generator().manual_seed(key(seed, f"weights/untrained/{name}")),
+    )
+    return replace(source, name=f"untrained ({source.name})", weights=encoder.state_dict())
+
+
+def _download(name: str) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError
+
+    nowhere = MissingInputError(f"{name or repr(name)}: no such folder. {_EXPECTED}")
+    if name.count("/") != 1 or not all(name.split("/")):
+        raise nowhere
+    try:
+        folder = Path(snapshot_download(name, allow_patterns=list(_HUB_FILES)))
+    except HFValidationError:
+        raise nowhere from None
+    except RepositoryNotFoundError:
+        raise MissingInputError(
+            f"{name}: no such folder, and no such model on the Hub that may be read. Check the name."
+        ) from None
+    except (HfHubHTTPError, OSError) as error:
+        why = (str(error) or type(error).__name__).splitlines()[0]
+        raise ConfigError(
+            f"{name}: no such folder, and the Hub could not be asked ({why}). Check the name and the network."
+        ) from None
+    if not (folder / "model.safetensors").is_file():
+        raise MissingInputError(
+            f'{name}: has no model.safetensors on the Hub, and pickled weights are not read. Convert it once: python -c "from '
+            f"transformers import AutoModel as M, AutoTokenizer as T; [c.from_pretrained('{name}').save_pretrained('DIR') for c in (M, T)]\""
+        )
+    return folder

@@ -1,0 +1,186 @@
+"""An error of one rank is heard by all, on every machine: they end with its message and its exit code, and none waits for one that is gone.
+
+The first error is written to the store by which the ranks found one another. A thread of each rank looks there several times a second,
+since a rank that waits inside a collective operation cannot. Whatever then comes up in the others (a connection that was closed, a
+signal of the launcher) follows from that error, and gives way to it. A rank that does not end by itself is ended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from electra_trainer.errors import ConfigError, ElectraError, Interrupted, ProcessLost, as_known, named, out_of_memory
+from electra_trainer.runs.signals import end_by_itself
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
+
+LOOK = 0.2
+"""Seconds between two looks."""
+HEARD_WITHIN = 5.0
+"""Seconds in which every rank that lives has heard of an error; the one that failed stays so long at most, and may be what keeps the store."""
+LEAVES_WITHIN = 20.0
+"""Seconds that a rank has to end by itself after another's error, a save that is being written included; torchrun gives 30."""
+CONNECTS_WITHIN = 2.0
+"""The same of a rank that is connecting to the others, which nothing interrupts: there is nothing to save yet."""
+_SOON = 0.02
+_HERE, _FIRST, _HEARD = "here", "first", "heard"
+
+
+class Watch:
+    """One rank's share.
+
+    Args:
+        store: of all ranks of this start of the run.
+        rank, size: of the run.
+        last_words: called before a rank that is stuck is ended, with the error that ends it.
+    """
+
+    def __init__(self, store: Store, rank: int, size: int, *, last_words: Callable[[ElectraError], None]) -> None:
+        self._store, self._rank, self._size, self._last_words = store, rank, size, last_words
+        self._came, self._all_here, self._connected = False, False, False
+        self._heard: dict[str, object] | None = None
+        self._raised: ElectraError | None = None
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look, args=(store.clone(),), name="electra-watch", daemon=True)  # type: ignore[attr-defined]
+
+    def wait_for_all(self, patience: timedelta) -> None:
+        """Until every rank is here, in a way that a signal ends; from then on look for errors.
+
+        Raises:
+            ConfigError: they did not come.
+            ElectraError: that of another rank, which failed before it was here.
+        """
+        end = time.monotonic() + patience.total_seconds()
+        with together():
+            come = self._store.add(_HERE, 1)
+            self._came = True
+            while come < self._size:
+                if (first := _first(self._store)) is not None:
+                    self._store.add(_HEARD, 1)
+                    self._raised = self._another(first)
+                    raise self._raised
+                if time.monotonic() > end:
+                    raise ConfigError(
+                        f"{self._size - come} of the {self._size} processes of this run did not come within {patience}. "
+                        "Start all of them with torchrun, and look at what those said."
+                    )
+                time.sleep(_SOON)
+                come = self._store.add(_HERE, 0)
+        self._all_here = True
+        self._thread.start()
+
+    def connected(self) -> None:
+        """The ranks are joined: from now on there may be something to save."""
+        self._connected = True
+
+    def settled(self, error: Exception) -> Exception:
+        """What this rank ends with where `error` came up: that, or another rank's error which it follows from."""
+        end_by_itself()
+        if error is self._raised or (isinstance(error, ElectraError) and error.agreed):
+            return error
+        try:
+            first = self._tell(error)
+        except RuntimeError:
+            return error  # the store is gone too
+        kind, own = first["kind"], type(error).__name__
+        alone = kind != ProcessLost.__name__ and not self._heard_by_all()
+        if alone and self._all_here and kind == Interrupted.__name__:
+            return ProcessLost(  # what stopped the others was the launcher's signal, since one was killed
+                "a process of this run ended or hangs while it was starting. The same command goes on from the newest checkpoint."
+            )
+        if (
+            first["rank"] != self._rank
+            and isinstance(error, ElectraError)
+            and (kind, first["text"]) == (own, str(error))
+        ):
+            error.told = True  # all have it, the first one says it
+        follows = first["rank"] != self._rank and isinstance(error, Interrupted | ProcessLost) and kind != own
+        return self._another(first) if follows else error
+
+    def close(self) -> None:
+        """Look no more."""
+        self._over.set()
+        if self._all_here:
+            self._thread.join()
+
+    def _tell(self, error: Exception) -> dict[str, object]:
+        """Write the error unless there is one; the first one. Who heard one needs no store, which may be gone with the rank that kept it."""
+        if self._heard is not None:
+            return self._heard
+        known = as_known(error)
+        told = {
+            "rank": self._rank,
+            "where": f"rank {self._rank} of {self._size} on {platform.node()}",
+            "kind": type(known or ElectraError()).__name__,
+            "text": str(known or f"{type(error).__name__}: {error}"),
+        }
+        first: dict[str, object] = json.loads(self._store.compare_set(_FIRST, "", json.dumps(told)))
+        return first
+
+    def _another(self, first: dict[str, object]) -> ElectraError:
+        same = named(str(first["kind"]))(f"{first['where']}: {first['text']}")
+        same.told = self._rank > 0  # where that rank is, and on rank 0
+        return same
+
+    def _heard_by_all(self) -> bool:
+        """Whether every rank that is here knows of the error; waits for them, since this one may be what keeps the store."""
+        end = time.monotonic() + HEARD_WITHIN
+        try:
+            listeners = self._size if self._all_here else self._store.add(_HERE, 0) - self._came
+            while self._store.add(_HEARD, 0) < listeners:
+                if time.monotonic() > end:
+                    return False
+                time.sleep(_SOON)
+        except RuntimeError:
+            return True  # the rank that keeps the store waited here too, and has left
+        return True
+
+    def _look(self, store: Store) -> None:
+        try:
+            while (first := _first(store)) is None:
+                if self._over.wait(LOOK):
+                    return
+            self._heard = first
+            store.add(_HEARD, 1)
+        except RuntimeError:
+            return  # the rank or launcher that kept the store has ended; every connection to it says so
+        leaves = self._over.wait(CONNECTS_WITHIN)
+        if not leaves and not (self._connected and self._over.wait(LEAVES_WITHIN - CONNECTS_WITHIN)):
+            error = self._another(first)
+            self._last_words(error)
+            os.write(2, f"electra: {error} This process was stuck, and is ended.\n".encode())
+            os._exit(error.exit_code)
+
+
+def _first(store: Store) -> dict[str, object] | None:
+    if not store.check([_FIRST]):
+        return None
+    first: dict[str, object] = json.loads(store.get(_FIRST))
+    return first
+
+
+@contextmanager
+def together() -> Iterator[None]:
+    """Around a collective operation: what goes wrong in it is the loss of another process.
+
+    Raises:
+        ProcessLost: another process ended, hangs, or cannot be reached.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if out_of_memory(error):
+            raise
+        said = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ProcessLost(
+            f"another process of this run has ended or cannot be reached ({said}). The same command goes on from the newest checkpoint."
+        ) from error

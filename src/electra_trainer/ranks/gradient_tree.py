@@ -1,0 +1,71 @@
+"""Gradients added up in one order, whatever the number of processes: `deterministic` in a configuration.
+
+Floating-point sums depend on their order. Here the lanes of a step are the leaves of a binary tree, each lane's gradient is computed on
+its own, and neighbours are added pairwise. A rank owns a subtree (lanes and ranks are powers of two); the levels above are added by
+exchanging sums with the rank at distance 1, 2, 4, ... A sum of two is the same in either order, so every rank ends with the same bits.
+It costs a buffer of gradients for each level of a rank's subtree and one addition a lane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from electra_trainer.errors import ConfigError
+from electra_trainer.ranks.failure import together
+from electra_trainer.ranks.world import flat_gradients, put_back, world
+
+
+def check_tree(lanes: int, *, processes: int | None = None) -> None:
+    """Whether the ranks of this run are subtrees; or so many processes would be.
+
+    Raises:
+        ConfigError: their number is no power of two, or is larger than that of the lanes.
+    """
+    size = processes or world().size
+    if size & (size - 1) or lanes < size:
+        raise ConfigError(
+            f"--deterministic with {size} processes and {lanes} lanes: both have to be powers of two, and lanes at least as many. "
+            f"Start 1, 2, 4, ... processes and set --batch.lanes, for example to {1 << size.bit_length()}."
+        )
+
+
+class GradientTree:
+    """The sum over the lanes of one step.
+
+    Args:
+        parameters: those that are trained.
+    """
+
+    def __init__(self, parameters: Iterable[Tensor]) -> None:
+        self._parameters = [parameter for parameter in parameters if parameter.requires_grad]
+        self._sums: list[tuple[int, Tensor]] = []
+        """Subtrees that wait for their right neighbour: level, and sum."""
+
+    def add_lane(self) -> None:
+        """Take the gradients of a lane away from the parameters and into the tree."""
+        total, level = flat_gradients(self._parameters), 0
+        for parameter in self._parameters:
+            parameter.grad = None
+        while self._sums and self._sums[-1][0] == level:
+            total += self._sums.pop()[1]
+            level += 1
+        self._sums.append((level, total))
+
+    def finish(self) -> None:
+        """Add the subtrees of all ranks, and give the parameters the sum as their gradient."""
+        ((_, total),) = self._sums  # one: a rank's lanes are a power of two
+        here, distance = world(), 1
+        while distance < here.size:
+            partner = here.rank ^ distance
+            theirs = torch.empty_like(total)
+            exchange = [dist.P2POp(dist.isend, total, partner), dist.P2POp(dist.irecv, theirs, partner)]
+            with together():
+                for request in dist.batch_isend_irecv(exchange):
+                    request.wait()
+            total = total + theirs
+            distance *= 2
+        put_back(self._parameters, total)

@@ -1,0 +1,262 @@
+"""Several processes, one run: ranks own lanes; counts and gradients are added up over them.
+
+A lane's masks, samples and dropout are keyed by the lane, not by the rank, and every sum is divided by the count of all ranks, so that
+N processes compute the step that one process computes. Rank 0 alone reads and writes files and prints; what the others need of it is
+sent as JSON and safetensors. Alone, nothing here does anything.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.rendezvous import rendezvous
+
+from electra_trainer.errors import ConfigError, ElectraError, named
+from electra_trainer.ranks.failure import Watch, together
+
+PATIENCE = timedelta(minutes=10)
+"""How long a rank waits for the others before it gives up; a rank that is gone is noticed at once."""
+
+
+class World(NamedTuple):
+    """One process among all of the run."""
+
+    rank: int
+    size: int
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process reads, writes and prints."""
+        return self.rank == 0
+
+    def described(self, threads: int) -> str:
+        """For people: `2 threads`, `4 processes with 2 threads each`."""
+        return f"{threads} threads" if self.size == 1 else f"{self.size} processes with {threads} threads each"
+
+    def share(self, things: int) -> range:
+        """Which of so many things are this rank's: neighbours, as even as can be; none where there are too few."""
+        return range(self.rank * things // self.size, (self.rank + 1) * things // self.size)
+
+    def waits(self, things: int) -> int:
+        """How many of so many things another rank has beyond those of this one."""
+        return -(-things // self.size) - len(self.share(things))
+
+    def owned(self, lanes: int) -> range:
+        """The lanes that this rank computes: a share of neighbours, as even as can be.
+
+        Raises:
+            ConfigError: there are more ranks than lanes.
+        """
+        if lanes < self.size:
+            raise ConfigError(
+                f"batch.lanes = {lanes}: {self.size} processes need as many lanes. Set --batch.lanes {self.size}."
+            )
+        return self.share(lanes)
+
+
+ALONE = World(0, 1)
+
+
+def world() -> World:
+    """Rank and number of processes; (0, 1) alone."""
+    if dist.is_available() and dist.is_initialized():
+        return World(dist.get_rank(), dist.get_world_size())
+    return ALONE
+
+
+_starts = itertools.count()
+"""One for each time that this process joins others: what they say to one another then is kept apart, also from what was said before torchrun
+started the processes again."""
+
+
+@contextmanager
+def joined(
+    device: Callable[[], torch.device], *, last_words: Callable[[ElectraError], None] = lambda _: None
+) -> Iterator[tuple[World, torch.device]]:
+    """Join the processes that `torchrun` started with this one, until the context ends; alone without torchrun.
+
+    An error of one of them ends all: failure.py.
+
+    Args:
+        device: chooses this process's device; its error is one of those.
+        last_words: called with another's error where this process is stuck and has to be ended.
+
+    Raises:
+        ConfigError: the others cannot be found, or the variables that torchrun sets are damaged.
+    """
+    if "WORLD_SIZE" not in os.environ or world().size > 1:
+        yield world(), device()
+        return
+    with _sentence():
+        store, rank, size = next(rendezvous("env://", timeout=PATIENCE))
+    start = f"electra/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{next(_starts)}"
+    between = dist.PrefixStore(start, store)  # type: ignore[attr-defined]
+    watch = Watch(between, rank, size, last_words=last_words)
+    try:
+        where = device()
+        watch.wait_for_all(PATIENCE)
+        with _sentence():
+            backend = "cpu:gloo,cuda:nccl" if where.type == "cuda" else "gloo"
+            dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE)
+        watch.connected()
+        yield world(), where
+    except Exception as error:
+        settled = watch.settled(error)
+        if settled is error:
+            raise
+        raise settled from None
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+        watch.close()
+
+
+@contextmanager
+def _sentence() -> Iterator[None]:
+    try:
+        yield
+    except (RuntimeError, ValueError) as error:
+        raise ConfigError(
+            f"the other processes of this run cannot be joined: {str(error).splitlines()[0]} Start all of them with torchrun."
+        ) from None
+
+
+def local_device(device: torch.device) -> torch.device:
+    """The GPU of this process among those of its machine, where torchrun started one for each."""
+    if str(device) != "cuda" or "LOCAL_RANK" not in os.environ:
+        return device
+    own = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    torch.cuda.set_device(own)
+    return own
+
+
+def any_rank(here: bool) -> bool:
+    """Whether it is so on any rank; the same answer on all."""
+    if world().size == 1:
+        return here
+    flag = torch.tensor(float(here))
+    with together():
+        dist.all_reduce(flag, op=dist.ReduceOp.MAX)
+    return bool(flag)
+
+
+def led(work: Callable[[], bytes]) -> bytes:
+    """What `work` gives on rank 0, which alone does it, on every rank; its error is raised on every rank, so that none waits.
+
+    Raises:
+        ElectraError: the kind that `work` raised.
+    """
+    if world().size == 1:
+        return work()
+    failed: ElectraError | None = None
+    message = b""
+    if world().leads:
+        try:
+            message = b"\0" + work()
+        except ElectraError as error:
+            failed = error
+            failed.agreed = True
+            message = b"\1" + json.dumps([type(error).__name__, str(error)]).encode()
+    content = _broadcast(message)
+    if failed is not None:
+        raise failed
+    if content[:1] == b"\1":
+        kind, text = json.loads(content[1:])
+        same = named(kind)(text)
+        same.told = same.agreed = True
+        raise same
+    return content[1:]
+
+
+def _broadcast(content: bytes) -> bytes:
+    length = torch.tensor(len(content))
+    with together():
+        dist.broadcast(length, src=0)
+    buffer = torch.empty(int(length), dtype=torch.uint8)
+    if world().leads:
+        buffer.copy_(torch.frombuffer(bytearray(content), dtype=torch.uint8))
+    with together():
+        dist.broadcast(buffer, src=0)
+    return buffer.numpy().tobytes()
+
+
+def handed_out(tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+    """The tensors that rank 0 has, on every rank, on the CPU, one after another, so that rank 0 alone holds all of them."""
+    if world().size == 1:
+        yield from tensors.items()
+        return
+    shapes = led(lambda: json.dumps([(n, str(t.dtype).split(".")[1], t.shape) for n, t in tensors.items()]).encode())
+    for name, dtype, shape in json.loads(shapes):
+        tensor = tensors[name].contiguous() if world().leads else torch.empty(shape, dtype=getattr(torch, dtype))
+        with together():
+            dist.broadcast(tensor, src=0)
+        yield name, tensor
+
+
+def gathered(content: bytes) -> list[bytes]:
+    """What each rank gives, in the order of ranks, on every rank."""
+    size = world().size
+    if size == 1:
+        return [content]
+    lengths = [torch.tensor(0) for _ in range(size)]
+    with together():
+        dist.all_gather(lengths, torch.tensor(len(content)))
+    longest = max(1, *(int(length) for length in lengths))
+    mine = torch.zeros(longest, dtype=torch.uint8)
+    mine[: len(content)] = torch.frombuffer(bytearray(content or b"\0"), dtype=torch.uint8)[: len(content)]
+    parts = [torch.empty(longest, dtype=torch.uint8) for _ in range(size)]
+    with together():
+        dist.all_gather(parts, mine)
+    return [part[: int(length)].numpy().tobytes() for part, length in zip(parts, lengths, strict=True)]
+
+
+def add_counts_over_ranks(counts: dict[str, float]) -> dict[str, float]:
+    """Counts of all ranks together; exact, they are integers below 2**53."""
+    if world().size == 1:
+        return counts
+    total = torch.tensor(list(counts.values()), dtype=torch.float64)
+    with together():
+        dist.all_reduce(total)
+    return dict(zip(counts, total.tolist(), strict=True))
+
+
+def add_gradients_over_ranks(parameters: Iterable[Tensor]) -> None:
+    """Replace each gradient by its sum over the ranks, in one message. A parameter that has one on some ranks has one on all afterwards.
+
+    A gradient that is no number on one rank is none on any afterwards, so that all skip the step alike.
+    """
+    if world().size == 1:
+        return
+    learning = [parameter for parameter in parameters if parameter.requires_grad]
+    flat = flat_gradients(learning)
+    with together():
+        dist.all_reduce(flat)
+    put_back(learning, flat)
+
+
+def flat_gradients(parameters: Sequence[Tensor]) -> Tensor:
+    """All gradients as one long tensor, zeros where there is none, and at its end a 1 for each parameter that has one."""
+    parts = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+    there = torch.tensor([float(p.grad is not None) for p in parameters], device=parts[0].device)
+    return torch.cat([*(part.flatten() for part in parts), there])
+
+
+def put_back(parameters: Sequence[Tensor], flat: Tensor) -> None:
+    """Give the parameters the gradients of a sum of `flat_gradients`; None where no part of the sum had one."""
+    *parts, there = torch.split(flat, [*(p.numel() for p in parameters), len(parameters)])
+    for parameter, part, count in zip(parameters, parts, there.tolist(), strict=True):
+        if count == 0:
+            parameter.grad = None
+        elif parameter.grad is None:
+            parameter.grad = part.view_as(parameter).clone()
+        else:
+            parameter.grad.copy_(part.view_as(parameter))

@@ -1,0 +1,242 @@
+"""A checkpoint is a folder that appears whole or not at all.
+
+Saving: write into a hidden folder beside it, each file's SHA-256 taken from memory, flush and fsync; the manifest last; read back
+what the disk has; rename; fsync the parent; only then remove old ones of the same run. Loading: newest first, everything verified
+(verified.py); one whose bytes are bad is set aside under another name, loudly, and the one before is taken; nothing is renamed because
+the disk or config.json is not right. Tensors are safetensors, the rest JSON; nothing is unpickled.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from electra_trainer.errors import CheckpointError, MissingInputError, StorageError, storage_error, tell
+from electra_trainer.files.durable import Content, make_folder, pieces, sync_folder, write_durably
+from electra_trainer.runs.tensor_file import PIECE, TensorFile
+from electra_trainer.runs.verified import FORMAT, NAME, Builds, Origin, Saved, Unfit, read, read_manifest, sealed
+from electra_trainer.version import __version__
+
+_UNFINISHED = ".tmp-"
+"""Folders of this prefix are being written or removed."""
+_BAD = ".bad-"
+"""Folders of this prefix did not verify."""
+_OTHER = ".other-"
+"""Folders of this prefix stood where a checkpoint had to go, whole and of something else."""
+
+
+def save(folder: Path, saved: Saved, *, origin: Origin, keep: int) -> Path:
+    """Save a checkpoint under `folder`, then remove all but the `keep` newest of this run.
+
+    Raises:
+        StorageError: the disk is full, read-only or failing; earlier checkpoints are untouched.
+    """
+    final = folder / f"step-{saved.step:08d}"
+    try:
+        make_folder(folder)
+        _clear_unfinished(folder)
+        if final.exists():  # a step has one outcome: what is there, if it verifies, is this
+            try:
+                read(final, origin=origin)
+                sync_folder(folder)
+                return final
+            except Unfit:
+                _set_aside(final, _OTHER)
+            except CheckpointError:
+                _set_aside(final)
+        _write(folder / f"{_UNFINISHED}{saved.step}-{uuid.uuid4().hex[:8]}", final, saved, origin)
+    except OSError as error:
+        raise storage_error(error, final, writing=True) from None
+    _rotate(folder, run_id=origin.run_id, step=saved.step, keep=keep)
+    return final
+
+
+def _write(temporary: Path, final: Path, saved: Saved, origin: Origin) -> None:
+    """Write, read back, and rename; OSError, after which the temporary folder is gone."""
+    contents: dict[str, Content] = {
+        "weights.safetensors": TensorFile(saved.weights),
+        "optimizer.safetensors": TensorFile(saved.optimizer),
+        "state.json": json.dumps(saved.state, indent=1).encode(),
+    }
+    facts = {name: _facts(content) for name, content in contents.items()}
+    contents["manifest.json"] = _manifest(facts, step=saved.step, origin=origin)
+    facts["manifest.json"] = _facts(contents["manifest.json"])
+    try:
+        temporary.mkdir()
+        for name, content in contents.items():
+            write_durably(temporary / name, content)
+        sync_folder(temporary)
+        for name in contents:
+            if _read_back(temporary / name) != facts[name]:
+                raise OSError(errno.EIO, f"{name} reads back otherwise than it was written")
+        temporary.rename(final)
+        sync_folder(final.parent)
+    except OSError:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def _read_back(path: Path) -> dict[str, Any]:
+    """The same of a file as the disk has it, not as memory remembers it, where the system can tell them apart."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb", buffering=0) as file:
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        return _facts(iter(lambda: file.read(PIECE), b""))
+
+
+def _rotate(folder: Path, *, run_id: str, step: int, keep: int) -> None:
+    """Remove checkpoints of a run older than the one of `step`; what cannot be read or removed stays, and is no error: the new one stands.
+
+    Those of later steps were passed by as unfit when the run went on: they stay, and do not count.
+    """
+    mine = [path for number, path in numbered(folder) if number <= step and _run_of(path) == run_id]
+    for old in mine[:-keep]:
+        with suppress(OSError):
+            aside = old.with_name(f"{_UNFINISHED}{old.name}-{uuid.uuid4().hex[:8]}")
+            old.rename(aside)  # so that no half of it ever has a checkpoint's name
+            shutil.rmtree(aside, ignore_errors=True)
+
+
+def _run_of(path: Path) -> str | None:
+    try:
+        return str(read_manifest(path)["run_id"])
+    except (OSError, CheckpointError):
+        return None
+
+
+def _clear_unfinished(folder: Path) -> None:
+    for leftover in folder.glob(f"{_UNFINISHED}*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _set_aside(path: Path, prefix: str = _BAD) -> Path:
+    """Give a checkpoint another name; OSError."""
+    return path.rename(path.with_name(f"{prefix}{path.name}-{uuid.uuid4().hex[:6]}"))
+
+
+def load_newest(
+    folder: Path, *, origin: Origin, warn: Callable[[str], None], network: Builds | None = None
+) -> Saved | None:
+    """The newest checkpoint that verifies, or None if none is there.
+
+    One whose bytes are bad is set aside. One that is whole and of something else stays as it is, so that a run of which only config.json
+    is wrong goes on when that is put right.
+
+    Args:
+        network: gives what its tensors are for: see `read`.
+
+    Raises:
+        CheckpointError: checkpoints are there and none can be used; starting afresh would lose them silently.
+        StorageError: the disk does not give the folder or a checkpoint now; nothing is changed. Or one that does not verify cannot be set aside.
+    """
+    _clear_unfinished(folder)
+    unfit: list[Unfit] = []
+    why = ""
+    for _, path in reversed(numbered(folder)):
+        try:
+            saved = read(path, origin=origin, network=network, timed=True)
+        except Unfit as error:
+            unfit.append(error)
+        except CheckpointError as error:
+            try:
+                aside = _set_aside(path)
+            except OSError as failure:
+                raise storage_error(failure, path) from None
+            why = why or f"{error} "
+            warn(f"{error} Set aside as {aside.name}; trying the checkpoint before it.")
+        else:
+            for other in unfit:
+                warn(f"{other} It stays where it is; step {saved.step:,} is taken.")
+            return saved
+    if unfit:
+        raise unfit[0]
+    bad = len(list(folder.glob(f"{_BAD}step-*")))
+    if bad:
+        raise CheckpointError(
+            f"{folder}: none of its {bad} checkpoints verifies (set aside as {_BAD}*). {why}"
+            "Restore one from a backup, or start again in another --out."
+        )
+    return None
+
+
+def newest(folder: Path, *, origin: Origin, network: Builds | None = None, timed: bool = False) -> Saved:
+    """The newest checkpoint that verifies, for reading only: nothing is set aside, a bad one is told on standard error.
+
+    Args:
+        network, timed: see `read`.
+
+    Raises:
+        MissingInputError: there is none.
+        CheckpointError: none can be used.
+        StorageError: the disk does not give the folder or a checkpoint now.
+    """
+    found = numbered(folder)
+    why = ""
+    for _, path in reversed(found):
+        try:
+            return read(path, origin=origin, network=network, timed=timed)
+        except CheckpointError as error:
+            tell(f"{error} Trying the checkpoint before it.")
+            why = why or (str(error) if isinstance(error, Unfit) else "Restore one from a backup.")
+    if found:
+        raise CheckpointError(f"{folder}: none of its {len(found)} checkpoints can be used. {why}")
+    raise MissingInputError(f"{folder}: no checkpoint is here yet. Wait for the run, or start it again.")
+
+
+def numbered(folder: Path) -> list[tuple[int, Path]]:
+    """Committed checkpoints, oldest first, by number.
+
+    Raises:
+        StorageError: the folder is there and cannot be read, which is not the same as empty.
+    """
+    try:
+        names = [path.name for path in folder.iterdir()]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise storage_error(error, folder) from None
+    return sorted((int(match[1]), folder / name) for name in names if (match := NAME.fullmatch(name)))
+
+
+def is_saving(folder: Path) -> bool:
+    """Whether a checkpoint is being written there, or removed."""
+    return any(folder.glob(f"{_UNFINISHED}*"))
+
+
+def require_space(folder: Path, bytes_needed: int) -> None:
+    """Raise StorageError unless the disk has room for `bytes_needed`."""
+    try:
+        free = shutil.disk_usage(folder).free
+    except OSError as error:
+        raise storage_error(error, folder) from None
+    if free < bytes_needed:
+        raise StorageError(
+            f"{folder}: {free / 1e6:,.0f} MB free, a run of this size needs {bytes_needed / 1e6:,.0f} MB for its "
+            "checkpoints. Free some space or choose another --out."
+        )
+
+
+def _facts(content: Content) -> dict[str, Any]:
+    """What a manifest says of a file, from memory."""
+    digest, size = hashlib.sha256(), 0
+    for piece in pieces(content):
+        digest.update(piece)
+        size += len(piece)
+    return {"bytes": size, "sha256": digest.hexdigest()}
+
+
+def _manifest(files: dict[str, dict[str, Any]], *, step: int, origin: Origin) -> bytes:
+    versions = {"electra_trainer": __version__, "torch": torch.__version__}
+    return sealed({"format": FORMAT, **asdict(origin), "step": step, "versions": versions, "files": files})

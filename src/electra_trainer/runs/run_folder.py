@@ -1,0 +1,297 @@
+"""The run folder: everything that says what a run was, and how it went.
+
+config.json       the complete resolved config        metrics.jsonl    one object a logged step
+environment.json  versions, device, git, data         examples.jsonl   some held-out rows as the networks saw them
+tokenizer/        the tokenizer of the data           log.txt          what was said
+checkpoints/      see checkpoint.py                   report.html      see report.py
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import platform
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any
+
+from electra_trainer.errors import CheckpointError, ConfigError, DataError, MissingInputError, storage_error, tell
+from electra_trainer.files.durable import (
+    make_folder,
+    remove_unfinished,
+    replace_durably,
+    sync_file,
+    sync_folder,
+    write_all,
+)
+from electra_trainer.files.reading import MOST_TEXT, here, parse_json, read_file
+from electra_trainer.runs.truncate import take_back
+from electra_trainer.runs.verified import Origin
+from electra_trainer.settings.config import Config
+from electra_trainer.settings.records import from_dict, hash_of, read_table, to_dict
+
+_LOCK = ".lock"
+_BEFORE_CONFIG = ("tokenizer", "environment.json")
+"""What a run writes before config.json."""
+_ROWS = ("metrics.jsonl", "examples.jsonl")
+_CHANGED = "It was damaged or changed by hand: restore it, or choose another run."
+
+
+class RunFolder:
+    """A run on disk. Only one process at a time may write to it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.checkpoints = path / "checkpoints"
+        self.tokenizer = path / "tokenizer"
+        self._lock: IO[str] | None = None
+        self._waiting: dict[str, bytes] = {}
+        """Text that the disk did not take, by file; it goes before what comes next."""
+        self._one_at_a_time = threading.Lock()
+
+    @property
+    def exists(self) -> bool:
+        """True once a run has begun here."""
+        return all((self.path / name).exists() for name in ("config.json", "environment.json"))
+
+    def open_for_writing(self) -> None:
+        """Create the folder and lock it.
+
+        Raises:
+            ConfigError: another process writes to it, or it holds something that is not a run.
+            StorageError: the disk is full or read-only.
+        """
+        try:
+            make_folder(self.path)
+            foreign = [p.name for p in self.path.iterdir() if not p.name.startswith(".")]
+            if (self.path / _LOCK).exists():  # killed before config.json was written: nothing to lose
+                foreign = [name for name in foreign if name not in _BEFORE_CONFIG]
+            if foreign and not self.exists:
+                raise ConfigError(
+                    f"--out {self.path}: the folder holds {foreign[0]!r} and no run. Choose a new or empty folder."
+                )
+            self._lock = open(self.path / _LOCK, "w", opener=here)  # noqa: SIM115 - Path.open has no opener
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            remove_unfinished(self.path)
+        except BlockingIOError:
+            raise ConfigError(
+                f"--out {self.path}: another process is training there. Wait for it or stop it."
+            ) from None
+        except OSError as error:
+            raise storage_error(error, self.path, writing=True) from None
+
+    @property
+    def locked(self) -> bool:
+        """Whether this process holds the lock by this object."""
+        return self._lock is not None and not self._lock.closed
+
+    def close(self) -> None:
+        """Give the lock back before the process ends."""
+        if self._lock is not None:
+            self._lock.close()
+
+    def begin(
+        self,
+        settings: object,
+        data: dict[str, Any],
+        *,
+        init: dict[str, str] | None = None,
+        facts: dict[str, Any] | None = None,
+    ) -> None:
+        """Write what identifies the run: its settings (a dataclass, or plain values), its data, the weights it begins with, further facts."""
+        began = {"init": init} if init else {}
+        environment = {"run_id": uuid.uuid4().hex, "data": data, **began, **(facts or {}), **environment_facts()}
+        self.write_json("environment.json", environment)
+        self.write_json("config.json", to_dict(settings))  # last: its presence says that the run has begun
+
+    def config(self) -> Config:
+        """The resolved config of the run."""
+        if not self.exists:
+            raise MissingInputError(f"{self.path}: no run is here (no config.json). Check the path.")
+        path = self.path / "config.json"
+        return from_dict(Config, read_table(path), where=str(path))
+
+    @property
+    def run_id(self) -> str:
+        """What the run is told apart by."""
+        found = self.environment().get("run_id")
+        if not isinstance(found, str):
+            raise DataError(f"{self.path / 'environment.json'}: has no run_id. {_CHANGED}")
+        return found
+
+    @property
+    def tokenizer_sha256(self) -> str:
+        """Hash of the tokenizer that made the rows of the run."""
+        data = self.environment().get("data")
+        if not isinstance(data, dict) or not isinstance(data.get("tokenizer_sha256"), str):
+            raise DataError(f"{self.path / 'environment.json'}: has no tokenizer_sha256 in data. {_CHANGED}")
+        return str(data["tokenizer_sha256"])
+
+    @property
+    def origin(self) -> Origin:
+        """What the checkpoints of the run are marked with."""
+        run_id, data = self.run_id, self.environment().get("data")
+        if not isinstance(data, dict):
+            raise DataError(f"{self.path / 'environment.json'}: has no data. {_CHANGED}")
+        config = read_table(self.path / "config.json")
+        return Origin(run_id=run_id, config_sha256=hash_of(config), data_sha256=hash_of(data), config=config, data=data)
+
+    def environment(self) -> dict[str, Any]:
+        """Run id, data and versions."""
+        return read_table(self.path / "environment.json")
+
+    def write_json(self, name: str, value: Any) -> None:
+        """Write a small file whole."""
+        replace_durably(self.path / name, (json.dumps(value, indent=1) + "\n").encode())
+
+    def append(self, name: str, value: dict[str, Any]) -> None:
+        """Add one line to a .jsonl file; kept in memory while the disk does not take it."""
+        self._append_text(name, json.dumps(value) + "\n")
+
+    def log(self, line: str) -> None:
+        """Add one line, with the time, to log.txt."""
+        self._append_text("log.txt", f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {line}\n")
+
+    def _append_text(self, name: str, text: str) -> None:
+        with self._one_at_a_time:
+            told = name in self._waiting
+            self._waiting[name] = self._waiting.get(name, b"") + text.encode()
+            try:
+                self._write_waiting(name)
+            except OSError as error:
+                if not told:
+                    failure = storage_error(error, self.path / name, writing=True)
+                    tell(f"{failure} Its lines are kept until they can be written.")
+
+    def _write_waiting(self, name: str) -> None:
+        """Write what waits, all or nothing; OSError."""
+        descriptor = here(str(self.path / name), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        try:
+            before = os.fstat(descriptor).st_size
+            try:
+                write_all(descriptor, self._waiting[name])
+            except OSError:
+                os.ftruncate(descriptor, before)
+                raise
+            del self._waiting[name]
+        finally:
+            os.close(descriptor)
+
+    def sync_rows(self) -> None:
+        """Wait until the disk has the rows of metrics.jsonl and examples.jsonl; StorageError."""
+        for name in _ROWS:
+            path = self.path / name
+            try:
+                with self._one_at_a_time:
+                    if name in self._waiting:
+                        self._write_waiting(name)
+                if path.exists():
+                    sync_file(path)
+                sync_folder(self.path)  # its name too
+            except OSError as error:
+                raise storage_error(error, path, writing=True) from None
+
+    def forget_after(self, step: int, warn: Callable[[str], None]) -> None:
+        """Drop rows of metrics.jsonl and examples.jsonl beyond `step`: they will be computed again.
+
+        Args:
+            step: of the checkpoint that is gone on from.
+            warn: is told of lines that cannot be read.
+
+        Raises:
+            DataError: one of them is no regular file, or over a gigabyte. StorageError: it cannot be read or written.
+        """
+        for name in _ROWS:
+            path = self.path / name
+            if os.path.lexists(path):
+                kept = take_back(path, step)
+                replace_durably(path, kept.content)
+                if kept.unreadable or kept.lost:
+                    warn(
+                        f"{path}: DAMAGED. Of the lines up to step {step:,}, {kept.unreadable:,} cannot be read and stay as they are; behind "
+                        f"them {kept.lost:,} that cannot be read were dropped. Restore the file from a backup, or delete such lines."
+                    )
+
+    def require_unsaved(self) -> None:
+        """Whether a run without a checkpoint may begin at its first step.
+
+        Raises:
+            CheckpointError: it has rows, and the first checkpoint is older than any row: the checkpoints are gone.
+        """
+        for name in _ROWS:
+            path = self.path / name
+            if os.path.lexists(path) and not (path.is_file() and path.stat().st_size == 0):
+                raise CheckpointError(
+                    f"{self.checkpoints}: no checkpoint is there, and {name} says that the run had one. Nothing was changed: put the folder "
+                    "back (is its disk mounted?) and repeat the command, or start again in another --out."
+                )
+
+
+def environment_facts() -> dict[str, Any]:
+    """Versions, device and source revision of this process."""
+    import numpy
+    import tokenizers
+    import torch
+
+    from electra_trainer.version import __version__
+
+    return {
+        "electra_trainer": __version__,
+        "git": git_revision(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+        "tokenizers": tokenizers.__version__,
+        "platform": platform.platform(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "threads": torch.get_num_threads(),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "command": ["electra", *sys.argv[1:]],
+    }
+
+
+def git_revision() -> str | None:
+    """Commit of the source, with `+changes` where files differ from it; None outside a repository."""
+    here = Path(__file__).parents[1]  # the package: changes in any of its rooms count
+    try:
+        commit = subprocess.run(
+            ["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=True, timeout=10
+        ).stdout.strip()
+        dirty = subprocess.run(
+            ["git", "status", "--porcelain", "--", "."],
+            cwd=here,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=10,
+        ).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return commit + ("+changes" if dirty else "")
+
+
+def read_jsonl(path: Path) -> list[dict[str, Any]]:
+    """All objects of a .jsonl file.
+
+    Raises:
+        DataError: a line is not a JSON object; says which.
+    """
+    rows = []
+    try:
+        lines = read_file(path, limit=MOST_TEXT).decode().split("\n")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: not UTF-8 at byte {error.start}. Delete that line.") from None
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        row = parse_json(line, where=f"{path}:{number}", remedy="Delete the line.")
+        if not isinstance(row, dict):
+            raise DataError(f"{path}:{number}: expected a JSON object. Delete the line.")
+        rows.append(row)
+    return rows

@@ -1,0 +1,270 @@
+"""One checkpoint as it lies on the disk: every byte verified, every field looked at, before anything is made of it.
+
+There are three ways in which it may not be had, and they end differently: its bytes are bad (CheckpointError); it is whole and of
+something else (Unfit); the disk does not give it now (StorageError).
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import re
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from electra_trainer.errors import CheckpointError, StorageError
+from electra_trainer.files.reading import parse_json, short
+from electra_trainer.runs.tensor_file import TYPES
+from electra_trainer.settings.records import hash_of
+
+FORMAT = 2
+OLDER = 1
+"""Still read; it has the run's id and no hashes of settings and data."""
+NAME = re.compile(r"step-(\d{8,})")
+TENSORS = ("weights.safetensors", "optimizer.safetensors")
+FILES = (*TENSORS, "state.json")
+_SMALL = 1 << 20
+"""Most bytes of manifest.json and of state.json."""
+_HEADER = 2048
+"""Most bytes that a safetensors header takes for a tensor and its moments, and the moments' numbers of steps."""
+_DAMAGED = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO}
+"""Errors that say that no file is there; all others say that it cannot be had now."""
+_SHOWN = 3
+"""Differences in a message."""
+Builds = Callable[[], nn.Module]
+"""Gives networks: a config.json may ask for any size, so they are not made before it is known to be the run's."""
+
+
+class Unfit(CheckpointError):
+    """A checkpoint of something else, or nothing to go on with; as far as was looked its bytes are those that were saved."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """What a checkpoint is of: one run, with its settings and its data."""
+
+    run_id: str
+    config_sha256: str
+    """Of the settings, as config.json has them."""
+    data_sha256: str
+    """Of the hashes of vocabulary and rows, as environment.json has them."""
+    config: dict[str, Any] = field(default_factory=dict, compare=False)
+    data: dict[str, Any] = field(default_factory=dict, compare=False)
+    """These two themselves, so that it can be said what differs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Saved:
+    """What a checkpoint holds."""
+
+    step: int
+    weights: dict[str, Tensor]
+    optimizer: dict[str, Tensor]
+    state: dict[str, Any]
+    """Plain numbers: seconds, tokens, skipped steps."""
+
+
+def read(path: Path, *, origin: Origin | None = None, network: Builds | None = None, timed: bool = False) -> Saved:
+    """Read one checkpoint, every byte verified against its manifest.
+
+    Args:
+        origin: what it must be of; None: of any run.
+        network: gives what its tensors are for, asked when the origin fits; files larger than that can need are not read. None: they are,
+            whatever their size.
+        timed: whether its state must say how long it trained, which a run needs to go on; weights that a fine-tuned run keeps do not.
+
+    Raises:
+        CheckpointError: a byte differs, a file is missing or too many, or a field is none; Unfit: see there.
+        StorageError: the disk does not give it now, which says nothing of its bytes.
+    """
+    try:
+        manifest = read_manifest(path)
+        _check_origin(path, manifest, origin)
+        _check_place(path, manifest)
+        most = {"state.json": _SMALL, **(_most(network()) if network is not None else {})}
+        for name, entry in manifest["files"].items():
+            if entry["bytes"] > most.get(name, entry["bytes"]):
+                raise Unfit(
+                    f"{path / name}: has {entry['bytes']:,} bytes, of these settings it can have {most[name]:,} at most. It was not read."
+                )
+        place = path / "state.json"
+        state = _state(place, _read_verified(place, manifest["files"]["state.json"]), timed=timed)
+        weights, optimizer = (
+            _tensors(path / name, _read_verified(path / name, manifest["files"][name])) for name in TENSORS
+        )
+        return Saved(step=manifest["step"], weights=weights, optimizer=optimizer, state=state)
+    except OSError as error:
+        if error.errno in _DAMAGED:
+            raise CheckpointError(f"{error.filename or path}: is missing, or no file.") from None
+        raise StorageError(
+            f"{error.filename or path}: cannot be read now ({error.strerror}). Nothing was changed: repeat the command when it can be read "
+            f"again; to do without this checkpoint, move {path} elsewhere."
+        ) from None
+
+
+def sealed(body: dict[str, Any]) -> bytes:
+    """A manifest with the hash of itself."""
+    return json.dumps({**body, "sha256": hash_of(body)}, indent=1).encode()
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """What a checkpoint says of itself; CheckpointError, or OSError as the system gives it."""
+    place = path / "manifest.json"
+    content = _read_regular(place, most=_SMALL)
+    manifest = _object(place, content)
+    if not isinstance(manifest.pop("sha256", None), str):
+        raise CheckpointError(f"{place}: sha256 is missing: it is no manifest of this program.")
+    try:
+        if sealed(manifest) != content:
+            raise CheckpointError(f"{path}: its manifest was changed after it was written.")
+    except RecursionError:
+        raise CheckpointError(f"{place}: is nested too deeply for a manifest.") from None
+    if manifest.get("format") not in (FORMAT, OLDER):
+        raise Unfit(
+            f"{path}: format {short(manifest.get('format'))}, this version reads {FORMAT} and {OLDER}. Use the version that wrote it."
+        )
+    _check_fields(place, manifest)
+    return manifest
+
+
+def _check_fields(place: Path, manifest: dict[str, Any]) -> None:
+    texts = ("run_id", "config_sha256", "data_sha256") if manifest["format"] == FORMAT else ("run_id",)
+    for name in texts:
+        _require(place, name, manifest.get(name), isinstance(manifest.get(name), str), "a text")
+    _require(place, "step", manifest.get("step"), _whole(manifest.get("step")), "a whole number from 0")
+    files = manifest.get("files")
+    named = isinstance(files, dict) and files.keys() == set(FILES)
+    _require(place, "files", files, named, f"one entry each of {', '.join(FILES)}")
+    assert isinstance(files, dict)
+    for name, entry in files.items():
+        known = isinstance(entry, dict) and _whole(entry.get("bytes")) and isinstance(entry.get("sha256"), str)
+        _require(place, f"files.{name}", entry, known, "bytes, a whole number from 0, and sha256, a text")
+
+
+def _whole(value: object) -> bool:
+    return type(value) is int and 0 <= value < 1 << 62
+
+
+def _require(place: Path, name: str, value: object, good: bool, expected: str) -> None:
+    if not good:
+        raise CheckpointError(f"{place}: {name} is {short(value)}, expected {expected}.")
+
+
+def _object(place: Path, content: bytes) -> dict[str, Any]:
+    value = parse_json(content, where=str(place), remedy="Restore it from a backup.", error=CheckpointError)
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{place}: is {short(value)}, expected a JSON object.")
+    return value
+
+
+def _check_origin(path: Path, manifest: dict[str, Any], origin: Origin | None) -> None:
+    """Whether a checkpoint is of this run, and of the settings and data that the run has now."""
+    if origin is None:
+        return
+    if manifest["run_id"] != origin.run_id:
+        raise Unfit(
+            f"{path}: belongs to another run ({short(manifest['run_id'])}, expected {origin.run_id}). Put environment.json of the run "
+            "back, or the checkpoint where it belongs."
+        )
+    if manifest["format"] == OLDER:
+        return
+    for name, what, file in (("config", "settings", "config.json"), ("data", "data", "environment.json")):
+        if manifest[f"{name}_sha256"] != getattr(origin, f"{name}_sha256"):
+            raise Unfit(
+                f"{path}: was saved with other {what} than {file} of the run has now{_changes(manifest.get(name), getattr(origin, name))}. "
+                f"Put {file} back as it was and repeat the command that the run began with; other {what} are another run, with an --out of "
+                "its own (--init takes the weights along)."
+            )
+
+
+def _changes(before: object, now: object) -> str:
+    """` (schedule.steps: 12 -> 14)`, where it is known what it was."""
+    one, two = _flat(before), _flat(now)
+    odd = [name for name in {**one, **two} if one.get(name) != two.get(name)] if before else []
+    told = [f"{short(name)[1:-1]}: {short(one.get(name))} -> {short(two.get(name))}" for name in odd[:_SHOWN]]
+    more = [f"{len(odd) - _SHOWN} more"] if len(odd) > _SHOWN else []
+    return f" ({'; '.join(told + more)})" if told else ""
+
+
+def _flat(value: object) -> dict[str, object]:
+    """Fields of inner tables by `outer.inner`."""
+    found: dict[str, object] = {}
+    waiting: list[tuple[str, object]] = [("", value)]
+    while waiting:
+        name, inner = waiting.pop()
+        if isinstance(inner, dict) and inner:
+            waiting += [(f"{name}.{key}" if name else str(key), one) for key, one in inner.items()]
+        else:
+            found[name] = inner
+    return found
+
+
+def _check_place(path: Path, manifest: dict[str, Any]) -> None:
+    """Whether the folder's name and its files are those that the manifest says."""
+    named = NAME.fullmatch(path.name)
+    if named and int(named[1]) != manifest["step"]:
+        raise CheckpointError(f"{path}: its manifest is that of step {manifest['step']}.")
+    there = {file.name for file in path.iterdir() if not file.name.startswith(".")}
+    if odd := there ^ {"manifest.json", *manifest["files"]}:
+        raise CheckpointError(f"{path}: {sorted(odd)[0]!r} is missing or was added after it was saved.")
+
+
+def _most(network: nn.Module) -> dict[str, int]:
+    """Bytes that the files of a network's tensors, and of two moments and a number of steps each, can have."""
+    tensors = [*network.parameters(), *network.buffers()]
+    body, header = sum(tensor.nbytes for tensor in tensors), _HEADER * (len(tensors) + 1)
+    return dict(zip(TENSORS, (body + header, 2 * body + header), strict=True))
+
+
+def _read_regular(path: Path, *, most: int) -> bytes:
+    """A file's bytes; of one that is larger than it can be, or is no file, nothing is read, and nothing is waited for."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb", buffering=0) as file:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_size > most:
+            raise CheckpointError(f"{path}: is no file of at most {most:,} bytes.")
+        return file.readall()
+
+
+def _read_verified(path: Path, entry: dict[str, Any]) -> bytes:
+    content = _read_regular(path, most=entry["bytes"])
+    if len(content) != entry["bytes"] or hashlib.sha256(content).hexdigest() != entry["sha256"]:
+        raise CheckpointError(f"{path}: its bytes are not those that were saved ({len(content)} of {entry['bytes']}).")
+    return content
+
+
+def _state(place: Path, content: bytes, *, timed: bool) -> dict[str, Any]:
+    state = _object(place, content)
+    seconds, bad = state.get("seconds", None if timed else 0), state.get("bad_steps", 0)
+    known = type(seconds) in (int, float) and 0 <= seconds < 1e12  # type: ignore[operator]  # of NaN neither holds
+    _require(place, "seconds", seconds, known, "seconds of training, a number from 0")
+    _require(place, "bad_steps", bad, _whole(bad), "a whole number from 0")
+    return state
+
+
+def _tensors(place: Path, content: bytes) -> dict[str, Tensor]:
+    try:
+        tensors = safetensors.torch.load(content)
+    except (KeyError, TypeError, ValueError, OverflowError, RuntimeError, safetensors.SafetensorError) as error:
+        raise CheckpointError(f"{place}: is no safetensors file: {short(str(error))}.") from None
+    for name, tensor in tensors.items():
+        if tensor.dtype not in TYPES:
+            raise CheckpointError(
+                f"{place}: {short(name)} holds {tensor.dtype}, which no checkpoint of this program does."
+            )
+        if not bool(torch.isfinite(tensor).all()):
+            raise Unfit(
+                f"{place}: {short(name)} holds values that are no numbers (NaN or infinity). This program neither saves "
+                "such weights nor goes on with them: take an earlier checkpoint."
+            )
+    return tensors

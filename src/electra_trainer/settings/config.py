@@ -1,0 +1,360 @@
+"""Every knob of a run, as frozen dataclasses. No torch here.
+
+A `Config` and a seed decide a run: batches, masks, samples, dropout and learning rate at step s follow from them. Each field
+says its unit and where it comes from; each class checks its own values when it is made. `§`, `Table` and `Appendix` refer to
+the paper (Clark et al., 2020), "released" to google-research/electra.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Literal
+
+from electra_trainer.errors import ConfigError, probability, require
+from electra_trainer.settings.methods import (
+    RTD,
+    Adversarial,
+    Generator,
+    Joint,
+    Learned,
+    ObjectiveSettings,
+    Phases,
+    TwoStage,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """Shape of the encoder that is kept: the discriminator, or BERT's own encoder (Table 5). Names as in transformers."""
+
+    vocab_size: int = 30522
+    """Words in the vocabulary; `pretrain` takes it from the prepared data."""
+    embedding_size: int = 128
+    """Width of the embeddings, shared by both networks (§3.2)."""
+    hidden_size: int = 256
+    """Width of the encoder."""
+    num_hidden_layers: int = 12
+    """Transformer layers."""
+    num_attention_heads: int = 4
+    """Attention heads; `hidden_size` must be a multiple."""
+    intermediate_size: int = 1024
+    """Inner width of the feed-forward network."""
+    max_position_embeddings: int = 512
+    """Longest row, in tokens."""
+    type_vocab_size: int = 2
+    """Segments (A and B)."""
+    hidden_dropout_prob: float = 0.1
+    """Dropout after embeddings, attention and feed-forward."""
+    attention_probs_dropout_prob: float = 0.1
+    """Dropout on attention weights."""
+    layer_norm_eps: float = 1e-12
+    """Added to the variance in LayerNorm (released)."""
+    initializer: Literal["truncated-normal", "fan-in"] = "truncated-normal"
+    """`truncated-normal`: standard deviation `initializer_range`, cut at two of them (released). `fan-in`: 1/sqrt(inputs), for narrow models."""
+    initializer_range: float = 0.02
+    """Standard deviation of the truncated normal."""
+    position_initializer: Literal["random", "sinusoidal"] = "random"
+    """First values of the learned positions: `random` as all weights (released), or `sinusoidal` waves of the same size, from which
+    attention learns distances sooner."""
+
+    def __post_init__(self) -> None:
+        for name in (
+            "vocab_size", "embedding_size", "hidden_size", "num_hidden_layers", "num_attention_heads",
+            "intermediate_size", "max_position_embeddings", "type_vocab_size",
+        ):  # fmt: skip
+            require(getattr(self, name) >= 1, f"model.{name}", getattr(self, name), "at least 1")
+        require(
+            self.hidden_size % self.num_attention_heads == 0, "model.hidden_size", self.hidden_size,
+            f"a multiple of model.num_attention_heads = {self.num_attention_heads}",
+        )  # fmt: skip
+        require(
+            self.type_vocab_size >= 2, "model.type_vocab_size", self.type_vocab_size, "at least 2 (segments A and B)"
+        )
+        probability("model.hidden_dropout_prob", self.hidden_dropout_prob)
+        probability("model.attention_probs_dropout_prob", self.attention_probs_dropout_prob)
+        require(self.layer_norm_eps > 0, "model.layer_norm_eps", self.layer_norm_eps, "a number above 0")
+        require(self.initializer_range > 0, "model.initializer_range", self.initializer_range, "a number above 0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Masking:
+    """Which positions are predicted, and what is put there. Specials and padding are never chosen."""
+
+    fraction: float = 0.15
+    """Share of a row's real tokens (specials counted) that is chosen: exactly k = round(fraction * n)."""
+    mask_share: float = 0.85
+    """Share of the chosen that becomes [MASK] (released: 0.85; the paper: 1.0; BERT: 0.8)."""
+    random_share: float = 0.0
+    """Share of the chosen that becomes a random word (BERT: 0.1). The rest stays as it is."""
+    draw: Literal["distinct", "with-replacement"] = "distinct"
+    """`distinct`: k different positions. `with-replacement`: as released, where about 7 % of the choices repeat one."""
+    rarity: float = 0.0
+    """Strategic masking (Appendix H): a position's chance of being drawn is proportional to its word's frequency to the power of
+    minus this, so that 0 masks all alike and 0.5 masks a word that is a hundred times rarer ten times as often."""
+
+    def __post_init__(self) -> None:
+        require(0 < self.fraction < 1, "masking.fraction", self.fraction, "a share above 0 and below 1")
+        probability("masking.mask_share", self.mask_share)
+        probability("masking.random_share", self.random_share)
+        require(
+            self.mask_share + self.random_share <= 1 + 1e-9, "masking.mask_share + masking.random_share",
+            self.mask_share + self.random_share, "at most 1",
+        )  # fmt: skip
+        require(0 <= self.rarity <= 8, "masking.rarity", self.rarity, "a number from 0 to 8")
+        require(
+            self.rarity == 0 or self.draw == "distinct",
+            "masking.rarity",
+            self.rarity,
+            "0 with masking.draw = with-replacement",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Optimizer:
+    """How weights move (Appendix A, Table 5)."""
+
+    name: Literal["adam", "adamw", "lamb"] = "adam"
+    """`adam`: released, no bias correction, decoupled decay. `adamw`: PyTorch's, with bias correction. `lamb`: the paper's table."""
+    learning_rate: float = 5e-4
+    """Peak learning rate."""
+    beta1: float = 0.9
+    """Decay of the mean of gradients."""
+    beta2: float = 0.999
+    """Decay of the mean of squared gradients."""
+    epsilon: float = 1e-6
+    """Added outside the square root."""
+    weight_decay: float = 0.01
+    """Decay per unit of learning rate; biases and LayerNorm are excluded."""
+    clip_norm: float = 1.0
+    """Largest global norm of the gradient (released); 0 turns clipping off."""
+
+    def __post_init__(self) -> None:
+        require(self.learning_rate > 0, "optimizer.learning_rate", self.learning_rate, "a number above 0")
+        require(0 <= self.beta1 < 1, "optimizer.beta1", self.beta1, "a number from 0 to below 1")
+        require(0 <= self.beta2 < 1, "optimizer.beta2", self.beta2, "a number from 0 to below 1")
+        require(self.epsilon > 0, "optimizer.epsilon", self.epsilon, "a number above 0")
+        require(self.weight_decay >= 0, "optimizer.weight_decay", self.weight_decay, "a number of at least 0")
+        require(self.clip_norm >= 0, "optimizer.clip_norm", self.clip_norm, "a number of at least 0 (0 = off)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """How long, and the learning rate over it."""
+
+    steps: int = 1_000_000
+    """Optimizer steps of the whole run."""
+    warmup_steps: int = 10_000
+    """Steps of linear warm-up."""
+    shape: Literal["released", "linear"] = "released"
+    """`released`: decay from step 0 times warm-up, so the peak is never quite reached. `linear`: up to the peak, then down to 0."""
+
+    def __post_init__(self) -> None:
+        require(self.steps >= 1, "schedule.steps", self.steps, "at least 1")
+        require(self.warmup_steps >= 0, "schedule.warmup_steps", self.warmup_steps, "at least 0")
+        require(
+            self.warmup_steps <= self.steps, "schedule.warmup_steps", self.warmup_steps,
+            f"at most schedule.steps = {self.steps}",
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchShape:
+    """How many tokens a step reads, and in what portions."""
+
+    size: int = 128
+    """Rows a step."""
+    sequence_length: int = 128
+    """Tokens a row; `pretrain` takes it from the prepared data."""
+    lanes: int = 1
+    """Equal portions of the batch, computed one after another: more lanes need less memory. Masks, samples and dropout are keyed by lane."""
+
+    def __post_init__(self) -> None:
+        require(self.size >= 1, "batch.size", self.size, "at least 1")
+        require(self.sequence_length >= 8, "batch.sequence_length", self.sequence_length, "at least 8")
+        require(self.lanes >= 1, "batch.lanes", self.lanes, "at least 1")
+        require(self.size % self.lanes == 0, "batch.lanes", self.lanes, f"a divisor of batch.size = {self.size}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """Held-out evaluation during the run, always on the same rows with the same masks."""
+
+    every: int = 10_000
+    """Steps between evaluations."""
+    rows: int = 2048
+    """Held-out rows that are read; 0 turns evaluation off."""
+
+    def __post_init__(self) -> None:
+        require(self.every >= 1, "evaluation.every", self.every, "at least 1")
+        require(self.rows >= 0, "evaluation.rows", self.rows, "at least 0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """How often the run is saved."""
+
+    every: int = 1000
+    """Steps between checkpoints."""
+    keep: int = 2
+    """Newest checkpoints that stay on disk."""
+
+    def __post_init__(self) -> None:
+        require(self.every >= 1, "checkpoint.every", self.every, "at least 1")
+        require(self.keep >= 1, "checkpoint.keep", self.keep, "at least 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """A complete run."""
+
+    preset: str = "small"
+    """Name of the preset that this began from."""
+    seed: int = 1
+    """Seed of weights, order, masks, samples and dropout."""
+    model: Model = field(default_factory=Model)
+    generator: Generator = field(default_factory=Learned)
+    sharing: Literal["none", "embeddings", "all"] = "embeddings"
+    """What the generator shares with the kept network (§3.2): `none`; `embeddings`: word, position and type embeddings and their
+    LayerNorm; `all`: the whole encoder, which needs a generator of the same size."""
+    objective: ObjectiveSettings = field(default_factory=RTD)
+    phases: Phases = field(default_factory=Joint)
+    masking: Masking = field(default_factory=Masking)
+    optimizer: Optimizer = field(default_factory=Optimizer)
+    schedule: Schedule = field(default_factory=Schedule)
+    batch: BatchShape = field(default_factory=BatchShape)
+    evaluation: Evaluation = field(default_factory=Evaluation)
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    """Arithmetic of the forward and backward pass; weights stay fp32. `auto`: bf16 where the hardware gains by it."""
+    deterministic: bool = False
+    """Add up the gradients of lanes and processes in one order (`ranks/gradient_tree.py`), so that 1, 2 or 4 processes give the same bits.
+    Lanes have to be a power of two. Without it the same rows, masks and samples, and sums that differ in their last digits."""
+    log_every: int = 50
+    """Steps between rows of metrics.jsonl."""
+
+    def __post_init__(self) -> None:
+        require(0 <= self.seed < 2**63, "seed", self.seed, "an integer from 0 to below 2**63")
+        require(self.log_every >= 1, "log_every", self.log_every, "at least 1")
+        require(
+            self.batch.sequence_length <= self.model.max_position_embeddings, "batch.sequence_length",
+            self.batch.sequence_length, f"at most model.max_position_embeddings = {self.model.max_position_embeddings}",
+        )  # fmt: skip
+        lanes = self.batch.lanes
+        require(
+            not self.deterministic or lanes & (lanes - 1) == 0,
+            "batch.lanes",
+            lanes,
+            "a power of two with --deterministic",
+        )
+        if self.objective.uses_generator:
+            _check_generator(self)
+        _check_algorithm(self)
+
+    @property
+    def lane_size(self) -> int:
+        """Rows in one lane."""
+        return self.batch.size // self.batch.lanes
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Positions a step reads, padding included."""
+        return self.batch.size * self.batch.sequence_length
+
+
+def _check_generator(config: Config) -> None:
+    if not isinstance(config.generator, Learned):
+        if config.sharing == "all":
+            raise ConfigError(
+                "sharing = 'all' shares the generator's encoder, and a generator without one is configured. "
+                "Use --generator learned or --sharing embeddings."
+            )
+        return
+    same_size = generator_shape(config) == config.model  # raises if the multiplier gives no possible shape
+    if config.sharing == "all" and not same_size:
+        raise ConfigError(
+            "sharing = 'all' needs a generator of the discriminator's size (§3.2). "
+            "Set --generator.width 1 --generator.depth 1, or use --sharing embeddings."
+        )
+    phases = config.phases
+    if isinstance(phases, TwoStage) and phases.start == "generator" and not same_size:
+        raise ConfigError(
+            "phases.start = 'generator' begins the discriminator from the generator's weights, which needs the same size (§3.2). "
+            "Set --generator.width 1 --generator.depth 1, or --phases.start fresh."
+        )
+
+
+def _check_algorithm(config: Config) -> None:
+    """Two-stage and adversarial training need a generator that learns, and what each of them assumes."""
+    generator = config.generator
+    if isinstance(config.phases, TwoStage):
+        if not isinstance(config.objective, RTD) or not isinstance(generator, Learned):
+            raise ConfigError(
+                "phases = two-stage trains a generator first and then a discriminator (§3.2): it needs --objective rtd and "
+                "--generator learned."
+            )
+        if config.sharing != "none":
+            raise ConfigError(
+                f"sharing = {config.sharing!r}: two-stage training keeps the generator frozen while the discriminator moves, so they "
+                "cannot share. Set --sharing none."
+            )
+    if isinstance(config.objective, Adversarial):
+        plain = isinstance(generator, Learned) and generator.temperature == 1 and not generator.disallow_correct
+        if not plain:
+            raise ConfigError(
+                "objective = adversarial trains the distribution that it samples from (Appendix F): it needs --generator learned with "
+                "temperature 1 and the correct word allowed."
+            )
+        if config.sharing == "all":
+            raise ConfigError(
+                "objective = adversarial: the two networks play against each other. Use --sharing embeddings."
+            )
+
+
+def generator_shape(config: Config) -> Model:
+    """Shape of a learned generator: width multiplies hidden size, feed-forward size and heads; depth the layers (Table 5)."""
+    assert isinstance(config.generator, Learned)
+    model, width = config.model, config.generator.width
+    head_size = model.hidden_size // model.num_attention_heads
+    hidden = round(model.hidden_size * width)
+    heads = max(1, hidden // head_size)
+    if hidden < 1 or hidden % heads:
+        raise ConfigError(
+            f"generator.width = {width}: gives a hidden size of {hidden}, which {heads} heads of {head_size} do not divide. "
+            f"Choose a multiplier that gives a multiple of {head_size}, for example {head_size / model.hidden_size:g}."
+        )
+    return dataclasses.replace(
+        model,
+        hidden_size=hidden,
+        num_attention_heads=heads,
+        intermediate_size=round(model.intermediate_size * width),
+        num_hidden_layers=max(1, round(model.num_hidden_layers * config.generator.depth)),
+    )
+
+
+FOLLOWS_FROM_STEPS = ("schedule.", "evaluation.every", "checkpoint.every", "log_every")
+"""Beginnings of the dotted names of what `with_steps` sets."""
+
+
+def with_steps(config: Config, steps: int, *, defaults: Config) -> Config:
+    """The same run over another number of steps.
+
+    What was not set by hand, that is, what still equals `defaults`, is fitted to the new length: warm-up is at most a tenth of
+    the run, and there are some 20 evaluations and checkpoints and 200 logged steps.
+    """
+    require(steps >= 1, "steps", steps, "at least 1")
+    twentieth = max(10, steps // 20)
+
+    def fitted(mine: int, default: int, most: int) -> int:
+        return min(mine, most) if mine == default else mine
+
+    warmup = fitted(config.schedule.warmup_steps, defaults.schedule.warmup_steps, max(1, steps // 10))
+    evaluation = fitted(config.evaluation.every, defaults.evaluation.every, twentieth)
+    checkpoint = fitted(config.checkpoint.every, defaults.checkpoint.every, twentieth)
+    return dataclasses.replace(
+        config,
+        schedule=dataclasses.replace(config.schedule, steps=steps, warmup_steps=warmup),
+        evaluation=dataclasses.replace(config.evaluation, every=evaluation),
+        checkpoint=dataclasses.replace(config.checkpoint, every=checkpoint),
+        log_every=fitted(config.log_every, defaults.log_every, max(1, steps // 200)),
+    )

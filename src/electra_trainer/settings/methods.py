@@ -1,0 +1,212 @@
+"""What is trained, and how: the objectives, generators and training algorithms of the paper, as small dataclasses. No torch here.
+
+Each is one choice of a tagged union: `--objective rtd`, `--generator unigram`, `--phases two-stage`; in a file a table with
+`kind`. An objective of your own is a subclass of `ObjectiveSettings` in its own file (docs/extending.md).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from electra_trainer.errors import probability, require
+
+_WEIGHT = "a number above 0"
+
+
+def kind_of(cls: type) -> str:
+    """Tag of a class in a union: `AllTokensMLM` -> "all-tokens-mlm"."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", cls.__name__).lower()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObjectiveSettings:
+    """Settings of a pre-training objective. A subclass is known by its `kind` as soon as its file is imported."""
+
+    kinds: ClassVar[dict[str, type[ObjectiveSettings]]] = {}
+    uses_generator: ClassVar[bool] = True
+    """Whether there is a generator beside the encoder that is kept."""
+    keeps: ClassVar[Literal["discriminator", "encoder"]] = "encoder"
+    """The kept network: a discriminator, or an encoder with a token head."""
+    predicts: ClassVar[Literal["masked", "all", "none"]] = "none"
+    """Positions that the kept network sends through the vocabulary."""
+    single_output: ClassVar[Literal["none", "kept tokens", "kept inputs", "generator slots"]] = "none"
+    """A layer [width -> 1] of the objective's own: on the kept network at all tokens or at the [CLS] of each input, or on the generator at
+    the chosen positions. Counted in parameters and FLOPs."""
+
+    def __init_subclass__(cls) -> None:
+        ObjectiveSettings.kinds[kind_of(cls)] = cls
+
+    def _check_weights(self, *names: str) -> None:
+        """All are above 0; the generator's may be 0."""
+        for name in names:
+            value = getattr(self, name)
+            if name == "generator_weight":
+                require(value >= 0, f"objective.{name}", value, "a number of at least 0")
+            else:
+                require(value > 0, f"objective.{name}", value, _WEIGHT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RTD(ObjectiveSettings):
+    """Replaced token detection, ELECTRA's objective (§2): generator_weight * MLM + weight * RTD."""
+
+    keeps = "discriminator"
+
+    weight: float = 50.0
+    """Weight of the discriminator's mean loss (λ, Appendix A)."""
+    generator_weight: float = 1.0
+    """Weight of the generator's mean loss."""
+    loss_over: Literal["all", "masked", "other"] = "all"
+    """Tokens that the discriminator's loss counts: `all`; `masked`: the chosen positions only (ELECTRA 15 %, §3.5); `other`: as
+    many random tokens, drawn independently of those (footnote 8). The loss is the mean over them, so one of them weighs 1/fraction times
+    as much as in `all`."""
+
+    def __post_init__(self) -> None:
+        self._check_weights("weight", "generator_weight")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MLM(ObjectiveSettings):
+    """Masked language modelling, BERT's objective: the baseline of every table. `generator` and `sharing` are not used."""
+
+    uses_generator = False
+    predicts = "masked"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplaceMLM(ObjectiveSettings):
+    """Replace MLM (§3.5): predict the chosen words from an input in which the generator's samples stand, not [MASK]."""
+
+    predicts = "masked"
+
+    weight: float = 1.0
+    """Weight of the encoder's mean loss."""
+    generator_weight: float = 1.0
+    """Weight of the generator's mean loss."""
+
+    def __post_init__(self) -> None:
+        self._check_weights("weight", "generator_weight")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AllTokensMLM(ObjectiveSettings):
+    """All-Tokens MLM (§3.5): predict every word of the corrupted input, with a probability of copying it."""
+
+    predicts = "all"
+    single_output = "kept tokens"
+
+    weight: float = 1.0
+    """Weight of the encoder's mean loss over all real tokens."""
+    generator_weight: float = 1.0
+    """Weight of the generator's mean loss."""
+
+    def __post_init__(self) -> None:
+        self._check_weights("weight", "generator_weight")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adversarial(ObjectiveSettings):
+    """Adversarial training (Appendix F): REINFORCE rewards the generator for what the discriminator gets wrong.
+
+    What the networks share both of them move; `--sharing none` keeps the generator's policy out of the discriminator's embeddings.
+    """
+
+    keeps = "discriminator"
+    single_output = "generator slots"
+
+    weight: float = 50.0
+    """Weight of the discriminator's mean loss (λ)."""
+    policy_weight: float = 1.0
+    """Weight of the generator's mean policy-gradient loss."""
+    baseline_weight: float = 1.0
+    """Weight of the mean cross-entropy that the learned baseline is trained with."""
+
+    def __post_init__(self) -> None:
+        self._check_weights("weight", "policy_weight", "baseline_weight")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SentenceContrast(ObjectiveSettings):
+    """RTD with a sentence-level contrastive objective (Appendix H): was an input corrupted at all, yes or no."""
+
+    keeps = "discriminator"
+    single_output = "kept inputs"
+
+    weight: float = 50.0
+    """Weight of the discriminator's mean loss over tokens (λ)."""
+    generator_weight: float = 1.0
+    """Weight of the generator's mean loss."""
+    sentence_weight: float = 1.0
+    """Weight of the mean loss over inputs (pieces of a row)."""
+    unchanged: float = 0.2
+    """Share of the inputs that are left as they are."""
+
+    def __post_init__(self) -> None:
+        self._check_weights("weight", "generator_weight", "sentence_weight")
+        probability("objective.unchanged", self.unchanged)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Learned:
+    """A small masked language model beside the discriminator (§3.2, "Smaller Generators")."""
+
+    width: float = 0.25
+    """Multiplier of hidden size, feed-forward size and heads (Table 5)."""
+    depth: float = 1.0
+    """Multiplier of the number of layers; the paper keeps it at 1."""
+    temperature: float = 1.0
+    """Divides the logits that are sampled from (Appendix H); the generator's loss does not see it."""
+    disallow_correct: bool = False
+    """Never sample the original word (Appendix H)."""
+
+    def __post_init__(self) -> None:
+        require(0 < self.width <= 4, "generator.width", self.width, "a multiplier above 0 and at most 4")
+        require(0 < self.depth <= 4, "generator.depth", self.depth, "a multiplier above 0 and at most 4")
+        require(self.temperature > 0, "generator.temperature", self.temperature, _WEIGHT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unigram:
+    """Samples words by their frequency in the training rows (§3.2). No parameters and no loss of its own."""
+
+    disallow_correct: bool = False
+    """Never sample the original word (Appendix H)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Uniform:
+    """Samples every word of the vocabulary alike, [PAD], [CLS], [SEP] and [MASK] left out (released `uniform_generator`)."""
+
+    disallow_correct: bool = False
+    """Never sample the original word (Appendix H)."""
+
+
+Generator = Learned | Unigram | Uniform
+
+
+@dataclass(frozen=True, kw_only=True)
+class Joint:
+    """Generator and discriminator are trained together (§2)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TwoStage:
+    """First the generator alone, then the discriminator alone against the frozen generator (§3.2, "Training Algorithms").
+
+    The learning rate has its warm-up and decay in each stage. The frozen generator samples with its dropout, as a generator that learns does.
+    """
+
+    share: float = 0.5
+    """Share of the steps that train the generator; the paper trains both for n steps."""
+    start: Literal["generator", "fresh"] = "generator"
+    """How the discriminator's encoder begins: from the `generator`'s weights, which needs one of the same size, or `fresh`."""
+
+    def __post_init__(self) -> None:
+        require(0 < self.share < 1, "phases.share", self.share, "a share above 0 and below 1")
+
+
+Phases = Joint | TwoStage
+GENERATORS: dict[str, type[Generator]] = {kind_of(cls): cls for cls in (Learned, Unigram, Uniform)}
+PHASES: dict[str, type[Phases]] = {kind_of(cls): cls for cls in (Joint, TwoStage)}

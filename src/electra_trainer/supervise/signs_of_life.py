@@ -1,0 +1,178 @@
+"""What a supervisor sees of the processes of one start: a file for each that begins, written again at each step.
+
+Silence is measured on the supervisor's own monotonic clock, from when it saw a file change: a clock that is set, or a laptop that
+sleeps, makes no process silent.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from electra_trainer.runs.checkpoint import is_saving
+from electra_trainer.runs.signals import ENDED
+
+_PREFIX = "electra-beats-"
+_FORGOTTEN = 60.0
+"""Seconds after which a folder that nobody has locked is one that a killed supervisor left."""
+_LOOK = 0.05
+_QUIET = 120.0
+"""Seconds without a step and without a save in which a process that was told to stop counts as stuck, at least."""
+
+
+@contextmanager
+def signs_folder() -> Iterator[Path]:
+    """A folder for the signs of one start; those that killed supervisors left go."""
+    for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with suppress(OSError):
+            _remove_forgotten(left)
+    path = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    lock = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        os.close(lock)
+
+
+def _remove_forgotten(folder: Path) -> None:
+    lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        facts = os.fstat(lock)
+        if facts.st_uid == os.getuid() and time.time() - facts.st_mtime > _FORGOTTEN:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        os.close(lock)
+
+
+class Signs:
+    """The processes of one start.
+
+    Args:
+        child: what was started: a process of the run, or a launcher of them.
+        folder: of their signs.
+        checkpoints: of the run, where saves can be seen.
+    """
+
+    def __init__(self, child: subprocess.Popen[bytes], folder: Path, checkpoints: Path) -> None:
+        self._child, self._folder, self._checkpoints = child, folder, checkpoints
+        self._began = self._now = time.monotonic()
+        self._seen: dict[str, tuple[int, float]] = {}
+        """Of each rank: the time that its file bears, and when that changed by this process's clock."""
+        self._longest = 0.0
+        """Seconds between two signs of a rank, at most."""
+        self._told: set[int] = set()
+
+    @property
+    def began(self) -> bool:
+        """Whether any process got so far as to train."""
+        return bool(self._files())
+
+    def wait(self, *, patience: float, grace: float, told: Callable[[], str | None]) -> str | None:
+        """Wait for the end, passing on a signal; nothing of the start is left running.
+
+        Args:
+            patience: seconds without a step after which a process hangs.
+            grace: seconds that processes have at most after a signal.
+            told: names the signal that asked to stop, once there was one.
+
+        Returns:
+            What had to be killed and why; None where the start ended by itself.
+        """
+        stopping: float | None = None
+        try:
+            while self._child.poll() is None:
+                time.sleep(_LOOK)
+                self._look()
+                name = told()
+                if name is None:
+                    rank, silence = self._most_silent()
+                    if silence > patience:
+                        return f"process of rank {rank} did no step for {patience:g} s and was killed"
+                    continue
+                stopping = self._now if stopping is None else stopping
+                self._tell()
+                if (why := self._stuck(stopping, grace)) is not None:
+                    return f"{name}: {why}, and was killed"
+            return None
+        finally:
+            self._kill()
+
+    def ends(self) -> list[int]:
+        """The codes that processes ended with, in the order in which they did; those that were killed had no time to say one."""
+        files = sorted(self._folder.glob(f"*{ENDED}"), key=lambda path: path.stat().st_mtime_ns)
+        return [int(text) for path in files if (text := path.read_text()).isdigit()]
+
+    def _stuck(self, stopping: float, grace: float) -> str | None:
+        """Why what was told to stop is not waited for any longer; a save that is being written is waited for up to `grace`."""
+        waited = self._now - stopping
+        if waited > grace:
+            return f"the run did not end within {grace:g} s"
+        quiet = max(_QUIET, 2 * self._longest)
+        rank, silence = self._most_silent()
+        if min(waited, silence) > quiet and not is_saving(self._checkpoints):
+            return f"process of rank {rank} gave no sign of life for {quiet:.0f} s"
+        return None
+
+    def _look(self) -> None:
+        self._now = time.monotonic()
+        for path in self._files():
+            with suppress(OSError):
+                time_of_file = path.stat().st_mtime_ns
+                before, when = self._seen.get(path.name, (None, self._began))
+                if before != time_of_file:
+                    self._seen[path.name] = (time_of_file, self._now)
+                    self._longest = max(self._longest, self._now - when)
+
+    def _most_silent(self) -> tuple[str, float]:
+        """A rank, and the seconds since its last sign; before any sign the start counts."""
+        rank, (_, when) = min(self._seen.items(), key=lambda item: item[1][1], default=("0", (0, self._began)))
+        return rank, self._now - when
+
+    def _files(self) -> list[Path]:
+        return [path for path in self._folder.iterdir() if path.suffix != ENDED]
+
+    def _pids(self) -> list[int]:
+        pids = [int(text) for path in self._files() if (text := path.read_text()).isdigit()]
+        return [pid for pid in pids if self._is_ours(pid)]
+
+    def _is_ours(self, pid: int) -> bool:
+        """Whether it is still the process that left the sign: an ended one's number may be another's now. Not known where /proc is not."""
+        try:
+            return os.fsencode(self._folder) in Path(f"/proc/{pid}/environ").read_bytes()
+        except FileNotFoundError:
+            return not Path("/proc/self/environ").exists()
+        except OSError:
+            return False
+
+    def _tell(self) -> None:
+        """Each process once; a launcher only while it has no process that listens: told itself, torchrun would kill them after its own time."""
+        pids = self._pids()
+        if not pids and not self._told:
+            pids = [self._child.pid]
+        for pid in set(pids) - self._told:
+            self._told.add(pid)
+            _send(pid, signal.SIGTERM)
+
+    def _kill(self) -> None:
+        """All: what was started, and what a launcher started in sessions of their own."""
+        for pid in self._pids():
+            _send(pid, signal.SIGKILL)
+        if self._child.poll() is None:
+            self._child.kill()
+        self._child.wait()
+
+
+def _send(pid: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)

@@ -1,0 +1,47 @@
+"""`python -m electra_trainer.supervise.torchrun …`: torchrun, without its page of traceback where a process of the run ended with an error.
+
+That error was told by the process itself; its exit code is in RUN/status.json, and what a supervisor returns.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+
+from electra_trainer.errors import ElectraError, tell
+from electra_trainer.runs.signals import STARTED_BY, stop_with_parent
+
+
+def main() -> int:
+    """Run torchrun with the words of the command line.
+
+    Returns:
+        0, or 70 where a process ended with another code.
+    """
+    stop_with_parent()
+    os.environ[STARTED_BY] = str(os.getpid())
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.run import main as torchrun
+
+    logging.disable(logging.ERROR)  # of this process, which trains nothing: it tells the same in other words
+    try:
+        torchrun()
+    except ChildFailedError as failed:
+        for rank, failure in sorted(failed.failures.items()):
+            if failure.exitcode < 0 and -failure.exitcode != signal.SIGTERM:  # that one is torchrun's own
+                tell(f"the process of rank {rank} was killed by {signal.Signals(-failure.exitcode).name}")
+        return ElectraError.exit_code
+    except SignalException as told:
+        tell(f"{told.sigval.name}: the processes have ended")
+        return ElectraError.exit_code
+    except Exception as error:
+        tell(f"torchrun cannot start the processes: {str(error).strip() or type(error).__name__}")
+        return ElectraError.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
