@@ -114,11 +114,7 @@ def test_p_mask_of_a_run() -> None:
     p_mask, note = masked_share(with_(masking=dataclasses.replace(small.config().masking, rarity=0.5)))
     assert p_mask == 0.25 and "rarity" in note
     assert masked_share(with_(objective=SentenceContrast(unchanged=0.2))).p_mask == pytest.approx(0.2)
-    for none in (
-        with_(generator=Learned(width=0.5, disallow_correct=True)),
-        with_(generator=Unigram()),
-        None,
-    ):
+    for none in (with_(generator=Learned(width=0.5, disallow_correct=True)), with_(generator=Unigram()), None):
         p_mask, note = masked_share(none)
         assert p_mask is None and note
     assert masked_share(None, given=0.15) == (0.15, "")

@@ -63,11 +63,7 @@ def their_network(kind: str, ours: FineTuned, encoder: Source, *, head: str) -> 
 
 
 def inputs(batch: Batch) -> dict[str, Tensor]:
-    return {
-        "input_ids": batch.ids_BT,
-        "attention_mask": batch.real_BT.long(),
-        "token_type_ids": batch.segment_BT,
-    }
+    return {"input_ids": batch.ids_BT, "attention_mask": batch.real_BT.long(), "token_type_ids": batch.segment_BT}
 
 
 @pytest.fixture

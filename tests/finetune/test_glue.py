@@ -285,10 +285,7 @@ def test_the_real_files() -> None:
     (_, overlap), (_, other) = loaded["cola"].notes, loaded["stsb"].notes
     assert overlap.startswith("warning: 16 of 1,043 development rows") and "Of these, 2 with another label" in overlap
     assert other.startswith("warning: 6 of 1,500 development rows") and "Of these, 1 with another label" in other
-    assert loaded["mnli"].notes == (
-        "22,664 of 392,702 training rows.",
-        "4,916 of 9,832 dev_mismatched rows.",
-    )
+    assert loaded["mnli"].notes == ("22,664 of 392,702 training rows.", "4,916 of 9,832 dev_mismatched rows.")
     assert loaded["qqp"].notes == ("10,000 of 363,846 training rows.", "20,215 of 40,430 dev rows.")
     assert loaded["qnli"].notes[0] == "104,742 training rows, GLUE has 104,743: not its own file."
     for name, data in loaded.items():

@@ -265,10 +265,7 @@ def test_the_order_of_rows_does_not_matter_for_what_is_held_out() -> None:
 
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    content=st.text(alphabet='a b,"\n1.', max_size=60),
-    kind=st.sampled_from(["classification", "regression"]),
-)
+@given(content=st.text(alphabet='a b,"\n1.', max_size=60), kind=st.sampled_from(["classification", "regression"]))
 def test_any_table_gives_a_task_or_a_sentence(tmp_path: Path, content: str, kind: str) -> None:
     path = tmp_path / "train.csv"
     path.write_bytes(b"text,label\n" + content.encode())

@@ -223,10 +223,7 @@ def test_logits_equal_those_of_transformers() -> None:
 def test_scores() -> None:
     task = Tagging(labels=("B-X", "I-X", "O"), scheme="bio")
     assert task.metrics == ("f1", "precision", "recall", "accuracy") and task.metric == "f1"
-    examples = [
-        sentence(["a"] * 5, ["B-X", "I-X", "O", "B-X", None]),
-        sentence(["a"] * 3, ["B-X", None, "I-X"]),
-    ]
+    examples = [sentence(["a"] * 5, ["B-X", "I-X", "O", "B-X", None]), sentence(["a"] * 3, ["B-X", None, "I-X"])]
     said = [{"tags": ["B-X", "I-X", "O", "O", "B-X"]}, {"tags": ["B-X", "I-X", "I-X"]}]
     counts = task.spans_by_type(examples, said)
     assert counts == {"X": SpanCounts(true=4, said=3, right=3)}  # a word without a label parts the spans of both

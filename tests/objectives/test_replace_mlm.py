@@ -92,11 +92,7 @@ def test_gradient_is_that_of_the_plain_formula() -> None:
     assert distance(mine, gradients(plain, loss)) < 1e-5
 
 
-SHARED = {
-    "none": ((), ()),
-    "embeddings": (("encoder.electra.embeddings.",), ()),
-    "all": (("encoder.electra.",), ()),
-}
+SHARED = {"none": ((), ()), "embeddings": (("encoder.electra.embeddings.",), ()), "all": (("encoder.electra.",), ())}
 
 
 @pytest.mark.parametrize("sharing", SHARED)

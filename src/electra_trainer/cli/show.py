@@ -51,11 +51,7 @@ def _facts(config: Config) -> dict[str, Any]:
     count, cost = parameters(config), run_flops(config)
     return {
         "config": to_dict(config),
-        "parameters": {
-            "joint": count.joint,
-            "kept": count.kept,
-            **asdict(count),
-        },
+        "parameters": {"joint": count.joint, "kept": count.kept, **asdict(count)},
         "flops": {"train_paper": cost.paper, "train_real": cost.real, "infer_paper": infer_flops(config).paper},
     }
 

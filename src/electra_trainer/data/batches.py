@@ -105,8 +105,5 @@ def encode_rows(ids: Sequence[Sequence[int]] | Tensor) -> Batch:
     ids_BT = torch.as_tensor(ids, dtype=torch.int64)
     positions_BT = torch.arange(ids_BT.shape[1], device=ids_BT.device).expand_as(ids_BT)
     return Batch(
-        ids_BT=ids_BT,
-        segment_BT=torch.zeros_like(ids_BT),
-        position_BT=positions_BT,
-        piece_BT=torch.ones_like(ids_BT),
+        ids_BT=ids_BT, segment_BT=torch.zeros_like(ids_BT), position_BT=positions_BT, piece_BT=torch.ones_like(ids_BT)
     )

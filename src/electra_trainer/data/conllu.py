@@ -143,12 +143,7 @@ def _word(line: str, *, path: Path, number: int, expected: int) -> Word | None:
     if upos != "_" and upos not in UPOS:
         raise DataError(f"{where}: unknown part of speech {short(upos)}.{did_you_mean(upos.upper(), UPOS)}")
     return Word(
-        form=form,
-        line=number,
-        upos=_known(upos),
-        xpos=_known(xpos),
-        feats=_known(feats),
-        deprel=_known(deprel),
+        form=form, line=number, upos=_known(upos), xpos=_known(xpos), feats=_known(feats), deprel=_known(deprel)
     )
 
 

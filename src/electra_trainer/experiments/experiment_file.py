@@ -173,10 +173,7 @@ def extend(old: Declared, new: Declared, *, out: Path) -> Declared:
             "tasks if you like, or choose another --out."
         )
     return replace(
-        old,
-        seeds=tuple(sorted({*old.seeds, *new.seeds})),
-        floors=old.floors or new.floors,
-        tasks=old.tasks | new.tasks,
+        old, seeds=tuple(sorted({*old.seeds, *new.seeds})), floors=old.floors or new.floors, tasks=old.tasks | new.tasks
     )
 
 

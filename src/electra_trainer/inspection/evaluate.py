@@ -44,8 +44,5 @@ def evaluate(run: str | Path, data: str | Path, *, device: str = "auto") -> Eval
     objective.to(where)
     feed = Feed.of(config, store, device=where, precision=choose_precision(config.precision, where))
     return Evaluated(
-        step=step,
-        rows=len(feed.valid),
-        vocab_size=store.vocab_size,
-        metrics=evaluate_objective(objective, feed),
+        step=step, rows=len(feed.valid), vocab_size=store.vocab_size, metrics=evaluate_objective(objective, feed)
     )

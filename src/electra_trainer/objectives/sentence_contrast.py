@@ -44,11 +44,7 @@ class ContrastiveReplacedTokenDetection(Objective, settings=SentenceContrast):
 
     def counts(self, masked: Masked) -> dict[str, Tensor]:
         """`masked`: slots. `real`: tokens that are not padding. `sentences`: inputs."""
-        return {
-            "masked": slots(masked),
-            "real": masked.batch.real_BT.sum(),
-            "sentences": _starts(masked.batch).sum(),
-        }
+        return {"masked": slots(masked), "real": masked.batch.real_BT.sum(), "sentences": _starts(masked.batch).sum()}
 
     def forward(self, masked: Masked, rng: Rng, *, look: bool = False) -> Losses:
         """Sums of the three losses over a lane."""

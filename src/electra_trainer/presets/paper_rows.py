@@ -15,9 +15,7 @@ from electra_trainer.cost.flops import run_flops, steps_for_flops
 from electra_trainer.errors import ConfigError, did_you_mean
 from electra_trainer.presets import arms
 from electra_trainer.presets.models import MODELS, base, bert_large, large, small
-from electra_trainer.settings.config import (
-    Config,
-)
+from electra_trainer.settings.config import Config
 from electra_trainer.settings.methods import Learned
 
 Preset = Callable[[], Config]
