@@ -1,7 +1,5 @@
 """Give it text; it gives you a strong small text encoder, pre-trained by replaced token detection (ELECTRA)."""
 
-from __future__ import annotations
-
 import importlib
 from typing import TYPE_CHECKING
 

@@ -1,7 +1,5 @@
 """The verbs from Python: `from electra_trainer import pretrain, load; load("RUN").score("…")`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

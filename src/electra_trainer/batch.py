@@ -8,8 +8,6 @@ Shape letters, used as suffixes everywhere:
     H  attention heads            N  real (non-pad) tokens in a batch
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -35,7 +33,7 @@ class Batch:
         """bool, True on every token that is not padding."""
         return self.piece_BT > 0
 
-    def to(self, device: torch.device) -> Batch:
+    def to(self, device: torch.device) -> "Batch":
         """The same batch on another device."""
         return Batch(
             ids_BT=self.ids_BT.to(device, non_blocking=True),
@@ -56,7 +54,7 @@ class Masked:
     input_BT: Tensor  # int64, ids with the chosen positions masked: what the generator reads
     slots_K: Tensor  # int64, flat index (row * T + column) of each chosen position; -1: a slot that is not used
 
-    def to(self, device: torch.device) -> Masked:
+    def to(self, device: torch.device) -> "Masked":
         """The same on another device."""
         return Masked(
             batch=self.batch.to(device),

@@ -15,8 +15,6 @@
 Checks of settings, in the words of a ConfigError.
 """
 
-from __future__ import annotations
-
 import difflib
 import errno
 import itertools

@@ -4,8 +4,6 @@ Every random number of a run comes from a generator seeded with hash(seed, purpo
 to step, so nothing needs saving, and any step can be computed again on its own.
 """
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass
 

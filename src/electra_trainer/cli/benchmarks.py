@@ -3,8 +3,6 @@
 `electra squad MODEL --train train-v1.1.json --dev dev-v1.1.json --version 1 --out EXP`.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -107,7 +105,7 @@ def run_glue(arguments: GlueArguments) -> None:
     print(arguments.out / "glue.md")
 
 
-def _tasks(arguments: GlueArguments, archive: Path | None) -> tuple[GlueTask, ...]:
+def _tasks(arguments: GlueArguments, archive: Path | None) -> "tuple[GlueTask, ...]":
     """The tasks that are asked for, once it is seen that their files are there, and what the archive needs."""
     from electra_trainer.experiments.experiment_file import exists, read
     from electra_trainer.finetuning.glue.glue_tasks import GlueTask, parse_tasks

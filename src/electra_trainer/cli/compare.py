@@ -1,7 +1,5 @@
 """`electra compare DATA --arms electra,mlm --preset tiny --flops 1e15 --seeds 3 --out EXP`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

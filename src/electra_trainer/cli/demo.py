@@ -1,7 +1,5 @@
 """`electra demo`: the whole journey on the embedded corpus."""
 
-from __future__ import annotations
-
 import signal
 import sys
 import threading
@@ -77,7 +75,7 @@ def run_demo(arguments: DemoArguments) -> None:
     _say(f"report: {page}   ({time.monotonic() - start:.0f} s in all)")
 
 
-def _train(arguments: DemoArguments, config: Config, data: Path, *, end: float) -> None:
+def _train(arguments: DemoArguments, config: "Config", data: Path, *, end: float) -> None:
     """As many steps as were asked for, or as the time allows until `end`, when all is planned to be done."""
     from electra_trainer.errors import Interrupted
     from electra_trainer.train.loop import pretrain
@@ -97,7 +95,7 @@ def _train(arguments: DemoArguments, config: Config, data: Path, *, end: float) 
             _say("     the machine has become slower: training ends early. The same command again goes on with it")
 
 
-def _length(out: Path, config: Config, data: Path, *, end: float) -> Length:
+def _length(out: Path, config: "Config", data: Path, *, end: float) -> "Length":
     """A begun run's steps, or the preset's, or as many as a slower machine does until `end`."""
     from electra_trainer.data.store import Store
     from electra_trainer.runs.run_folder import RunFolder

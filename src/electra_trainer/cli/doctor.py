@@ -1,7 +1,5 @@
 """`electra doctor`."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys
@@ -103,7 +101,7 @@ def _findings() -> dict[str, str]:
     return dict(lines)
 
 
-def _print_machine(machine: Machine) -> None:
+def _print_machine(machine: "Machine") -> None:
     rates = ", ".join(f"{name} {rate / 1e9:,.0f} GFLOP/s" for name, rate in machine.matrix_flops.items())
     free = "" if machine.free_bytes is None else f", {machine.free_bytes / 1e9:.1f} GB free"
     print(f"{'matrix products':<16} {rates}")
@@ -111,7 +109,7 @@ def _print_machine(machine: Machine) -> None:
     print(f"\n{'preset':<16}{'tokens/s':>12}{'paper run':>14}{'arithmetic':>12}{'memory':>8}  {'limited by':<12}timed")
 
 
-def _print_outlook(name: str, outlook: Outlook | str) -> None:
+def _print_outlook(name: str, outlook: "Outlook | str") -> None:
     from electra_trainer.train.plan import duration
 
     if isinstance(outlook, str):
@@ -132,7 +130,7 @@ def _print_outlook(name: str, outlook: Outlook | str) -> None:
     )
 
 
-def _facts(findings: dict[str, str], machine: Machine, outlooks: dict[str, Outlook | str]) -> dict[str, Any]:
+def _facts(findings: dict[str, str], machine: "Machine", outlooks: "dict[str, Outlook | str]") -> dict[str, Any]:
     presets: dict[str, Any] = {}
     for name, found in outlooks.items():
         if isinstance(found, str):

@@ -1,7 +1,5 @@
 """`electra finetune MODEL --train reviews.csv --out DIR`."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -98,7 +96,7 @@ def run_finetune(arguments: FinetuneArguments) -> None:
     _print_result(done, data, arguments)
 
 
-def _source(arguments: FinetuneArguments) -> TaskSource:
+def _source(arguments: FinetuneArguments) -> "TaskSource":
     if arguments.task == "tagging":
         from electra_trainer.finetuning.tagging.tagging_task import TaggingTask
 
@@ -131,7 +129,7 @@ def _source(arguments: FinetuneArguments) -> TaskSource:
     )
 
 
-def _print_notes(data: TaskData) -> None:
+def _print_notes(data: "TaskData") -> None:
     """What was taken, and in yellow what may be wrong."""
     from rich.console import Console
 
@@ -140,7 +138,7 @@ def _print_notes(data: TaskData) -> None:
         console.print(note, markup=False, style="yellow" if note.startswith("warning: ") else None)
 
 
-def _print_result(done: HandedOn, data: TaskData, arguments: FinetuneArguments) -> None:
+def _print_result(done: "HandedOn", data: "TaskData", arguments: FinetuneArguments) -> None:
     from electra_trainer.finetuning.card import shown
 
     print("\n" + (arguments.out / "summary.md").read_text(encoding="utf-8").strip())
@@ -158,7 +156,7 @@ def _print_result(done: HandedOn, data: TaskData, arguments: FinetuneArguments) 
         )
 
 
-def _as_json(done: HandedOn, data: TaskData, *, summary: dict[str, object]) -> dict[str, object]:
+def _as_json(done: "HandedOn", data: "TaskData", *, summary: dict[str, object]) -> dict[str, object]:
     confusion: dict[str, dict[str, int]] = {}
     for (truth, said), count in sorted(done.confusion.items()):
         confusion.setdefault(truth, {})[said] = count

@@ -3,8 +3,6 @@
 The flags that say how text files are read, shared by `tokenizer` and `prepare`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Literal
 
@@ -75,7 +73,7 @@ class CorpusFlags:
     """Bytes that are not UTF-8, NUL bytes, unusable JSON: stop, leave the line out, or repair it."""
 
 
-def settings(flags: CorpusFlags, **more: object) -> PrepareSettings:
+def settings(flags: CorpusFlags, **more: object) -> "PrepareSettings":
     """The settings that the flags make."""
     from electra_trainer.data.prepare import PrepareSettings
 
@@ -87,7 +85,7 @@ def settings(flags: CorpusFlags, **more: object) -> PrepareSettings:
     )
 
 
-def print_corpus(report: CorpusReport) -> None:
+def print_corpus(report: "CorpusReport") -> None:
     """What was read, and what was wrong with it."""
     for line in report.summary():
         print(line)

@@ -1,7 +1,5 @@
 """`electra launch slurm JOB.sbatch --nodes 2 --gpus 4 -- pretrain DATA --preset base --out RUN`."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import sys

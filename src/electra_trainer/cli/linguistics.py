@@ -3,8 +3,6 @@
 `electra minimal-pairs RUN blimp/`.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, dataclass
 from math import isfinite
@@ -72,12 +70,12 @@ def run_cloze(arguments: ClozeArguments) -> None:
         _show(found)
 
 
-def _fields(estimate: Estimate) -> dict[str, float | None]:
+def _fields(estimate: "Estimate") -> dict[str, float | None]:
     """An estimate as an object; from a single row it has no standard error, and JSON no NaN."""
     return {name: value if isfinite(value) else None for name, value in asdict(estimate).items()}
 
 
-def as_json(found: Cloze) -> dict[str, Any]:
+def as_json(found: "Cloze") -> dict[str, Any]:
     """The result as one object, without the words themselves."""
     return {
         "accuracy": {name: _fields(estimate) for name, estimate in found.accuracy.items()},
@@ -92,7 +90,7 @@ def as_json(found: Cloze) -> dict[str, Any]:
     }
 
 
-def _show(found: Cloze) -> None:
+def _show(found: "Cloze") -> None:
     print(
         f"{found.positions:,} held-out words in {found.rows:,} rows, at most {found.per_row} a row, each masked alone"
     )
@@ -109,7 +107,7 @@ def _show(found: Cloze) -> None:
         print(f"note: {note}")
 
 
-def _percent(estimate: Estimate) -> str:
+def _percent(estimate: "Estimate") -> str:
     value, error, low, high = (
         100 * number for number in (estimate.value, estimate.standard_error, estimate.low, estimate.high)
     )
@@ -168,7 +166,7 @@ def _names(words: str | None) -> list[str] | None:
     return [word.strip() for word in words.split(",") if word.strip()] if words is not None else None
 
 
-def pairs_as_json(found: MinimalPairs) -> dict[str, Any]:
+def pairs_as_json(found: "MinimalPairs") -> dict[str, Any]:
     """The result as one object."""
     kept = ("mean", "standard_error", "paradigms", "fields", "terms")
     return {
@@ -182,7 +180,7 @@ def pairs_as_json(found: MinimalPairs) -> dict[str, Any]:
     }
 
 
-def _show_pairs(found: MinimalPairs) -> None:
+def _show_pairs(found: "MinimalPairs") -> None:
     scores = list(found.scores.values())
     lines = [["accuracy, %", *found.scores]]
     for group in ("paradigms", "terms", "fields"):

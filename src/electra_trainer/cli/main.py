@@ -1,7 +1,5 @@
 """The command `electra`: one verb a file in `verbs/`. torch is imported inside a verb's `run`, never to print help."""
 
-from __future__ import annotations
-
 import functools
 import importlib
 import io

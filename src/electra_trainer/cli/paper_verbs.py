@@ -3,8 +3,6 @@
 `electra figure 1|3|4 EXP [EXP …]` and `electra figure 2 RUN`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal

@@ -3,8 +3,6 @@
 `electra answer FOLDER --context @page.txt --question "Who cooked the meal?"`.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from dataclasses import dataclass
@@ -79,7 +77,7 @@ def run_predict(arguments: PredictArguments) -> None:
         print(beside)
 
 
-def _answers(model: Finetuned, arguments: PredictArguments, *, as_json: bool) -> tuple[str, str | None]:
+def _answers(model: "Finetuned", arguments: PredictArguments, *, as_json: bool) -> tuple[str, str | None]:
     """The file of answers to SQuAD's questions, and that of the "no answer" scores where there is one beside it."""
     from electra_trainer.finetuning.prediction_file import answered_jsonl, no_answer_json, official_json
     from electra_trainer.finetuning.squad.squad_files import read_questions
@@ -100,7 +98,7 @@ def _answers(model: Finetuned, arguments: PredictArguments, *, as_json: bool) ->
     return official_json(said), no_answer_json(said) if model.task.version == 2 else None  # type: ignore[attr-defined]
 
 
-def _content(model: Finetuned, arguments: PredictArguments, *, as_json: bool) -> str:
+def _content(model: "Finetuned", arguments: PredictArguments, *, as_json: bool) -> str:
     from electra_trainer.files.tables import read_table_file
     from electra_trainer.finetuning.prediction_file import predicted_csv, predicted_jsonl, tagged_jsonl, tagged_text
     from electra_trainer.finetuning.texts.columns import choose_texts
@@ -189,7 +187,7 @@ def read_context(given: str) -> str:
     return text
 
 
-def lines(said: Prediction, context: str) -> list[str]:
+def lines(said: "Prediction", context: str) -> list[str]:
     """What is shown: each answer with its probability and some words around it."""
     if not said["nbest"]:
         return ["no answer in this text"]

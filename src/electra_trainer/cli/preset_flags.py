@@ -1,7 +1,5 @@
 """The configuration that a command line begins from: preset, file, and the members of tagged unions that its flags name."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from copy import copy
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`electra pretrain DATA --preset small --out RUN`."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Sequence

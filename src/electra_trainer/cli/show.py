@@ -3,8 +3,6 @@
 `electra flops small`.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from dataclasses import asdict, dataclass

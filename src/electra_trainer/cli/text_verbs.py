@@ -3,8 +3,6 @@
 `electra tokenizer FILES… --vocab-size 8192 --out TOK`.
 """
 
-from __future__ import annotations
-
 import itertools
 import sys
 import time
@@ -90,7 +88,7 @@ def run_prepare(arguments: PrepareArguments) -> None:
     print(f"{arguments.out}: ready in {time.monotonic() - start:.0f} s")
 
 
-def _print_fit(arguments: PrepareArguments, tokenizer: Tokenizer) -> None:
+def _print_fit(arguments: PrepareArguments, tokenizer: "Tokenizer") -> None:
     """How well the vocabulary fits the beginning of the text."""
     from electra_trainer.data.prepare import CorpusLines
     from electra_trainer.data.tokenizer import statistics
@@ -113,7 +111,7 @@ class _Watch:
         self.last: Progress | None = None
         self._said = time.monotonic()
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, progress: "Progress") -> None:
         self.last = progress
         if time.monotonic() - self._said >= _SECONDS_BETWEEN_LINES:
             self._said = time.monotonic()

@@ -11,8 +11,6 @@
 `electra report RUN [RUN …]`.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from dataclasses import asdict, dataclass
@@ -188,7 +186,7 @@ def run_replay(arguments: ReplayArguments) -> None:
     print_replayed(found, rows[: _SHOWN if arguments.rows is None else arguments.rows])
 
 
-def _chosen(arguments: ReplayArguments, found: Replayed) -> list[ReplayedRow]:
+def _chosen(arguments: ReplayArguments, found: "Replayed") -> "list[ReplayedRow]":
     """The rows that were asked for; ConfigError when the step has none such."""
     rows = [
         row

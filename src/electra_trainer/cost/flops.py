@@ -8,8 +8,6 @@ They are counted in two ways, and every number says which:
 What is computed a second time in a backward pass to save memory is not counted, nor is the optimizer.
 """
 
-from __future__ import annotations
-
 import bisect
 from dataclasses import dataclass, replace
 from typing import Literal

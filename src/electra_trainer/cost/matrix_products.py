@@ -3,8 +3,6 @@
 Attention counts as if every token saw its whole row; rows that hold several pieces, and decoders, need less.
 """
 
-from __future__ import annotations
-
 from electra_trainer.settings.config import Model
 
 

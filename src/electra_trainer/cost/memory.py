@@ -1,7 +1,5 @@
 """Bytes that a run needs, and bytes that a step moves. No torch here."""
 
-from __future__ import annotations
-
 from electra_trainer.cost.parameters import learned_generator, parameters, predicted, slots
 from electra_trainer.settings.config import Config, Model
 

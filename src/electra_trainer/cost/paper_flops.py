@@ -4,8 +4,6 @@ A product of [m, k] and [k, n] is 2mkn operations; embeddings are looked up by p
 some operations an element. Only for comparison with the paper: products.py counts what is needed.
 """
 
-from __future__ import annotations
-
 from electra_trainer.settings.config import Model
 
 # The authors' constants: operations per element of each pointwise function

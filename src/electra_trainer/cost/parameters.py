@@ -3,8 +3,6 @@
 Which networks a configuration has, as far as their cost goes. No torch here.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from electra_trainer.settings.config import Config, Model, generator_shape

@@ -8,8 +8,6 @@ so a batch may hold the end of one and the beginning of the next. No loader, and
 How often each word occurs in the training rows: what the unigram generator samples by (§3.2) and strategic masking weighs by.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import lru_cache
 

@@ -4,8 +4,6 @@ Strict: a file that was cut short, saved with spaces for tabs, or is something e
 trained on half of it would only look a little worse.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from pathlib import Path

@@ -7,8 +7,6 @@ hold several lines. Lines end with LF and nothing else: U+2028, U+0085 and the l
 What was read from a corpus, and what was wrong with it.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -57,7 +55,7 @@ class Reading:
 def documents(
     paths: Sequence[str | Path],
     *,
-    report: CorpusReport,
+    report: "CorpusReport",
     boundary: Boundary = "blank",
     text_field: str = "text",
     on_bad_text: OnBadText = "error",
@@ -84,7 +82,7 @@ def documents(
     return _documents(list(paths), reading, report)
 
 
-def _documents(paths: list[str | Path], reading: Reading, report: CorpusReport) -> Iterator[Document]:
+def _documents(paths: list[str | Path], reading: Reading, report: "CorpusReport") -> Iterator[Document]:
     files, skipped, repeated = find_files([path for path in paths if str(path) != DOCSTRINGS])
     report.skipped_files += skipped
     report.repeated_files += repeated
@@ -112,14 +110,16 @@ def _documents(paths: list[str | Path], reading: Reading, report: CorpusReport) 
             report.empty_documents += 1
 
 
-def _counted(document: Document, report: CorpusReport) -> Document:
+def _counted(document: Document, report: "CorpusReport") -> Document:
     report.documents += 1
     report.lines += len(document)
     report.characters += sum(map(len, document))
     return document
 
 
-def _from_text(file: TextFile, lines: Iterator[ByteLine], reading: Reading, report: CorpusReport) -> Iterator[Document]:
+def _from_text(
+    file: TextFile, lines: Iterator[ByteLine], reading: Reading, report: "CorpusReport"
+) -> Iterator[Document]:
     whole = _Collector(reading, report, file)
     for line in lines:
         report.bytes += line.length
@@ -136,7 +136,9 @@ def _from_text(file: TextFile, lines: Iterator[ByteLine], reading: Reading, repo
     yield from whole.end()
 
 
-def _from_json(file: TextFile, lines: Iterator[ByteLine], reading: Reading, report: CorpusReport) -> Iterator[Document]:
+def _from_json(
+    file: TextFile, lines: Iterator[ByteLine], reading: Reading, report: "CorpusReport"
+) -> Iterator[Document]:
     too_long, whole = False, _Collector(reading, report, file)
     for line in lines:
         report.bytes += line.length
@@ -158,7 +160,7 @@ def _from_json(file: TextFile, lines: Iterator[ByteLine], reading: Reading, repo
         yield from whole.end()
 
 
-def _json_text(line: ByteLine, file: TextFile, reading: Reading, report: CorpusReport) -> str | None:
+def _json_text(line: ByteLine, file: TextFile, reading: Reading, report: "CorpusReport") -> str | None:
     text = _decode(line.data, line, file, reading, report)
     if text is None:
         return None
@@ -178,7 +180,7 @@ def _json_text(line: ByteLine, file: TextFile, reading: Reading, report: CorpusR
     return _clean(value, line, file, reading, report)
 
 
-def _decode(data: bytes, line: ByteLine, file: TextFile, reading: Reading, report: CorpusReport) -> str | None:
+def _decode(data: bytes, line: ByteLine, file: TextFile, reading: Reading, report: "CorpusReport") -> str | None:
     """Text of a line's bytes, or None when the policy says to leave the line out."""
     try:
         text = data.decode("utf-8")
@@ -195,7 +197,7 @@ def _decode(data: bytes, line: ByteLine, file: TextFile, reading: Reading, repor
     return _clean(text, line, file, reading, report)
 
 
-def _clean(text: str, line: ByteLine, file: TextFile, reading: Reading, report: CorpusReport) -> str | None:
+def _clean(text: str, line: ByteLine, file: TextFile, reading: Reading, report: "CorpusReport") -> str | None:
     if "\x00" in text:
         if not _bad("NUL characters", line, file, reading, report):
             return None
@@ -211,7 +213,7 @@ def _clean(text: str, line: ByteLine, file: TextFile, reading: Reading, report: 
 
 
 def _bad(
-    kind: str, line: ByteLine, file: TextFile, reading: Reading, report: CorpusReport,
+    kind: str, line: ByteLine, file: TextFile, reading: Reading, report: "CorpusReport",
     *, at: int = 0, detail: str = "", can_replace: bool = True,
 ) -> bool:  # fmt: skip
     """Count a problem; True when the policy is to repair it, False to leave the line out."""
@@ -227,7 +229,7 @@ def _bad(
 class _Collector:
     """Gathers lines into a document of bounded size."""
 
-    def __init__(self, reading: Reading, report: CorpusReport, file: TextFile) -> None:
+    def __init__(self, reading: Reading, report: "CorpusReport", file: TextFile) -> None:
         self._reading, self._report = reading, report
         self._file, self._taken = str(file.path), 0
         self._lines: list[str] = []

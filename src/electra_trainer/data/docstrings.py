@@ -5,8 +5,6 @@ Real text that is on every machine that can run this program, so a demonstration
 program itself depends on, and the standard library, so that the same versions give the same text whatever else is installed.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import inspect

@@ -11,8 +11,6 @@ Entries are in blocks of up to 256: a header (count, the bytes that the numbers 
 then for each column the differences from one entry to the next. Nothing is held in memory but a block and where each begins.
 """
 
-from __future__ import annotations
-
 import json
 import struct
 from bisect import bisect_right
@@ -49,7 +47,7 @@ class Document(tuple[str, ...]):
 
     place: Place
 
-    def __new__(cls, lines: Iterable[str], place: Place) -> Document:
+    def __new__(cls, lines: Iterable[str], place: Place) -> "Document":
         made = super().__new__(cls, lines)
         made.place = place
         return made

@@ -8,8 +8,6 @@ ids are those of the parts, one after another. Each part is asked of the library
 brackets, so a text gives no special id but [UNK].)
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
@@ -40,7 +38,7 @@ class Encoded:
     line_lengths: NDArray[np.uint32]  # tokens of each line; 0 for a line without any (control characters only)
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Encoded:
+    def from_bytes(cls, data: bytes) -> "Encoded":
         """Undo `encoder`."""
         lines = int.from_bytes(data[:8], "little")
         return cls(np.frombuffer(data, "<u4", offset=8 + 4 * lines), np.frombuffer(data, "<u4", count=lines, offset=8))
@@ -50,7 +48,7 @@ _PACKET_BYTES = 1 << 18
 Encode = Callable[[Iterator[bytes]], Iterator[bytes]]
 
 
-def encoder(tokenizer: Tokenizer) -> Callable[[bytes], bytes]:
+def encoder(tokenizer: "Tokenizer") -> Callable[[bytes], bytes]:
     """A function from lines, in UTF-8 with LF between them, to their ids, as bytes that `Encoded.from_bytes` reads.
 
     A text can never give [PAD], [CLS], [SEP] or [MASK]: should the tokenizer split so that it does, it is [UNK].
@@ -65,7 +63,7 @@ def encoder(tokenizer: Tokenizer) -> Callable[[bytes], bytes]:
     return answer
 
 
-def _by_library(plain: Tokenizer) -> Callable[[bytes], tuple[NDArray[np.uint32], NDArray[np.uint32]]]:
+def _by_library(plain: "Tokenizer") -> Callable[[bytes], tuple[NDArray[np.uint32], NDArray[np.uint32]]]:
     """Ids of lines, and how many each has, for tokenizers that may look at whole lines."""
     encode = getattr(plain, "encode_batch_fast", plain.encode_batch)
     specials = specials_of(plain)
@@ -86,18 +84,18 @@ def _serve() -> None:
 
 
 @contextmanager
-def _here(tokenizer: Tokenizer) -> Iterator[Encode]:
+def _here(tokenizer: "Tokenizer") -> Iterator[Encode]:
     answer = encoder(tokenizer)
     yield lambda requests: map(answer, requests)
 
 
 @contextmanager
-def _elsewhere(tokenizer: Tokenizer, workers: int) -> Iterator[Encode]:
+def _elsewhere(tokenizer: "Tokenizer", workers: int) -> Iterator[Encode]:
     with Workers(f"{__name__}:_serve", setup=tokenizer.to_str().encode(), count=workers) as pool:
         yield pool.map
 
 
-def encoding(tokenizer: Tokenizer, *, workers: int) -> AbstractContextManager[Encode]:
+def encoding(tokenizer: "Tokenizer", *, workers: int) -> AbstractContextManager[Encode]:
     """Encode packets in order, in so many worker processes; with one worker, in this process."""
     return _here(tokenizer) if workers <= 1 else _elsewhere(tokenizer, workers)
 
@@ -114,7 +112,7 @@ class EncodedDocument:
 
 
 def encode_documents(
-    found: Iterator[Document], tokenizer: Tokenizer, *, workers: int, seed: int
+    found: Iterator[Document], tokenizer: "Tokenizer", *, workers: int, seed: int
 ) -> Generator[EncodedDocument]:
     """Tokenize documents, in order, in so many processes; those without any token are left out."""
     # of each packet: index, share, number of lines and place of its documents
@@ -167,7 +165,7 @@ class Words(dict[str, bytes]):
         tokenizer: one that `can_cut`, and takes special tokens in a text for plain text.
     """
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: "Tokenizer") -> None:
         super().__init__({"\n": array("I", [_LINE_END]).tobytes()})
         self._lowercase: bool = json.loads(tokenizer.to_str())["normalizer"]["lowercase"]
         self._encode = getattr(tokenizer, "encode_batch_fast", tokenizer.encode_batch)
@@ -175,7 +173,7 @@ class Words(dict[str, bytes]):
         self._older: dict[str, bytes] = {}
 
     @staticmethod
-    def can_cut(tokenizer: Tokenizer) -> bool:
+    def can_cut(tokenizer: "Tokenizer") -> bool:
         """Whether its lines can be cut: BERT's normaliser and splitting, WordPiece, and no added words but special ones."""
         parts = json.loads(tokenizer.to_str())
         kinds = [(parts.get(name) or {}).get("type") for name in ("normalizer", "pre_tokenizer", "model")]

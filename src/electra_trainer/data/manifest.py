@@ -1,7 +1,5 @@
 """What a folder of prepared rows says about itself: `manifest.json`, checked field by field when it is read."""
 
-from __future__ import annotations
-
 import json
 import types
 import typing
@@ -84,7 +82,7 @@ class Manifest:
         return json.dumps(values, indent=2, sort_keys=True) + "\n"
 
     @staticmethod
-    def from_json(data: bytes, *, where: str) -> Manifest:
+    def from_json(data: bytes, *, where: str) -> "Manifest":
         """Read and check.
 
         Raises:

@@ -3,8 +3,6 @@
 On the CPU, in NumPy and from raw random bits, so that every device, machine and version of the libraries sees the same masks.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -78,7 +76,7 @@ class MaskTokens:
         wanted_B = np.rint(real_B.astype(np.float32) * np.float32(self.masking.fraction)).astype(np.int64)
         return np.where(real_B > 0, wanted_B.clip(1, self.most(real_BT.shape[1])), 0)
 
-    def _replace(self, flat: Ints, slots_K: Ints, bits: _Bits) -> None:
+    def _replace(self, flat: Ints, slots_K: Ints, bits: "_Bits") -> None:
         """Put [MASK], or a random word, at some of the slots."""
         masking = self.masking
         what_K = bits.narrow(len(slots_K)).astype(np.int64)

@@ -9,8 +9,6 @@ released code discards (the overflow of an example) begins the next piece; what 
 once B has begun A gets no more lines, so the text stays in order.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 

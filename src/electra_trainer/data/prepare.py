@@ -3,8 +3,6 @@
 Which documents are held out: those whose text hashes low, so that copies of a text are all on one side.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -95,7 +93,7 @@ class Progress:
 def prepare(
     paths: Sequence[str | Path],
     *,
-    tokenizer: Tokenizer,
+    tokenizer: "Tokenizer",
     sequence_length: int,
     out: str | Path,
     settings: PrepareSettings | None = None,
@@ -162,7 +160,7 @@ def _begun(documents: Iterator[Document], paths: Sequence[str | Path]) -> Iterat
 class _Rows:
     """The two files of rows, each with its packer, and those of their documents."""
 
-    def __init__(self, folder: Path, sequence_length: int, tokenizer: Tokenizer, seed: int) -> None:
+    def __init__(self, folder: Path, sequence_length: int, tokenizer: "Tokenizer", seed: int) -> None:
         self._folder, self._length, self._tokenizer = folder, sequence_length, tokenizer
         self._vocab_size = vocab_size_of(tokenizer)
         self._dtype = "<u2" if self._vocab_size <= 1 << 16 else "<u4"
@@ -250,7 +248,7 @@ def train_tokenizer_from(
     keep_accents: bool | None = None,
     settings: PrepareSettings | None = None,
     max_characters: int = 2_000_000_000,
-) -> tuple[Tokenizer, CorpusReport]:
+) -> "tuple[Tokenizer, CorpusReport]":
     """Train a vocabulary on files, read twice in constant memory; returns it with what was read.
 
     Args:

@@ -1,7 +1,5 @@
 """Which parts of a docstring are English prose: the rest (code, tables, signatures, formulas) teaches a language model little."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -8,8 +8,6 @@ DATA/train.documents   which documents the rows are from; valid.documents the sa
 DATA/preparing.json    only while `prepare` is at work, or after it was stopped
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import shutil
@@ -43,13 +41,13 @@ _CHUNK = 1 << 22
 class Store:
     """A complete folder of prepared rows."""
 
-    def __init__(self, folder: Path, manifest: Manifest, tokenizer: Tokenizer) -> None:
+    def __init__(self, folder: Path, manifest: Manifest, tokenizer: "Tokenizer") -> None:
         self.folder = folder
         self.manifest = manifest
         self._tokenizer = tokenizer
 
     @classmethod
-    def open(cls, folder: str | Path, *, verify: bool = False, tick: Callable[[], None] = lambda: None) -> Store:
+    def open(cls, folder: str | Path, *, verify: bool = False, tick: Callable[[], None] = lambda: None) -> "Store":
         """Open and check: the manifest, the sizes of the files, the tokenizer's hash; with `verify` every byte and id too.
 
         Args:
@@ -107,7 +105,7 @@ class Store:
             "valid_sha256": self.manifest.valid.sha256,
         }
 
-    def tokenizer(self) -> Tokenizer:
+    def tokenizer(self) -> "Tokenizer":
         """The tokenizer that made the rows."""
         return self._tokenizer
 

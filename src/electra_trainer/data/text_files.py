@@ -1,7 +1,5 @@
 """Paths -> regular files -> lines of bytes, in bounded memory."""
 
-from __future__ import annotations
-
 import bz2
 import glob
 import gzip

@@ -1,7 +1,5 @@
 """WordPiece: load a vocabulary, save it so that transformers gives the same ids, and know it again by a hash."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable
@@ -53,7 +51,7 @@ class Statistics:
         return self.unknown / max(self.tokens, 1)
 
 
-def word_piece(vocab: dict[str, int], *, cased: bool, keep_accents: bool | None) -> Tokenizer:
+def word_piece(vocab: dict[str, int], *, cased: bool, keep_accents: bool | None) -> "Tokenizer":
     """A BERT tokenizer with this vocabulary (token -> id), without a post-processor.
 
     Args:
@@ -77,7 +75,7 @@ def word_piece(vocab: dict[str, int], *, cased: bool, keep_accents: bool | None)
     return tokenizer
 
 
-def load_tokenizer(path: str | Path, *, cased: bool | None = None, keep_accents: bool | None = None) -> Tokenizer:
+def load_tokenizer(path: str | Path, *, cased: bool | None = None, keep_accents: bool | None = None) -> "Tokenizer":
     """Load a `tokenizer.json`, a `vocab.txt` (BERT's: line number = id), or a folder that holds one (the first is preferred).
 
     Args:
@@ -113,7 +111,7 @@ def load_tokenizer(path: str | Path, *, cased: bool | None = None, keep_accents:
     return tokenizer
 
 
-def from_json(data: bytes, *, where: str) -> Tokenizer:
+def from_json(data: bytes, *, where: str) -> "Tokenizer":
     """A tokenizer from the bytes of a `tokenizer.json`, without its truncation and padding; DataError names `where`."""
     from tokenizers import Tokenizer
 
@@ -169,7 +167,7 @@ def read_vocab(data: bytes, *, where: str) -> dict[str, int]:
     return vocab
 
 
-def specials_of(tokenizer: Tokenizer, *, where: str = "tokenizer") -> Specials:
+def specials_of(tokenizer: "Tokenizer", *, where: str = "tokenizer") -> Specials:
     """Ids of the special tokens; any ids will do. DataError names the tokens that are missing."""
     found = {token: tokenizer.token_to_id(token) for token in SPECIAL_TOKENS}
     missing = [token for token, number in found.items() if number is None]
@@ -180,12 +178,12 @@ def specials_of(tokenizer: Tokenizer, *, where: str = "tokenizer") -> Specials:
     return Specials(**{token.strip("[]").lower(): number for token, number in found.items() if number is not None})
 
 
-def vocab_size_of(tokenizer: Tokenizer) -> int:
+def vocab_size_of(tokenizer: "Tokenizer") -> int:
     """One more than the largest id, which is what an embedding table needs."""
     return 1 + max(tokenizer.get_vocab(with_added_tokens=True).values())
 
 
-def as_plain_text(tokenizer: Tokenizer) -> Tokenizer:
+def as_plain_text(tokenizer: "Tokenizer") -> "Tokenizer":
     """A copy that takes "[MASK]" and the like in a text for ordinary characters, never for special tokens."""
     from tokenizers import Tokenizer
 
@@ -194,7 +192,7 @@ def as_plain_text(tokenizer: Tokenizer) -> Tokenizer:
     return copy
 
 
-def tokenizer_files(tokenizer: Tokenizer, *, max_length: int) -> dict[str, bytes]:
+def tokenizer_files(tokenizer: "Tokenizer", *, max_length: int) -> dict[str, bytes]:
     """`tokenizer.json`, `tokenizer_config.json` and, for WordPiece, `vocab.txt`.
 
     `AutoTokenizer` of transformers 4.57 and 5 loads the very same ids, and puts [CLS] A [SEP] B [SEP] around them.
@@ -223,7 +221,7 @@ def tokenizer_files(tokenizer: Tokenizer, *, max_length: int) -> dict[str, bytes
     return {name: text.encode("utf-8") for name, text in files.items()}
 
 
-def save_tokenizer(tokenizer: Tokenizer, folder: Path, *, max_length: int) -> None:
+def save_tokenizer(tokenizer: "Tokenizer", folder: Path, *, max_length: int) -> None:
     """Write the files of `tokenizer_files` into `folder`.
 
     Raises:
@@ -253,14 +251,14 @@ def _config(max_length: int) -> dict[str, object]:
     }
 
 
-def tokenizer_sha256(tokenizer: Tokenizer) -> str:
+def tokenizer_sha256(tokenizer: "Tokenizer") -> str:
     """Hash of all that decides ids: vocabulary, model, normaliser, splitting, added tokens. Padding and templates do not count."""
     parts: dict[str, Any] = json.loads(tokenizer.to_str())
     kept = {name: parts.get(name) for name in ("model", "normalizer", "pre_tokenizer", "added_tokens")}
     return hashlib.sha256(json.dumps(kept, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def statistics(tokenizer: Tokenizer, texts: Iterable[str]) -> Statistics:
+def statistics(tokenizer: "Tokenizer", texts: Iterable[str]) -> Statistics:
     """Count words, tokens and unknown tokens of some lines."""
     plain = as_plain_text(tokenizer)
     unknown_id = specials_of(tokenizer).unk

@@ -5,8 +5,6 @@ same text differ. Here the alphabet is counted first and given to the trainer in
 character; what is left is deterministic, whatever the threads.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -28,7 +26,7 @@ def train_tokenizer(
     cased: bool = False,
     keep_accents: bool | None = None,
     min_frequency: int = 2,
-) -> Tokenizer:
+) -> "Tokenizer":
     """Train BERT's tokenizer on lines of text; [PAD] [UNK] [CLS] [SEP] [MASK] have the ids 0 to 4.
 
     Args:
@@ -79,7 +77,7 @@ def train_tokenizer(
     return word_piece(vocab, cased=cased, keep_accents=keep_accents)
 
 
-def _alphabet(texts: Iterable[str], tokenizer: Tokenizer, *, limit: int) -> list[str]:
+def _alphabet(texts: Iterable[str], tokenizer: "Tokenizer", *, limit: int) -> list[str]:
     """The commonest characters after normalisation, sorted by code point."""
     raw: Counter[str] = Counter()
     for text in texts:
@@ -93,7 +91,7 @@ def _alphabet(texts: Iterable[str], tokenizer: Tokenizer, *, limit: int) -> list
     return sorted(common[:limit])
 
 
-def _continues(tokenizer: Tokenizer, character: str) -> bool:
+def _continues(tokenizer: "Tokenizer", character: str) -> bool:
     """Whether a character can stand inside of a word: punctuation and Chinese characters cannot."""
     normal = tokenizer.normalizer.normalize_str(f"a{character}")
     return len(tokenizer.pre_tokenizer.pre_tokenize_str(normal)) == 1

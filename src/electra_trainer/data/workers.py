@@ -5,8 +5,6 @@ standard output. Nothing is forked (torch may already hold threads), nothing is 
 worker ends by itself when its parent is gone.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import signal
@@ -100,7 +98,7 @@ class Workers:
             except BrokenPipeError:
                 raise self._died(child) from None
 
-    def __enter__(self) -> Workers:
+    def __enter__(self) -> "Workers":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:

@@ -1,7 +1,5 @@
 """How an experiment goes, for a person: one live line on a terminal, plain lines when piped."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Mapping

@@ -8,8 +8,6 @@ command, given again, begins when the last worker has ended.
 What is sent is unpickled on the other side, between a process and the child that it started; nothing is that comes from a file.
 """
 
-from __future__ import annotations
-
 import os
 import queue
 import signal
@@ -40,11 +38,11 @@ _LOOK = 0.2
 
 
 def do_in_workers(
-    orders: Sequence[Order],
+    orders: "Sequence[Order]",
     *,
-    setups: Sequence[Setup],
+    setups: "Sequence[Setup]",
     lock: IO[str],
-    heard: Callable[[Cell, Event | None], None],
+    heard: "Callable[[Cell, Event | None], None]",
     idle: Callable[[], None],
     stop: Callable[[], str | None],
 ) -> None:
@@ -98,7 +96,7 @@ def do_in_workers(
 class _Worker:
     """A child, as its parent sees it. Leaving the context ends it."""
 
-    def __init__(self, setup: Setup, *, lock: IO[str]) -> None:
+    def __init__(self, setup: "Setup", *, lock: IO[str]) -> None:
         self.pipe, theirs = Pipe()
         threads = str(setup.declared.threads)
         source = str(Path(__file__).resolve().parents[2])  # the folder that holds the package, installed or not
@@ -120,7 +118,7 @@ class _Worker:
         theirs.close()
         self._send([sys.path, setup])
 
-    def __enter__(self) -> _Worker:
+    def __enter__(self) -> "_Worker":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -131,7 +129,7 @@ class _Worker:
             self._child.kill()
             self._child.wait()
 
-    def take(self, order: Order) -> Cell:
+    def take(self, order: "Order") -> "Cell":
         """Give it an order."""
         self.cell = order.cell
         self._send([order])
@@ -144,7 +142,7 @@ class _Worker:
         except OSError:
             return  # it has ended: `hear` finds out
 
-    def hear(self) -> Event:
+    def hear(self) -> "Event":
         """The next event; a worker that is gone has failed."""
         from electra_trainer.finetuning.cell_work import Event
 
@@ -167,7 +165,7 @@ class _Worker:
             raise ConfigError(f"the tasks cannot be sent to another process ({error}). {_ELSEWHERE}") from None
 
 
-def _as_raised(cell: Cell, event: Event) -> ElectraError:
+def _as_raised(cell: "Cell", event: "Event") -> ElectraError:
     return named(event.error)(f"{cell}: {event.text}")
 
 

@@ -9,8 +9,6 @@ The same command goes on; more seeds, arms and probes extend an experiment; anyt
 The reference of all differences is the arm that the experiment began with.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 from collections.abc import Callable, Iterator, Sequence

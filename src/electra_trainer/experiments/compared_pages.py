@@ -1,7 +1,5 @@
 """A summary for people: a page of Markdown, and tables on a terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from rich.console import Console

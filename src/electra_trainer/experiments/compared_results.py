@@ -1,7 +1,5 @@
 """What a cell's run took and what the probes found: result.json, written last, so its absence says "not done yet". No torch here."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import dataclass, field

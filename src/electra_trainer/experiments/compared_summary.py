@@ -5,8 +5,6 @@ All other metrics are in the summary too, uncorrected. Differences of held-out m
 or where they were declared by name: an ELECTRA 15 % whose loss counts masked tokens only has another loss, whatever it learned.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace

@@ -11,8 +11,6 @@ The same command goes on; more seeds and tasks, and floors, extend an experiment
 A task that is added may have another recipe than those before it (of the same name), which the tables say. No torch here.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import json

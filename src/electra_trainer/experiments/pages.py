@@ -1,7 +1,5 @@
 """A summary of fine-tuning for people: a page of Markdown, and a table on a terminal. Scores are printed x100, thresholds as they are."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from rich.console import Console

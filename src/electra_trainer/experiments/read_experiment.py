@@ -4,8 +4,6 @@ Unlike `experiment.read`, which goes on with an experiment, this takes what it f
 note, and so is a cell that is not done or failed; seeds on disk count though nobody declared them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

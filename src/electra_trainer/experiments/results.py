@@ -1,7 +1,5 @@
 """What a fine-tuning run came to, and its file: written last, so that it says that the run is finished. No torch here."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import asdict, dataclass, field
 from pathlib import Path

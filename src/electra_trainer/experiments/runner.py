@@ -1,7 +1,5 @@
 """The cells of one command: which are not done, how many at once, and whose weights stay."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

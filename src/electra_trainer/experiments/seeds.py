@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from electra_trainer.errors import ConfigError
 
 

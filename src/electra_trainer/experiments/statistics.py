@@ -8,8 +8,6 @@ A quantity over the seeds of an arm: mean and standard deviation.
 A mean with its standard error where values of one group (positions of one row) are not independent.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Mapping, Sequence

@@ -4,8 +4,6 @@ What is compared is the main metric on the main split. A run's seed decides its 
 is of what fine-tuning again would give, as the paper's medians are (§3.1), not of what pre-training again would. No torch here.
 """
 
-from __future__ import annotations
-
 import json
 import statistics
 from collections.abc import Mapping

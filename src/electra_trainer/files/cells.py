@@ -1,7 +1,5 @@
 """A cell of a table as a text, a label or a number; what it cannot be is an error that says the line."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any, TypeVar

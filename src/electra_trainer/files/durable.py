@@ -3,8 +3,6 @@
 Every change goes through a function of `os`, one by one, so that a test can end the process, fail the disk or cut the power at each.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

@@ -1,7 +1,5 @@
 """Files and JSON that anybody may have written: nothing hangs, nothing fills the memory, and what is wrong is a sentence."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -15,8 +15,6 @@ Fields of .csv (RFC 4180) and of .tsv (quotes are ordinary characters), and the 
 Objects of .jsonl: see table_files.py.
 """
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import re

@@ -1,6 +1,3 @@
-from __future__ import annotations
-
-
 def duration(seconds: float) -> str:
     """`41 s`, `12 min`, `3.5 h`."""
     if seconds < 100:

@@ -16,8 +16,6 @@ would have no floor at all.
 What one scores at questions without having learned anything: the sentence with most of the question's words, or no answer at all.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import warnings

@@ -3,8 +3,6 @@
 Which class is taken for which: a small table.
 """
 
-from __future__ import annotations
-
 import re
 import statistics
 from collections import Counter

@@ -1,7 +1,5 @@
 """What is done for one cell of a fine-tuning experiment, in whatever process: load, fine-tune or count words, write the result."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType

@@ -4,8 +4,6 @@ The line of this file: declare (experiment_file.py), do the cells that are not d
 (workers.py), sum up (summary.py). The same plan in the same folder goes on, whatever ended it, and comes to the same bytes.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping
@@ -143,7 +141,7 @@ def _declare(plan: Plan, out: Path, *, device: str) -> tuple[Declared, Source]:
     return (new if old is None else on_disk.extend(old, new, out=out)), source
 
 
-def _precision(asked: object, task: str, device: torch.device, *, old: Declared | None) -> object:
+def _precision(asked: object, task: str, device: "torch.device", *, old: Declared | None) -> object:
     """What is asked for; else what the task, or the experiment, began with; else what the device is faster with."""
     if asked in (None, "auto"):
         if old is not None:

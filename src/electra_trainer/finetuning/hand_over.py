@@ -1,7 +1,5 @@
 """After an experiment: the best run as a folder to use, with the scores of all its seeds, and what it predicted."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Sequence

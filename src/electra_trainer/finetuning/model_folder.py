@@ -8,8 +8,6 @@ tokenizer.json, tokenizer_config.json, vocab.txt
 The kinds of tasks by name: what run.describe wrote down becomes a task again.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import importlib
@@ -94,7 +92,7 @@ class Finetuned:
         precision = choose_precision(self.precision, where)
         return predict(self.network.to(where), self.task, examples, text=self.text, device=where, precision=precision)
 
-    def with_threshold(self, value: float) -> Finetuned:
+    def with_threshold(self, value: float) -> "Finetuned":
         """The same, answering questions of SQuAD 2.0 where their "no answer" score is not above `value`.
 
         Raises:

@@ -1,7 +1,5 @@
 """The network that is fine-tuned: the encoder and a task's head, and how fast each layer learns."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 

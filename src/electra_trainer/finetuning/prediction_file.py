@@ -1,7 +1,5 @@
 """Predictions as a file beside the one that was predicted: its columns and what was said of each row."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """How an encoder is fine-tuned (Table 6), as the paper says and as the released code does. No torch here."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Literal
@@ -69,7 +67,7 @@ class Recipe:
         require(self.pooling in (None, "cls", "mean"), "pooling", self.pooling, "cls or mean")
         require(self.precision in ("auto", "fp32", "bf16"), "precision", self.precision, "auto, fp32 or bf16")
 
-    def fitted(self, longest: int) -> Recipe:
+    def fitted(self, longest: int) -> "Recipe":
         """For an encoder that was trained on rows of up to `longest` tokens, and reads no longer ones."""
         return replace(self, max_length=min(self.max_length, longest))
 

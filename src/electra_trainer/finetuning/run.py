@@ -9,8 +9,6 @@ timing.json       how long it trained
 Dropout, order and first weights are functions of the seed and the step, so a run that was killed goes on and ends in the same bits.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import time

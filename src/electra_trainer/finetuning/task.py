@@ -10,8 +10,6 @@ and read back. It knows no optimizer, seed, file or device.
 Examples of tasks whose answer is about a whole text or pair of texts.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

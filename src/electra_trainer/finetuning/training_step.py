@@ -8,8 +8,6 @@ windows of some batches, and its batches shuffled again.
 What a fine-tuned network says of examples.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -39,7 +37,7 @@ class Feed:
 
     task: Task
     rows: Sequence[Row]
-    order: Order
+    order: "Order"
     """Of `rows`."""
     specials: Specials
     recipe: Recipe

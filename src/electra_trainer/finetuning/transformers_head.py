@@ -9,8 +9,6 @@ gets the rows [w; -w; 0], out_proj [1, -1, 0], which needs 2 C <= D. Of a regres
 gives numbers in the file's own units.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

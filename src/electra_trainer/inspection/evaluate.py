@@ -1,7 +1,5 @@
 """Held-out evaluation of a finished or running run."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -4,8 +4,6 @@ A step is a function of (weights, config, seed, step), so the nearest checkpoint
 in memory. Nothing is written into the run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The rows of one training step as the networks saw them, with the documents that they are from."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

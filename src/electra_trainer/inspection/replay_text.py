@@ -1,7 +1,5 @@
 """A replayed step for people and for machines."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import isfinite
 from typing import Any

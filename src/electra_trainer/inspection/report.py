@@ -9,8 +9,6 @@ The page is report_page.py's, the pictures are report_figures.py's; this file re
 leaves half a line: such lines are counted in a note on the page and skipped.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The pictures of a report: {name: PNG}. Matplotlib is imported inside functions and its global state is left alone."""
 
-from __future__ import annotations
-
 import io
 import math
 from collections.abc import Callable, Sequence
@@ -43,14 +41,14 @@ class Panel:
     title: str
     unit: str
     """Label of the vertical axis."""
-    reference: Callable[[Run], Points] | None = None
+    reference: "Callable[[Run], Points] | None" = None
     """A dashed line to compare with."""
     log: bool = False
     exact: bool = False
     """Not noisy: drawn as it is."""
 
 
-def _constant_guess(run: Run) -> Points:
+def _constant_guess(run: "Run") -> Points:
     """Loss in nats of always answering with the fake rate: its entropy (held out where known, else of the smoothed rate)."""
     steps, values = _series(run.valid, "discriminator_constant_loss")
     if len(steps) > 1:
@@ -60,10 +58,10 @@ def _constant_guess(run: Run) -> Points:
     return steps, np.array([binary_entropy(one) for one in rate.tolist()])
 
 
-def _level(value: Callable[[Run], float]) -> Callable[[Run], Points]:
+def _level(value: "Callable[[Run], float]") -> "Callable[[Run], Points]":
     """A horizontal line over all steps of a run."""
 
-    def line(run: Run) -> Points:
+    def line(run: "Run") -> Points:
         steps = [row["step"] for row in run.train + run.valid]
         return np.array([min(steps), max(steps)]), np.full(2, value(run))
 
@@ -110,7 +108,7 @@ FIGURES: dict[str, tuple[tuple[Panel, ...], str]] = {
 }  # fmt: skip
 
 
-def draw(runs: Sequence[Run]) -> dict[str, bytes]:
+def draw(runs: "Sequence[Run]") -> dict[str, bytes]:
     """All pictures that the runs have numbers for, as PNGs."""
     import matplotlib
 
@@ -136,18 +134,18 @@ def smooth(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return average
 
 
-def _series(rows: Sequence[Row], name: str) -> Points:
+def _series(rows: "Sequence[Row]", name: str) -> Points:
     """Steps and finite values of one quantity."""
     found = [(row["step"], row[name]) for row in rows if math.isfinite(row.get(name, math.nan))]
     points = np.array(found, dtype=np.float64).reshape(-1, 2)
     return points[:, 0], points[:, 1]
 
 
-def _has(run: Run, name: str) -> bool:
+def _has(run: "Run", name: str) -> bool:
     return len(_series(run.train, name)[0]) + len(_series(run.valid, name)[0]) > 0
 
 
-def _picture(runs: Sequence[Run], panels: Sequence[Panel], dashed: str) -> bytes:
+def _picture(runs: "Sequence[Run]", panels: Sequence[Panel], dashed: str) -> bytes:
     """Panels side by side under one legend."""
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -178,11 +176,11 @@ def _picture(runs: Sequence[Run], panels: Sequence[Panel], dashed: str) -> bytes
     return png.getvalue()
 
 
-def _coloured(runs: Sequence[Run]) -> list[tuple[Run, str]]:
+def _coloured(runs: "Sequence[Run]") -> "list[tuple[Run, str]]":
     return [(run, COLOURS[index % len(COLOURS)]) for index, run in enumerate(runs)]
 
 
-def _curve(axes: Axes, run: Run, panel: Panel, colour: str, reference_colour: str) -> set[str]:
+def _curve(axes: "Axes", run: "Run", panel: Panel, colour: str, reference_colour: str) -> set[str]:
     """Draw a run's training curve, held-out points and dashed line; says which of them there were."""
     drawn: set[str] = set()
     steps, values = _series(run.train, panel.key)
@@ -208,7 +206,7 @@ def _curve(axes: Axes, run: Run, panel: Panel, colour: str, reference_colour: st
     return drawn
 
 
-def _decorate(axes: Axes, panel: Panel) -> None:
+def _decorate(axes: "Axes", panel: Panel) -> None:
     from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
     axes.set_title(panel.title)
@@ -224,7 +222,7 @@ def _decorate(axes: Axes, panel: Panel) -> None:
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.6g}"))
 
 
-def _legend(runs: Sequence[Run], marks: set[str], dashed: str) -> list[Line2D]:
+def _legend(runs: "Sequence[Run]", marks: set[str], dashed: str) -> "list[Line2D]":
     from matplotlib.lines import Line2D
 
     several = len(runs) > 1

@@ -1,7 +1,5 @@
 """The page of a report: HTML without scripts and without anything from elsewhere. All text of a run is escaped."""
 
-from __future__ import annotations
-
 import base64
 import math
 from collections.abc import Mapping, Sequence
@@ -29,7 +27,7 @@ _CAPTIONS = {
 }
 
 
-def page(runs: Sequence[Run], pictures: Mapping[str, bytes]) -> str:
+def page(runs: "Sequence[Run]", pictures: Mapping[str, bytes]) -> str:
     """The whole document."""
     title = " · ".join(run.name for run in runs)
     parts = [_headline(runs[0])] if len(runs) == 1 else [_comparison(runs)]
@@ -50,7 +48,7 @@ def page(runs: Sequence[Run], pictures: Mapping[str, bytes]) -> str:
     )
 
 
-def health(run: Run) -> tuple[str, str]:
+def health(run: "Run") -> tuple[str, str]:
     """("good" | "bad" | "", a sentence): is the run learning? As the log says it (train/measures.py)."""
     entropy, uniform = run.last("generator_entropy"), run.vocabulary_entropy
     loss, constant, auc = (run.last(f"discriminator_{name}") for name in ("loss", "constant_loss", "auc"))
@@ -71,7 +69,7 @@ def health(run: Run) -> tuple[str, str]:
     return {words_for.LEARNING: "good", words_for.BEGINNING: ""}.get(words, "bad"), f"{text}{words}."
 
 
-def _health_of(run: Run, runs: Sequence[Run]) -> tuple[str, str]:
+def _health_of(run: "Run", runs: "Sequence[Run]") -> tuple[str, str]:
     kind, text = health(run)
     return kind, f"{run.name}: {text}" if len(runs) > 1 else text
 
@@ -96,7 +94,7 @@ def _duration(seconds: float) -> str:
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
 
 
-def _values(run: Run) -> dict[str, str]:
+def _values(run: "Run") -> dict[str, str]:
     """Headline numbers; held out wherever the run evaluated, and only what it has."""
     speeds = sorted(
         row["tokens_per_second"] for row in run.train if math.isfinite(row.get("tokens_per_second", math.nan))
@@ -122,20 +120,20 @@ def _values(run: Run) -> dict[str, str]:
     return {name: value for name, value in found.items() if value != "–"}
 
 
-def _source(runs: Sequence[Run]) -> str:
+def _source(runs: "Sequence[Run]") -> str:
     held = all(run.valid for run in runs)
     where = "Quality is on held-out text" if held else "No held-out evaluation yet: quality is on training text"
     return f'<p class="faint">{where}; losses in nats; speed is the median.</p>'
 
 
-def _headline(run: Run) -> str:
+def _headline(run: "Run") -> str:
     tiles = "".join(
         f"<div><b>{escape(value)}</b><span>{escape(name)}</span></div>" for name, value in _values(run).items()
     )
     return f'<div class="tiles">{tiles}</div>{_source([run])}'
 
 
-def _comparison(runs: Sequence[Run]) -> str:
+def _comparison(runs: "Sequence[Run]") -> str:
     table = [_values(run) for run in runs]
     names = list(dict.fromkeys(name for values in table for name in values))
     head = "".join(f'<th class="number">{escape(run.name)}</th>' for run in runs)
@@ -148,7 +146,7 @@ def _comparison(runs: Sequence[Run]) -> str:
     return f'<div class="wide"><table><tr><th></th>{head}</tr>{body}</table></div>{_source(runs)}'
 
 
-def _notes(runs: Sequence[Run]) -> str:
+def _notes(runs: "Sequence[Run]") -> str:
     notes = [note for run in runs for note in run.notes]
     return f'<ul class="notes">{"".join(f"<li>{escape(note)}</li>" for note in notes)}</ul>' if notes else ""
 
@@ -158,7 +156,7 @@ def _picture(name: str, png: bytes) -> str:
     return f'<figure><img alt="{name} over steps" src="data:image/png;base64,{data}"><figcaption>{caption}</figcaption></figure>'
 
 
-def _sentences(run: Run, *, several: bool) -> str:
+def _sentences(run: "Run", *, several: bool) -> str:
     """Held-out text as the discriminator met it."""
     if not run.examples:
         return ""
@@ -229,7 +227,7 @@ def _token(original: str, read: str, masked: bool, replaced: bool, probability: 
     return f"<span{tip}>{text}</span>" if tip else text
 
 
-def _settings(title: str, runs: Sequence[Run], tables: Sequence[Mapping[str, str]], *, opened: bool) -> str:
+def _settings(title: str, runs: "Sequence[Run]", tables: Sequence[Mapping[str, str]], *, opened: bool) -> str:
     """Settings by name, one column a run; rows that differ are tinted and, with several runs, come first."""
     names = list(dict.fromkeys(name for table in tables for name in table))
     if not names:

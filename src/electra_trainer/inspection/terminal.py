@@ -1,7 +1,5 @@
 """Scored sentences on a terminal."""
 
-from __future__ import annotations
-
 from rich.console import Console
 from rich.text import Text
 

@@ -11,8 +11,6 @@ element come from NumPy's PCG64 in one sweep and become a mask by integer arithm
 benchmarks.dropout`). On other devices it is PyTorch's own.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

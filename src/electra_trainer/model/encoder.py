@@ -5,8 +5,6 @@ distribution are applied from outside; what a device computes faster is asked fo
 (native/), attention and the residual LayerNorm on a GPU (gpu/). This file is what each of them is compared with.
 """
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn

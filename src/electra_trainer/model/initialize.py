@@ -6,8 +6,6 @@ discriminator's last layer; biases 0, LayerNorm 1 and 0. With `initializer = "fa
 unigram plateau sooner (records/2026-11-20-tiny-choice).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import TypeVar

@@ -8,8 +8,6 @@ The two pre-training heads (§2), as released.
 A generator without a network: samples words by fixed frequencies (§3.2, "unigram"; released: "uniform").
 """
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -85,7 +83,7 @@ def build_masked_lm(config: Config, weights: Weights) -> TokenPredictor:
     return initialize(TokenPredictor(config.model), config.model, weights)
 
 
-def build_generator(config: Config, kept: Encoder, weights: Weights) -> TokenPredictor | WordFrequencies:
+def build_generator(config: Config, kept: Encoder, weights: Weights) -> "TokenPredictor | WordFrequencies":
     """A fresh generator (§3.2), sharing with the encoder `kept` what the config says: the very same parameters."""
     if not isinstance(config.generator, Learned):
         return WordFrequencies(config.model.vocab_size)

@@ -1,7 +1,5 @@
 """One objective a file. Importing it here is all that makes it known: to `build`, to files and to the command line."""
 
-from __future__ import annotations
-
 from electra_trainer.objectives.protocol import Exported, Objective, build
 
 __all__ = ["Exported", "Objective", "build"]

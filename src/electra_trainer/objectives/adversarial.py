@@ -13,8 +13,6 @@ Outputs:   policy_loss and baseline_loss, sums over the K slots; discriminator_l
 Siblings:  rtd.py, which trains the same generator by maximum likelihood.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

@@ -10,8 +10,6 @@ Siblings:  replace_mlm.py predicts the chosen positions only; rtd.py keeps D and
 The softmax at all tokens is computed a chunk at a time (log_probability.py), so memory does not grow with tokens times vocabulary.
 """
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn

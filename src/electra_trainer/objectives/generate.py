@@ -1,7 +1,5 @@
 """The generator's part of a step: its loss and its samples at the chosen positions (§2, §3.2)."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

@@ -3,8 +3,6 @@
 Sampling replacements and putting them in (§2): x_corrupt = REPLACE(x, m, x̂).
 """
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor

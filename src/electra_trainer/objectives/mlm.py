@@ -7,8 +7,6 @@ Outputs:   generator_loss, a sum over the K chosen positions (named as in RTD, s
 Siblings:  rtd.py adds a discriminator behind a smaller one of these.
 """
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from electra_trainer.batch import Losses, Masked, Term

@@ -4,8 +4,6 @@ The loop asks for the counts before any forward pass, adds them up over lanes an
 objective therefore knows no rank, no micro-batch, no precision and no optimizer.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -38,7 +36,7 @@ class Objective(nn.Module, ABC):
     A subclass says whose settings it takes, `class Mine(Objective, settings=MineSettings)`; it is made with the whole config.
     """
 
-    by_settings: ClassVar[dict[type[ObjectiveSettings], type[Objective]]] = {}
+    by_settings: ClassVar[dict[type[ObjectiveSettings], "type[Objective]"]] = {}
 
     def __init_subclass__(cls, *, settings: type[ObjectiveSettings] | None = None, **others: Any) -> None:
         super().__init_subclass__(**others)

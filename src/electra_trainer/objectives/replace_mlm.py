@@ -7,8 +7,6 @@ Outputs:   generator_loss and encoder_loss, sums over the K slots.
 Siblings:  mlm.py reads [MASK]; all_tokens_mlm.py predicts every token of the same input; rtd.py says of each whether it was replaced.
 """
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from electra_trainer.batch import Losses, Masked, Term

@@ -12,8 +12,6 @@ Siblings:  mlm.py is its first half, with the full-size encoder. adversarial.py 
 No gradient flows from the discriminator through the sampling; both losses reach what the two networks share.
 """
 
-from __future__ import annotations
-
 from torch import Tensor, nn
 
 from electra_trainer.batch import Corrupted, Losses, Masked, Term

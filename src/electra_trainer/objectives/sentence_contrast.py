@@ -8,8 +8,6 @@ Outputs:   generator_loss over the K slots (the generator reads every input mask
 Siblings:  rtd.py, which is this without the head and with every input noised.
 """
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn

@@ -6,8 +6,6 @@ Inputs, outputs: as rtd.py; each stage has one of its two terms.
 Siblings:  rtd.py, which holds both networks, evaluates them and is what a checkpoint stores; train/schedule.py, which says when.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -10,8 +10,6 @@ token_softmax.py takes the gradients of one sum in its forward pass. Here each p
 only in the backward pass, so the logits of a chunk are made a second time there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple

@@ -13,8 +13,6 @@ A sentence is a row of ids `[CLS] … [SEP]`. Sentences of one length are comput
 so memory does not grow with their number.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 

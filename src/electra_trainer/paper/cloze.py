@@ -8,8 +8,6 @@ against      the same of another run, at the very same words
 Which words of held-out rows are predicted one at a time: a pure function of the seed and the row.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise

@@ -7,8 +7,6 @@ One cell of an experiment: train, probe, write down. Each part that is done alre
 What makes arms comparable: each is given the number of steps that spends the same FLOPs, steps or time.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace

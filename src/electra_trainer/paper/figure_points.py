@@ -1,7 +1,5 @@
 """What the figures show, before it is drawn: which metric, which arms, their points and curves. No torch here."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

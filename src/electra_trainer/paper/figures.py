@@ -4,8 +4,6 @@ Points are means over seeds with one standard deviation; thin lines are single s
 a figure and are not there are named in the caption under it.
 """
 
-from __future__ import annotations
-
 import io
 import math
 import textwrap
@@ -54,7 +52,7 @@ def draw_figure(number: int, experiments: Sequence[Findings], *, metric: str | N
     return rendered(lambda: FIGURES[number](experiments, name), form)
 
 
-def rendered(make: Callable[[], Figure], form: str) -> bytes:
+def rendered(make: "Callable[[], Figure]", form: str) -> bytes:
     """Draw in this package's style; the same figure gives the same bytes.
 
     Raises:
@@ -74,13 +72,13 @@ def rendered(make: Callable[[], Figure], form: str) -> bytes:
     return content.getvalue()
 
 
-def _texts(figure: Figure) -> list[Any]:
+def _texts(figure: "Figure") -> list[Any]:
     from matplotlib.text import Text
 
     return figure.findobj(Text)
 
 
-def new_figure(columns: int, *, height: float = 3.9) -> tuple[Figure, list[Axes]]:
+def new_figure(columns: int, *, height: float = 3.9) -> "tuple[Figure, list[Axes]]":
     """A figure with axes side by side."""
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -90,7 +88,7 @@ def new_figure(columns: int, *, height: float = 3.9) -> tuple[Figure, list[Axes]
     return figure, [figure.add_subplot(grid[0, column]) for column in range(columns)]
 
 
-def caption(figure: Figure, *sentences: str) -> None:
+def caption(figure: "Figure", *sentences: str) -> None:
     """The sentences under the figure, wrapped to its width."""
     width = int(figure.get_figwidth() * 15)
     text = textwrap.fill(" ".join(sentence for sentence in sentences if sentence), width)
@@ -104,7 +102,7 @@ def _own_task(metric: str) -> str:
     return "A held-out metric is each arm's own task: it compares arms whose generators and counted tokens are alike, and no others."
 
 
-def _figure_1(experiments: Sequence[Findings], metric: str) -> Figure:
+def _figure_1(experiments: Sequence[Findings], metric: str) -> "Figure":
     """Score against training FLOPs; the paper's GLUE scores beside it, or behind it where the axis is GLUE."""
     shown = readings(experiments, metric)
     glue = metric == "glue/average"
@@ -122,7 +120,7 @@ def _figure_1(experiments: Sequence[Findings], metric: str) -> Figure:
     return figure
 
 
-def _figure_3(experiments: Sequence[Findings], metric: str) -> Figure:
+def _figure_3(experiments: Sequence[Findings], metric: str) -> "Figure":
     """Left: sizes of the generator. Right: training algorithms."""
     shown = readings(experiments, metric)
     figure, axes = new_figure(2)
@@ -138,7 +136,7 @@ def _figure_3(experiments: Sequence[Findings], metric: str) -> Figure:
     return figure
 
 
-def _generator_sizes(axes: Axes, experiments: Sequence[Findings], shown: Sequence[Reading], metric: str) -> None:
+def _generator_sizes(axes: "Axes", experiments: Sequence[Findings], shown: Sequence[Reading], metric: str) -> None:
     """Sizes at equal distances, those without hidden units first; a line joins an experiment's learned generators."""
     sized = [(size, reading) for reading in shown if (size := generator_size(reading)) is not None]
     places = sorted({(size.order, size.label) for size, _ in sized})
@@ -159,7 +157,7 @@ def _generator_sizes(axes: Axes, experiments: Sequence[Findings], shown: Sequenc
     _name_axes(axes, "Generator sizes", "generator's hidden units (share of the discriminator's)", metric, sized)
 
 
-def _figure_4(experiments: Sequence[Findings], metric: str) -> Figure:
+def _figure_4(experiments: Sequence[Findings], metric: str) -> "Figure":
     """Left: BERT beside ELECTRA for each size. Centre: the gain. Right: the smallest model's curves."""
     shown = [reading for reading in readings(experiments, metric) if reading.entry.arm in ("electra", "mlm")]
     if not shown:
@@ -202,7 +200,7 @@ def _figure_4(experiments: Sequence[Findings], metric: str) -> Figure:
 FIGURES: dict[int, Callable[[Sequence[Findings], str], Any]] = {1: _figure_1, 3: _figure_3, 4: _figure_4}
 
 
-def _against_flops(axes: Axes, shown: Sequence[Reading], metric: str, *, several: bool) -> None:
+def _against_flops(axes: "Axes", shown: Sequence[Reading], metric: str, *, several: bool) -> None:
     """Each seed's curve, thin, and the mean at the end."""
     for index, reading in enumerate(shown):
         colour = COLOURS[index % len(COLOURS)]
@@ -217,7 +215,7 @@ def _against_flops(axes: Axes, shown: Sequence[Reading], metric: str, *, several
     _name_axes(axes, "", _FLOPS_LABEL, metric, shown)
 
 
-def _powers(axes: Axes) -> None:
+def _powers(axes: "Axes") -> None:
     """A logarithmic axis of FLOPs, at least a decade wide, with the paper's way of writing powers of ten."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
@@ -230,14 +228,14 @@ def _powers(axes: Axes) -> None:
     axes.xaxis.set_minor_formatter(NullFormatter())
 
 
-def _error_bar(axes: Axes, at: float, score: Group, colour: str, *, label: str | None, mark: str = "o") -> None:
+def _error_bar(axes: "Axes", at: float, score: Group, colour: str, *, label: str | None, mark: str = "o") -> None:
     axes.errorbar(
         [at], [score.mean], yerr=None if score.sd is None else [score.sd], color=colour, marker=mark, markersize=5.5,
         capsize=3, linestyle="none", label=label, zorder=3,
     )  # fmt: skip
 
 
-def _name_axes(axes: Axes, title: str, across: str, metric: str, shown: Sequence[object]) -> None:
+def _name_axes(axes: "Axes", title: str, across: str, metric: str, shown: Sequence[object]) -> None:
     axes.set_title(title)
     axes.set_xlabel(across)
     axes.set_ylabel(_words(metric))
@@ -247,7 +245,7 @@ def _name_axes(axes: Axes, title: str, across: str, metric: str, shown: Sequence
         axes.text(0.5, 0.5, "missing", transform=axes.transAxes, ha="center", va="center", color=FAINT)
 
 
-def _published(axes: Axes, *, grey: bool) -> None:
+def _published(axes: "Axes", *, grey: bool) -> None:
     """The paper's points, with names; in grey where ours stand before them."""
     tints = (FAINT, FAINT, FAINT) if grey else (COLOURS[0], COLOURS[1], FAINT)
     for (family, points), colour, mark in zip(published_points().items(), tints, "osD", strict=True):

@@ -1,7 +1,5 @@
 """Our side of a table: an arm of an experiment as one entry, and what it says for a column. No torch here."""
 
-from __future__ import annotations
-
 import fnmatch
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ The scores are those of sentence_scores.py. What is not above is wrong, so a tie
 Files of minimal pairs, in the format of BLiMP: one JSON object a line, one file a paradigm.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -102,7 +100,7 @@ def minimal_pairs(
     )
 
 
-def _encode(pretrained: Pretrained, pairs: Sequence[Pair]) -> list[tuple[int, ...]]:
+def _encode(pretrained: Pretrained, pairs: "Sequence[Pair]") -> list[tuple[int, ...]]:
     """Rows `[CLS] … [SEP]` of all sentences, the good one of a pair before the bad one."""
     tokenizer, specials, most = as_plain_text(pretrained.tokenizer), pretrained.specials, _positions(pretrained)
     texts = [text for pair in pairs for text in (pair.good, pair.bad)]
@@ -130,7 +128,7 @@ def _positions(pretrained: Pretrained) -> int:
     return min(counts)
 
 
-def _summary(pairs: Sequence[Pair], good_P: NDArray[np.float64], bad_P: NDArray[np.float64]) -> PairScore:
+def _summary(pairs: "Sequence[Pair]", good_P: NDArray[np.float64], bad_P: NDArray[np.float64]) -> PairScore:
     margin_P = good_P - bad_P
     tied_P = np.abs(margin_P) <= _ROUNDING * np.maximum(np.abs(good_P), np.abs(bad_P))
     margin_P[tied_P] = 0.0

@@ -4,8 +4,6 @@ A row of the paper that this package can train (an ELECTRA or the paper's own BE
 experiment that has it, or by one row that says it is missing. What fits no row of the paper stands at the end.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ Beside the accuracy stand two baselines without context: the tag that a word has
 mean of the word's token embeddings. A probe of fresh weights (`untrained`) is the third.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What networks predict at single masked words: by a token predictor alone, and by Appendix G with the discriminator."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

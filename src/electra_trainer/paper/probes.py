@@ -10,8 +10,6 @@ A probe is one function, `Subject -> {name: number}`; `PROBES` names it, and its
 The probe `glue=FOLDER`: the kept encoder fine-tuned on the tasks of GLUE that are in a folder, by the paper's recipe (Table 6).
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence

@@ -4,8 +4,6 @@ Scores are points (0 to 100), FLOPs and parameters are counts. None: the paper p
 copy that was transcribed is not legible there; `ILLEGIBLE` names the second kind.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -7,8 +7,6 @@ measured forward pass stands here as a number, and `train_real` is worked out fr
 `real` counts every row as it is needed: look-ups free, backward = 2 x forward, the vocabulary at predicted positions alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 

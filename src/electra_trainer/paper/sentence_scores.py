@@ -10,8 +10,6 @@ Appendix G's likelihood is not normalised over the vocabulary: that would take a
 place. With an optimal discriminator there would be nothing to normalise.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cached_property
 

@@ -1,7 +1,5 @@
 """A table as Markdown, LaTeX or CSV. Every number of ours leads to its run; nothing that is missing is blank or zero."""
 
-from __future__ import annotations
-
 import csv
 import io
 import os

@@ -3,8 +3,6 @@
 Figure 2 drawn as in the paper, from left to right, and the same on a terminal.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -148,7 +146,7 @@ def terminal_table(example: WorkedExample) -> Table:
     return table
 
 
-def _figure(example: WorkedExample, name: str) -> Figure:
+def _figure(example: WorkedExample, name: str) -> "Figure":
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
@@ -179,7 +177,7 @@ def _figure(example: WorkedExample, name: str) -> Figure:
     return figure
 
 
-def _row(axes: Axes, example: WorkedExample, index: int, y: float) -> None:
+def _row(axes: "Axes", example: WorkedExample, index: int, y: float) -> None:
     """One token's way from left to right."""
     masked, verdict = example.masked[index], example.verdicts[index]
     right = (verdict == "replaced") == example.replaced[index]
@@ -197,17 +195,17 @@ def _row(axes: Axes, example: WorkedExample, index: int, y: float) -> None:
     _draw_word(axes, _VERDICT, y, text, COLOURS[0] if verdict == "replaced" else INK, bold=verdict == "replaced")
 
 
-def _draw_word(axes: Axes, x: float, y: float, text: str, colour: str, *, bold: bool = False) -> None:
+def _draw_word(axes: "Axes", x: float, y: float, text: str, colour: str, *, bold: bool = False) -> None:
     axes.text(x, y, text, ha="center", va="center", fontsize=10, color=colour, fontweight="bold" if bold else "normal")
 
 
-def _arrow(axes: Axes, start: float, end: float, y: float, *, note: str = "") -> None:
+def _arrow(axes: "Axes", start: float, end: float, y: float, *, note: str = "") -> None:
     axes.annotate("", (end, y), (start, y), arrowprops={"arrowstyle": "->", "color": FAINT, "linewidth": 1.0})
     if note:
         axes.text((start + end) / 2, y + 0.08, note, ha="center", va="bottom", fontsize=7, color=FAINT)
 
 
-def _box(axes: Axes, x: float, y: float, rows: int, text: str, colour: str) -> None:
+def _box(axes: "Axes", x: float, y: float, rows: int, text: str, colour: str) -> None:
     from matplotlib.patches import FancyBboxPatch
 
     height = _ROW * (rows - 0.2)

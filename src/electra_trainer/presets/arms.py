@@ -5,8 +5,6 @@ An arm keeps the preset's sizes, data, seed and optimizer; how long it trains is
 What a run trains, in words: for the plan and the model card. No torch here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

@@ -5,8 +5,6 @@ Tables and appendices are the paper's; where it is silent the released code deci
 correction, clipping at 1.0, the schedule's shape). No torch here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from electra_trainer.settings.config import (

@@ -4,8 +4,6 @@ Steps of rows that the paper compares at equal compute are worked out with its o
 row's own steps: a run of half the steps is a whole run, not the first half of a longer one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial

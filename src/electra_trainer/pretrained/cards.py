@@ -1,7 +1,5 @@
 """The README.md of an exported network: what it is, how to load it, how it was trained."""
 
-from __future__ import annotations
-
 from pathlib import PurePath
 
 from electra_trainer.objectives import Exported

@@ -8,8 +8,6 @@ Each holds config.json, model.safetensors, the tokenizer's files and a model car
 writing is a copy; the vocabulary's output weight is tied to the word embeddings and stored once, as there.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """`--init`: where trained weights to begin with are read from."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path

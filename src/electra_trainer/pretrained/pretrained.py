@@ -1,7 +1,5 @@
 """Using a trained run: which tokens look replaced, and what would fill a gap."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,7 +55,7 @@ class Pretrained:
     config: Config | None = None
     step: int | None = None
 
-    def to(self, device: torch.device) -> Pretrained:
+    def to(self, device: torch.device) -> "Pretrained":
         """Itself, its networks moved to `device`: for analysis/. `score` and `fill` are for the CPU."""
         for network in (self.discriminator, self.generator, self.encoder):
             if network is not None:

@@ -1,7 +1,5 @@
 """The encoder that is fine-tuned: of a run, of a folder that `transformers` loads, or from the Hub."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

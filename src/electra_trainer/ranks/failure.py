@@ -5,8 +5,6 @@ since a rank that waits inside a collective operation cannot. Whatever then come
 signal of the launcher) follows from that error, and gives way to it. A rank that does not end by itself is ended.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import platform
@@ -44,7 +42,7 @@ class Watch:
         last_words: called before a rank that is stuck is ended, with the error that ends it.
     """
 
-    def __init__(self, store: Store, rank: int, size: int, *, last_words: Callable[[ElectraError], None]) -> None:
+    def __init__(self, store: "Store", rank: int, size: int, *, last_words: Callable[[ElectraError], None]) -> None:
         self._store, self._rank, self._size, self._last_words = store, rank, size, last_words
         self._came, self._all_here, self._connected = False, False, False
         self._heard: dict[str, object] | None = None
@@ -144,7 +142,7 @@ class Watch:
             return True  # the rank that keeps the store waited here too, and has left
         return True
 
-    def _look(self, store: Store) -> None:
+    def _look(self, store: "Store") -> None:
         try:
             while (first := _first(store)) is None:
                 if self._over.wait(LOOK):
@@ -161,7 +159,7 @@ class Watch:
             os._exit(error.exit_code)
 
 
-def _first(store: Store) -> dict[str, object] | None:
+def _first(store: "Store") -> dict[str, object] | None:
     if not store.check([_FIRST]):
         return None
     first: dict[str, object] = json.loads(store.get(_FIRST))

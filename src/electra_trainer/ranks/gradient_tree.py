@@ -6,8 +6,6 @@ exchanging sums with the rank at distance 1, 2, 4, ... A sum of two is the same 
 It costs a buffer of gradients for each level of a rank's subtree and one addition a lane.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import torch

@@ -7,8 +7,6 @@ Gradients of all ranks are added in fp32, not averaged: they are divided already
 backward pass together, or none. Checkpoints know nothing of this: rank 0 gets the whole, tensor by tensor.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Mapping
 from typing import Any

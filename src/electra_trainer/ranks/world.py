@@ -5,8 +5,6 @@ N processes compute the step that one process computes. Rank 0 alone reads and w
 sent as JSON and safetensors. Alone, nothing here does anything.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

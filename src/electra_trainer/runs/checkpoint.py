@@ -6,8 +6,6 @@ what the disk has; rename; fsync the parent; only then remove old ones of the sa
 the disk or config.json is not right. Tensors are safetensors, the rest JSON; nothing is unpickled.
 """
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json

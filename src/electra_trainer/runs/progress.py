@@ -1,7 +1,5 @@
 """What a person sees while it runs: a live bar on a terminal, one line every few seconds when piped."""
 
-from __future__ import annotations
-
 import sys
 import time
 from contextlib import suppress

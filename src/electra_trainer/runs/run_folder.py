@@ -6,8 +6,6 @@ tokenizer/        the tokenizer of the data           log.txt          what was 
 checkpoints/      see checkpoint.py                   report.html      see report.py
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -4,8 +4,6 @@ One checkpoint is being written at a time; the next save, a stop and the end wai
 and training goes on; several in a row end the run. The last one must succeed.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -42,7 +40,7 @@ class Saver:
         self._error: BaseException | None = None
         self._failures = 0
 
-    def __enter__(self) -> Saver:
+    def __enter__(self) -> "Saver":
         return self
 
     def __exit__(

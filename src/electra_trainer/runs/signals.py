@@ -9,8 +9,6 @@ A run whose supervisor or launcher was killed is told to stop, as if by SIGTERM:
 On Linux alone, where a process can ask for a signal at the end of the one that started it.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal
@@ -42,7 +40,7 @@ class StopRequest:
         at_once: raise Interrupted wherever the program is; an attribute of that name may be set and unset in between.
     """
 
-    current: StopRequest | None = None
+    current: "StopRequest | None" = None
     """The innermost one that is active."""
 
     def __init__(self, *, at_once: bool = False) -> None:
@@ -51,7 +49,7 @@ class StopRequest:
         self._before: dict[signal.Signals, object] = {}
         self._outer: StopRequest | None = None
 
-    def __enter__(self) -> StopRequest:
+    def __enter__(self) -> "StopRequest":
         self._outer, StopRequest.current = StopRequest.current, self
         if threading.current_thread() is threading.main_thread():
             for number in STOP:

@@ -4,8 +4,6 @@ Launchers such as torchrun end with code 1 whatever their processes ended with; 
 writes it, so a start that finds another at work does not. What says `running` with the id of a process that is gone was killed.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import time

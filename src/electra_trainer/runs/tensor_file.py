@@ -5,8 +5,6 @@ holds Python's lock, so that a thread which saves stops all others meanwhile. He
 handed on where they lie, a few megabytes at a time: hashing and writing let the lock go.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 

@@ -4,8 +4,6 @@ The file may be anybody's: pipes and devices are refused without waiting, it is 
 before the checkpoint goes only because it cannot be read.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ There are three ways in which it may not be had, and they end differently: its b
 something else (Unfit); the disk does not give it now (StorageError).
 """
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json

@@ -5,8 +5,6 @@ says its unit and where it comes from; each class checks its own values when it 
 the paper (Clark et al., 2020), "released" to google-research/electra.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from dataclasses import dataclass, field
 from typing import Literal

@@ -4,8 +4,6 @@ Each is one choice of a tagged union: `--objective rtd`, `--generator unigram`, 
 `kind`. An objective of your own is a subclass of `ObjectiveSettings` in its own file (docs/extending.md).
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -24,7 +22,7 @@ def kind_of(cls: type) -> str:
 class ObjectiveSettings:
     """Settings of a pre-training objective. A subclass is known by its `kind` as soon as its file is imported."""
 
-    kinds: ClassVar[dict[str, type[ObjectiveSettings]]] = {}
+    kinds: ClassVar[dict[str, "type[ObjectiveSettings]"]] = {}
     uses_generator: ClassVar[bool] = True
     """Whether there is a generator beside the encoder that is kept."""
     keeps: ClassVar[Literal["discriminator", "encoder"]] = "encoder"

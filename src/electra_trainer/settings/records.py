@@ -5,8 +5,6 @@ A tagged union is written as its fields plus `"kind"`, the class's name with hyp
 Fields of a JSON file that `electra compare` wrote: each is what it should be, or a DataError names file and field.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json

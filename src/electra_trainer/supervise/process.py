@@ -8,8 +8,6 @@ Between two parallel pieces of work OpenMP's threads by default spin for long, w
 ten times the step; asleep at once, they take long to wake, which costs a small model a fifth. They spin for some 20 microseconds.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 

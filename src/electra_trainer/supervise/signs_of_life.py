@@ -4,8 +4,6 @@ Silence is measured on the supervisor's own monotonic clock, from when it saw a 
 sleeps, makes no process silent.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import shutil

@@ -8,8 +8,6 @@ The run itself is what makes this safe: it resumes from its newest verified chec
 - Three starts in a row without a new checkpoint: a crash loop, which ends.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

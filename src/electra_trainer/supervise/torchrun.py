@@ -3,8 +3,6 @@
 That error was told by the process itself; its exit code is in RUN/status.json, and what a supervisor returns.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import signal

@@ -1,7 +1,5 @@
 """Before the first step: which run this is, new or begun, how long it will be, and the weights that it begins with."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which device, and in which precision it computes fastest."""
 
-from __future__ import annotations
-
 import os
 from contextlib import AbstractContextManager
 

@@ -7,8 +7,6 @@ work or does not agree with the way without it; `ELECTRA_GPU_GRAPH=off` and `ELE
 Dropout inside a graph reads PyTorch's generator when the graph is replayed, so a step remains a function of (config, seed, step).
 """
 
-from __future__ import annotations
-
 import os
 import warnings
 from collections.abc import Callable, Iterator

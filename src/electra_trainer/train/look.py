@@ -3,8 +3,6 @@
 Which rows of a step were computed to something that is no number.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

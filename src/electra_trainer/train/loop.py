@@ -1,7 +1,5 @@
 """Pre-training, top to bottom: `pretrain` prepares and restores, `_train` is the loop. What a step computes is in step.py."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Iterator

@@ -6,8 +6,6 @@ The discriminator's loss and accuracy mean nothing alone: 90 % of the tokens are
 that of the constant guess, and its ranking (AUC) beside chance.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Optimizers: the released Adam, PyTorch's AdamW, and LAMB (Appendix A, Table 5)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 

@@ -13,8 +13,6 @@ What this machine can do at most: matrix products, memory traffic, free memory; 
 A throw-away run over made-up rows, to time real training steps where there is no data.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import statistics
 import time
@@ -93,7 +91,7 @@ class Outlook:
         return name if seconds >= _MOST * self.seconds_per_step else "overhead"
 
 
-def look_ahead(config: Config, machine: Machine, *, limit: float = 8.0) -> Outlook | str:
+def look_ahead(config: Config, machine: "Machine", *, limit: float = 8.0) -> Outlook | str:
     """Time training steps of `config` for about `limit` seconds; a sentence that says why not, where that is not possible.
 
     Two steps at least are made, whatever they take: the limit is kept by choosing few rows and layers, by FLOPs.
@@ -162,11 +160,11 @@ def with_rows(config: Config, rows: int) -> Config:
     return dataclasses.replace(config, batch=batch)
 
 
-def _fits(config: Config, machine: Machine) -> bool:
+def _fits(config: Config, machine: "Machine") -> bool:
     return machine.free_bytes is None or memory_bytes(config) + _PROCESS_BYTES <= machine.free_bytes
 
 
-def _rows_that_fit(config: Config, machine: Machine, *, most: int) -> int:
+def _rows_that_fit(config: Config, machine: "Machine", *, most: int) -> int:
     """Rows below a whole batch of which every CPU thread has the same number, also in half of them; 0 where they do not fit.
 
     Whole lanes where there are several. With one row for two threads and then two, the second row would seem to cost nothing.
@@ -181,7 +179,7 @@ def _rows_that_fit(config: Config, machine: Machine, *, most: int) -> int:
     return rows
 
 
-def _step_seconds(config: Config, sizes: tuple[int, ...], machine: Machine, *, limit: float) -> list[float]:
+def _step_seconds(config: Config, sizes: tuple[int, ...], machine: "Machine", *, limit: float) -> list[float]:
     """Median seconds of a step of each size, after one, or on a GPU three, that warm up; the same networks for all."""
     found = []
     trial = Trial(config, made_up_feed(with_rows(config, sizes[0]), device=machine.device, precision=machine.precision))

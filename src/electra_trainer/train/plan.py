@@ -1,7 +1,5 @@
 """Before any work: how long the run will be, and what it will cost."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import re

@@ -5,8 +5,6 @@ Which part of an objective step s trains (§3.2, "Training Algorithms"). Joint t
 A phase is an objective over some of the networks; the optimizer holds all parameters and moves those that have a gradient.
 """
 
-from __future__ import annotations
-
 import dataclasses
 
 from electra_trainer.cost.flops import first_stage_steps

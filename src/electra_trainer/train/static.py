@@ -6,8 +6,6 @@ device; clipping and skipping happen inside the fused optimizer; and in bf16 the
 Without a GPU it runs as it stands, which is how the tests compare it.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import torch

@@ -1,7 +1,5 @@
 """One optimizer step, and one held-out evaluation: pure functions of (weights, config, step)."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -48,7 +46,7 @@ class Feed:
     precision: str
 
     @classmethod
-    def of(cls, config: Config, store: Store, *, device: torch.device, precision: str) -> Feed:
+    def of(cls, config: Config, store: Store, *, device: torch.device, precision: str) -> "Feed":
         """The feed of a prepared store."""
         special = store.specials
         mask = MaskTokens(

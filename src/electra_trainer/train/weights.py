@@ -1,7 +1,5 @@
 """Weights in and out of an objective: what a checkpoint stores of it, putting that back, and beginning with weights from elsewhere."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cache, partial
@@ -76,7 +74,7 @@ class ReadsInitial(Protocol):
     def name(self) -> str:
         """As it was given."""
 
-    def read(self) -> Initial:
+    def read(self) -> "Initial":
         """The weights; raises MissingInputError, CheckpointError or ConfigError."""
 
 

@@ -6,8 +6,6 @@ texts may hold U+2028 and the like. No torch here.
 GLUE from the Hub (`nyu-mll/glue`), by the package `datasets`: the extra [hub].
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence

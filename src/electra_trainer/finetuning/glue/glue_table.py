@@ -6,8 +6,6 @@ or is not given.
 The summary of an experiment -> what GLUE's tables are made of: the one place that knows both. No torch here.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -279,17 +277,17 @@ def _points(value: float | None) -> str:
     return ABSENT if value is None else f"{100 * value:.1f}"
 
 
-def task_scores(summary: Summary) -> tuple[TaskScores, ...]:
+def task_scores(summary: "Summary") -> tuple[TaskScores, ...]:
     """Scores, floors and what must be said, of GLUE's tasks."""
     return tuple(_scores_of(one, summary.recipe) for one in summary.tasks if one.task in ROWS)
 
 
-def best_runs(summary: Summary, *, out: Path) -> dict[str, Path]:
+def best_runs(summary: "Summary", *, out: Path) -> dict[str, Path]:
     """The run folder with the best main score of each task that has one; as the paper chose what to submit (Appendix D)."""
     return {one.task: out / one.runs[one.best_seed] for one in summary.tasks if one.best_seed is not None}
 
 
-def _scores_of(one: TaskSummary, recipe: str) -> TaskScores:
+def _scores_of(one: "TaskSummary", recipe: str) -> TaskScores:
     title = ROWS[one.task].folder
     failed = [f"{title}: seed {seed} failed: {why}" for seed, why in one.failed.items()]
     missing = [*(f"seed {seed}" for seed in one.missing), *one.unmeasured]
@@ -310,7 +308,7 @@ def _scores_of(one: TaskSummary, recipe: str) -> TaskScores:
     )
 
 
-def _floors(one: TaskSummary) -> dict[str, Floor]:
+def _floors(one: "TaskSummary") -> dict[str, Floor]:
     """Floors in the main metric, and how the task compares."""
     fresh = one.untrained.get(one.split, {}).get(one.metric)
     values = {"untrained": fresh.median} if fresh is not None else {}

@@ -4,8 +4,6 @@ The paper's metrics stand first (§3.1: Matthews correlation for CoLA, Spearman 
 epochs are Table 6's. AX has no training set: the MNLI model predicts it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -170,7 +168,7 @@ class GlueTask:
         for split in () if self.folder == HUB else ("train", *self.row.dev):
             _require_file(self.folder, self.row, split)
 
-    def load(self) -> TaskData:
+    def load(self) -> "TaskData":
         """Read the files, or the Hub.
 
         Raises:

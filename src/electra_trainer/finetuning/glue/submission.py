@@ -3,8 +3,6 @@
 The server turns an archive away that lacks a table or names a label otherwise. The same predictions give the same bytes.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import math

@@ -4,8 +4,6 @@
     {"id": ..., "question": ..., "answers": [{"text": ..., "answer_start": ...}, ...], "is_impossible": false}]}]}]}
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections import Counter
@@ -80,7 +78,7 @@ def read_squad(path: Path, *, version: Literal[1, 2]) -> SquadFile:
     return SquadFile(questions=questions, notes=tuple(reader.notes(path)), content=content)
 
 
-def _read(path: Path, reader: _Reader) -> tuple[tuple[Question, ...], bytes]:
+def _read(path: Path, reader: "_Reader") -> tuple[tuple[Question, ...], bytes]:
     content = read_file(path, limit=MOST_TEXT)
     return reader.file(_json(content, path), str(path)), content
 

@@ -4,8 +4,6 @@ Both are read the same way: some columns at which an answer may begin (a beam), 
 of their own: S starts in the beam, W the width of a hidden layer.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

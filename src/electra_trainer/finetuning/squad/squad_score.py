@@ -7,8 +7,6 @@ among the true ones; and an answer is given only where the "no answer" score is 
 The best spans of all windows of a question -> one answer, in the context's own letters.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import string

@@ -5,8 +5,6 @@ Extractive question answering (§3.1): the answer is a span of the context, or t
 The head is XLNet's ("joint"), as the paper says, or BERT's ("independent"), which transformers' ElectraForQuestionAnswering loads.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -82,7 +80,7 @@ class Squad:
         return 512
 
     @property
-    def task(self) -> QuestionAnswering:
+    def task(self) -> "QuestionAnswering":
         """What is learned."""
         released = self.follow == "released"
         return QuestionAnswering(

@@ -4,8 +4,6 @@ A context that is too long for one row is read in windows, each beginning `strid
 several windows then; it may begin an answer only where it has the most context, which is the smaller of what is on its left and right.
 """
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

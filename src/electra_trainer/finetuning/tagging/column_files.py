@@ -5,8 +5,6 @@ word. A line that begins with # is a comment where it stands before a sentence a
 also a word ("# # B-NP" in CoNLL-2000).
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -6,8 +6,6 @@ and lets no tag go to waste: an I or E that continues nothing begins a span, as 
 Whether labels mark spans, and how: none, BIO (IOB1 and IOB2 alike) or BIOES.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 What cannot be right is a DataError with file and line; the rest is a note.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

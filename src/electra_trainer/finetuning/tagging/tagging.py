@@ -6,8 +6,6 @@ has no token, such as a control character, is read as [UNK]; one with more token
 Examples of tasks whose answer is a label for each word.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -57,7 +55,7 @@ class Tagging:
         """[W, D] -> [W, C]; the classifier of transformers' ElectraForTokenClassification."""
         return nn.Linear(model.hidden_size, len(self.labels))
 
-    def rows(self, examples: Sequence[TaggedSentence], text: Text, *, training: bool) -> list[Row]:
+    def rows(self, examples: "Sequence[TaggedSentence]", text: Text, *, training: bool) -> list[Row]:
         """`place`: where in the row its words begin. `target`: their label numbers, -1 where there is none."""
         number = {label: index for index, label in enumerate(self.labels)}
         rows: list[Row] = []
@@ -97,14 +95,16 @@ class Tagging:
         best = iter(_logits(head, hidden_BTD, at).argmax(-1).tolist())
         return [[next(best) for _ in row.place] for row in rows]
 
-    def predict(self, examples: Sequence[TaggedSentence], rows: Sequence[Row], said: Sequence[Any]) -> list[Prediction]:
+    def predict(
+        self, examples: "Sequence[TaggedSentence]", rows: Sequence[Row], said: Sequence[Any]
+    ) -> list[Prediction]:
         """{"words": [...], "tags": [...]}, equally many."""
         tags: list[list[str]] = [[] for _ in examples]
         for row, numbers in zip(rows, said, strict=True):
             tags[row.example] += [self.labels[number] for number in numbers]
         return [{"words": list(example.words), "tags": found} for example, found in zip(examples, tags, strict=True)]
 
-    def score(self, examples: Sequence[TaggedSentence], predictions: Sequence[Prediction]) -> dict[str, float]:
+    def score(self, examples: "Sequence[TaggedSentence]", predictions: Sequence[Prediction]) -> dict[str, float]:
         """Over labelled words. A label that was not there in training is one that no prediction gets right."""
         scores: dict[str, float] = {}
         if self.scheme != "none":
@@ -120,7 +120,7 @@ class Tagging:
         return {metric: scores[metric] for metric in self.metrics}
 
     def spans_by_type(
-        self, examples: Sequence[TaggedSentence], predictions: Sequence[Prediction]
+        self, examples: "Sequence[TaggedSentence]", predictions: Sequence[Prediction]
     ) -> dict[str, SpanCounts]:
         """Counts of spans by type. A word without a label ends the spans on both sides."""
         truth = [[label or "O" for label in example.labels] for example in examples]

@@ -1,7 +1,5 @@
 """Tagging with files of one's own, or a treebank's folder: part of speech, named entities, chunks."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal

@@ -7,8 +7,6 @@
 Column names are compared without regard to case. Anything else is asked for, never guessed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 

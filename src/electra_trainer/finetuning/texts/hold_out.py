@@ -7,8 +7,6 @@ first by such a hash are held out, but none with the last words of a label.
 A development file is another one than the training file, by whatever name.
 """
 
-from __future__ import annotations
-
 import filecmp
 import hashlib
 from collections import Counter

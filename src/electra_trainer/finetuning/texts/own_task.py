@@ -1,7 +1,5 @@
 """A task of one's own: classification or regression of texts or pairs, from .csv, .tsv or .jsonl."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Sequence

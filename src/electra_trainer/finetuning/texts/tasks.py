@@ -7,8 +7,6 @@ Which vector of a row stands for its text.
 Metrics of whole texts, by scikit-learn and SciPy; a correlation with something constant is 0, not undefined.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -35,7 +33,7 @@ class Classification:
     metrics: tuple[str, ...] = ("accuracy",)
     """Names from finetuning/texts/tasks.py; the first is the main one."""
     name: str = "classification"
-    pooling: Pooling = "cls"
+    pooling: "Pooling" = "cls"
 
     @property
     def metric(self) -> str:
@@ -107,7 +105,7 @@ class Regression:
     metrics: tuple[str, ...] = ("spearman", "pearson")
     """Names from finetuning/texts/tasks.py; the first is the main one."""
     name: str = "regression"
-    pooling: Pooling = "cls"
+    pooling: "Pooling" = "cls"
 
     @property
     def metric(self) -> str:

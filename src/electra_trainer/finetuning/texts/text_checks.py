@@ -1,7 +1,5 @@
 """What may be wrong with examples that can be read: overlap, contradictions, leaks, imbalance. Sentences that warn; nothing stops."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

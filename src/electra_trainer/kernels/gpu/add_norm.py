@@ -4,8 +4,6 @@ LayerNorm(dropout(inner) + residual), in fp32 registers; what is written has the
 under autocast. Which elements are dropped follows from a seed that is drawn from PyTorch's generator, and is worked out again in the backward pass.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

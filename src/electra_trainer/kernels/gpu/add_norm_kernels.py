@@ -1,7 +1,5 @@
 """Triton kernels of add_norm.py: dropout + residual + LayerNorm, a row of D numbers at a time, in fp32 registers."""
 
-from __future__ import annotations
-
 import triton
 import triton.language as tl
 

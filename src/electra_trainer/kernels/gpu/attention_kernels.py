@@ -4,8 +4,6 @@ Scores are made again in the backward pass, in which a program first does the ke
 up by two programs, so results are the same each time.
 """
 
-from __future__ import annotations
-
 import triton
 import triton.language as tl
 

@@ -4,8 +4,6 @@ Which weights are dropped follows from a seed that is drawn from PyTorch's gener
 PyTorch's compiler both kernels are operators that it calls and does not look into.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -5,8 +5,6 @@ exponentials; from these follow the normaliser, the loss and (a block first, the
 gradient, in the type of the products, a chunk of slots at a time, and two matrix products turn it into gradients.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -4,8 +4,6 @@ Each makes its logits anew from hidden states and words, in fp32, and keeps them
 reading K x V of them.
 """
 
-from __future__ import annotations
-
 import triton
 import triton.language as tl
 

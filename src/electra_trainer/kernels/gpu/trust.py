@@ -5,8 +5,6 @@ is taken for the rest of the process and one line says why. `ELECTRA_GPU_KERNELS
 `ELECTRA_GPU_KERNELS=vocabulary,attention` all but those whose names have one of these words.
 """
 
-from __future__ import annotations
-
 import os
 import warnings
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The encoder's layers through the kernels: one call forward, one backward."""
 
-from __future__ import annotations
-
 import ctypes
 import threading
 from collections.abc import Iterator

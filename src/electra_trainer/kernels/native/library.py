@@ -1,7 +1,5 @@
 """Compile the kernels once, load them, and share their work out to threads."""
 
-from __future__ import annotations
-
 import atexit
 import ctypes
 import functools

@@ -1,7 +1,5 @@
 """The vocabulary's softmax through the kernels: what objectives/vocabulary_softmax.py computes, without writing the logits."""
 
-from __future__ import annotations
-
 import ctypes
 from typing import Any
 
