@@ -51,7 +51,7 @@ small_shape=(--preset "$first")
 
 stage environment 60 machine.json "$python" -m benchmarks.gpu_environment --device "$device"
 stage parity 240 parity.jsonl "$python" -m benchmarks.parity --device "$device" "${small_shape[@]}" --arms
-stage tests 180 tests.txt "$python" -m pytest -c /dev/null --rootdir . --import-mode importlib -q -p no:cacheprovider tests/gpu tests/train/test_static.py tests/train/test_graph.py tests/methods
+stage tests 180 tests.txt "$python" -m pytest -c /dev/null --rootdir . --import-mode importlib -q -p no:cacheprovider tests/kernels/gpu tests/train/test_static.py tests/train/test_graph.py tests/methods
 for preset in "${presets[@]}"; do
   batch=$(batch_of "$preset")
   stage "speed-$preset" 240 "speed-$preset.json" "$python" -m benchmarks.speed --preset "$preset" --batch "$batch" --device "$device" --json

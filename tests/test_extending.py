@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.finetune.toy import write_model
+from tests.finetuning.toy import write_model
 from tests.prepared import write_store
 
 ROOT = Path(__file__).resolve().parents[1]

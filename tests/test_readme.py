@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.finetune.glue_samples import write_glue
-from tests.finetune.own_files import rows, write_csv, write_encoder
+from tests.finetuning.glue_samples import write_glue
+from tests.finetuning.own_files import rows, write_csv, write_encoder
 from tests.prepared import write_store, write_text
 
 from electra_trainer.cli.main import VERBS, main

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.finetune.own_files import rows, write_csv, write_encoder
+from tests.finetuning.own_files import rows, write_csv, write_encoder
 from tests.prepared import small_config, write_store
 
 from electra_trainer.api import finetune

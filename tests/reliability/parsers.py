@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import safetensors.torch
 import torch
-from tests.finetune.own_files import rows
+from tests.finetuning.own_files import rows
 from tests.prepared import small_config
 from tests.reliability.materials import COLA, SQUAD, TREEBANK
 

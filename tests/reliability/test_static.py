@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.finetune.own_files import rows, write_csv
+from tests.finetuning.own_files import rows, write_csv
 from tests.prepared import small_config, write_text
 from tests.reliability.figures import report
 

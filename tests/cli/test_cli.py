@@ -1,0 +1,455 @@
+"""The command as a person meets it: help, wrong words, wrong files, exit codes."""
+
+import ast
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.command import Electra
+from tests.prepared import small_config, write_store, write_text
+
+from electra_trainer.cli import main as cli
+from electra_trainer.cli.main import VERBS, main
+from electra_trainer.settings.records import to_dict
+from electra_trainer.train.loop import pretrain
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """text.txt, tok/, data/, run/, config.json."""
+    folder = tmp_path_factory.mktemp("cli")
+    write_text(folder / "text.txt", documents=30)
+    write_store(folder / "data")
+    (folder / "config.json").write_text(json.dumps(to_dict(small_config(steps=4))))
+    pretrain(small_config(steps=4), folder / "data", out=folder / "run", device="cpu", quiet=True)
+    return folder
+
+
+EVERY_HELP = pytest.mark.parametrize("words", [["--help"], *([verb, "--help"] for verb in VERBS)], ids=" ".join)
+
+
+@pytest.mark.alone
+@EVERY_HELP
+def test_help_is_quick(words: list[str]) -> None:
+    """Under half a second from call to exit; other work can only hold it up, so one of three is enough."""
+    times = [1.0]
+    while len(times) < 4 and min(times) >= 0.5:
+        start = time.perf_counter()
+        done = subprocess.run(
+            [sys.executable, "-m", "electra_trainer", *words], capture_output=True, text=True, check=True
+        )
+        times.append(time.perf_counter() - start)
+        assert "usage: electra" in done.stdout
+    assert min(times) < 0.5, times
+
+
+@EVERY_HELP
+def test_help_is_without_torch(words: list[str]) -> None:
+    code = f"import sys; from electra_trainer.cli.main import main; main({words!r}); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
+
+
+def test_every_flag_is_documented() -> None:
+    """Each field of Arguments and of the configuration is followed by its docstring, which is its help."""
+    sources = [*(ROOT / "src/electra_trainer/verbs").glob("*.py"), ROOT / "src/electra_trainer/settings/config.py"]
+    checked = 0
+    for path in sources:
+        for node in ast.parse(path.read_text()).body:
+            if not (
+                isinstance(node, ast.ClassDef)
+                and (path.name == "config.py" or node.name in ("Arguments", "CorpusFlags", "RecipeFlags"))
+            ):
+                continue
+            for field, after in zip(node.body, [*node.body[1:], None], strict=True):
+                if not isinstance(field, ast.AnnAssign) or "tyro.conf.arg(name=" in ast.unparse(field.annotation):
+                    continue
+                if node.name == "Config" and isinstance(field.value, ast.Call):
+                    continue  # a group of fields: its class has the words
+                documented = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+                assert documented, f"{path.name}: {node.name}.{ast.unparse(field.target)}"
+                checked += 1
+    assert checked > 70
+
+
+def test_overview_and_version(electra: Electra) -> None:
+    code, out, _ = electra()
+    assert code == 0 and all(f"  {verb} " in out for verb in VERBS)
+    assert electra("--version")[1].startswith("electra-trainer ")
+
+
+WRONG: dict[str, tuple[list[str], int, list[str]]] = {
+    "verb": (["pretrian"], 78, ["unknown verb 'pretrian'", "Did you mean 'pretrain'?"]),
+    "flag": (["pretrain", "D", "--out", "R", "--optimizer.lerning-rate", "1"], 78, ["--optimizer.learning-rate"]),
+    "no out": (["pretrain", "D"], 78, ["--out"]),
+    "preset": (["pretrain", "D", "--out", "R", "--preset", "smal"], 78, ["Unknown preset 'smal'", "Did you mean 'small'?"]),
+    "show": (["show", "larg"], 78, ["Did you mean 'large'?"]),
+    "value": (["pretrain", "D", "--out", "R", "--masking.fraction", "3"], 78, ["masking.fraction = 3.0", "below 1"]),
+    "type": (["pretrain", "D", "--out", "R", "--batch.size", "many"], 78, ["--batch.size"]),
+    "heads": (["pretrain", "D", "--out", "R", "--model.num-attention-heads", "7"], 78, ["a multiple of model.num_attention_heads = 7"]),
+    "width": (["pretrain", "D", "--out", "R", "--generator.width", "0.55"], 78, ["generator.width = 0.55", "Choose a multiplier"]),
+    "two lengths": (["pretrain", "{data}", "--out", "R", "--steps", "1", "--budget", "1h"], 78, ["--steps and --budget"]),
+    "budget": (["pretrain", "{data}", "--out", "R", "--budget", "soon"], 78, ["for example 90s, 20m, 4h or 2d"]),
+    "device": (["pretrain", "{data}", "--out", "R", "--device", "quantum"], 78, ["expected auto, cpu, cuda"]),
+    "config missing": (["pretrain", "{data}", "--out", "R", "--config", "none.json"], 66, ["none.json: no such file"]),
+    "no data": (["pretrain", "nowhere", "--out", "R"], 66, ["nowhere", "electra prepare"]),
+    "no run": (["score", "nowhere", "text"], 66, ["nowhere: neither a run nor"]),
+    "no report": (["report", "nowhere"], 66, ["nowhere"]),
+    "no text": (["tokenizer", "nowhere.txt", "--out", "T"], 66, ["nowhere.txt"]),
+    "empty score": (["score", "{run}", ""], 65, ["the text is empty"]),
+    "no gap": (["fill", "{run}", "no gap"], 65, ["no [MASK]"]),
+    "no top": (["fill", "{run}", "a [MASK]", "--top", "-1"], 78, ["--top -1: expected at least 1"]),
+    "long fill": (["fill", "{run}", "[MASK] " * 99], 65, ["Shorten it"]),
+    "out is a file": (["pretrain", "{data}", "--out", "{text}", "--preset", "tiny"], 74, ["a file stands where"]),
+    "out is foreign": (["pretrain", "{data}", "--out", "{folder}", "--preset", "tiny"], 78, ["holds", "and no run"]),
+    "rows too long": (["pretrain", "{data}", "--out", "R", "--model.max-position-embeddings", "16", "--batch.sequence-length", "16"], 78, ["Prepare with --seq-len 16"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_words(
+    electra: Electra, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    words, expected, said = WRONG[case]
+    places = {"data": folder / "data", "run": folder / "run", "text": folder / "text.txt", "folder": folder}
+    monkeypatch.chdir(tmp_path)
+    code, out, err = electra(*[word.format(**places) if "{" in word else word for word in words])
+    assert code == expected, err
+    for words_expected in said:
+        assert words_expected in (out + err).replace("\n", " "), err
+    assert not (tmp_path / "R").exists() or not list((tmp_path / "R").glob("checkpoints/step-*"))
+
+
+CONFIGS: dict[str, tuple[str, list[str]]] = {
+    "unknown field": ('{"optimzer": {}}', ["unknown field 'optimzer'", "Did you mean 'optimizer'?"]),
+    "unknown nested": ('{"optimizer": {"lr": 1}}', ["optimizer: unknown field 'lr'"]),
+    "wrong type": ('{"batch": {"size": "8"}}', ["size = '8': expected int"]),
+    "boolean": ('{"seed": true}', ["seed = True: expected int"]),
+    "not json": ("{", ["not valid JSON"]),
+    "not a table": ("[]", ["expected a table"]),
+    "bad kind": ('{"objective": {"kind": "mml"}}', ["unknown kind 'mml'", "Did you mean 'mlm'?"]),
+    "bad choice": ('{"precision": "fp8"}', ["expected one of 'auto', 'fp32', 'bf16'"]),
+}
+
+
+@pytest.mark.parametrize("case", CONFIGS)
+def test_wrong_config_files(electra: Electra, folder: Path, tmp_path: Path, case: str) -> None:
+    text, said = CONFIGS[case]
+    path = tmp_path / "config.json"
+    path.write_text(text)
+    code, _, err = electra("pretrain", folder / "data", "--out", tmp_path / "run", "--config", path)
+    assert code == 78
+    for words in said:
+        assert words in err
+    assert "config.json" in err
+
+
+def test_precedence_preset_file_flags(tmp_path: Path) -> None:
+    from electra_trainer.cli.pretrain import parse_pretrain
+
+    toml = tmp_path / "c.toml"
+    toml.write_text("seed = 5\n[optimizer]\nlearning_rate = 0.002\nbeta2 = 0.9\n")
+    words = [
+        "D",
+        "--out",
+        "R",
+        "--preset",
+        "base",
+        "--config",
+        str(toml),
+        "--optimizer.beta2",
+        "0.95",
+        "--objective",
+        "mlm",
+    ]
+    config = parse_pretrain(words).settings
+    assert (config.preset, config.seed) == ("base", 5)
+    assert (config.optimizer.learning_rate, config.optimizer.beta2, config.optimizer.clip_norm) == (0.002, 0.95, 1.0)
+    assert config.model.hidden_size == 768 and type(config.objective).__name__ == "MLM"
+    assert parse_pretrain(["D", "--out", "R", "--preset=large"]).settings.optimizer.learning_rate == 2e-4
+
+
+@pytest.mark.usefixtures("quick_measurement")
+def test_the_journey(electra: Electra, folder: Path, tmp_path: Path) -> None:
+    """From a text file to scores, through every verb."""
+    tok, data, run = tmp_path / "tok", tmp_path / "data", tmp_path / "run"
+    code, out, _ = electra("tokenizer", folder / "text.txt", "--vocab-size", 400, "--out", tok)
+    assert code == 0 and "tokens a word" in out and "% unknown" in out
+    code, out, _ = electra(
+        "prepare", folder / "text.txt", "--tokenizer", tok, "--seq-len", 32, "--out", data, "--valid-fraction", 0.1
+    )
+    assert code == 0 and "% padding" in out
+    train = ("pretrain", data, "--out", run, "--config", folder / "config.json", "--device", "cpu")
+    code, out, _ = electra(*train, "--dry-run")
+    assert code == 0 and "parameters, generator" in out and "time here" in out and not run.exists()
+    code, _, err = electra(*train)
+    assert code == 0 and "held-out: discriminator" in err
+    assert {path.name for path in run.iterdir()} >= {
+        "config.json",
+        "environment.json",
+        "metrics.jsonl",
+        "log.txt",
+        "report.html",
+        "tokenizer",
+    }
+    code, out, _ = electra("evaluate", run, data, "--json")
+    assert (
+        code == 0 and {"discriminator_auc", "discriminator_constant_loss", "generator_loss"} <= json.loads(out).keys()
+    )
+    code, out, _ = electra("score", run, "a class with methods", "--json")
+    scored = json.loads(out)
+    assert code == 0 and scored.keys() == {"tokens", "replaced_probability"}
+    assert len(scored["tokens"]) == len(scored["replaced_probability"]) and all(
+        0 < p < 1 for p in scored["replaced_probability"]
+    )
+    code, out, _ = electra("fill", run, "a [MASK] with [MASK]", "--json")
+    assert code == 0 and [len(gap) for gap in json.loads(out)] == [5, 5]
+    assert electra("score", run, "a class")[0] == electra("fill", run, "a [MASK]")[0] == 0
+    code, out, _ = electra("export", run, "--out", tmp_path / "export")
+    assert code == 0 and out.count("bit for bit") == 2
+    assert electra("score", tmp_path / "export", "a class", "--json")[0] == 0
+    assert electra("report", run, folder / "run", "--out", tmp_path / "both.html")[0] == 0
+    assert (tmp_path / "both.html").exists()
+
+
+def test_metrics_rows(folder: Path) -> None:
+    rows = [json.loads(line) for line in (folder / "run/metrics.jsonl").read_text().splitlines()]
+    trained = next(row for row in rows if "split" not in row)
+    assert trained.keys() >= {
+        "step", "tokens", "flops", "seconds", "loss", "generator_loss", "discriminator_loss", "generator_accuracy",
+        "generator_entropy", "fake_rate", "discriminator_auc", "learning_rate", "gradient_norm", "tokens_per_second",
+    }  # fmt: skip
+    held_out = next(row for row in rows if row.get("split") == "valid")
+    assert "discriminator_constant_loss" in held_out
+
+
+def test_mlm_run(electra: Electra, folder: Path, tmp_path: Path) -> None:
+    run = tmp_path / "bert"
+    code, _, err = electra(
+        "pretrain",
+        folder / "data",
+        "--out",
+        run,
+        "--config",
+        folder / "config.json",
+        "--objective",
+        "mlm",
+        "--device",
+        "cpu",
+    )
+    assert code == 0 and "discriminator" not in err
+    assert electra("export", run, "--out", tmp_path / "e")[0] == 0 and (tmp_path / "e/encoder").is_dir()
+    assert electra("fill", run, "a [MASK]")[0] == 0
+    assert electra("score", run, "a class")[0] == 78
+
+
+def test_another_tokenizer_is_refused(electra: Electra, folder: Path, tmp_path: Path) -> None:
+    other = write_store(tmp_path / "other", vocab_size=300)
+    code, _, err = electra("evaluate", folder / "run", other)
+    assert code == 65 and "another tokenizer" in err
+    vocabulary = folder / "data/tokenizer/vocab.txt"
+    swapped = tmp_path / "swapped"
+    swapped.mkdir()
+    for path in (folder / "data").rglob("*"):
+        if path.is_file():
+            target = swapped / path.relative_to(folder / "data")
+            target.parent.mkdir(exist_ok=True)
+            target.write_bytes(path.read_bytes())
+    (swapped / "tokenizer/tokenizer.json").write_bytes((other / "tokenizer/tokenizer.json").read_bytes())
+    assert vocabulary.is_file()
+    code, _, err = electra("pretrain", swapped, "--out", tmp_path / "run", "--preset", "tiny")
+    assert code == 65 and "is not the tokenizer that made these rows" in err
+
+
+def test_bad_vocabularies(electra: Electra, folder: Path, tmp_path: Path) -> None:
+    cases = {
+        "[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n": "[MASK]",
+        "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\na\n": ":7",
+        "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n\na\n": ":6",
+        "": "vocab.txt",
+    }
+    for number, (content, said) in enumerate(cases.items()):
+        vocabulary = tmp_path / str(number) / "vocab.txt"
+        vocabulary.parent.mkdir()
+        vocabulary.write_text(content)
+        code, _, err = electra(
+            "prepare", folder / "text.txt", "--tokenizer", vocabulary, "--out", tmp_path / f"out{number}"
+        )
+        assert code == 65 and said in err, err
+        assert not (tmp_path / f"out{number}" / "manifest.json").exists()
+
+
+def test_bad_text(electra: Electra, folder: Path, tmp_path: Path) -> None:
+    text = tmp_path / "bad.txt"
+    text.write_bytes(
+        b"good line one\n\nbad \xff\xfe line\n\n" + (folder / "text.txt").read_bytes()[:20000].replace(b"\n\n", b"\n")
+    )
+    words = ("prepare", text, "--tokenizer", folder / "data/tokenizer", "--documents", "line", "--seq-len", 32)
+    code, _, err = electra(*words, "--out", tmp_path / "a")
+    assert code == 65 and "bad.txt:3" in err and "--on-bad-text" in err
+    code, out, _ = electra(*words, "--out", tmp_path / "b", "--on-bad-text", "replace")
+    assert code == 0 and "UTF-8" in out
+
+
+def _full(*_: Any, **__: Any) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def test_full_disk(electra: Electra, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from electra_trainer.runs import checkpoint
+
+    monkeypatch.setattr(checkpoint, "write_durably", _full)
+    code, _, err = electra("pretrain", folder / "data", "--out", tmp_path / "run", "--config", folder / "config.json")
+    assert code == 74 and "the disk is full" in err
+
+
+def test_really_full_disk(folder: Path, tmp_path: Path) -> None:
+    """A limit on file size that the kernel enforces, half-way into a checkpoint."""
+    import resource
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))
+
+    command = [
+        sys.executable,
+        "-m",
+        "electra_trainer",
+        "pretrain",
+        str(folder / "data"),
+        "--out",
+        str(tmp_path / "run"),
+    ]
+    done = subprocess.run(
+        [*command, "--config", str(folder / "config.json")],
+        preexec_fn=limit,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 74 and "Traceback" not in done.stderr, done.stderr
+    assert not list((tmp_path / "run" / "checkpoints").glob(".tmp-*"))
+
+
+@pytest.mark.skipif(
+    os.geteuid() == 0, reason="root may write anywhere; the read-only case is raised in test_read_only_disk"
+)
+def test_read_only_folder(electra: Electra, folder: Path, tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    code, _, err = electra("pretrain", folder / "data", "--out", tmp_path / "run", "--preset", "tiny")
+    tmp_path.chmod(0o700)
+    assert code == 74 and "permission denied" in err
+
+
+def test_read_only_disk(electra: Electra, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    for words in (
+        ("pretrain", folder / "data", "--out", tmp_path / "run", "--preset", "tiny"),
+        ("export", folder / "run", "--out", tmp_path / "export"),
+        ("prepare", folder / "text.txt", "--tokenizer", folder / "data/tokenizer", "--out", tmp_path / "data"),
+        ("tokenizer", folder / "text.txt", "--vocab-size", 300, "--out", tmp_path / "tok"),
+    ):
+        code, _, err = electra(*words)
+        assert code == 74 and "the file system is read-only" in err, words
+
+
+def test_a_bug_says_that_it_is_one(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def broken(verb: str, words: list[str]) -> int:
+        raise RuntimeError("oops")
+
+    monkeypatch.setattr(cli, "_run", broken)
+    assert main(["doctor"]) == 70
+    assert "please report" in capsys.readouterr().err
+
+
+def test_flags_win_over_a_length(folder: Path, tmp_path: Path) -> None:
+    """--steps fits what was not set by hand to the new length, and nothing else."""
+    from electra_trainer.cli.pretrain import parse_pretrain
+    from electra_trainer.train.plan import Length, steps_for
+
+    words = [
+        "D",
+        "--out",
+        "R",
+        "--preset",
+        "tiny",
+        "--checkpoint.every",
+        "15",
+        "--schedule.warmup-steps",
+        "8",
+        "--log-every",
+        "5",
+    ]
+    config = steps_for(Length(steps=20), parse_pretrain(words).settings, None)
+    assert (config.checkpoint.every, config.schedule.warmup_steps, config.log_every) == (15, 8, 5)
+    assert config.evaluation.every == 10  # fitted
+    assert steps_for(Length(steps=20), parse_pretrain(words[:5]).settings, None).schedule.warmup_steps == 2
+
+
+def test_out_of_memory_is_a_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def greedy(verb: str, words: list[str]) -> int:
+        raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 99 bytes.")
+
+    monkeypatch.setattr(cli, "_run", greedy)
+    assert main(["doctor"]) == 78
+    said = capsys.readouterr().err
+    assert "not enough memory" in said and "--batch.lanes" in said and "Traceback" not in said
+
+
+def test_a_vocabulary_of_another_language_is_told(electra: Electra, folder: Path, tmp_path: Path) -> None:
+    text = tmp_path / "other.txt"
+    text.write_text(
+        "\n\n".join("日本語の文章です 東京は大きい都市です " * 5 + str(n) for n in range(20)), encoding="utf-8"
+    )
+    code, out, err = electra(
+        "prepare", text, "--tokenizer", folder / "data/tokenizer", "--seq-len", 32, "--out", tmp_path / "data"
+    )
+    assert code == 0 and "% unknown" in out and "not a vocabulary of this language" in err
+
+
+def test_bad_newest_checkpoint_is_read_around(electra: Electra, folder: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert (
+        electra(
+            "pretrain",
+            folder / "data",
+            "--out",
+            run,
+            "--config",
+            folder / "config.json",
+            "--steps",
+            "40",
+            "--device",
+            "cpu",
+        )[0]
+        == 0
+    )
+    newest = sorted((run / "checkpoints").glob("step-*"))[-1]
+    (newest / "state.json").write_text("{}")
+    code, out, err = electra("evaluate", run, folder / "data", "--json")
+    assert code == 0 and "Trying the checkpoint before it" in err
+    assert json.loads(out)["step"] == 36 and newest.is_dir()
+
+
+def test_allocator_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    from electra_trainer.supervise import process
+
+    started: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(os, "execve", lambda *arguments: started.append(arguments))
+    monkeypatch.setenv("GLIBC_TUNABLES", "")
+    process.restart_tuned()
+    assert not started
+    monkeypatch.delenv("GLIBC_TUNABLES")
+    process.restart_tuned()
+    if sys.platform.startswith("linux") and (os.confstr("CS_GNU_LIBC_VERSION") or "").startswith("glibc"):
+        ((executable, words, environment),) = started
+        assert executable == words[0] == sys.executable and words[1:] == sys.orig_argv[1:]
+        assert "hugetlb=1" in environment["GLIBC_TUNABLES"]

@@ -1,0 +1,194 @@
+"""With the same weights our fine-tuned networks are transformers', on padded batches of texts and pairs (fp32, dropout off).
+
+transformers' own heads are used where they are one linear layer (tagging, questions); its classifier has two layers and a pooler,
+so that there the encoder is theirs and the layer upon [CLS] is written out.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import asdict
+
+import pytest
+import torch
+import torch.nn.functional as F
+from tests.finetuning.small_source import LABELS, examples, source
+from torch import Tensor, nn
+
+from electra_trainer.batch import Batch
+from electra_trainer.finetuning.network import FineTuned
+from electra_trainer.finetuning.task import Row, lengths_of
+from electra_trainer.finetuning.texts.tasks import Classification
+from electra_trainer.finetuning.training_step import by_length, collate, predict
+from electra_trainer.pretrained.source import Source
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+transformers = pytest.importorskip("transformers")
+
+LOGITS = 1e-5  # absolute
+GRADIENTS = 1e-5  # relative, of norms
+NOISE = 5e-6  # absolute: what is computed for a gradient of 0, as of a key's bias
+CPU = torch.device("cpu")
+TASK = Classification(labels=LABELS)
+SHAPES = {"narrow embeddings": {}, "embeddings as wide": {"embedding_size": 32}}
+
+
+@pytest.fixture(params=SHAPES.values(), ids=SHAPES.keys())
+def encoder(request: pytest.FixtureRequest) -> Source:
+    return source(**request.param)
+
+
+def our_network(encoder: Source, labels: int) -> FineTuned:
+    head = nn.Linear(encoder.model.hidden_size, labels)
+    with torch.no_grad():
+        head.weight.normal_(0, 0.3, generator=torch.Generator().manual_seed(8))
+        head.bias.normal_(0, 0.3, generator=torch.Generator().manual_seed(9))
+    return FineTuned(encoder.encoder(dropout=0.0, attention_dropout=0.0), head, dropout=0.0).eval()
+
+
+def their_network(kind: str, ours: FineTuned, encoder: Source, *, head: str) -> nn.Module:
+    """transformers' class with our weights: nothing missing, nothing left over."""
+    fields = {name: value for name, value in asdict(encoder.model).items() if not name.endswith("initializer")}
+    labels = ours.head.out_features
+    theirs: nn.Module = getattr(transformers, kind)(transformers.ElectraConfig(**fields, num_labels=labels)).eval()
+    weights = {name.replace("head.", f"{head}."): value for name, value in ours.state_dict().items()}
+    if not head:
+        weights = {
+            name.removeprefix("electra."): value for name, value in weights.items() if name.startswith("electra.")
+        }
+    missing, unexpected = theirs.load_state_dict(weights, strict=False)
+    assert not missing and not unexpected
+    return theirs
+
+
+def inputs(batch: Batch) -> dict[str, Tensor]:
+    return {"input_ids": batch.ids_BT, "attention_mask": batch.real_BT.long(), "token_type_ids": batch.segment_BT}
+
+
+@pytest.fixture
+def rows(encoder: Source) -> list[Row]:
+    """Seven rows, three of them pairs, of unequal lengths, two of them cut."""
+    found = TASK.rows(examples(7, seed=2), encoder.text(32), training=True)
+    assert sorted(lengths_of(found).tolist()) == [10, 14, 14, 17, 19, 32, 32]
+    return found
+
+
+def compare_gradients(ours: FineTuned, theirs: nn.Module, *, names: dict[str, str]) -> None:
+    """`names`: beginnings of our names and of theirs."""
+    mine, other = dict(ours.named_parameters()), dict(theirs.named_parameters())
+    compared = 0
+    for name, parameter in mine.items():
+        begin = next((begin for begin in names if name.startswith(begin)), None)
+        if begin is None:
+            continue
+        twin = other[names[begin] + name.removeprefix(begin)]
+        assert parameter.grad is not None and twin.grad is not None
+        found, expected = parameter.grad.double(), twin.grad.double()
+        if "word_embeddings" in name:
+            assert not found[0].any()  # [PAD]
+        assert float((found - expected).norm()) <= GRADIENTS * float(expected.norm()) + NOISE, name
+        compared += 1
+    assert compared == len(mine)
+
+
+def test_classifier(encoder: Source, rows: list[Row]) -> None:
+    ours = our_network(encoder, len(LABELS))
+    theirs = their_network("ElectraModel", ours, encoder, head="")
+    batch = collate(rows, encoder.specials, CPU)
+    assert int(batch.real_BT.sum()) < batch.ids_BT.numel() and int(batch.segment_BT.sum()) > 0
+    hidden_BTD = ours(batch)
+    expected_BTD = theirs(**inputs(batch)).last_hidden_state
+    assert (hidden_BTD - expected_BTD)[batch.real_BT].abs().max() <= LOGITS
+
+    weight, bias = (p.detach().clone().requires_grad_() for p in (ours.head.weight, ours.head.bias))
+    logits_BC = expected_BTD[:, 0] @ weight.T + bias
+    assert (ours.head(hidden_BTD[:, 0]) - logits_BC).abs().max() <= LOGITS
+    labels_B = torch.tensor([row.target for row in rows])
+    expected = F.cross_entropy(logits_BC, labels_B, reduction="sum")
+    loss, count = TASK.loss(ours.head, hidden_BTD, batch, rows)
+    assert count == len(rows) and float(loss.detach()) == pytest.approx(float(expected.detach()), rel=1e-5)
+    said = TASK.read(ours.head, hidden_BTD, batch, rows)
+    assert torch.allclose(torch.tensor(said), logits_BC.softmax(-1), atol=LOGITS)
+
+    loss.backward()
+    expected.backward()
+    theirs.register_parameter("head_weight", nn.Parameter(weight))
+    theirs.register_parameter("head_bias", nn.Parameter(bias))
+    theirs.head_weight.grad, theirs.head_bias.grad = weight.grad, bias.grad
+    compare_gradients(ours, theirs, names={"electra.": "", "head.": "head_"})
+
+
+def test_tagging(encoder: Source, rows: list[Row]) -> None:
+    """A label for every token of a text, none for [CLS], [SEP] and padding."""
+    ours = our_network(encoder, 5)
+    theirs = their_network("ElectraForTokenClassification", ours, encoder, head="classifier")
+    batch = collate(rows, encoder.specials, CPU)
+    words_BT = batch.ids_BT > encoder.specials.mask
+    labels_BT = torch.where(words_BT, batch.ids_BT % 5, -100)
+    logits_BTC = ours.head(ours(batch))
+    out = theirs(**inputs(batch), labels=labels_BT)
+    assert (logits_BTC - out.logits)[batch.real_BT].abs().max() <= LOGITS
+    loss = F.cross_entropy(logits_BTC.flatten(0, 1), labels_BT.flatten(), reduction="sum") / int(words_BT.sum())
+    assert float(loss.detach()) == pytest.approx(float(out.loss.detach()), rel=1e-5)
+    loss.backward()
+    out.loss.backward()
+    compare_gradients(ours, theirs, names={"electra.": "electra.", "head.": "classifier."})
+
+
+def test_questions(encoder: Source, rows: list[Row]) -> None:
+    """Logits of start and end over the tokens of a row; padding is out of the question."""
+    ours = our_network(encoder, 2)
+    theirs = their_network("ElectraForQuestionAnswering", ours, encoder, head="qa_outputs")
+    batch = collate(rows, encoder.specials, CPU)
+    logits = ours.head(ours(batch)).unbind(-1)
+    out = theirs(**inputs(batch))
+    answers = torch.tensor([1, 0, 2, 1, 0, 2, 1]), torch.tensor([2, 0, 2, 3, 0, 2, 2])
+    losses = []
+    for mine_BT, their_BT, answer_B in zip(logits, (out.start_logits, out.end_logits), answers, strict=True):
+        assert (mine_BT - their_BT)[batch.real_BT].abs().max() <= LOGITS
+        losses.append(
+            [F.cross_entropy(x.masked_fill(~batch.real_BT, float("-inf")), answer_B) for x in (mine_BT, their_BT)]
+        )
+    for loss, expected in losses:
+        assert float(loss.detach()) == pytest.approx(float(expected.detach()), rel=1e-5)
+    for side in zip(*losses, strict=True):
+        torch.stack(side).sum().backward()
+    compare_gradients(ours, theirs, names={"electra.": "electra.", "head.": "qa_outputs."})
+
+
+def alone(network: FineTuned, encoder: Source, rows: Sequence[Row]) -> list[Tensor]:
+    """Hidden states of each row, computed by itself."""
+    with torch.no_grad():
+        return [network(collate([row], encoder.specials, CPU))[0] for row in rows]
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 3, 7])
+def test_company_and_padding_change_nothing(encoder: Source, rows: list[Row], batch_size: int) -> None:
+    network = our_network(encoder, len(LABELS))
+    each = alone(network, encoder, rows)
+    for indices in by_length(lengths_of(rows), batch_size=batch_size):
+        batch = collate([rows[index] for index in indices], encoder.specials, CPU)
+        with torch.no_grad():
+            hidden_BTD = network(batch)
+        for place, index in enumerate(indices):
+            length = len(rows[index].ids)
+            assert (hidden_BTD[place, :length] - each[index]).abs().max() <= LOGITS
+
+
+def test_predictions_come_back_in_the_order_of_the_examples(encoder: Source) -> None:
+    """300 texts of all lengths through three batches: each has the probabilities that it has alone."""
+    network, given = our_network(encoder, len(LABELS)), examples(300, seed=4)
+    text = encoder.text(40)
+    with torch.no_grad():  # so that both labels are said
+        logits_BC = [
+            network.head(hidden_TD[0]) for hidden_TD in alone(network, encoder, TASK.rows(given, text, training=False))
+        ]
+        network.head.bias -= torch.stack(logits_BC).median(0).values
+    said = predict(network, TASK, given, text=text, device=CPU, precision="fp32")
+    each = alone(network, encoder, TASK.rows(given, text, training=False))
+    shares = torch.stack([network.head(hidden_TD[0]) for hidden_TD in each]).softmax(-1)
+    found = torch.tensor([list(prediction["probabilities"].values()) for prediction in said])
+    assert torch.allclose(found, shares, atol=LOGITS)
+    assert [prediction["label"] for prediction in said] == [LABELS[int(row.argmax())] for row in shares]
+    assert len({prediction["label"] for prediction in said}) == 2

@@ -1,0 +1,466 @@
+"""Experiments of several tasks and seeds: extended, refused, failing, stopped; and killed anywhere, they come to the same bytes."""
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.finetuning import toy
+from tests.finetuning.test_run import Operations, in_a_child
+from tests.finetuning.toy import Toy
+
+from electra_trainer.errors import ConfigError, DataError, ElectraError, Interrupted, MissingInputError
+from electra_trainer.experiments import experiment_file
+from electra_trainer.experiments.board import Board
+from electra_trainer.experiments.experiment_file import Cell
+from electra_trainer.experiments.results import read_result
+from electra_trainer.experiments.summary import Summary, best_run, summarize
+from electra_trainer.files.wording import duration
+from electra_trainer.finetuning import experiment as engine
+from electra_trainer.finetuning.experiment import Plan, run_plan
+from electra_trainer.finetuning.task import TaskData
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SMALL = {"learning_rate": 5e-3, "batch_size": 8, "max_length": 24}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return toy.write_model(tmp_path_factory.mktemp("model") / "encoder")
+
+
+@pytest.fixture(autouse=True)
+def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setattr("electra_trainer.finetuning.run.SAVE_EVERY", 60.0)  # put back: loading a task may set it
+
+
+def plan(model: str, *tasks: Toy, **more: Any) -> Plan:
+    settings = {"seeds": (1, 2), "changes": SMALL, **more}
+    return Plan(model=model, tasks=tasks or (Toy(rows=48),), **settings)
+
+
+def go(asked: Plan, out: Path, *, parallel: int = 1) -> Summary:
+    return run_plan(asked, out=out, device="cpu", parallel=parallel, quiet=True)
+
+
+def contents(out: Path) -> dict[str, bytes]:
+    """All that is a result: the same bytes whatever happened on the way."""
+    names = ("experiment.json", "summary.json", "summary.md")
+    results = [*out.rglob("result.json"), *out.rglob("floors.json"), *out.rglob("predictions/*.jsonl")]
+    return {str(path.relative_to(out)): path.read_bytes() for path in [*(out / name for name in names), *results]}
+
+
+def assert_same(one: Path, two: Path) -> None:
+    first, second = contents(one), contents(two)
+    assert first.keys() == second.keys()
+    for name, content in first.items():
+        assert content == second[name], name
+
+
+def kept(out: Path) -> list[str]:
+    return sorted(path.parent.name for path in out.glob("cells/*/*/weights"))
+
+
+# What an experiment is
+
+
+def test_a_plan_with_floors_leaves_what_it_says(model: str, tmp_path: Path) -> None:
+    found = go(plan(model, Toy(rows=48, note="made up"), floors=True), tmp_path / "out")
+    cells = {path.name for path in (tmp_path / "out" / "cells" / "toy").iterdir()}
+    assert cells == {"seed-1", "seed-2", "untrained-1", "untrained-2", "floors.json"}
+    one = found.task("toy")
+    for seed in (1, 2):
+        result = read_result(tmp_path / "out" / "cells" / "toy" / f"seed-{seed}")
+        assert one.scores["dev"]["accuracy"].by_seed[seed] == result.scores["dev"]["accuracy"]
+        assert result.steps == 48 // 8 * 3
+    assert set(one.scores) == {"dev", "other"} and set(one.scores["dev"]) == {"accuracy", "matthews"}
+    assert one.untrained["dev"]["accuracy"].n == 2 and set(one.floors) == {"majority", "bag_of_words"}
+    assert one.notes == ("made up",) and not one.missing and not one.failed
+    timing = json.loads((tmp_path / "out" / "timing.json").read_text())
+    assert timing["seconds"] > 0 and timing["runs"]["cells/toy/seed-1"]["rows_per_second"] > 0
+    assert "seconds" not in (tmp_path / "out" / "summary.json").read_text()
+
+
+def test_seeds_and_tasks_are_added_to_what_is_there(model: str, tmp_path: Path) -> None:
+    one, two = Toy(rows=24, epochs=1.0), Toy(name="pairs", rows=24, epochs=1.0, paired=True)
+    go(plan(model, one, two, seeds=(1, 2, 5), floors=True), tmp_path / "at once")
+    go(plan(model, one, seeds=(5,)), tmp_path / "grown")
+    first = (tmp_path / "grown" / "cells" / "toy" / "seed-5" / "result.json").stat().st_mtime_ns
+    go(plan(model, one, two, seeds=(1, 2)), tmp_path / "grown")
+    assert {one.task: one.missing for one in summarize(tmp_path / "grown").tasks} == {"toy": (), "pairs": (5,)}
+    go(plan(model, one, two, seeds=(2, 1, 5), floors=True), tmp_path / "grown")
+    assert (tmp_path / "grown" / "cells" / "toy" / "seed-5" / "result.json").stat().st_mtime_ns == first
+    assert_same(tmp_path / "at once", tmp_path / "grown")
+
+
+def test_recipe_epochs_are_the_task_s_unless_given(model: str, tmp_path: Path) -> None:
+    tasks = (Toy(rows=16, epochs=2.0), Toy(name="long", rows=16, epochs=5.0))
+    found = go(plan(model, *tasks, seeds=(1,)), tmp_path / "own")
+    assert [one.recipe["epochs"] for one in found.tasks] == [2.0, 5.0]
+    found = go(plan(model, *tasks, seeds=(1,), changes={**SMALL, "epochs": 1.0, "dropout": None}), tmp_path / "given")
+    assert [one.recipe["epochs"] for one in found.tasks] == [1.0, 1.0] and found.tasks[0].recipe["dropout"] == 0.1
+    assert read_result(tmp_path / "given" / "cells" / "long" / "seed-1").steps == 2
+
+
+def test_what_was_changed_in_a_recipe_is_told(model: str, tmp_path: Path) -> None:
+    """And a task that is added may have another one; [CLS] is the same whether it was asked for or not."""
+    out, changes = tmp_path / "out", {**SMALL, "epochs": 1.0, "max_length": 24, "pooling": "mean"}
+    go(plan(model, Toy(rows=16), seeds=(1,), changes=changes), out)
+    said = "epochs 1, batch-size 8, max-length 24, pooling mean"
+    assert f"Recipe `paper` with learning-rate 0.005, {said}; fp32 on cpu" in (out / "summary.md").read_text()
+    found = go(plan(model, Toy(name="two", rows=16, epochs=1.0), seeds=(1,), changes={"pooling": "cls"}), out)
+    assert [one.otherwise for one in found.tasks] == [f"learning-rate 0.005, {said}", ""]
+    page = (out / "summary.md").read_text()
+    assert f"Recipe `paper` (toy with learning-rate 0.005, {said}; two as it is); fp32" in page
+    go(plan(model, Toy(name="two", rows=16, epochs=1.0), seeds=(1,), changes={}), out)
+    with pytest.raises(ConfigError, match=r"\(task.pooling: 'mean' -> 'cls' in toy\)"):
+        go(plan(model, Toy(rows=16), seeds=(1,), changes={**changes, "pooling": None}), out)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"changes": {**SMALL, "learning_rate": 1e-3}}, r"recipe.learning_rate: 0.005 -> 0.001 in toy"),
+        ({"recipe": "released"}, r"recipe: 'paper' -> 'released'"),
+        ({"tasks": (Toy(rows=56),)}, r"data_sha256: .* in toy"),
+        ({"tasks": (Toy(rows=48, kind="regression"),)}, r"task.kind: 'Classification' -> 'Regression'"),
+    ],
+    ids=["learning rate", "recipe", "data", "task"],
+)
+def test_another_experiment_in_the_folder_is_refused(
+    model: str, tmp_path: Path, change: dict[str, Any], named: str
+) -> None:
+    go(plan(model, Toy(rows=48), seeds=(1,)), tmp_path / "out")
+    before = contents(tmp_path / "out")
+    with pytest.raises(ConfigError, match=named):
+        go(replace(plan(model, Toy(rows=48), seeds=(1,)), **change), tmp_path / "out")
+    assert contents(tmp_path / "out") == before
+
+
+def test_another_encoder_or_folder_is_refused(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    go(plan(model, seeds=(1,)), tmp_path / "out")
+    other = toy.write_model(tmp_path / "other", seed=6)
+    with pytest.raises(ConfigError, match="model_sha256"):
+        go(plan(other, seeds=(1,)), tmp_path / "out")
+    moved = toy.write_model(tmp_path / "moved")
+    go(plan(moved, seeds=(1, 2)), tmp_path / "out")  # the same weights elsewhere are the same encoder
+    with pytest.raises(ConfigError, match="and no fine-tuning experiment"):
+        go(plan(model), Path(model))
+    monkeypatch.setattr(experiment_file, "PATIENCE", 0.1)
+    with (tmp_path / "out" / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(ConfigError, match="another command is at work there"):
+            go(plan(model), tmp_path / "out")
+    (tmp_path / "out" / "experiment.json").write_text('{"version": 1}')
+    with pytest.raises(DataError, match="expected version 3"):
+        go(plan(model), tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"seeds": ()}, "at least one task and one seed"),
+        ({"seeds": (1, 1)}, "1: expected numbers of at least 0, each of them once"),
+        ({"seeds": (-1,)}, "-1: expected numbers"),
+        ({"tasks": (Toy(), Toy())}, "task toy: stands twice"),
+        ({"tasks": (Toy(name="../x"),)}, "'../x': expected a name of letters"),
+        ({"changes": {"learning_rat": 1e-3}}, "unknown. Did you mean 'learning_rate'"),
+        ({"keep": "some"}, "--keep some: expected none, best or all"),
+    ],
+)
+def test_plans_that_cannot_be(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        Plan(**{"model": "x", "tasks": (Toy(),), **settings})
+
+
+def test_what_is_wrong_is_said_before_anything_is_trained(model: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"second.tsv:3: expected a number of rows"):
+        go(plan(model, Toy(), Toy(name="second", rows=-1)), tmp_path / "out")
+    with pytest.raises(MissingInputError, match="no such folder"):
+        go(plan(str(tmp_path / "nothing")), tmp_path / "out")
+    with pytest.raises(ConfigError, match="--parallel 0"):
+        go(plan(model), tmp_path / "out", parallel=0)
+    with pytest.raises(ConfigError, match=r"learning_rate"):
+        go(plan(model, changes={"learning_rate": -1.0}), tmp_path / "out")
+    assert not (tmp_path / "out" / "cells").exists()
+    go(plan(model, Toy(rows=16), seeds=(1,)), tmp_path / "out")  # and leaves nothing in the way
+
+
+@pytest.mark.parametrize(
+    ("given", "cores", "runs", "threads"),
+    [("", 2, 10, 1), ("", 16, 1, 16), ("", 16, 3, 5), ("4", 16, 10, 4), ("4,2", 16, 1, 4), ("many", 2, 1, 2)],
+)
+def test_threads_are_settled_by_cores_and_runs(
+    monkeypatch: pytest.MonkeyPatch, given: str, cores: int, runs: int, threads: int
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", given)
+    monkeypatch.setattr(engine, "cores", lambda: cores)
+    assert engine._threads(runs) == threads
+
+
+def test_threads_stay_what_they_were(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert go(plan(model, Toy(rows=16), seeds=(1,)), tmp_path / "out").threads == 1
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    assert go(plan(model, Toy(rows=16), seeds=(1, 2)), tmp_path / "out").threads == 1
+
+
+# Whose weights stay
+
+
+def test_the_best_run_s_weights_stay(model: str, tmp_path: Path) -> None:
+    out, asked = tmp_path / "out", plan(model, Toy(rows=48, epochs=2.0), seeds=(1, 2, 3))
+    go(asked, out)
+    assert kept(out) == []
+    found = go(replace(asked, keep="best"), out).task("toy")  # trained again: only it
+    scores = found.scores["dev"]["accuracy"].by_seed
+    assert kept(out) == [f"seed-{found.best_seed}"]
+    assert found.best_seed == min(seed for seed in scores if scores[seed] == max(scores.values()))
+    assert best_run(out, "toy") == out / "cells" / "toy" / kept(out)[0]
+    go(replace(asked, keep="all"), out)
+    assert kept(out) == ["seed-1", "seed-2", "seed-3"]
+    go(replace(asked, keep="none"), out)
+    assert kept(out) == ["seed-1", "seed-2", "seed-3"]  # what was kept is not taken away unasked
+    go(replace(asked, keep="best"), out)
+    assert kept(out) == [f"seed-{found.best_seed}"]
+    straight = tmp_path / "straight"
+    go(replace(asked, keep="best"), straight)
+    assert kept(straight) == kept(out)
+    assert_same(straight, out)
+
+
+def test_no_best_run_of_what_is_not_there(model: str, tmp_path: Path) -> None:
+    with pytest.raises(MissingInputError, match="no fine-tuning experiment is here"):
+        best_run(tmp_path, "toy")
+    with pytest.raises(ElectraError, match="7: label"):
+        go(plan(model, Toy(breaks_from=1)), tmp_path / "out")
+    with pytest.raises(MissingInputError, match="no run of toy is done"):
+        best_run(tmp_path / "out", "toy")
+    with pytest.raises(ConfigError, match="Did you mean 'toy'"):
+        best_run(tmp_path / "out", "toys")
+
+
+# What goes wrong
+
+
+def test_a_run_that_diverges_is_a_result(model: str, tmp_path: Path) -> None:
+    asked = plan(model, Toy(rows=96), changes={**SMALL, "learning_rate": 1e38})
+    found = go(asked, tmp_path / "out").task("toy")
+    assert set(found.failed) == {1, 2} and "not a finite number for 10 steps" in found.failed[1]
+    assert found.main is None and found.best_seed is None and not found.missing
+    assert "FAILED: seed 1" in (tmp_path / "out" / "summary.md").read_text()
+    before = contents(tmp_path / "out")
+    written = (tmp_path / "out" / "cells" / "toy" / "seed-1" / "result.json").stat().st_mtime_ns
+    go(replace(asked, keep="all"), tmp_path / "out")
+    assert contents(tmp_path / "out") == before
+    assert (tmp_path / "out" / "cells" / "toy" / "seed-1" / "result.json").stat().st_mtime_ns == written
+
+
+@pytest.mark.slow
+def test_an_error_of_a_worker_comes_back_and_other_runs_stay(
+    model: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    asked = plan(model, Toy(rows=48), Toy(name="broken", breaks_from=1), seeds=(1, 2))
+    with pytest.raises(DataError, match=r"broken, seed [12]: toy\.tsv:7: label 'ugly': expected one of bad, good"):
+        go(asked, tmp_path / "out", parallel=2)
+    found = summarize(tmp_path / "out")
+    main = found.task("toy").main
+    assert main is not None and main.n >= 1
+    assert found.task("broken").missing == (1, 2)
+    assert "Traceback" not in capfd.readouterr().err
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deadly(Toy):
+    """Ends any process but the one that declares it."""
+
+    parent: int
+
+    def load(self) -> TaskData:
+        if os.getpid() != self.parent:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().load()
+
+
+@pytest.mark.slow
+def test_a_worker_that_dies_is_told_of(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Deadly, "__module__", "tests.finetuning.test_experiment")
+    with pytest.raises(ElectraError, match=r"toy, seed [12]: its process died .*--parallel.*same command goes on"):
+        go(plan(model, Deadly(rows=16, parent=os.getpid())), tmp_path / "out", parallel=2)
+
+
+def test_a_class_that_no_other_process_can_import_runs_here(model: str, tmp_path: Path) -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Local(Toy):
+        pass
+
+    assert go(plan(model, Local(rows=16)), tmp_path / "out", parallel=2).task("toy").main is not None
+
+
+def test_a_signal_while_files_are_read_stops_at_once(model: str, tmp_path: Path) -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Slow(Toy):
+        def load(self) -> TaskData:
+            signal.raise_signal(signal.SIGTERM)
+            raise AssertionError("not reached")
+
+    with pytest.raises(Interrupted, match="SIGTERM: stopped"):
+        go(plan(model, Slow()), tmp_path / "out")
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+# Killed anywhere
+
+
+SEEDS = tuple(range(1, 11))
+TASK = Toy(rows=64, dev=24, epochs=3.0, save_every=0.02)
+
+
+@pytest.fixture(scope="module")
+def whole(model: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Ten seeds, floors and best weights, never interrupted, one run at a time."""
+    out = tmp_path_factory.mktemp("whole") / "out"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "1")
+        patch.setattr("electra_trainer.finetuning.run.SAVE_EVERY", 60.0)
+        go(plan(model, replace(TASK, save_every=None), seeds=SEEDS, floors=True, keep="best"), out)
+    return out
+
+
+@pytest.mark.slow
+def test_killed_at_seeded_moments_of_one_process(
+    model: str, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed hard a dozen times, by the clock or before some file operation, and begun again each time."""
+    monkeypatch.setattr("electra_trainer.files.durable.os.fsync", lambda _: None)
+    random, out, killed = np.random.default_rng(3), tmp_path / "out", 0
+    asked = plan(model, TASK, seeds=SEEDS, floors=True, keep="best")
+    for attempt in range(12):
+        operation, moment = int(random.integers(2, 80)), float(random.uniform(0.05, 1.0))
+
+        def doomed(attempt: int = attempt, operation: int = operation, moment: float = moment) -> None:
+            if attempt % 2:
+                sys.addaudithook(Operations(operation))
+            else:
+                signal.setitimer(signal.ITIMER_PROF, moment)  # seconds of work; nobody handles SIGPROF
+            go(asked, out)
+
+        killed += in_a_child(doomed) in (signal.SIGKILL, signal.SIGPROF)
+    assert killed >= 8
+    go(asked, out)
+    assert kept(out) == kept(whole)
+    assert_same(whole, out)
+
+
+def command(model: str, out: Path, settings: Path) -> subprocess.Popen[str]:
+    asked = {"model": model, "seeds": SEEDS, "floors": True, "keep": "best", "changes": SMALL}
+    tasks = [{"rows": TASK.rows, "dev": TASK.dev, "epochs": TASK.epochs, "save_every": TASK.save_every}]
+    settings.write_text(json.dumps({"plan": asked, "tasks": tasks, "out": str(out), "parallel": 2}))
+    path = os.pathsep.join([str(REPOSITORY / "src"), str(REPOSITORY)])
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.finetuning.run_toy", str(settings)],
+        env={**os.environ, "PYTHONPATH": path}, cwd=REPOSITORY, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def wait_until(happens: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 120
+    while not happens():
+        assert process.poll() is None, process.stderr.read() if process.stderr else ""
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def done(out: Path) -> int:
+    return len(list(out.glob("cells/*/*/result.json")))
+
+
+def under_way(out: Path) -> int:
+    return len(list(out.glob("cells/*/*/checkpoints/step-*")))
+
+
+@pytest.mark.slow
+def test_killed_and_stopped_with_workers(model: str, whole: Path, tmp_path: Path) -> None:
+    """A command with two workers: SIGKILL to it alone, then SIGTERM, and the rest of the runs one at a time in this process."""
+    out = tmp_path / "out"
+    first = command(model, out, tmp_path / "settings.json")
+    wait_until(lambda: done(out) >= 2 and under_way(out) > 0, first)
+    first.kill()
+    first.communicate(timeout=60)
+    ended = time.monotonic()
+    with (out / ".lock").open("w") as lock:  # free when the last worker has ended
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    assert time.monotonic() - ended < 5
+    assert not (out / "summary.json").exists()
+    before = done(out)
+    halfway = [
+        path for path in out.glob("cells/*/*/checkpoints/step-*") if not (path.parents[1] / "result.json").exists()
+    ]
+
+    elsewhere = toy.write_model(tmp_path / "elsewhere")  # the same encoder
+    second = command(elsewhere, out, tmp_path / "settings.json")
+    wait_until(lambda: done(out) >= before + 2 and under_way(out) > 0, second)
+    asked = time.monotonic()
+    second.send_signal(signal.SIGTERM)
+    _, said = second.communicate(timeout=60)
+    assert second.returncode == 75, said
+    assert time.monotonic() - asked < 10
+    assert "SIGTERM: all runs are saved" in said and "Traceback" not in said
+    assert "resuming at step" in said or not halfway
+    assert f"/{2 * len(SEEDS) + 1}] toy, " in said
+    partial = summarize(out)
+    assert 0 < len(partial.task("toy").runs) < len(SEEDS) or partial.task("toy").unmeasured
+    assert json.loads((out / "summary.json").read_text())["tasks"][0]["runs"]
+
+    go(plan(model, TASK, seeds=SEEDS, floors=True, keep="best"), out)
+    assert kept(out) == kept(whole)
+    assert_same(whole, out)
+
+
+# What a person sees
+
+
+def test_lines_when_piped(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(float(second) for second in range(0, 10_000, 10))
+    monkeypatch.setattr("electra_trainer.experiments.board.time.monotonic", lambda: next(clock))
+    cells = [Cell(out=Path("x"), task="cola", kind="encoder", seed=seed) for seed in (1, 2, 3, 4)]
+    with Board(dict.fromkeys(cells, 100.0), done={cells[0]}) as board:
+        board.begin(cells[1])
+        board.progress(cells[1], 0.0)
+        for share in range(10):
+            board.progress(cells[1], share / 10)
+        board.done(cells[1], metric="matthews", score=0.25)
+        board.done(cells[2], metric="matthews", score=0.75)
+        board.done(cells[3], metric="matthews", score=0.5)
+    lines = capsys.readouterr().err.splitlines()
+    shown = [line for line in lines if "matthews" in line]
+    assert shown[0].startswith("[2/4] cola, seed 2: matthews 25.0 (best 25.0), ") and " left" in shown[0]
+    assert shown[1].startswith("[3/4] cola, seed 3: matthews 75.0 (best 75.0)")
+    assert shown[2].startswith("[4/4] cola, seed 4: matthews 50.0 (best 75.0)") and " left" not in shown[2]
+    assert any("cola, seed 2 " in line for line in lines if "matthews" not in line)
+
+
+def test_time_left_counts_only_what_this_command_did(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that goes on at 80 % and takes 10 s to 90 % leaves 10 s of its own and 100 s of another like it."""
+    now = [0.0]
+    monkeypatch.setattr("electra_trainer.experiments.board.time.monotonic", lambda: now[0])
+    cells = [Cell(out=Path("x"), task="rte", kind="encoder", seed=seed) for seed in (1, 2)]
+    board = Board(dict.fromkeys(cells, 50.0), done=set(), quiet=True)
+    board.begin(cells[0])
+    board.progress(cells[0], 0.8)
+    assert board._time_left() == "time left not known yet"
+    now[0] = 10.0
+    board.progress(cells[0], 0.82)
+    assert board._time_left() == "time left not known yet"
+    board.progress(cells[0], 0.9)
+    assert board._time_left() == "about 2 min left" and duration(110) == "2 min"
+    assert [duration(seconds) for seconds in (0.4, 99, 3000, 7200)] == ["0 s", "99 s", "50 min", "2.0 h"]

@@ -1,0 +1,188 @@
+"""Floors: majority, mean and most frequent tags by hand, and words that are counted, the same every time."""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.finetuning.squad_small import question
+from tests.finetuning.toy import Toy
+
+from electra_trainer.experiments.experiment_file import Cell
+from electra_trainer.finetuning import baselines
+from electra_trainer.finetuning.baselines import learn, terms
+from electra_trainer.finetuning.squad.squad_task import QuestionAnswering
+from electra_trainer.finetuning.tagging.tagging import Tagging
+from electra_trainer.finetuning.task import TaskData, TextExample
+from electra_trainer.finetuning.texts.tasks import Classification, Regression
+
+
+def classified(labels: Sequence[str], dev: Sequence[str]) -> TaskData:
+    return TaskData(
+        task=Classification(labels=("a", "b", "c")),
+        train=[TextExample(text=f"text {label}", label=label) for label in labels],
+        dev={"dev": [TextExample(text="text", label=label) for label in dev]},
+    )
+
+
+def test_majority_by_hand() -> None:
+    assert baselines.floors(classified("abbcb", "abbb"))["majority"] == {"dev": {"accuracy": 0.75}}
+    assert baselines.floors(classified("aabb", "bb"))["majority"] == {
+        "dev": {"accuracy": 0.0}
+    }  # the first by name of equals
+    data = Toy(rows=200).load()
+    counts = Counter(example.label for example in data.train)
+    share = sum(example.label == counts.most_common(1)[0][0] for example in data.dev["dev"]) / len(data.dev["dev"])
+    assert baselines.floors(data)["majority"]["dev"] == {"accuracy": share, "matthews": 0.0}
+
+
+def test_the_mean_value_ranks_nothing() -> None:
+    found = baselines.floors(Toy(rows=100, kind="regression").load())
+    assert found["majority"]["dev"] == {"spearman": 0.0, "pearson": 0.0}
+
+
+@pytest.mark.parametrize("kind", ["classification", "regression"])
+@pytest.mark.parametrize("paired", [False, True])
+def test_counted_words_learn_what_words_tell(kind: str, paired: bool) -> None:
+    data = Toy(rows=1500, dev=300, kind=kind, paired=paired).load()
+    found = baselines.floors(data)
+    metric = data.task.metric
+    assert found["bag_of_words"]["dev"][metric] > 0.85 > found["majority"]["dev"][metric]
+    assert set(found["bag_of_words"]) == {"dev", "other"} and found["notes"] == []
+
+
+def alike(count: int, *, seed: int, words: int) -> list[TextExample]:
+    """Pairs that are the same words in another order, or not: no word says which."""
+    random, made = np.random.default_rng(seed), []
+    for number in range(count):
+        first = random.choice(words, 6, replace=False)
+        second = random.permutation(first) if number % 2 else random.choice(words, 6, replace=False)
+        texts = [" ".join(f"word{one}" for one in side) for side in (first, second)]
+        made.append(TextExample(text=texts[0], pair=texts[1], label="same" if number % 2 else "other"))
+    return made
+
+
+def test_what_a_pair_shares_is_seen() -> None:
+    data = TaskData(
+        task=Classification(labels=("other", "same")),
+        train=alike(400, seed=0, words=500),
+        dev={"dev": alike(100, seed=1, words=500)},
+    )
+    assert baselines.floors(data)["bag_of_words"]["dev"]["accuracy"] > 0.97
+
+
+def test_sides_of_a_pair_are_not_mixed_up() -> None:
+    """The label is whether the first text is the one with the word; both texts together hold it always."""
+
+    def examples(count: int, seed: int) -> list[TextExample]:
+        random, made = np.random.default_rng(seed), []
+        for _ in range(count):
+            words = [" ".join(f"w{one}" for one in random.choice(50, 4)) for _ in range(2)]
+            first = bool(random.integers(2))
+            words[0 if first else 1] += " key"
+            made.append(TextExample(text=words[0], pair=words[1], label="first" if first else "second"))
+        return made
+
+    task = Classification(labels=("first", "second"))
+    data = TaskData(task=task, train=examples(300, 0), dev={"dev": examples(100, 1)})
+    assert baselines.floors(data)["bag_of_words"]["dev"]["accuracy"] == 1.0
+
+
+def test_the_same_every_time_with_any_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    from threadpoolctl import threadpool_limits
+
+    data = Toy(rows=600, paired=True, kind="regression").load()
+    found = []
+    for threads in (1, 2, 2):
+        with threadpool_limits(threads):
+            found.append(json.dumps(baselines.floors(data)))
+    assert len(set(found)) == 1
+
+
+def test_terms() -> None:
+    assert terms("It is,  it IS") == ["it", "is", ",", "it", "is", "it is", "is ,", ", it", "it is"]
+    assert terms("") == terms(" \t") == [" "] and terms("x") == ["x"]
+
+
+def test_texts_and_labels_that_say_nothing() -> None:
+    empty = TextExample(text="", pair=None, label="a")
+    said = learn([empty, replace(empty, label="b")], ["a", "b"])([empty, replace(empty, text="never seen")])
+    assert set(said) <= {"a", "b"}
+    assert baselines.floors(classified("aaa", "ab"))["bag_of_words"] == {"dev": {"accuracy": 0.5}}
+    same = [TextExample(text="x", value=2.0) for _ in range(4)]
+    data = TaskData(task=Regression(), train=same, dev={"dev": same})
+    assert baselines.floors(data)["bag_of_words"] == {"dev": {"spearman": 0.0, "pearson": 0.0}}
+
+
+def test_more_rows_than_are_learned_from_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(baselines, "LEARNED_ROWS", 300)
+    monkeypatch.setattr(baselines, "LEARNED_ROWS", 300)
+    found = baselines.floors(Toy(rows=1000, dev=200).load())
+    assert found["notes"] == ["the bag of words learned from 300 of the 1,000 rows"]
+    assert found["bag_of_words"]["dev"]["accuracy"] > 0.7
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sentence:
+    """As finetuning/tagging/tagging.py has it."""
+
+    words: tuple[str, ...]
+    labels: tuple[str | None, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tags(Tagging):
+    """Share of labelled words with the right tag."""
+
+    labels: tuple[str, ...] = ("N", "V")
+    seen: list[Any] = field(default_factory=list)
+
+    def score(self, examples: Sequence[Any], predictions: Sequence[dict[str, Any]]) -> dict[str, float]:
+        self.seen.append([prediction["tags"] for prediction in predictions])
+        pairs = [
+            (label, tag)
+            for example, prediction in zip(examples, predictions, strict=True)
+            for label, tag in zip(example.labels, prediction["tags"], strict=True)
+            if label is not None
+        ]
+        return {"accuracy": sum(label == tag for label, tag in pairs) / len(pairs)}
+
+
+def test_tags_by_hand() -> None:
+    train = [
+        Sentence(words=("Dogs", "run", "home"), labels=("N", "V", "N")),
+        Sentence(words=("a", "run"), labels=(None, "N")),
+        Sentence(words=("they", "run", "dogs"), labels=("N", "V", "N")),
+    ]
+    dev = [Sentence(words=("DOGS", "run", "unseen", "a"), labels=("N", "V", "V", None))]
+    task = Tags()
+    found = baselines.floors(TaskData(task=task, train=train, dev={"dev": dev}))  # type: ignore[arg-type]
+    assert task.seen == [[["N", "N", "N", "N"]], [["N", "V", "N", "N"]]]
+    assert found["majority"] == {"dev": {"accuracy": pytest.approx(1 / 3)}}
+    assert found["bag_of_words"] == {"dev": {"accuracy": pytest.approx(2 / 3)}}
+
+
+def test_questions_have_the_sentence_most_alike_and_silence(tmp_path: Path) -> None:
+    asked = [
+        question("rain fell. snow fell.", "what snow?", "snow"),
+        question("rain fell.", "who sang?", None, name="q1"),
+    ]
+    data = TaskData(task=QuestionAnswering(), train=asked[:1], dev={"dev": asked[:1]})
+    cell = Cell(out=tmp_path, task="squad", kind="floors")
+    baselines.write_floors(cell, data)
+    found = json.loads(cell.result.read_text())
+    assert found.pop("word_overlap") == {"dev": {"f1": pytest.approx(2 / 3), "exact_match": 0.0}}
+    assert found == {"majority": None, "bag_of_words": None, "notes": []}
+    second = baselines.floors(TaskData(task=QuestionAnswering(version=2), train=asked, dev={"dev": asked}))
+    never, overlap = second["majority"]["dev"], second["word_overlap"]["dev"]
+    assert never["best_f1"] == never["f1"] == never["best_exact_match"] == 1 / 2, "the second has no answer"
+    assert overlap["best_f1"] == pytest.approx((2 / 3 + 1) / 2), "no word of the second's question stands in its text"
+
+
+def test_other_tasks_have_none() -> None:
+    data = TaskData(task=object(), train=[], dev={"dev": []})  # type: ignore[arg-type]
+    assert baselines.floors(data) == {"majority": None, "bag_of_words": None, "notes": []}

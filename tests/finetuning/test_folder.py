@@ -1,0 +1,476 @@
+"""A fine-tuned run, handed on: transformers, old and new, gives the same outputs, and it reads back bit for bit."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.finetuning.own_files import rows, write_csv, write_encoder
+
+from electra_trainer.errors import (
+    CheckpointError,
+    ConfigError,
+    DataError,
+    ElectraError,
+    MissingInputError,
+    StorageError,
+)
+from electra_trainer.finetuning import model_folder as folder_module
+from electra_trainer.finetuning.card import Facts
+from electra_trainer.finetuning.model_folder import Finetuned, export_finetuned, load_finetuned, task_from
+from electra_trainer.finetuning.recipe import recipe
+from electra_trainer.finetuning.run import Job, describe, finetune_run
+from electra_trainer.finetuning.texts.own_task import OwnTask
+from electra_trainer.finetuning.texts.tasks import Classification, Regression
+from electra_trainer.finetuning.training_step import collate
+from electra_trainer.finetuning.transformers_head import architecture_of, from_transformers, to_transformers
+from electra_trainer.pretrained.source import load_source
+
+TEXTS = [text for text, _ in rows(12)]
+OTHERS = [text for text, _ in rows(40)][28:]
+KINDS = ("classes", "pairs", "numbers", "many", "means")
+
+
+@dataclass(frozen=True)
+class Made:
+    root: Path
+
+    def run(self, kind: str) -> Path:
+        return self.root / "runs" / kind
+
+    def model(self, kind: str) -> Path:
+        return self.root / "models" / kind
+
+
+def table_of(kind: str) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
+    pairs = rows(60)
+    if kind in ("pairs", "means"):
+        return [(a, b, c) for (a, c), (b, _) in zip(pairs, pairs[3:], strict=False)], (
+            "sentence1",
+            "sentence2",
+            "label",
+        )
+    if kind == "numbers":
+        return [(text, str(30_000 + 700 * len(text))) for text, _ in pairs], ("text", "price")
+    if kind == "many":  # 2 x 17 classes, and 32 units
+        return [(f"{text} {number}", f"class {number % 17}") for number, (text, _) in enumerate(rows(170))], (
+            "text",
+            "label",
+        )
+    return pairs, ("text", "label")  # type: ignore[return-value]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """encoder/, runs/KIND, models/KIND."""
+    root = tmp_path_factory.mktemp("folder")
+    source = load_source(write_encoder(root / "encoder"))
+    for kind in KINDS:
+        table, header = table_of(kind)
+        train = write_csv(root / f"{kind}.csv", table, header)
+        own = OwnTask(train=train, kind="regression" if kind == "numbers" else "classification", label=header[-1])
+        data = own.load()
+        pooling = "mean" if kind == "means" else None
+        job = Job(source=source, data=data, recipe=recipe("paper", hidden_size=32, epochs=2, pooling=pooling), seed=3)
+        finetune_run(job, out=Made(root).run(kind), keep_weights=True, quiet=True, device="cpu")
+        export_finetuned(
+            Made(root).run(kind),
+            out=Made(root).model(kind),
+            facts=Facts(notes=data.notes, pair=kind in ("pairs", "means")),
+            columns=own.columns(),
+        )
+    return Made(root)
+
+
+def inputs(kind: str) -> list[Any]:
+    return list(zip(TEXTS, OTHERS, strict=True)) if kind in ("pairs", "means") else TEXTS
+
+
+@torch.no_grad()
+def our_logits(loaded: Finetuned, kind: str) -> torch.Tensor:
+    """[B, C] in fp32; of a regression in the file's units."""
+    from electra_trainer.finetuning.model_folder import examples_of
+
+    task_rows = loaded.task.rows(examples_of(loaded.task, inputs(kind), pair=loaded.pair), loaded.text, training=False)
+    batch = collate(task_rows, loaded.text.specials, torch.device("cpu"))
+    logits: torch.Tensor = loaded.network.head(loaded.network(batch)[:, 0])
+    return logits * loaded.task.scale + loaded.task.shift if isinstance(loaded.task, Regression) else logits
+
+
+def tolerance(loaded: Finetuned) -> float:
+    """1e-5 of what was learned; numbers in the file's units are `scale` times that."""
+    return 1e-5 * (loaded.task.scale if isinstance(loaded.task, Regression) else 1.0)
+
+
+@pytest.mark.parametrize("kind", ["classes", "pairs", "numbers"])
+def test_same_logits_in_transformers(made: Made, kind: str) -> None:
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    theirs = AutoModelForSequenceClassification.from_pretrained(made.model(kind)).eval()
+    tokenizer = AutoTokenizer.from_pretrained(made.model(kind))
+    words = [TEXTS, OTHERS] if kind == "pairs" else [TEXTS]
+    with torch.no_grad():
+        logits = theirs(**tokenizer(*words, padding=True, truncation=True, return_tensors="pt")).logits
+    loaded = load_finetuned(made.model(kind))
+    mine = our_logits(loaded, kind)
+    assert mine.std() > 100 * tolerance(loaded)
+    assert (logits - mine).abs().max() <= tolerance(loaded)
+
+
+def test_pipelines(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    from transformers import pipeline
+
+    monkeypatch.setattr(folder_module, "choose_precision", lambda name, device: "fp32")
+    said = pipeline("text-classification", model=str(made.model("classes")))(TEXTS, truncation=True, top_k=None)
+    for one, two in zip(said, load_finetuned(made.model("classes")).predict(TEXTS), strict=True):
+        assert one[0]["label"] == two["label"]
+        assert {item["label"]: item["score"] for item in one} == pytest.approx(two["probabilities"], abs=1e-5)
+    pairs = [{"text": one, "text_pair": two} for one, two in inputs("pairs")]
+    said = pipeline("text-classification", model=str(made.model("pairs")))(pairs, truncation=True)
+    assert [item["label"] for item in said] == [
+        item["label"] for item in load_finetuned(made.model("pairs")).predict(inputs("pairs"))
+    ]
+    said = pipeline("text-classification", model=str(made.model("numbers")))(TEXTS, truncation=True)
+    loaded = load_finetuned(made.model("numbers"))
+    assert {item["label"] for item in said} == {"value"}
+    assert [item["score"] for item in said] == pytest.approx(
+        [item["value"] for item in loaded.predict(TEXTS)], abs=tolerance(loaded)
+    )
+
+
+OLD = Path(sys.prefix) / "transformers-4"
+ASK_OLD = """
+import json, sys, torch, transformers
+assert transformers.__version__.startswith("4.57"), transformers.__version__
+answers = {}
+for kind, (folder, words) in json.load(open(sys.argv[1])).items():
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    with torch.no_grad():
+        answers[kind] = model(**tokenizer(*words, padding=True, truncation=True, return_tensors="pt")).logits.tolist()
+    asked = [{"text": a, "text_pair": b} for a, b in zip(*words)] if len(words) == 2 else words[0]
+    said = transformers.pipeline("text-classification", model=folder)(asked, truncation=True)
+    answers[kind + " said"] = [item["score"] if kind == "numbers" else item["label"] for item in said]
+json.dump(answers, open(sys.argv[2], "w"))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not OLD.is_dir(), reason="transformers 4.57 is not installed beside the environment (make test does it)"
+)
+def test_the_same_in_transformers_4(made: Made, tmp_path: Path) -> None:
+    asked = {
+        kind: (str(made.model(kind)), [TEXTS, OTHERS] if kind == "pairs" else [TEXTS])
+        for kind in ("classes", "pairs", "numbers")
+    }
+    (tmp_path / "asked.json").write_text(json.dumps(asked))
+    done = subprocess.run(
+        [sys.executable, "-c", ASK_OLD, str(tmp_path / "asked.json"), str(tmp_path / "answers.json")],
+        env={**os.environ, "PYTHONPATH": str(OLD)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    answers = json.loads((tmp_path / "answers.json").read_text())
+    for kind in asked:
+        loaded = load_finetuned(made.model(kind))
+        mine = our_logits(loaded, kind)
+        assert (torch.tensor(answers[kind]) - mine).abs().max() <= tolerance(loaded)
+        if isinstance(loaded.task, Classification):
+            assert answers[f"{kind} said"] == [loaded.task.labels[number] for number in mine.argmax(-1).tolist()]
+        else:
+            assert answers[f"{kind} said"] == pytest.approx(mine[:, 0].tolist(), abs=tolerance(loaded))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_the_run_predicted_is_predicted_again(made: Made, kind: str) -> None:
+    """Through export and back, on the same rows, in the same precision: the same, as far as it was written."""
+    header = table_of(kind)[1]
+    data = OwnTask(
+        train=made.root / f"{kind}.csv", kind="regression" if kind == "numbers" else "classification", label=header[-1]
+    ).load()
+    said = load_finetuned(made.model(kind)).predict_examples(data.dev["dev"], device="cpu")
+    lines = (made.run(kind) / "predictions" / "dev.jsonl").read_text().splitlines()
+    assert said == [json.loads(line) for line in lines]
+
+
+def test_it_predicts_in_the_precision_that_it_was_scored_in(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    real = folder_module.choose_precision
+    monkeypatch.setattr(
+        folder_module, "choose_precision", lambda name, device: asked.append(name) or real(name, device)
+    )
+    for precision in ("bf16", "fp32"):
+        folder = tmp_path / precision
+        shutil.copytree(made.model("classes"), folder)
+        table = json.loads((folder / "electra_task.json").read_text())
+        table["recipe"]["precision"] = precision
+        (folder / "electra_task.json").write_text(json.dumps(table))
+        load_finetuned(folder).predict(TEXTS, device="cpu")
+    assert asked == ["bf16", "fp32"]
+
+
+@pytest.mark.parametrize("recipe", [None, [], {"precision": "fp8"}], ids=["none", "no table", "precision"])
+def test_a_recipe_that_cannot_be(made: Made, tmp_path: Path, recipe: object) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(made.model("classes"), folder)
+    table = json.loads((folder / "electra_task.json").read_text())
+    (folder / "electra_task.json").write_text(json.dumps({**table, "recipe": recipe}))
+    with pytest.raises(CheckpointError, match=r"electra_task\.json: recipe .* cannot be"):
+        load_finetuned(folder)
+
+
+def test_a_head_that_transformers_cannot_carry(made: Made) -> None:
+    from transformers import AutoModel, AutoTokenizer
+
+    folder = made.model("many")
+    assert json.loads((folder / "config.json").read_text())["architectures"] == ["ElectraModel"]
+    loaded = load_finetuned(folder)
+    assert isinstance(loaded.task, Classification) and len(loaded.task.labels) == 17
+    card = (folder / "README.md").read_text()
+    assert "transformers cannot carry the head: 17 labels need 34 units in its dense layer, which has 32" in card
+    assert card.startswith("---\nlibrary_name: electra-trainer\n")
+    theirs = AutoModel.from_pretrained(folder).eval()
+    row = AutoTokenizer.from_pretrained(folder)(TEXTS, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        logits = loaded.network.head(theirs(**row).last_hidden_state[:, 0])
+    assert (logits - our_logits(loaded, "many")).abs().max() <= 1e-5
+
+
+def test_a_head_upon_the_mean(made: Made) -> None:
+    """What transformers reads from the folder, averaged over its attention mask, under our linear layer."""
+    from transformers import AutoModel, AutoTokenizer
+
+    folder = made.model("means")
+    loaded = load_finetuned(folder)
+    assert isinstance(loaded.task, Classification) and loaded.task.pooling == "mean"
+    assert "reads [CLS], and this one the mean over all tokens" in (folder / "README.md").read_text()
+    row = AutoTokenizer.from_pretrained(folder)(TEXTS, OTHERS, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        hidden_BTD = AutoModel.from_pretrained(folder).eval()(**row).last_hidden_state
+        real_BT1 = row["attention_mask"].unsqueeze(-1)
+        logits_BC = loaded.network.head((hidden_BTD * real_BT1).sum(1) / real_BT1.sum(1))
+    said = loaded.predict(inputs("means"), device="cpu")
+    assert [list(one["probabilities"].values()) for one in said] == [
+        pytest.approx(shares, abs=1e-4) for shares in logits_BC.softmax(-1).tolist()
+    ]
+
+
+@pytest.mark.slow
+def test_the_code_on_the_cards_runs(made: Made) -> None:
+    codes = []
+    for kind in KINDS:
+        card = (made.model(kind) / "README.md").read_text()
+        code = re.findall(r"```python\n(.*?)```", card, re.S)
+        assert len(code) == (2 if kind in ("many", "means") else 1)
+        codes += [one.replace("PATH", str(made.model(kind))) for one in code]
+    done = subprocess.run([sys.executable, "-c", "\n".join(codes)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    said = done.stdout.splitlines()
+    for kind in KINDS:
+        line = said.pop(0)
+        assert ("value" if kind == "numbers" else "class " if kind == "many" else "label") in line
+        if kind in ("many", "means"):  # the first says {'label': ...}, the second the label
+            assert f"'label': '{said.pop(0)}'" in line
+    assert not said
+
+
+def test_card_and_description(made: Made) -> None:
+    card = (made.model("classes") / "README.md").read_text()
+    assert card.startswith("---\nlibrary_name: transformers\npipeline_tag: text-classification\ntags: [electra]\n---")
+    assert "| dev, accuracy | 1 |" in card and "- columns: text = 'text', label = 'label'." in card
+    assert str(made.root) not in card
+    table = json.loads((made.model("pairs") / "electra_task.json").read_text())
+    assert table["task"]["kind"] == "Classification" and table["seed"] == 3 and table["max_length"] == 32
+    assert table["columns"] == {"text": "sentence1", "pair": "sentence2", "label": "label"}
+    assert table["scores"]["dev"]["accuracy"].keys() == {"3"}
+    config = json.loads((made.model("classes") / "config.json").read_text())
+    assert config["id2label"] == {"0": "fruit", "1": "tool"} and config["problem_type"] == "single_label_classification"
+    assert json.loads((made.model("numbers") / "config.json").read_text())["problem_type"] == "regression"
+
+
+def test_scores_of_seeds_stand_on_the_card(made: Made, tmp_path: Path) -> None:
+    facts = Facts(scores={"dev": {"matthews": {1: 0.5}, "accuracy": {1: 0.5, 2: 0.7, 3: 0.9}}})
+    export_finetuned(made.run("classes"), out=tmp_path / "model", facts=facts)
+    lines = (tmp_path / "model" / "README.md").read_text().splitlines()
+    at = lines.index("| dev, accuracy | 3 | 70.0 | 70.0 | 20.0 |")
+    assert "The weights are those of seed 3, the best of 3 by these scores: expect the median of it." in lines
+    assert lines[at + 1] == "| dev, matthews | 1 | 50.0 | 50.0 | - |"
+
+
+def test_what_strangers_wrote_does_not_break_the_card(made: Made, tmp_path: Path) -> None:
+    facts = Facts(notes=("a | bar\n\n# no title <b>",))
+    export_finetuned(made.run("classes"), out=tmp_path / "model", facts=facts)
+    assert "\n- a \\| bar # no title \\<b\\>\n" in (tmp_path / "model" / "README.md").read_text()
+
+
+def test_an_export_replaces_an_export_only(made: Made, tmp_path: Path) -> None:
+    out = tmp_path / "model"
+    export_finetuned(made.run("classes"), out=out, facts=Facts())
+    export_finetuned(made.run("numbers"), out=out, facts=Facts())
+    assert isinstance(load_finetuned(out).task, Regression)
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.txt").write_text("years of work")
+    with pytest.raises(ConfigError, match="holds something that is no fine-tuned model"):
+        export_finetuned(made.run("classes"), out=tmp_path / "other", facts=Facts())
+
+
+def test_a_full_disk_leaves_the_old_export(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "model"
+    export_finetuned(made.run("classes"), out=out, facts=Facts())
+
+    def full(path: Path, content: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(folder_module, "write_durably", full)
+    with pytest.raises(StorageError, match="the disk is full"):
+        export_finetuned(made.run("numbers"), out=out, facts=Facts())
+    assert isinstance(load_finetuned(out).task, Classification)
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_runs_that_cannot_be_handed_on(made: Made, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(made.run("classes"), run)
+    shutil.rmtree(run / "weights")
+    with pytest.raises(MissingInputError):
+        export_finetuned(run, out=tmp_path / "model", facts=Facts())
+    shutil.copytree(made.run("classes") / "weights", run / "weights")
+    config = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps({**config, "model_sha256": "0"}))
+    with pytest.raises(CheckpointError, match=r"is not the encoder that .* began with"):
+        export_finetuned(run, out=tmp_path / "model", facts=Facts())
+    assert not (tmp_path / "model").exists()
+
+
+def test_it_is_an_encoder_to_fine_tune_on(made: Made) -> None:
+    """MNLI before RTE, say: the encoder of an exported folder, whichever head it has."""
+    for kind in ("classes", "many"):
+        tuned = load_finetuned(made.model(kind)).network.electra.state_dict()
+        source = load_source(made.model(kind))
+        assert all(torch.equal(tensor, tuned[name]) for name, tensor in source.weights.items())
+        assert source.length == 32
+
+
+def changed(name: str, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[[Path], None]:
+    def write(folder: Path) -> None:
+        table = json.loads((folder / name).read_text())
+        (folder / name).write_text(json.dumps(change(table)))
+
+    return write
+
+
+def flipped(name: str) -> Callable[[Path], None]:
+    def write(folder: Path) -> None:
+        content = bytearray((folder / name).read_bytes())
+        content[-1] ^= 1
+        (folder / name).write_bytes(content)
+
+    return write
+
+
+DAMAGE: dict[str, tuple[Callable[[Path], None], type[ElectraError], str]] = {
+    "no description": (lambda folder: (folder / "electra_task.json").unlink(), MissingInputError, "holds no electra_task.json. Expected a fine-tuned model, such as DIR/model"),
+    "broken description": (lambda folder: (folder / "electra_task.json").write_text("{"), ConfigError, "not valid JSON"),
+    "of another version": (changed("electra_task.json", lambda table: {**table, "format": 2}), CheckpointError, "format 2, this version reads 1"),
+    "a weight changed": (flipped("model.safetensors"), CheckpointError, "model.safetensors: its bytes are not those that were exported"),
+    "the head changed": (flipped("head.safetensors"), CheckpointError, "head.safetensors: its bytes are not those that were exported"),
+    "no weights": (lambda folder: (folder / "model.safetensors").unlink(), MissingInputError, "model.safetensors: no such file"),
+    "no tokenizer": (lambda folder: [(folder / name).unlink() for name in ("tokenizer.json", "vocab.txt")] and None, MissingInputError, "neither tokenizer.json nor vocab.txt"),
+    "unknown kind": (changed("electra_task.json", lambda table: {**table, "task": {**table["task"], "kind": "Clasification"}}), DataError, "unknown kind of task 'Clasification'. Did you mean 'Classification'?"),
+    "no kind": (changed("electra_task.json", lambda table: {**table, "task": {}}), DataError, "unknown kind of task None"),
+    "unknown field": (changed("electra_task.json", lambda table: {**table, "task": {**table["task"], "label": []}}), DataError, "has no field 'label'. Did you mean 'labels'?"),
+    "wrong labels": (changed("electra_task.json", lambda table: {**table, "task": {**table["task"], "labels": [1, 2]}}), DataError, "labels = [1, 2] cannot be"),
+    "a label less": (changed("electra_task.json", lambda table: {**table, "task": {**table["task"], "labels": table["task"]["labels"][1:]}}), CheckpointError, "its head is not that of its task"),
+    "no length": (changed("electra_task.json", lambda table: {**table, "max_length": 99999}), CheckpointError, "max_length 99999 cannot be"),
+    "a list for a task": (changed("electra_task.json", lambda table: {**table, "task": ["Classification"]}), DataError, "unknown kind of task None"),
+    "no hash": (changed("electra_task.json", lambda table: {**table, "files": {}}), CheckpointError, "this version reads 1"),
+    "columns without names": (changed("electra_task.json", lambda table: {**table, "columns": {"text": 1}}), CheckpointError, "columns {'text': 1} cannot be"),
+    "odd columns": (changed("electra_task.json", lambda table: {**table, "columns": {"texts": "a"}}), CheckpointError, "columns {'texts': 'a'} cannot be"),
+    "another model": (changed("config.json", lambda table: {**table, "model_type": "bert"}), CheckpointError, "expected an 'electra'"),
+    "another shape": (changed("config.json", lambda table: {**table, "hidden_size": 64}), CheckpointError, "shape"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", DAMAGE)
+def test_damaged_folders_are_refused(made: Made, tmp_path: Path, case: str) -> None:
+    damage, kind, words = DAMAGE[case]
+    shutil.copytree(made.model("many"), tmp_path / "model")
+    damage(tmp_path / "model")
+    with pytest.raises(kind) as caught:
+        load_finetuned(tmp_path / "model")
+    assert words in str(caught.value)
+
+
+def test_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(MissingInputError, match="no such folder"):
+        load_finetuned(tmp_path / "none")
+
+
+def test_the_folder_above_will_do(made: Made) -> None:
+    assert load_finetuned(made.model("classes").parent / "classes").task == load_finetuned(made.model("classes")).task
+    experiment = made.root / "experiment"
+    shutil.copytree(made.model("classes"), experiment / "model")
+    assert load_finetuned(experiment).table == load_finetuned(made.model("classes")).table
+
+
+@pytest.mark.parametrize(
+    ("kind", "texts"),
+    [
+        ("classes", "one text"),
+        ("classes", ["a", 5]),
+        ("classes", [("a", "b")]),
+        ("pairs", ["ab"]),
+        ("pairs", [("a", "b", "c")]),
+        ("pairs", [["a", 1]]),
+        ("pairs", [[]]),
+    ],
+)
+def test_what_is_no_text(made: Made, kind: str, texts: Any) -> None:
+    with pytest.raises(DataError, match=r"predict: (item \d is .*, )?expected a (list|text|pair)"):
+        load_finetuned(made.model(kind)).predict(texts)
+
+
+def test_any_linear_head_comes_back_bit_for_bit() -> None:
+    generator = torch.Generator().manual_seed(0)
+    for count, width in ((1, 2), (2, 8), (4, 8), (5, 64)):
+        head = {
+            "weight": torch.randn(count, width, generator=generator),
+            "bias": torch.randn(count, generator=generator),
+        }
+        tasks: list[Any] = [Classification(labels=tuple(map(str, range(count))))]
+        tasks += [Regression(shift=12345.678, scale=0.1)] if count == 1 else []
+        for task in tasks:
+            handed = to_transformers(task, head, hidden_size=width)
+            assert handed is not None
+            back = from_transformers(task, handed.tensors, hidden_size=width, where="f")
+            assert all(torch.equal(back[name], head[name]) for name in head)
+            trained = {name: tensor + 1e-3 for name, tensor in handed.tensors.items()}
+            with pytest.raises(CheckpointError, match="f: its head was trained on by transformers"):
+                from_transformers(task, trained, hidden_size=width, where="f")
+
+
+def test_heads_that_do_not_fit() -> None:
+    labels = tuple(map(str, range(5)))
+    assert architecture_of(Classification(labels=labels), hidden_size=9)[0] is None
+    assert architecture_of(Classification(labels=labels), hidden_size=10)[0] == "ElectraForSequenceClassification"
+
+
+@pytest.mark.parametrize(
+    "task", [Classification(labels=("a", "b"), metrics=("matthews",)), Regression(shift=1.5, scale=2.0, name="x")]
+)
+def test_kinds(task: Any) -> None:
+    from electra_trainer.finetuning.task import TaskData
+
+    described = json.loads(json.dumps(describe(TaskData(task=task, train=[], dev={}))))
+    assert task_from(described) == task

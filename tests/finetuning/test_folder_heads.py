@@ -1,0 +1,224 @@
+"""Tagging and question answering, handed on: heads that transformers has are copied, the paper's own is kept beside the encoder."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.finetuning.own_files import FRUIT, TOOLS, rows, write_encoder
+
+from electra_trainer.finetuning.card import Facts
+from electra_trainer.finetuning.model_folder import Finetuned, examples_of, export_finetuned, load_finetuned
+from electra_trainer.finetuning.recipe import recipe
+from electra_trainer.finetuning.run import Job, finetune_run
+from electra_trainer.finetuning.squad.squad_files import Answer, Question
+from electra_trainer.finetuning.squad.squad_task import QuestionAnswering, at_best_threshold
+from electra_trainer.finetuning.tagging.tagging import TaggedSentence, Tagging
+from electra_trainer.finetuning.task import TaskData
+from electra_trainer.finetuning.training_step import collate
+from electra_trainer.pretrained.source import load_source
+
+KINDS = ("tagging", "independent", "joint")
+SENTENCES = [text.split() for text, _ in rows(6)]
+ASKED = [("was it old ?", "we took the hammer and the pear"), ("which shop ?", "the garden shop was on the left")]
+
+
+def tagged() -> list[TaggedSentence]:
+    tag = {**dict.fromkeys(FRUIT, "FRUIT"), **dict.fromkeys(TOOLS, "TOOL")}
+    return [
+        TaggedSentence(words=tuple(text.split()), labels=tuple(tag.get(word, "O") for word in text.split()))
+        for text, _ in rows(40)
+    ]
+
+
+def questions() -> list[Question]:
+    found = []
+    for number, (text, _) in enumerate(rows(40)):
+        answer = text.split()[4]
+        found.append(
+            Question(
+                id=str(number), question=f"which {'fruit' if number % 2 else 'tool'}?", context=text,
+                answers=(Answer(text=answer, start=text.index(f" {answer} ") + 1),),
+            )
+        )  # fmt: skip
+    return found
+
+
+def data_of(kind: str) -> TaskData:
+    if kind == "tagging":
+        return TaskData(task=Tagging(labels=("FRUIT", "O", "TOOL")), train=tagged(), dev={"dev": tagged()[:8]})
+    task: Any = QuestionAnswering(head_kind=kind, width=24, beam=3, stride=8, max_query=8)  # type: ignore[arg-type]
+    return TaskData(task=task, train=questions(), dev={"dev": questions()[:8]})
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("heads")
+    source = load_source(write_encoder(root / "encoder"))
+    for kind in KINDS:
+        job = Job(source=source, data=data_of(kind), recipe=recipe("paper", hidden_size=32, epochs=2), seed=1)
+        finetune_run(job, out=root / "runs" / kind, keep_weights=True, quiet=True, device="cpu")
+        export_finetuned(root / "runs" / kind, out=root / kind, facts=Facts())
+    return root
+
+
+@pytest.fixture(scope="module")
+def silent(models: Path) -> Path:
+    """The folder of a run of SQuAD 2.0; every second question has no answer."""
+    asked = [
+        question if number % 4 < 2 else replace(question, answers=()) for number, question in enumerate(questions())
+    ]
+    task = QuestionAnswering(version=2, name="squad-2.0", width=24, beam=3, stride=8, max_query=8)
+    data = TaskData(task=task, train=asked, dev={"dev": asked[:16]})
+    source = load_source(models / "encoder")
+    job = Job(source=source, data=data, recipe=recipe("paper", hidden_size=32, epochs=2), seed=1)
+    finetune_run(job, out=models / "runs" / "silent", keep_weights=True, quiet=True, device="cpu")
+    return export_finetuned(models / "runs" / "silent", out=models / "silent", facts=Facts())
+
+
+def test_a_model_of_2_0_answers_at_its_best_threshold(models: Path, silent: Path) -> None:
+    scores = json.loads((models / "runs" / "silent" / "result.json").read_text())["scores"]["dev"]
+    asked = [
+        question if number % 4 < 2 else replace(question, answers=()) for number, question in enumerate(questions())
+    ]
+    loaded = load_finetuned(silent)
+    assert isinstance(loaded.task, QuestionAnswering)
+    assert loaded.task.threshold == loaded.table["task"]["null_threshold"] == scores["best_f1_threshold"] != -2.75
+    said = loaded.task.score(asked[:16], loaded.predict_examples(asked[:16], device="cpu"))
+    assert said["f1"] == pytest.approx(scores["best_f1"]) and said["best_f1"] == pytest.approx(scores["best_f1"])
+    card = (silent / "README.md").read_text()
+    assert f"no-answer score is above {scores['best_f1_threshold']:.4g} (`null_threshold`)" in card
+    assert f"| dev, best\\_f1\\_threshold | 1 | {scores['best_f1_threshold']:.2f} |" in card
+    given = {"kind": "QuestionAnswering", "null_threshold": -1.5}
+    assert at_best_threshold(given, {"dev": scores}) == given, "whoever gave one keeps it"
+
+
+@pytest.mark.parametrize(
+    ("kind", "sentence"),
+    [
+        ("tagging", "Rows of up to 32 tokens; electra-trainer reads a longer sentence in several, cut between words."),
+        ("joint", "Rows of up to 32 tokens; electra-trainer reads a longer context in several windows that overlap."),
+    ],
+)
+def test_the_card_says_what_becomes_of_long_texts(models: Path, kind: str, sentence: str) -> None:
+    card = (models / kind / "README.md").read_text()
+    assert sentence in card and "are cut" not in card
+    assert "says that there is none" not in card, "1.1 always has an answer"
+
+
+def architecture(folder: Path) -> str:
+    return str(json.loads((folder / "config.json").read_text())["architectures"][0])
+
+
+@torch.no_grad()
+def ours(loaded: Finetuned, examples: list[Any]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Ids and segments [B, T], and what the linear head says of every token [B, T, C]."""
+    batch = collate(loaded.task.rows(examples, loaded.text, training=False), loaded.text.specials, torch.device("cpu"))
+    return batch.ids_BT, batch.segment_BT, loaded.network.head(loaded.network(batch))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_the_run_predicted_is_predicted_again(models: Path, kind: str) -> None:
+    said = load_finetuned(models / kind).predict_examples(data_of(kind).dev["dev"], device="cpu")
+    lines = (models / "runs" / kind / "predictions" / "dev.jsonl").read_text().splitlines()
+    assert json.loads(json.dumps(said)) == [json.loads(line) for line in lines]
+
+
+@torch.no_grad()
+def test_tagging_in_transformers(models: Path) -> None:
+    from transformers import AutoModelForTokenClassification, pipeline
+
+    assert architecture(models / "tagging") == "ElectraForTokenClassification"
+    loaded = load_finetuned(models / "tagging")
+    ids_BT, segment_BT, logits_BTC = ours(loaded, examples_of(loaded.task, SENTENCES))
+    theirs = AutoModelForTokenClassification.from_pretrained(models / "tagging").eval()
+    real_BT = ids_BT != loaded.text.specials.pad
+    said = theirs(input_ids=ids_BT, token_type_ids=segment_BT, attention_mask=real_BT.long()).logits
+    assert (said - logits_BTC)[real_BT].abs().max() <= 1e-5
+    assert logits_BTC[real_BT].std() > 1e-3
+    words = pipeline("token-classification", model=str(models / "tagging"))(" ".join(SENTENCES[0]))
+    tags = loaded.predict([SENTENCES[0]], device="cpu")[0]["tags"]
+    assert [word["entity"] for word in words] == [tag for tag in tags if tag != "O"]
+
+
+@torch.no_grad()
+def test_questions_in_transformers(models: Path) -> None:
+    from transformers import AutoModelForQuestionAnswering
+
+    assert architecture(models / "independent") == "ElectraForQuestionAnswering"
+    loaded = load_finetuned(models / "independent")
+    ids_BT, segment_BT, logits_BT2 = ours(loaded, examples_of(loaded.task, ASKED))
+    theirs = AutoModelForQuestionAnswering.from_pretrained(models / "independent").eval()
+    real_BT = ids_BT != loaded.text.specials.pad
+    said = theirs(input_ids=ids_BT, token_type_ids=segment_BT, attention_mask=real_BT.long())
+    for column, logits_BT in enumerate((said.start_logits, said.end_logits)):
+        assert (logits_BT - logits_BT2[..., column])[real_BT].abs().max() <= 1e-5
+
+
+def test_the_papers_head_is_kept_beside_the_encoder(models: Path) -> None:
+    from transformers import AutoModel
+
+    assert architecture(models / "joint") == "ElectraModel"
+    loaded = load_finetuned(models / "joint")
+    assert isinstance(loaded.task, QuestionAnswering) and loaded.task.head_kind == "joint"
+    assert "transformers has no head like this task's" in (models / "joint" / "README.md").read_text()
+    theirs = AutoModel.from_pretrained(models / "joint").state_dict()
+    mine = loaded.network.electra.state_dict()
+    assert all(torch.equal(theirs[name], tensor) for name, tensor in mine.items())
+    (one, two) = loaded.predict(ASKED, device="cpu")
+    assert one["text"] in ASKED[0][1] and two["text"] in ASKED[1][1]
+
+
+@pytest.mark.slow
+def test_the_code_on_the_cards_runs(models: Path) -> None:
+    codes = []
+    for kind in KINDS:
+        (code,) = re.findall(r"```python\n(.*?)```", (models / kind / "README.md").read_text(), re.S)
+        codes.append(code.replace("PATH", str(models / kind)))
+    done = subprocess.run([sys.executable, "-c", "\n".join(codes)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == len(KINDS)
+
+
+OLD = Path(sys.prefix) / "transformers-4"
+ASK_OLD = """
+import json, sys, torch, transformers
+assert transformers.__version__.startswith("4.57"), transformers.__version__
+answers = {}
+for kind, (folder, ids, segments, real) in json.load(open(sys.argv[1])).items():
+    auto = transformers.AutoModelForTokenClassification if kind == "tagging" else transformers.AutoModelForQuestionAnswering
+    model = auto.from_pretrained(folder).eval()
+    with torch.no_grad():
+        said = model(input_ids=torch.tensor(ids), token_type_ids=torch.tensor(segments), attention_mask=torch.tensor(real))
+    answers[kind] = (said.logits if kind == "tagging" else torch.stack([said.start_logits, said.end_logits], -1)).tolist()
+json.dump(answers, open(sys.argv[2], "w"))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not OLD.is_dir(), reason="transformers 4.57 is not installed beside the environment (make test does it)"
+)
+def test_the_same_in_transformers_4(models: Path, tmp_path: Path) -> None:
+    asked, expected = {}, {}
+    for kind, texts in (("tagging", SENTENCES), ("independent", ASKED)):
+        loaded = load_finetuned(models / kind)
+        ids_BT, segment_BT, logits_BTC = ours(loaded, examples_of(loaded.task, texts))
+        real_BT = ids_BT != loaded.text.specials.pad
+        asked[kind] = (str(models / kind), ids_BT.tolist(), segment_BT.tolist(), real_BT.long().tolist())
+        expected[kind] = (logits_BTC, real_BT)
+    (tmp_path / "asked.json").write_text(json.dumps(asked))
+    done = subprocess.run(
+        [sys.executable, "-c", ASK_OLD, str(tmp_path / "asked.json"), str(tmp_path / "answers.json")],
+        env={**os.environ, "PYTHONPATH": str(OLD)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    answers = json.loads((tmp_path / "answers.json").read_text())
+    for kind, (logits_BTC, real_BT) in expected.items():
+        assert (torch.tensor(answers[kind]) - logits_BTC)[real_BT].abs().max() <= 1e-5

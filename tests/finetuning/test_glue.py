@@ -1,0 +1,304 @@
+"""GLUE's table of tasks, and the data that come from a folder or the Hub."""
+
+import json
+import pickle
+import sys
+from collections import Counter
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from tests.finetuning.glue_samples import FOLDERS, labelled, tsv, write_glue
+
+from electra_trainer.errors import ConfigError, DataError, MissingInputError
+from electra_trainer.finetuning.glue.glue_tasks import PAPER, ROWS, GlueTask, parse_tasks, task_folder, tasks_in
+from electra_trainer.finetuning.texts.tasks import Classification, Regression
+
+GLUE = Path(__file__).resolve().parents[3] / "shared" / "data" / "glue"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_glue(tmp_path_factory.mktemp("glue"))
+
+
+def task(folder: Path | str, name: str, **more: Any) -> GlueTask:
+    return GlueTask(folder=str(folder), task=name, **more)
+
+
+def test_the_paper_in_rows() -> None:
+    """§3.1 and Table 6: metrics, epochs; the released code's unordered pairs."""
+    assert {name: row.metrics[0] for name, row in ROWS.items() if name in PAPER} == {
+        "cola": "matthews", "sst2": "accuracy", "mrpc": "accuracy", "stsb": "spearman", "qqp": "accuracy", "mnli": "accuracy",
+        "qnli": "accuracy", "rte": "accuracy",
+    }  # fmt: skip
+    assert {name for name, row in ROWS.items() if row.epochs == 10} == {"rte", "stsb"}
+    assert {row.epochs for row in ROWS.values()} == {3, 10}
+    assert {name for name, row in ROWS.items() if row.unordered} == {"mrpc", "stsb"}
+    assert {name for name, row in ROWS.items() if "f1" in row.metrics} == {"mrpc", "qqp"}
+    assert ROWS["stsb"].metrics[1] == "pearson" and list(ROWS["mnli"].dev) == ["dev_matched", "dev_mismatched"]
+
+
+@pytest.mark.parametrize("name", list(FOLDERS))
+def test_what_a_task_loads(folder: Path, name: str) -> None:
+    """Task, splits by name, and notes that say which counts are not GLUE's."""
+    source = task(folder, name)
+    data = source.load()
+    row = ROWS[name]
+    assert (source.name, source.epochs) == (name, row.epochs) and data.task.name == name
+    assert data.task.metric == row.metrics[0]
+    assert isinstance(data.task, Regression if name == "stsb" else Classification)
+    assert len(data.train) == 24 and {split: len(rows) for split, rows in data.dev.items()} == dict.fromkeys(row.dev, 9)
+    assert list(data.test) == [*row.test, *(["ax"] if name == "mnli" else [])]
+    assert data.unordered_pairs == row.unordered
+    assert data.notes[0] == f"24 of {row.train:,} training rows." and len(data.notes) == 1 + len(row.dev)
+    assert task(folder, name, test=False).load().test == {}
+
+
+def test_stsb_is_learned_in_fifths(folder: Path) -> None:
+    """Released: the score divided by 5."""
+    loaded = task(folder, "stsb").load().task
+    assert isinstance(loaded, Regression) and (loaded.shift, loaded.scale) == (0.0, 5.0)
+
+
+def test_counts_that_are_nearly_glues(folder: Path, tmp_path: Path) -> None:
+    """A file with one row less is not a part of GLUE's: it may be a rebuild."""
+    write_glue(tmp_path, ["wnli"], train=634, dev=71)
+    assert task(tmp_path, "wnli").load().notes == ("634 training rows, GLUE has 635: not its own file.",)
+    (tmp_path / "WNLI/train.tsv").write_text(labelled("wnli", 635))
+    assert task(tmp_path, "wnli").load().notes == ()
+
+
+def test_rows_that_stand_twice_are_told(tmp_path: Path) -> None:
+    """GLUE's own files have some; whoever reads the scores is to know, and nobody is asked to change the files."""
+    write_glue(tmp_path, ["rte", "mnli"])
+    for name in ("RTE", "MNLI"):
+        train = (tmp_path / name / "train.tsv").read_text().splitlines()
+        turned = train[1].replace("entailment", "not_entailment" if name == "RTE" else "neutral")
+        for file, rows in (
+            ("train.tsv", [turned]),
+            *(((f"{part}.tsv"), [turned, *train[2:4]]) for part in ROWS[name.lower()].dev),
+        ):
+            with (tmp_path / name / file).open("a") as more:
+                more.write("\n".join([*rows, ""]))
+    contradiction, overlap = task(tmp_path, "rte").load().notes[2:]
+    assert contradiction == (
+        "warning: 1 training row with the text of another and a different label, for example train.tsv:26 ('not_entailment') and "
+        "train.tsv:2 ('entailment'). No model can be right about both."
+    )
+    assert overlap == (
+        "warning: 3 of 12 development rows (25 %) stand in the training file too, so the scores are too good: dev.tsv:11 is "
+        "train.tsv:2; dev.tsv:12 is train.tsv:3; dev.tsv:13 is train.tsv:4. Of these, 1 with another label there."
+    )
+    assert [note.split(": dev_")[1][:10] for note in task(tmp_path, "mnli").load().notes[4:]] == [
+        "matched.ts",
+        "mismatched",
+    ]
+    limited = task(tmp_path, "rte", limit=1).load().notes
+    assert not any("text of another" in note for note in limited)  # one row alone: the others were not learned
+
+
+def test_limit_takes_the_same_rows_always_and_says_so(folder: Path) -> None:
+    whole, some = task(folder, "rte").load(), task(folder, "rte", limit=7).load()
+    assert [one.place for one in some.train] == [one.place for one in task(folder, "rte", limit=7).load().train]
+    assert [one.place for one in some.train] == [one.place for one in task(folder, "rte", limit=9).load().train][:7]
+    assert [one.place for one in some.train] != [one.place for one in whole.train][:7]
+    assert len({one.place for one in some.train}) == 7 and set(some.train) <= set(whole.train)
+    assert "trained on 7 of these 24 rows (--limit)." in some.notes
+    assert task(folder, "rte", limit=24).load() == whole  # as if there were no limit
+    assert len({whole.sha256, some.sha256, task(folder, "rte", limit=9).load().sha256}) == 3
+
+
+def test_the_hash_follows_the_files(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        write_glue(tmp_path / name, ["rte"])
+    first = task(tmp_path / "one", "rte").load().sha256
+    assert first == task(tmp_path / "two", "rte").load().sha256
+    changed = tmp_path / "two/RTE/dev.tsv"
+    changed.write_text(changed.read_text().replace("\tentailment", "\tnot_entailment", 1))
+    assert first != task(tmp_path / "two", "rte").load().sha256
+
+
+def test_a_source_travels_between_processes(folder: Path) -> None:
+    source = task(folder, "cola", limit=5)
+    assert pickle.loads(pickle.dumps(source)) == source
+    assert json.loads(json.dumps(vars(source))) == vars(source)
+
+
+def test_folders_by_other_names(folder: Path, tmp_path: Path) -> None:
+    """The Hub's names, small letters, the task's own folder, the old name of the diagnostics, the Hub's names of splits."""
+    write_glue(tmp_path, ["sst2", "mnli"])
+    (tmp_path / "SST-2").rename(tmp_path / "sst2")
+    (tmp_path / "AX").rename(tmp_path / "diagnostic")
+    (tmp_path / "sst2/dev.tsv").rename(tmp_path / "sst2/validation.tsv")
+    assert tasks_in(tmp_path) == ("sst2", "mnli") and tasks_in(folder) == tuple(FOLDERS)
+    assert len(task(tmp_path, "sst2").load().dev["dev"]) == 9
+    assert list(task(tmp_path, "mnli").load().test) == ["test_matched", "test_mismatched", "ax"]
+    assert task_folder(folder / "RTE", ROWS["rte"]) == folder / "RTE" and tasks_in(folder / "RTE") == ("rte",)
+    assert task(folder / "RTE", "rte").load().train[0].text == task(folder, "rte").load().train[0].text
+
+
+def test_what_is_missing_is_named(folder: Path, tmp_path: Path) -> None:
+    write_glue(tmp_path, ["rte", "mnli"], test=0)
+    with pytest.raises(MissingInputError, match=r"nowhere: no such folder. Give the folder that holds CoLA"):
+        task("nowhere", "cola").load()
+    with pytest.raises(
+        MissingInputError, match=r"holds no folder CoLA.* Found: MNLI, RTE. Expected CoLA/train.tsv .*--tasks"
+    ):
+        task(tmp_path, "cola").load()
+    (tmp_path / "CoLA-1").mkdir()
+    with pytest.raises(MissingInputError, match=r"Did you mean 'CoLA-1'"):
+        task(tmp_path, "cola").require_files()
+    (tmp_path / "RTE/dev.tsv").rename(tmp_path / "RTE/devel.tsv")
+    for check in (task(tmp_path, "rte").load, task(tmp_path, "rte").require_files):
+        with pytest.raises(
+            MissingInputError,
+            match=r"RTE/dev.tsv: no such file. Did you mean 'devel.tsv'\? Found: devel.tsv, train.tsv",
+        ):
+            check()
+    task(tmp_path, "mnli").require_files()
+    assert task(tmp_path, "mnli").load().test == {}
+    (tmp_path / "MNLI/train.tsv").unlink()
+    (tmp_path / "MNLI/train.tsv").mkdir()
+    with pytest.raises(MissingInputError, match=r"MNLI/train.tsv: no such file"):
+        task(tmp_path, "mnli").load()
+
+
+def test_errors_have_the_files_place(folder: Path, tmp_path: Path) -> None:
+    write_glue(tmp_path, ["rte"])
+    path = tmp_path / "RTE/dev.tsv"
+    path.write_text(path.read_text().replace("\tentailment", "\tyes", 1))
+    with pytest.raises(DataError, match=f"^{path}:2: unknown label 'yes'"):
+        task(tmp_path, "rte").load()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("cola,rtee", "--tasks rtee: unknown. Did you mean 'rte'"),
+        ("CoLA", "--tasks CoLA: unknown. Did you mean 'cola'"),
+        ("cola,rte,cola", "--tasks: cola stands twice"),
+        (" , ", "expected names between commas"),
+    ],
+)
+def test_names_that_are_none(words: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse_tasks(words)
+
+
+def test_names_of_tasks() -> None:
+    assert (
+        parse_tasks("paper") == PAPER
+        and parse_tasks("all") == (*PAPER, "wnli")
+        and parse_tasks(" rte, ax") == ("rte", "ax")
+    )
+    with pytest.raises(ConfigError, match=r"ax: has no training set; the model of mnli predicts it. Add mnli"):
+        task("x", "ax")
+    with pytest.raises(ConfigError, match=r"GLUE has no task 'sts'. Did you mean 'stsb'"):
+        task("x", "sts")
+    with pytest.raises(ConfigError, match="--limit 0: expected at least 1"):
+        task("x", "rte", limit=0)
+
+
+class Hub(ModuleType):
+    """A stand-in for `datasets`: splits by (configuration, split), and what was asked for."""
+
+    def __init__(self, rows: dict[tuple[str, str], list[dict[str, Any]]]) -> None:
+        super().__init__("datasets")
+        self.rows, self.asked = rows, []
+
+    def load_dataset(self, repository: str, config: str, *, split: str) -> list[dict[str, Any]]:
+        self.asked.append((repository, config, split))
+        if (config, split) not in self.rows:
+            raise ConnectionError("Couldn't reach 'nyu-mll/glue' on the Hub\nmore")
+        return self.rows[config, split]
+
+
+def test_the_hub_gives_what_the_files_give(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same texts, labels in the files' words, and AX among MNLI's test sets."""
+    ours = task(folder, "mnli").load()
+
+    def split(examples: Any, *, hidden: bool = False) -> list[dict[str, Any]]:
+        numbers = {label: n for n, label in enumerate(ROWS["mnli"].layout.labels)}
+        return [
+            {"premise": one.text, "hypothesis": one.pair, "label": -1 if hidden else numbers[one.label], "idx": n}
+            for n, one in enumerate(examples)
+        ]
+
+    there = {("mnli", "train"): split(ours.train), ("ax", "test"): split(ours.test["ax"], hidden=True)}
+    for part in ("matched", "mismatched"):
+        there["mnli", f"validation_{part}"] = split(ours.dev[f"dev_{part}"])
+        there["mnli", f"test_{part}"] = split(ours.test[f"test_{part}"], hidden=True)
+    hub = Hub(there)
+    monkeypatch.setitem(sys.modules, "datasets", hub)
+    found = task("hub", "mnli").load()
+    assert {name for name, _, _ in hub.asked} == {"nyu-mll/glue"} and {(c, s) for _, c, s in hub.asked} == set(there)
+
+    def plain(examples: Any) -> list[tuple[Any, ...]]:
+        return [(one.text, one.pair, one.label) for one in examples]
+
+    assert plain(found.train) == plain(ours.train) and found.notes == ours.notes
+    for name in ours.dev:
+        assert plain(found.dev[name]) == plain(ours.dev[name])
+    for name in ours.test:
+        assert plain(found.test[name]) == plain(ours.test[name])
+        assert [one.id for one in found.test[name]] == [one.id for one in ours.test[name]]
+    there["mnli", "train"][3]["label"] = 3
+    with pytest.raises(DataError, match="nyu-mll/glue mnli train:3: unknown label '3'"):
+        task("hub", "mnli").load()
+    task("hub", "mnli").require_files()
+
+
+def test_numbers_and_empty_texts_from_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [{"sentence1": "a", "sentence2": "b", "label": 3.799999952316284, "idx": 0}]
+    hub = Hub({("stsb", "train"): rows, ("stsb", "validation"): rows})
+    monkeypatch.setitem(sys.modules, "datasets", hub)
+    assert task("hub", "stsb", test=False).load().train[0].value == pytest.approx(3.8)
+    rows[0].pop("sentence2")
+    with pytest.raises(DataError, match=r"stsb train:0: has no sentence2. The repository has changed"):
+        task("hub", "stsb", test=False).load()
+    hub.rows["stsb", "train"] = []
+    with pytest.raises(DataError, match="stsb train: holds no rows"):
+        task("hub", "stsb", test=False).load()
+
+
+def test_no_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not installed, and not to be reached: what to type."""
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(ConfigError, match=r"needs the package datasets. Type: pip install 'electra-trainer\[hub\]'"):
+        task("hub", "rte").load()
+    monkeypatch.setitem(sys.modules, "datasets", Hub({}))
+    with pytest.raises(
+        ConfigError,
+        match=r"\(rte, train\) could not be read \(Couldn't reach 'nyu-mll/glue' on the Hub\). Check the network",
+    ):
+        task("hub", "rte").load()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not GLUE.is_dir(), reason="GLUE is not here")
+def test_the_real_files() -> None:
+    """All load; what is not complete is said, and which development rows stand in training."""
+    loaded = {name: task(GLUE, name).load() for name in FOLDERS}
+    assert [name for name, data in loaded.items() if not data.notes] == ["mrpc", "rte", "wnli"]
+    (_, overlap), (_, other) = loaded["cola"].notes, loaded["stsb"].notes
+    assert overlap.startswith("warning: 16 of 1,043 development rows") and "Of these, 2 with another label" in overlap
+    assert other.startswith("warning: 6 of 1,500 development rows") and "Of these, 1 with another label" in other
+    assert loaded["mnli"].notes == ("22,664 of 392,702 training rows.", "4,916 of 9,832 dev_mismatched rows.")
+    assert loaded["qqp"].notes == ("10,000 of 363,846 training rows.", "20,215 of 40,430 dev rows.")
+    assert loaded["qnli"].notes[0] == "104,742 training rows, GLUE has 104,743: not its own file."
+    for name, data in loaded.items():
+        assert all(
+            len(rows) == (ROWS["ax"] if split == "ax" else ROWS[name]).test[split] for split, rows in data.test.items()
+        )
+        assert all(one.text.strip() and (one.pair is None or one.pair.strip()) for one in data.train)
+    assert Counter(one.label for one in loaded["cola"].dev["dev"]) == {"1": 721, "0": 322}
+    assert max(one.value for one in loaded["stsb"].train) == 5.0
+
+
+def test_one_line_of_a_header_only(tmp_path: Path) -> None:
+    write_glue(tmp_path, ["sst2"])
+    (tmp_path / "SST-2/train.tsv").write_text(tsv(("sentence", "label")))
+    with pytest.raises(DataError, match=r"SST-2/train.tsv: holds no rows"):
+        task(tmp_path, "sst2").load()

@@ -1,0 +1,225 @@
+"""The archive for gluebenchmark.com: every table, header, label and count."""
+
+import io
+import json
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.finetuning.glue_samples import labels, tsv, write_glue
+
+from electra_trainer.errors import ConfigError, DataError, MissingInputError
+from electra_trainer.finetuning.glue.glue_tasks import ROWS, GlueTask
+from electra_trainer.finetuning.glue.submission import HEADER, PARTS, require_tables, write_submission
+
+GLUE = Path(__file__).resolve().parents[3] / "shared" / "data" / "glue"
+FILES = ["CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI-m", "MNLI-mm", "QNLI", "RTE", "WNLI", "AX"]
+TRAINED = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte")
+Write = Callable[..., tuple[dict[str, list[list[str]]], tuple[str, ...]]]
+
+
+def predicted(task: str, number: int) -> dict[str, object]:
+    if task == "stsb":
+        return {"value": (3.14159265, -0.2, 5.7, 2.0)[number % 4]}
+    label = labels(task)[number % len(labels(task))]
+    return {"label": label, "probabilities": {label: 1.0}}
+
+
+def write_runs(root: Path, folder: Path, tasks: tuple[str, ...] = TRAINED) -> dict[str, Path]:
+    """A run folder a task, with the predictions of every test set that is there."""
+    runs = {}
+    for task in tasks:
+        runs[task] = root / task
+        (runs[task] / "predictions").mkdir(parents=True)
+        for split, examples in GlueTask(folder=str(folder), task=task).tests().items():
+            lines = [json.dumps(predicted(task, n)) + "\n" for n in range(len(examples))]
+            (runs[task] / "predictions" / f"{split}.jsonl").write_text("".join(lines))
+    return runs
+
+
+def read(archive: Path) -> dict[str, list[list[str]]]:
+    """Rows of each table; the header is checked."""
+    tables = {}
+    with zipfile.ZipFile(archive) as file:
+        assert file.testzip() is None
+        for name in file.namelist():
+            text = file.read(name).decode("ascii")
+            assert text.startswith("index\tprediction\n") and text.endswith("\n")
+            tables[name] = [line.split("\t") for line in text.splitlines()[1:]]
+    return tables
+
+
+def test_all_the_tables(tmp_path: Path) -> None:
+    """Names, indices and rows of the test files, labels as the server writes them, STS-B within 0 and 5; WNLI is its majority class."""
+    folder = write_glue(tmp_path / "glue", test=5)
+    runs = write_runs(tmp_path / "runs", folder)
+    said = write_submission(tmp_path / "all.zip", folder=str(folder), runs=runs)
+    tables = read(tmp_path / "all.zip")
+    assert list(tables) == [f"{name}.tsv" for name in FILES] == [part.file for part in PARTS]
+    assert all([index for index, _ in rows] == ["0", "1", "2", "3", "4"] for rows in tables.values())
+    column = {name: [one for _, one in rows] for name, rows in tables.items()}
+    for name in ("CoLA", "SST-2", "MRPC", "QQP"):
+        assert column[f"{name}.tsv"] == ["1", "0", "1", "0", "1"]
+    for name in ("MNLI-m", "MNLI-mm", "AX"):
+        assert column[f"{name}.tsv"] == ["entailment", "neutral", "contradiction", "entailment", "neutral"]
+    for name in ("QNLI", "RTE"):
+        assert column[f"{name}.tsv"] == ["entailment", "not_entailment", "entailment", "not_entailment", "entailment"]
+    assert column["STS-B.tsv"] == ["3.1416", "0.0000", "5.0000", "2.0000", "3.1416"]
+    assert column["WNLI.tsv"] == ["0"] * 5  # as many of each label; the first of equals
+    assert "WNLI.tsv: NOT PREDICTED (wnli is not trained): '0' for every row, the training set's majority." in said
+    assert f"CoLA.tsv: from {runs['cola']}" in said
+    assert "CoLA.tsv: 5 rows, GLUE's test set has 1,063: the server will not take it." in said
+    assert [part.rows for part in PARTS] == [1063, 1821, 1725, 1379, 390_965, 9796, 9847, 5463, 3000, 146, 1104]
+
+
+def test_a_model_of_wnli_is_used_where_there_is_one(tmp_path: Path) -> None:
+    folder = write_glue(tmp_path / "glue", test=146)
+    runs = write_runs(tmp_path / "runs", folder, (*TRAINED, "wnli"))
+    said = write_submission(tmp_path / "all.zip", folder=str(folder), runs=runs)
+    assert [one for _, one in read(tmp_path / "all.zip")["WNLI.tsv"][:3]] == ["1", "0", "1"]
+    assert not [line for line in said if "NOT PREDICTED" in line]
+    assert not [line for line in said if line.startswith("WNLI.tsv: 146")]  # GLUE's own count
+
+
+def test_indices_are_the_files(tmp_path: Path) -> None:
+    """In the file's order, whatever it is; counted where the file has none."""
+    folder = write_glue(tmp_path / "glue", test=3)
+    (folder / "RTE/test.tsv").write_text(
+        tsv(("sentence2", "sentence1", "index"), ("a", "b", 20), ("c", "d", 3), ("e", "f", 11))
+    )
+    (folder / "CoLA/test.tsv").write_text(tsv(("sentence",), ("a",), ("c",), ("e",)))
+    runs = write_runs(tmp_path / "runs", folder)
+    write_submission(tmp_path / "all.zip", folder=str(folder), runs=runs)
+    tables = read(tmp_path / "all.zip")
+    assert [index for index, _ in tables["RTE.tsv"]] == ["20", "3", "11"]
+    assert [index for index, _ in tables["CoLA.tsv"]] == ["0", "1", "2"]
+    for bad in ("3", "x"):
+        (folder / "RTE/test.tsv").write_text(
+            tsv(("sentence1", "sentence2", "index"), ("a", "b", 3), ("c", "d", bad), ("e", "f", 1))
+        )
+        with pytest.raises(DataError, match=rf"RTE/test.tsv:3: index '{bad}': expected a number that no other row has"):
+            write_submission(tmp_path / "all.zip", folder=str(folder), runs=runs)
+
+
+def test_the_same_bytes(tmp_path: Path) -> None:
+    """Whenever and wherever it is written."""
+    folder = write_glue(tmp_path / "glue")
+    runs = write_runs(tmp_path / "runs", folder)
+    for name in ("one.zip", "two.zip"):
+        write_submission(tmp_path / name, folder=str(folder), runs=runs)
+    content = (tmp_path / "one.zip").read_bytes()
+    assert content == (tmp_path / "two.zip").read_bytes()
+    with zipfile.ZipFile(io.BytesIO(content)) as file:
+        assert {entry.date_time for entry in file.infolist()} == {(1980, 1, 1, 0, 0, 0)}
+        assert {entry.external_attr >> 16 for entry in file.infolist()} == {0o644}
+        assert {entry.compress_type for entry in file.infolist()} == {zipfile.ZIP_STORED}  # zlibs differ
+
+
+def test_what_is_missing_is_listed_at_once(tmp_path: Path) -> None:
+    """Tests that are not there, tasks that are not trained, predictions that a run did not make: before training, and after."""
+    folder = write_glue(tmp_path / "glue")
+    for path in (
+        folder / "QQP/test.tsv",
+        folder / "MNLI/test_mismatched.tsv",
+        folder / "AX/diagnostic.tsv",
+        folder / "WNLI/test.tsv",
+    ):
+        path.unlink()
+    expected = (
+        r"missing would be MRPC.tsv \(mrpc is not trained\), QQP.tsv \(no test set of qqp is there\), "
+        r"MNLI-mm.tsv \(no test set of mnli is there\), WNLI.tsv \(no test set of wnli is there\), AX.tsv \(no test set of ax is there\)\. "
+        r".*--fill-missing"
+    )
+    archive, trained = tmp_path / "all.zip", tuple(task for task in TRAINED if task != "mrpc")
+    with pytest.raises(MissingInputError, match=expected):
+        require_tables(archive, folder=str(folder), tasks=trained, fill=False)
+    runs = write_runs(tmp_path / "runs", folder, trained)
+    with pytest.raises(MissingInputError, match=expected):
+        write_submission(archive, folder=str(folder), runs=runs)
+    (runs["rte"] / "predictions/test.jsonl").unlink()
+    with pytest.raises(MissingInputError, match=r"RTE.tsv \(.*runs/rte did not predict test\)"):
+        write_submission(archive, folder=str(folder), runs=runs)
+    assert not archive.exists()
+    require_tables(archive, folder=str(folder), tasks=trained, fill=True)
+
+
+def test_filled_with_majorities_and_said_so(tmp_path: Path) -> None:
+    """GLUE's own number of rows where no test set is there; the label that most training rows have, the mean for STS-B."""
+    folder = write_glue(tmp_path / "glue", ["cola", "stsb", "mnli", "wnli"], train=25, test=3)
+    (folder / "AX/diagnostic.tsv").unlink()
+    (folder / "MNLI/train.tsv").write_text((folder / "MNLI/train.tsv").read_text().replace("neutral", "contradiction"))
+    for task in ("sst2", "mrpc", "qqp", "qnli", "rte"):
+        write_glue(tmp_path / "glue", [task], train=25, test=0)
+    said = write_submission(tmp_path / "all.zip", folder=str(folder), runs={}, fill=True)
+    tables = read(tmp_path / "all.zip")
+    assert {name: len(rows) for name, rows in tables.items()} == {
+        "CoLA.tsv": 3, "SST-2.tsv": 1821, "MRPC.tsv": 1725, "STS-B.tsv": 3, "QQP.tsv": 390_965, "MNLI-m.tsv": 3, "MNLI-mm.tsv": 3,
+        "QNLI.tsv": 5463, "RTE.tsv": 3000, "WNLI.tsv": 3, "AX.tsv": 1104,
+    }  # fmt: skip
+    assert all(rows[-1][0] == str(len(rows) - 1) for rows in tables.values())
+    assert {name: {one for _, one in rows} for name, rows in tables.items()} == {
+        "CoLA.tsv": {"1"}, "SST-2.tsv": {"1"}, "MRPC.tsv": {"1"}, "QQP.tsv": {"1"}, "WNLI.tsv": {"1"}, "STS-B.tsv": {"2.9120"},
+        "MNLI-m.tsv": {"contradiction"}, "MNLI-mm.tsv": {"contradiction"}, "AX.tsv": {"contradiction"}, "QNLI.tsv": {"entailment"},
+        "RTE.tsv": {"entailment"},
+    }  # fmt: skip
+    assert sum("NOT PREDICTED" in line for line in said) == 11
+
+
+@pytest.mark.parametrize(
+    ("task", "lines", "message"),
+    [
+        (
+            "rte",
+            ['{"label": "entailment"}'] * 4,
+            "test.jsonl: 4 predictions, the test set has 5 rows. It has changed since",
+        ),
+        ("rte", ['{"label": "yes"}'] * 5, "test.jsonl:1: label 'yes': expected one of entailment, not_entailment"),
+        ("rte", ['{"value": 1}'] * 5, "test.jsonl:1: not a prediction of RTE. Remove the run's folder"),
+        ("rte", ["{"] * 5, "test.jsonl:1: not a prediction of RTE"),
+        ("stsb", ['{"value": NaN}'] * 5, "test.jsonl:1: value nan: expected a finite number"),
+        ("stsb", ['{"value": 1}'] * 4 + ['{"value": "2"}'], "test.jsonl:5: value '2': expected a finite number"),
+    ],
+)
+def test_predictions_that_do_not_fit(tmp_path: Path, task: str, lines: list[str], message: str) -> None:
+    folder = write_glue(tmp_path / "glue")
+    runs = write_runs(tmp_path / "runs", folder)
+    (runs[task] / "predictions/test.jsonl").write_text("\n".join(lines) + "\n")
+    with pytest.raises(DataError, match=message):
+        write_submission(tmp_path / "all.zip", folder=str(folder), runs=runs)
+
+
+def test_the_name_of_the_archive(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"--zip all.tar: expected a name that ends in .zip"):
+        require_tables(Path("all.tar"), folder=str(tmp_path), tasks=(), fill=True)
+    assert HEADER == "index\tprediction\n"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not GLUE.is_dir(), reason="GLUE is not here")
+def test_the_real_test_sets(tmp_path: Path) -> None:
+    """Those that are here have GLUE's counts and indices 0, 1, 2 ...; what is not here is named."""
+    with pytest.raises(
+        MissingInputError,
+        match=r"missing would be QQP.tsv \(no .*\), MNLI-m.tsv \(no .*\), MNLI-mm.tsv \(no [^)]*\)\. Train",
+    ):
+        require_tables(tmp_path / "all.zip", folder=str(GLUE), tasks=TRAINED, fill=False)
+    runs = write_runs(tmp_path / "runs", GLUE)
+    said = write_submission(tmp_path / "all.zip", folder=str(GLUE), runs=runs, fill=True)
+    tables = read(tmp_path / "all.zip")
+    for part in PARTS:
+        assert [index for index, _ in tables[part.file]] == [str(n) for n in range(part.rows)]
+        known = ROWS[part.task].layout.labels
+        assert (
+            {one for _, one in tables[part.file]} <= set(known)
+            if known
+            else all(0 <= float(one) <= 5 for _, one in tables[part.file])
+        )
+    assert [line.split(":")[0] for line in said if "NOT PREDICTED" in line] == [
+        "QQP.tsv",
+        "MNLI-m.tsv",
+        "MNLI-mm.tsv",
+        "WNLI.tsv",
+    ]
+    assert not [line for line in said if "will not take" in line]
+    assert {one for _, one in tables["QQP.tsv"]} == {"0"} and {one for _, one in tables["WNLI.tsv"]} == {"0"}

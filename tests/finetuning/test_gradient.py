@@ -1,0 +1,140 @@
+"""A batch has one gradient, in however many portions it is computed; sum and mean differ by the count."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+import torch
+from tests.finetuning.small_source import data, source
+from torch import Tensor, nn
+
+from electra_trainer.batch import Batch
+from electra_trainer.finetuning.network import FineTuned, build_network
+from electra_trainer.finetuning.recipe import Recipe, recipe
+from electra_trainer.finetuning.run import Job, build_feed
+from electra_trainer.finetuning.task import Row
+from electra_trainer.finetuning.training_step import Feed, StepResult, accumulate, train_step
+from electra_trainer.train.optim import build_optimizer
+
+ROWS = 10
+SAME = 2e-5  # relative, of norms
+CPU = torch.device("cpu")
+
+
+def job(**changes: object) -> Job:
+    chosen = recipe(
+        "paper", hidden_size=32, epochs=5, **{"dropout": 0.0, "attention_dropout": 0.0, "batch_size": ROWS, **changes}
+    )
+    return Job(source=source(), data=data(ROWS, seed=1), recipe=chosen, seed=2)
+
+
+def prepared(work: Job) -> tuple[FineTuned, Feed]:
+    network = build_network(work.source, work.data.task, work.recipe, seed=work.seed).train()
+    return network, build_feed(work, device=CPU, precision="fp32")
+
+
+def gradient(work: Job, rows: slice = slice(None)) -> tuple[float, dict[str, Tensor]]:
+    network, feed = prepared(work)
+    loss = accumulate(network, feed, feed.batch(0)[rows], step=0)
+    return loss, {name: parameter.grad for name, parameter in network.named_parameters() if parameter.grad is not None}
+
+
+def compare(found: dict[str, Tensor], expected: dict[str, Tensor], *, times: float = 1.0) -> None:
+    assert found.keys() == expected.keys() and len(found) > 30
+    for name, values in expected.items():
+        bound = 1e-6 * times if "key.bias" in name else SAME * float(values.norm()) * times
+        assert float((found[name] - times * values).norm()) <= bound, name
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("micro_batch", [1, 3, 4, 10, 99])
+def test_portions(micro_batch: int, reduction: str) -> None:
+    loss, whole = gradient(job(reduction=reduction))
+    other_loss, portions = gradient(job(reduction=reduction, micro_batch=micro_batch))
+    assert other_loss == pytest.approx(loss, rel=1e-5)
+    compare(portions, whole)
+
+
+def test_the_sum_is_the_mean_times_the_count() -> None:
+    mean_loss, mean = gradient(job())
+    sum_loss, total = gradient(job(reduction="sum"))
+    assert sum_loss == pytest.approx(mean_loss)  # what is shown is a row's either way
+    compare(total, mean, times=ROWS)
+
+
+def test_the_mean_is_that_of_the_rows_one_by_one() -> None:
+    each = [gradient(job(), slice(index, index + 1))[1] for index in range(ROWS)]
+    mean = {name: torch.stack([part[name] for part in each]).mean(0) for name in each[0]}
+    compare(gradient(job())[1], mean)
+
+
+class CountsTokens:
+    """A task that divides by tokens, of which portions hold different numbers."""
+
+    def loss(self, head: nn.Module, hidden_BTD: Tensor, batch: Batch, rows: Sequence[Row]) -> tuple[Tensor, int]:
+        real_BT = batch.real_BT
+        return head(hidden_BTD)[..., 0].square()[real_BT].sum(), int(real_BT.sum())
+
+
+@pytest.mark.parametrize("micro_batch", [1, 3])
+def test_portions_of_unequal_counts(micro_batch: int) -> None:
+    found = []
+    for size in (None, micro_batch):
+        work = job(micro_batch=size)
+        network, feed = prepared(work)
+        feed = replace(feed, task=CountsTokens())  # type: ignore[arg-type]
+        loss = accumulate(network, feed, feed.batch(0), step=0)
+        found.append((loss, {name: p.grad for name, p in network.named_parameters() if p.grad is not None}))
+    assert found[0][0] == pytest.approx(found[1][0], rel=1e-5)
+    compare(found[1][1], found[0][1])
+
+
+def one_step(settings: Recipe, *, spoil: bool = False) -> tuple[FineTuned, torch.optim.Optimizer, StepResult]:
+    work = replace(job(), recipe=settings)
+    network, feed = prepared(work)
+    optimizer = build_optimizer(network, settings.optimizer)
+    if spoil:
+        with torch.no_grad():
+            network.head.bias[0] = float("nan")  # type: ignore[index, union-attr]
+    return network, optimizer, train_step(network, optimizer, feed, step=0)
+
+
+def test_dropout_follows_from_seed_and_step() -> None:
+    settings = replace(job().recipe, dropout=0.3, attention_dropout=0.3)
+    work = replace(job(), recipe=settings)
+
+    def loss(step: int, seed: int = 2) -> float:
+        network, feed = prepared(work)
+        torch.manual_seed(step + 1000)  # what others drew does not matter
+        return accumulate(network, replace(feed, seed=seed), feed.batch(0), step=step)
+
+    assert loss(3) == loss(3) and len({loss(3), loss(4), loss(3, seed=5)}) == 3
+
+
+def test_a_step_says_what_it_did() -> None:
+    network, _, result = one_step(job().recipe)
+    assert result.finite and result.gradient_norm > 0 and math.isfinite(result.loss)
+    assert result.learning_rate == pytest.approx(3e-4 * 4 / 5)  # t = 1 of five steps, of which none warms up
+    assert result.tokens == sum(len(row.ids) for row in build_feed(job(), device=CPU, precision="fp32").rows)
+    assert all(parameter.grad is None for parameter in network.parameters())
+
+
+@pytest.mark.parametrize(("schedule", "rate"), [("released", 3e-4 * (1 - 1 / 27) / 2.7), ("linear", 3e-4 / 2)])
+def test_the_rate_of_a_warm_up_that_is_no_whole_number(schedule: str, rate: float) -> None:
+    """27 steps of one batch each; by hand, at t = 1."""
+    _, _, result = one_step(replace(job(schedule=schedule).recipe, epochs=27))
+    assert result.learning_rate == pytest.approx(rate, rel=1e-12)
+
+
+def test_a_step_without_a_finite_gradient_moves_nothing() -> None:
+    network, optimizer, result = one_step(job().recipe, spoil=True)
+    assert not result.finite
+    before = build_network(job().source, job().data.task, job().recipe, seed=2)
+    after = dict(network.named_parameters())
+    for name, parameter in before.named_parameters():
+        assert name == "head.bias" or torch.equal(parameter, after[name]), name
+    assert all(not state["exp_avg"].any() for state in optimizer.state.values())
+    assert all(parameter.grad is None for parameter in network.parameters())

@@ -1,0 +1,277 @@
+"""A task of one's own: what is taken for text and label, each way that this can go wrong, and the rows that are held out."""
+
+import json
+import pickle
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.finetuning.own_files import rows, write_csv
+
+from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError
+from electra_trainer.files.tables import Table
+from electra_trainer.finetuning.task import TextExample
+from electra_trainer.finetuning.texts.columns import Columns, choose_texts
+from electra_trainer.finetuning.texts.hold_out import hold_out, same_text
+from electra_trainer.finetuning.texts.own_task import OwnTask
+from electra_trainer.finetuning.texts.tasks import Classification, Regression
+
+MORE = "".join(f"text number {n},{'tool' if n % 2 else 'fruit'}\n" for n in range(20)).encode()
+GOOD = b"text,label\n" + MORE
+SCORED = b"text,score\n" + b"".join(b"text %d,%d.5\n" % (n, n) for n in range(20))
+JSON = b"".join(b'{"text": "text %d", "label": "%s"}\n' % (n, b"ab"[n % 2 :][:1]) for n in range(20))
+PAIRED = b"one,two,label\n" + b"".join(b"a %d,b %d,%d\n" % (n, n, n % 2) for n in range(20))
+
+Case = tuple[dict[str, bytes], dict[str, object], type[ElectraError], str, str]
+WRONG: dict[str, Case] = {
+    # name of the case: files, arguments besides train, kind of error, how it begins, words that must be said
+    "missing file": ({}, {}, MissingInputError, "train.csv: ", "no such file or folder. Check the path"),
+    "missing dev": ({"train.csv": GOOD}, {"dev": "dev.csv"}, MissingInputError, "dev.csv: ", "no such file"),
+    "missing predict": ({"train.csv": GOOD}, {"predict": "new.csv"}, MissingInputError, "new.csv: ", "no such file"),
+    "one column": ({"train.csv": b"text\na\nb\n"}, {}, DataError, "train.csv: ", "has one column ('text'), expected a text and a label"),
+    "no such text column": ({"train.csv": GOOD}, {"text": "txt"}, ConfigError, "--text txt: train.csv ", "has no such column. Did you mean 'text'? Its columns: 'text', 'label'"),
+    "no such label column": ({"train.csv": GOOD}, {"label": "lable"}, ConfigError, "--label lable: ", "Did you mean 'label'?"),
+    "no such pair column": ({"train.csv": GOOD}, {"text_pair": "other"}, ConfigError, "--text-pair other: ", "Its columns: 'text', 'label'"),
+    "which is the label": ({"train.csv": b"id,text,kind\n1,a,b\n2,c,d\n"}, {}, ConfigError, "train.csv: ", "which column is the label? Its columns: 'id', 'text', 'kind'. Type, for example: --label kind"),
+    "which is the text": ({"train.csv": b"one,two,label\n1,a,b\n2,c,d\n"}, {}, ConfigError, "train.csv: ", "which column is the text? Its columns: 'one', 'two', 'label'. Type, for example: --text"),
+    "two label columns": ({"train.csv": b"text,label,class\na,b,c\n"}, {}, ConfigError, "train.csv: ", "'label', 'class' could all be meant. Name one: --label label"),
+    "text is label": ({"train.csv": GOOD}, {"text": "label", "label": "label"}, ConfigError, "--text and --label are both 'label'", "Name two different columns"),
+    "text is its own pair": ({"train.csv": PAIRED}, {"text": "one", "text_pair": "one"}, ConfigError, "--text and --text-pair are both 'one'", ""),
+    "empty text": ({"train.csv": GOOD + b",fruit\n"}, {}, DataError, "train.csv:22: ", "column 'text' is empty. Fill it in, or delete the row"),
+    "blank texts": ({"train.csv": GOOD + b"  ,fruit\n" * 6}, {}, DataError, "train.csv:22: ", "is empty. Fill it in, or delete the row. So it is, or is like it, in 5 more rows (line 23, 24, 25)"),
+    "empty label": ({"train.csv": GOOD + b"a pear, \n"}, {}, DataError, "train.csv:22: ", "column 'label' is empty. Fill it in, or delete the row"),
+    "empty pair": ({"train.csv": PAIRED + b"a,,0\n"}, {"text": "one", "text_pair": "two"}, DataError, "train.csv:22: ", "column 'two' is empty"),
+    "one class": ({"train.csv": b"text,label\na,b\nc,b\n"}, {}, DataError, "train.csv: ", "all rows have the label 'b'. Expected two classes or more"),
+    "free text as label": ({"train.csv": b"text,label\n" + b"".join(b"a %d,this is writing %d\n" % (n, n) for n in range(9))}, {}, DataError, "train.csv: ", "9 different labels in 9 rows, for example 'this is writing 0'"),
+    "long label": ({"train.csv": GOOD + b"a," + b"long " * 50 + b"\n"}, {}, DataError, "train.csv:22: ", "holds 249 characters, which is no label. Is this the text?"),
+    "numbers as labels": ({"train.csv": SCORED}, {}, DataError, "train.csv: ", "These are numbers: --task regression learns them"),
+    "fractions as labels in JSON": ({"train.jsonl": b'{"text": "a", "label": 0.5}\n'}, {}, DataError, "train.jsonl:1: ", "holds 0.5, expected a label: a text, a whole number or a truth value. For numbers: --task regression"),
+    "no header, words": ({"train.csv": MORE}, {}, DataError, "train.csv:1: ", "'fruit' is the name of a column and, on line 3, a label in it: does the file lack its first line? Put column names on top, for example text and label; or say --label fruit"),
+    "unseen label in dev": ({"train.csv": GOOD, "dev.csv": b"text,label\na plum,fruits\n"}, {"dev": "dev.csv"}, DataError, "dev.csv:2: ", "label 'fruits' in column 'label' never occurs in the training file. Did you mean 'fruit'? Its labels: 'fruit', 'tool'"),
+    "dev without the column": ({"train.csv": GOOD, "dev.csv": b"text,class\na plum,fruit\n"}, {"dev": "dev.csv"}, DataError, "dev.csv: ", "has no column 'label', which the training file has. Its columns: 'text', 'class'. Name it as in the training file"),
+    "dev is train": ({"train.csv": GOOD}, {"dev": "train.csv"}, ConfigError, "--dev train.csv: ", "is the training file train.csv; its scores would say what was learned by heart. Leave --dev out, and a tenth of it is held out"),
+    "dev is a copy of train": ({"train.csv": GOOD, "dev.csv": GOOD}, {"dev": "dev.csv"}, ConfigError, "--dev dev.csv: ", "is the training file"),
+    "broken dev": ({"train.csv": GOOD, "dev.csv": b"text,label\na plum\n"}, {"dev": "dev.csv"}, DataError, "dev.csv:2: ", "expected 2 fields"),
+    "predict without the text": ({"train.csv": GOOD, "new.csv": b"texts\na plum\n"}, {"predict": "new.csv"}, DataError, "new.csv: ", "has no column 'text', which the training file has. Did you mean 'texts'? Its columns: 'texts'. Rename it, or name it: --text COLUMN"),
+    "empty text to predict": ({"train.csv": GOOD, "new.csv": b"text,n\na plum,1\n,2\n"}, {"predict": "new.csv"}, DataError, "new.csv:3: ", "column 'text' is empty"),
+    "no number": ({"train.csv": SCORED + b"a,high\n"}, {"kind": "regression"}, DataError, "train.csv:22: ", "holds 'high', expected a number such as 3, 0.5 or 1e-3. For classes: --task classification"),
+    "decimal comma": ({"train.csv": SCORED + b'a,"3,5"\n'}, {"kind": "regression"}, DataError, "train.csv:22: ", "holds '3,5', expected a number such as 3, 0.5 or 1e-3. Write a point for the decimal comma"),
+    "nan": ({"train.csv": SCORED + b"a,NaN\n"}, {"kind": "regression"}, DataError, "train.csv:22: ", "holds 'NaN', expected a finite number. Delete the row"),
+    "infinite": ({"train.csv": SCORED + b"a,-inf\n"}, {"kind": "regression"}, DataError, "train.csv:22: ", "expected a finite number"),
+    "too large": ({"train.csv": SCORED + b"a,1e999\n"}, {"kind": "regression"}, DataError, "train.csv:22: ", "which is too large"),
+    "too large together": ({"train.csv": SCORED + b"a,1e308\nb,-1e308\n"}, {"kind": "regression"}, DataError, "train.csv: ", "the values reach 1e+308, too large to compute with"),
+    "no number to learn": ({"train.csv": SCORED + b"a,\n"}, {"kind": "regression"}, DataError, "train.csv:22: ", "is empty. Give the row a number, or delete it"),
+    "constant": ({"train.csv": b"text,score\na,1\nb,1.0\nc,1\n"}, {"kind": "regression"}, DataError, "train.csv: ", "all rows have the value 1. Expected numbers that differ"),
+    "truth value as number": ({"train.jsonl": b'{"text": "a", "label": true}\n'}, {"kind": "regression"}, DataError, "train.jsonl:1: ", "holds True, expected a number"),
+    "key missing": ({"train.jsonl": JSON + b'{"text": "a"}\n'}, {}, DataError, "train.jsonl:21: ", "column 'label' is missing. Give the row a label, or delete it"),
+    "null text": ({"train.jsonl": JSON + b'{"text": null, "label": "a"}\n'}, {}, DataError, "train.jsonl:21: ", "column 'text' is missing"),
+    "text that is none": ({"train.jsonl": JSON + b'{"text": 5, "label": "a"}\n'}, {}, DataError, "train.jsonl:21: ", "column 'text' holds 5, expected a text (in JSON between double quotes)"),
+    "label that is a list": ({"train.jsonl": JSON + b'{"text": "c", "label": ["a"]}\n'}, {}, DataError, "train.jsonl:21: ", "holds ['a'], expected one label"),
+    "half a surrogate pair": ({"train.jsonl": JSON + b'{"text": "c\\ud800", "label": "a"}\n'}, {}, DataError, "train.jsonl:21: ", "holds half of a surrogate pair at character 2. Repair the JSON"),
+    "one text": ({"train.csv": b"text,label\na,b\nA ,c\n"}, {}, DataError, "train.csv: ", "has fewer than two different texts, so none can be held out. Add rows, or give a --dev file"),
+    "one row a class": ({"train.csv": b"text,label\na,b\nc,d\n"}, {}, DataError, "train.csv: ", "has too few rows to hold some out. Add rows, or give a --dev file"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_wrong_is_said(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files, arguments, kind, begin, words = WRONG[case]
+    monkeypatch.chdir(tmp_path)
+    for name, content in files.items():
+        Path(name).write_bytes(content)
+    paths = {name: Path(str(value)) if name in ("dev", "predict") else value for name, value in arguments.items()}
+    train = Path(next((name for name in files if name.startswith("train")), "train.csv"))
+    with pytest.raises(kind) as caught:
+        OwnTask(train=train, **paths).load()  # type: ignore[arg-type]
+    message = str(caught.value)
+    assert message.startswith(begin)
+    assert words in message
+    assert len(message) < 400 and "\n" not in message
+
+
+def test_there_are_enough_cases() -> None:
+    assert len(WRONG) >= 40
+
+
+TAKEN: dict[str, tuple[str, dict[str, str], tuple[str, str | None, str]]] = {
+    # header, flags, columns that are taken for text, pair, label
+    "two columns": ("review,stars_given", {}, ("review", None, "stars_given")),
+    "two columns, the label first": ("label,words", {}, ("words", None, "label")),
+    "two columns in capitals": ("Sentiment,Words", {}, ("Words", None, "Sentiment")),
+    "two columns, the text named": ("this,that", {"text": "that"}, ("that", None, "this")),
+    "two columns, the label named": ("this,that", {"label": "this"}, ("that", None, "this")),
+    "an index of pandas": (",words,kind", {}, ("words", None, "kind")),
+    "known names among others": ("id,text,lang,label", {}, ("text", None, "label")),
+    "the one that is left": ("words,label,", {"label": "label"}, ("words", None, "label")),
+    "a known pair": ("id,sentence1,sentence2,label", {}, ("sentence1", "sentence2", "label")),
+    "text and its pair": ("text,text_pair,label", {}, ("text", "text_pair", "label")),
+    "a pair that was named": ("one,two,score", {"text_pair": "two"}, ("one", "two", "score")),
+    "one text of a known pair": ("premise,hypothesis,label", {"text": "hypothesis"}, ("hypothesis", None, "label")),
+    "all named": ("a,b,c", {"text": "c", "text_pair": "a", "label": "b"}, ("c", "a", "b")),
+}
+
+
+@pytest.mark.parametrize("case", TAKEN)
+def test_what_is_taken(case: str, tmp_path: Path) -> None:
+    header, flags, (text, pair, label) = TAKEN[case]
+    names = tuple(header.rstrip(",").split(","))
+    write_csv(tmp_path / "train.csv", [tuple(f"{name} {n}" for name in names) for n in range(3)], names)
+    columns = OwnTask(train=tmp_path / "train.csv", **flags).columns()  # type: ignore[arg-type]
+    assert (columns.text, columns.pair, columns.label) == (text, pair, label)
+
+
+ASKED: dict[str, tuple[str, dict[str, object], tuple[str, str | None] | str]] = {
+    # header of a file to predict, what is known, the columns that are taken or what is said
+    "as in training": ("n,one,two", {"like": Columns(text="one", pair="two")}, ("one", "two")),
+    "named otherwise": ("n,uno,two", {"like": Columns(text="one", pair="two"), "text": "uno"}, ("uno", "two")),
+    "the only column": ("anything", {"like": None}, ("anything", None)),
+    "a usual name": ("n,Review", {"like": None}, ("Review", None)),
+    "a usual pair": ("n,premise,hypothesis", {"like": None, "pair": True}, ("premise", "hypothesis")),
+    "a pair, one named": ("one,two", {"like": None, "pair": True, "text_pair": "one"}, ("two", "one")),
+    "no pair": ("text,n", {"like": None, "pair": True}, "which column is the second text? Its columns: 'text', 'n'. Type, for example: --text-pair"),
+    "no text": ("a,b", {"like": None}, "which column is the text?"),
+    "a wrong name": ("text", {"like": None, "text": "txt"}, "--text txt: f.csv has no such column. Did you mean 'text'?"),
+    "the same twice": ("text,n", {"like": None, "text": "text", "text_pair": "text"}, "Name two different columns"),
+    "not as in training": ("one,2nd", {"like": Columns(text="one", pair="two")}, "f.csv: has no column 'two', which the training file has"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ASKED)
+def test_what_is_taken_to_predict(case: str) -> None:
+    header, known, expected = ASKED[case]
+    table = Table(path=Path("f.csv"), columns=tuple(header.split(",")), rows=[], lines=[], sha256="")
+    if isinstance(expected, str):
+        with pytest.raises(ElectraError) as caught:
+            choose_texts(table, **known)  # type: ignore[arg-type]
+        assert expected in str(caught.value)
+    else:
+        found = choose_texts(table, **known)  # type: ignore[arg-type]
+        assert (found.text, found.pair, found.label) == (*expected, None)
+
+
+def test_classification_without_flags(tmp_path: Path) -> None:
+    write_csv(tmp_path / "train.csv", rows(200))
+    task = OwnTask(train=tmp_path / "train.csv")
+    data = task.load()
+    assert isinstance(data.task, Classification)
+    assert data.task.labels == ("fruit", "tool")
+    assert data.task.metrics == ("accuracy", "macro_f1", "matthews")
+    assert len(data.train) == 180 and len(data.dev["dev"]) == 20
+    assert Counter(example.label for example in data.dev["dev"]) == {"fruit": 10, "tool": 10}
+    assert data.notes[0] == "columns: text = 'text', label = 'label'."
+    assert "20 of 200 rows were held out" in data.notes[1]
+    assert pickle.loads(pickle.dumps(task)) == task
+    again = task.load()
+    assert again == data
+
+
+def test_predict_and_dev(tmp_path: Path) -> None:
+    write_csv(tmp_path / "train.csv", rows(50))
+    write_csv(tmp_path / "dev.csv", rows(60)[50:])
+    write_csv(tmp_path / "new.csv", [("1", "a plum"), ("2", "a saw")], ("id", "text"))
+    task = OwnTask(train=tmp_path / "train.csv", dev=tmp_path / "dev.csv", predict=tmp_path / "new.csv")
+    data = task.load()
+    assert len(data.train) == 50 and len(data.dev["dev"]) == 10
+    assert [example.text for example in data.test["predict"]] == ["a plum", "a saw"]
+    assert all(example.label is None for example in data.test["predict"])
+    assert data.train[3].place == f"{tmp_path / 'train.csv'}:5"
+
+
+def test_labels_are_in_a_fixed_order(tmp_path: Path) -> None:
+    texts = [(f"text {n}", str((n * 7) % 12 - 1)) for n in range(60)]
+    data = OwnTask(train=write_csv(tmp_path / "train.csv", texts)).load()
+    assert isinstance(data.task, Classification)
+    assert data.task.labels == tuple(str(n) for n in range(-1, 11))
+    assert any("taken for classes without an order; --task regression" in note for note in data.notes)
+
+
+def test_labels_of_json(tmp_path: Path) -> None:
+    lines = [{"text": f"text {n}", "label": bool(n % 2)} for n in range(20)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    task = OwnTask(train=tmp_path / "a.jsonl").load().task
+    assert isinstance(task, Classification) and task.labels == ("false", "true")
+
+
+def test_regression(tmp_path: Path) -> None:
+    values = [(f"text {n}", str(10 + 3 * n)) for n in range(40)]
+    data = OwnTask(train=write_csv(tmp_path / "train.csv", values, ("text", "score")), kind="regression").load()
+    assert isinstance(data.task, Regression)
+    learned = np.array([example.value for example in data.train])
+    assert data.task.shift == pytest.approx(learned.mean()) and data.task.scale == pytest.approx(learned.std())
+    assert data.task.metrics == ("spearman", "pearson")
+    assert len(data.dev["dev"]) == 4
+    assert np.ptp([example.value for example in data.dev["dev"]]) > 30  # of all ranges
+
+
+def test_what_counts_is_in_the_hash(tmp_path: Path) -> None:
+    table = [(f"a {n}", f"b {n}", str(n % 2)) for n in range(20)]
+    train = write_csv(tmp_path / "train.csv", table, ("one", "two", "label"))
+    one = OwnTask(train=train, text="one").load().sha256
+    assert one == OwnTask(train=train, text="one", label="label").load().sha256
+    assert one != OwnTask(train=train, text="two").load().sha256
+    write_csv(train, table[1:], ("one", "two", "label"))
+    assert one != OwnTask(train=train, text="one").load().sha256
+
+
+def test_small_files_are_read_more_often(tmp_path: Path) -> None:
+    assert OwnTask(train=write_csv(tmp_path / "a.csv", [("a", "b")] * 9_000)).epochs == 10
+    assert OwnTask(train=write_csv(tmp_path / "b.csv", [("a", "b")] * 10_000)).epochs == 3
+    note = "fewer than 10,000 lines: 10 epochs, of larger files 3, unless --epochs says otherwise."
+    assert note in OwnTask(train=write_csv(tmp_path / "c.csv", rows(40))).load().notes
+    many = [(f"{text} {number}", label) for number, (text, label) in enumerate(rows(200) * 50)]
+    assert not any("epochs" in said for said in OwnTask(train=write_csv(tmp_path / "d.csv", many)).load().notes)
+
+
+def test_a_label_named_as_its_column_may_be_meant(tmp_path: Path) -> None:
+    train = write_csv(tmp_path / "a.csv", [(f"t {n}", "spam" if n % 2 else "ham") for n in range(20)], ("text", "spam"))
+    with pytest.raises(DataError, match="or say --label spam"):
+        OwnTask(train=train).load()
+    assert OwnTask(train=train, label="spam").load().dev["dev"]
+
+
+def examples(pairs: list[tuple[str, str]]) -> list[TextExample]:
+    return [TextExample(text=text, label=label) for text, label in pairs]
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    pairs=st.lists(
+        st.tuples(st.sampled_from(["a", "A", " a", "b", "c", "d e", "d  e", "f", "g"]), st.sampled_from("xyz")),
+        max_size=30,
+    )
+)
+def test_held_out_rows(pairs: list[tuple[str, str]]) -> None:
+    """No text on both sides, every class on the learning side, no row lost; whatever repeats."""
+    try:
+        split = hold_out(examples(pairs), where="f", share=0.3) if pairs else None
+    except DataError:
+        return
+    if split is None:
+        return
+    assert Counter(e.text + e.label for e in split.train + split.held_out) == Counter(a + b for a, b in pairs)  # type: ignore[operator]
+    assert split.train and split.held_out
+    assert not {same_text(e) for e in split.train} & {same_text(e) for e in split.held_out}
+    assert {e.label for e in split.train} == {label for _, label in pairs}
+
+
+def test_the_order_of_rows_does_not_matter_for_what_is_held_out() -> None:
+    pairs = rows(300)
+    one = hold_out(examples(pairs), where="f").held_out
+    two = hold_out(examples(pairs[::-1]), where="f").held_out
+    assert {e.text for e in one} == {e.text for e in two} and len(one) == 30
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(content=st.text(alphabet='a b,"\n1.', max_size=60), kind=st.sampled_from(["classification", "regression"]))
+def test_any_table_gives_a_task_or_a_sentence(tmp_path: Path, content: str, kind: str) -> None:
+    path = tmp_path / "train.csv"
+    path.write_bytes(b"text,label\n" + content.encode())
+    try:
+        data = OwnTask(train=path, kind=kind).load()  # type: ignore[arg-type]
+    except ElectraError as error:
+        assert str(error)
+    else:
+        assert data.train and data.dev["dev"]

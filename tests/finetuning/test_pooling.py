@@ -1,0 +1,56 @@
+"""What stands for a text: [CLS] or the mean over its tokens, never over padding, and from the flag to the folder."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from tests.finetuning.toy import source
+
+from electra_trainer.errors import ConfigError
+from electra_trainer.finetuning.recipe import Recipe, recipe
+from electra_trainer.finetuning.tagging.tagging import Tagging
+from electra_trainer.finetuning.task import Row, TaskData, TextExample
+from electra_trainer.finetuning.texts.tasks import Classification, Regression, text_vector, with_pooling
+from electra_trainer.finetuning.training_step import collate
+
+ROWS = [Row(ids=(2, 7, 8, 3), example=0), Row(ids=(2, 9, 3), example=1), Row(ids=(2, 5, 6, 7, 8, 3), example=2)]
+
+
+@pytest.fixture
+def batch() -> Any:
+    return collate(ROWS, source().specials, torch.device("cpu"))
+
+
+def test_against_a_loop(batch: Any) -> None:
+    hidden_BTD = torch.randn(*batch.ids_BT.shape, 5, generator=torch.Generator().manual_seed(1))
+    assert torch.equal(text_vector(hidden_BTD, batch, "cls"), hidden_BTD[:, 0])
+    means = torch.stack([hidden_BTD[index, : len(row.ids)].mean(0) for index, row in enumerate(ROWS)])
+    assert torch.allclose(text_vector(hidden_BTD, batch, "mean"), means, atol=1e-6)
+    assert not torch.allclose(hidden_BTD.mean(1), means, atol=1e-2)  # what padding would make of it
+
+
+@pytest.mark.parametrize("task", [Classification(labels=("a", "b")), Regression()], ids=["classes", "numbers"])
+def test_the_tasks_of_texts_pool_so(batch: Any, task: Any) -> None:
+    """A gradient on every real token and on no padding; with [CLS] on the first alone."""
+    rows = [replace(row, target=index % 2) for index, row in enumerate(ROWS)]
+    head = torch.nn.Linear(5, 2 if isinstance(task, Classification) else 1)
+    for pooling, read in (("cls", batch.position_BT.eq(0) & batch.real_BT), ("mean", batch.real_BT)):
+        hidden_BTD = torch.randn(*batch.ids_BT.shape, 5, generator=torch.Generator().manual_seed(1)).requires_grad_()
+        loss, _ = replace(task, pooling=pooling).loss(head, hidden_BTD, batch, rows)
+        (gradient,) = torch.autograd.grad(loss, hidden_BTD)
+        assert torch.equal(gradient.abs().sum(-1) > 0, read)
+
+
+def test_the_recipe_decides_where_it_says_so() -> None:
+    data = TaskData(task=Classification(labels=("a", "b"), pooling="mean"), train=[TextExample(text="x")], dev={})
+    assert with_pooling(data, Recipe()) == (data, Recipe(pooling="mean"))
+    pooled, settled = with_pooling(data, Recipe(pooling="cls"))
+    assert pooled.task == Classification(labels=("a", "b")) and settled == Recipe(pooling="cls")
+    tags = replace(data, task=Tagging(labels=("A",)))
+    assert with_pooling(tags, Recipe()) == (tags, Recipe())
+    with pytest.raises(ConfigError, match="--pooling cls: tagging has no choice"):
+        with_pooling(tags, Recipe(pooling="cls"))
+    with pytest.raises(ConfigError, match="pooling = 'max'"):
+        recipe("paper", hidden_size=32, epochs=1, pooling="max")
+    assert Recipe().pooling is None

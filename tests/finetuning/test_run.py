@@ -1,0 +1,300 @@
+"""A fine-tuning run that was stopped, wherever it was, ends where the uninterrupted one ends, to the bit; bad gradients move nothing."""
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.finetuning import toy
+
+from electra_trainer.errors import ConfigError, DataError, Diverged, Interrupted
+from electra_trainer.experiments.results import Result, read_result
+from electra_trainer.finetuning import run as engine
+from electra_trainer.finetuning.run import Job, finetune_run, is_finished
+from electra_trainer.runs.checkpoint import numbered
+from electra_trainer.runs.verified import Saved, read
+from electra_trainer.train import step as stepping
+
+STEPS = 12
+LEFT = {"result.json", "timing.json", "config.json", "environment.json", "predictions", "metrics.jsonl", "weights"}
+"""What a finished run leaves, apart from its log."""
+
+
+def go(job: Job, out: Path, **more: Any) -> Result:
+    return finetune_run(job, out=out, device="cpu", quiet=True, keep_weights=True, **more)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("whole") / "run"
+    go(toy.job(), out)
+    return out
+
+
+def curve(run: Path) -> list[dict[str, Any]]:
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [{name: value for name, value in row.items() if name != "tokens_per_second"} for row in rows]
+
+
+def weights(run: Path) -> Saved:
+    return read(numbered(run / "weights")[-1][1])
+
+
+def assert_same_end(one: Path, two: Path) -> None:
+    for name in ("result.json", *(f"predictions/{split}.jsonl" for split in ("dev", "other", "test"))):
+        assert (one / name).read_bytes() == (two / name).read_bytes(), name
+    first, second = weights(one), weights(two)
+    assert first.step == second.step and first.weights.keys() == second.weights.keys()
+    for name, tensor in first.weights.items():
+        assert torch.equal(tensor, second.weights[name]), name
+    assert curve(one) == curve(two)
+    for run in (one, two):
+        assert {path.name for path in run.iterdir() if not path.name.startswith(".")} - {"log.txt"} == LEFT
+
+
+def after(calls: int) -> Callable[[], str | None]:
+    """A stop that is asked for at the `calls`-th time that the engine looks: once a step, once a batch of an evaluation."""
+    looks = iter(range(1, 1000))
+    return lambda: "SIGTERM" if next(looks) >= calls else None
+
+
+def test_steps_differ_and_the_seed_decides(whole: Path, tmp_path: Path) -> None:
+    """What the other tests compare is something: the weights move, and another seed moves them elsewhere."""
+    go(toy.job(seed=2), tmp_path / "other")
+    one, other = weights(whole).weights, weights(tmp_path / "other").weights
+    assert all(not torch.equal(one[name], other[name]) for name in one if "key.bias" not in name)
+    assert read_result(whole).steps == STEPS
+    assert 0 < read_result(whole).seconds < 60
+
+
+@pytest.mark.parametrize("stop_at", range(1, STEPS + 1))
+def test_stopped_at_every_step(whole: Path, tmp_path: Path, stop_at: int) -> None:
+    with pytest.raises(Interrupted, match=f"saved at step {stop_at} of {STEPS}"):
+        go(toy.job(), tmp_path / "run", stop=after(stop_at))
+    assert numbered(tmp_path / "run" / "checkpoints")[-1][0] == stop_at
+    assert not is_finished(tmp_path / "run")
+    go(toy.job(), tmp_path / "run")
+    assert_same_end(whole, tmp_path / "run")
+
+
+def test_stopped_at_each_step_in_turn(whole: Path, tmp_path: Path) -> None:
+    """Twelve sessions of one step, then those that stop before each split is predicted, then one that ends it."""
+    for session in range(STEPS + 1):
+        with pytest.raises(Interrupted):
+            go(toy.job(), tmp_path / "run", stop=after(1))
+        assert numbered(tmp_path / "run" / "checkpoints")[-1][0] == min(session + 1, STEPS)
+    go(toy.job(), tmp_path / "run")
+    assert_same_end(whole, tmp_path / "run")
+
+
+@pytest.mark.parametrize("split", [1, 2, 3])
+def test_stopped_while_predicting_trains_no_step_again(
+    whole: Path, tmp_path: Path, split: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(Interrupted, match="while predicting"):
+        go(toy.job(), tmp_path / "run", stop=after(STEPS + split))
+    assert numbered(tmp_path / "run" / "checkpoints")[-1][0] == STEPS
+    monkeypatch.setattr(stepping, "set_rate", None)  # a step would fail
+    go(toy.job(), tmp_path / "run")
+    assert_same_end(whole, tmp_path / "run")
+
+
+def test_micro_batches_resume_as_well(tmp_path: Path) -> None:
+    job = toy.job(micro_batch=3)
+    go(job, tmp_path / "whole")
+    with pytest.raises(Interrupted):
+        go(job, tmp_path / "run", stop=after(7))
+    go(job, tmp_path / "run")
+    assert_same_end(tmp_path / "whole", tmp_path / "run")
+
+
+def test_when_it_is_saved_changes_nothing(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "SAVE_EVERY", 0.0)
+    go(toy.job(), tmp_path / "run")
+    assert_same_end(whole, tmp_path / "run")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_and_the_same_call_goes_on(
+    whole: Path, tmp_path: Path, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, steps = stepping.set_rate, iter(range(1, 100))
+
+    def interrupted(*arguments: Any) -> None:
+        if next(steps) == 5:
+            signal.raise_signal(number)
+        real(*arguments)
+
+    monkeypatch.setattr(stepping, "set_rate", interrupted)
+    with pytest.raises(Interrupted, match=f"{number.name}: saved at step 5 of {STEPS}"):
+        go(toy.job(), tmp_path / "run")
+    monkeypatch.undo()
+    go(toy.job(), tmp_path / "run")
+    assert_same_end(whole, tmp_path / "run")
+
+
+class Operations:
+    """Kills this process at the n-th file operation: just before it is done."""
+
+    def __init__(self, kill_at: int) -> None:
+        self.count, self.kill_at = 0, kill_at
+
+    def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
+        writes = event in ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "shutil.rmtree")
+        if writes or (event == "open" and arguments[2] & os.O_ACCMODE != os.O_RDONLY):
+            self.count += 1
+            if self.count == self.kill_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+def in_a_child(work: Callable[[], None]) -> int:
+    """Run it in a copy of this process; 0, or the signal that ended it."""
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+            os._exit(0)
+        except BaseException as error:
+            print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        finally:
+            os._exit(1)
+    return os.waitpid(child, 0)[1]
+
+
+@pytest.mark.slow
+def test_killed_at_file_operations(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SIGKILL before each of the first file operations of a run, then each third; a checkpoint now and then; the same call ends it."""
+    job, clock = toy.job(), iter(range(100_000))
+    monkeypatch.setattr(engine.time, "monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr(engine, "SAVE_EVERY", 3.5)
+    monkeypatch.setattr("electra_trainer.files.durable.os.fsync", lambda _: None)
+    monkeypatch.setattr("electra_trainer.runs.run_folder.environment_facts", dict)
+    killed = 0
+    for operation in (*range(1, 16), *range(16, 1000, 3)):
+        out = tmp_path / str(operation)
+
+        def doomed(at: int = operation, out: Path = out) -> None:
+            sys.addaudithook(Operations(at))
+            go(job, out)
+
+        status = in_a_child(doomed)
+        if status == 0:
+            break
+        assert status == signal.SIGKILL, operation
+        killed += 1
+        assert in_a_child(lambda out=out: go(job, out)) == 0, operation  # type: ignore[misc]
+        assert_same_end(whole, out)
+    print(f"killed before each of {killed} file operations")
+    assert killed > 30
+
+
+def changed_jobs() -> Iterator[tuple[str, Job]]:
+    job = toy.job()
+    yield r"seed: 1 -> 2", replace(job, seed=2)
+    yield r"recipe.learning_rate: 0.005 -> 0.001", toy.job(learning_rate=1e-3)
+    yield r"recipe.max_length: 24 -> 16", toy.job(max_length=16)
+    yield r"recipe.precision: 'fp32' -> 'bf16'", toy.job(precision="bf16")
+    yield r"model_sha256", toy.job(source_seed=6)
+    yield r"data_sha256", toy.job(rows=88)
+    yield r"task.labels", replace(job, data=replace(job.data, task=replace(job.data.task, labels=("bad", "good", "?"))))  # type: ignore[type-var]
+
+
+@pytest.mark.parametrize(
+    ("field", "job"), list(changed_jobs()), ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_another_job_is_refused_by_the_name_of_what_differs(whole: Path, field: str, job: Job) -> None:
+    with pytest.raises(ConfigError, match=field):
+        go(job, whole)
+
+
+def test_an_encoder_that_was_moved_is_the_same(whole: Path) -> None:
+    job = toy.job()
+    before = (whole / "result.json").stat().st_mtime_ns
+    assert go(replace(job, source=replace(job.source, name="elsewhere/toy")), whole) == read_result(whole)
+    assert (whole / "result.json").stat().st_mtime_ns == before
+
+
+def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(ConfigError, match=r"holds 'thesis.txt' and no run"):
+        go(toy.job(), tmp_path)
+
+
+def test_weights_that_were_not_kept_are_trained_again(whole: Path, tmp_path: Path) -> None:
+    finetune_run(toy.job(), out=tmp_path / "run", device="cpu", quiet=True)
+    assert is_finished(tmp_path / "run") and not is_finished(tmp_path / "run", keep_weights=True)
+    (tmp_path / "run" / "weights").mkdir()  # as a kill leaves it while they are written
+    go(toy.job(), tmp_path / "run")
+    assert_same_end(whole, tmp_path / "run")
+
+
+def test_one_at_a_time(tmp_path: Path) -> None:
+    said: list[str] = []
+
+    def second() -> str | None:
+        if not said:
+            said.append("asked")
+            with pytest.raises(ConfigError, match="another process is training there"):
+                go(toy.job(), tmp_path / "run")
+        return None
+
+    go(toy.job(), tmp_path / "run", stop=second)
+    assert said
+
+
+def with_bad_gradients(monkeypatch: pytest.MonkeyPatch, bad: range) -> list[list[torch.Tensor]]:
+    """At these steps, counted from 0, a gradient is no number; returns the weights at the beginning of each step."""
+    real, seen = torch.nn.utils.clip_grad_norm_, []  # type: ignore[var-annotated]
+
+    def clip(parameters: Iterable[torch.nn.Parameter], most: float) -> torch.Tensor:
+        own = list(parameters)
+        if len(seen) in bad:
+            assert own[0].grad is not None
+            own[0].grad[0, 0] = float("nan")
+        seen.append([tensor.detach().clone() for tensor in own])
+        return real(own, most)
+
+    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", clip)
+    return seen
+
+
+def test_a_step_without_a_finite_gradient_moves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = with_bad_gradients(monkeypatch, range(3, 5))
+    go(toy.job(), tmp_path / "run")
+    same = [all(map(torch.equal, before, after)) for before, after in pairwise(seen)]
+    assert len(seen) == STEPS and [step for step, unmoved in enumerate(same) if unmoved] == [3, 4]
+    assert "step 4: the gradient is not a finite number" in (tmp_path / "run" / "log.txt").read_text()
+
+
+@pytest.mark.parametrize("stop_at", [None, 6])
+def test_ten_in_a_row_diverge_at_the_same_step_however_often_it_was_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_at: int | None
+) -> None:
+    with_bad_gradients(monkeypatch, range(1, 11))
+    if stop_at is not None:
+        with pytest.raises(Interrupted):
+            go(toy.job(), tmp_path / "run", stop=after(stop_at))
+    with pytest.raises(Diverged, match=r"for 10 steps, up to step 11\. Lower --learning-rate"):
+        go(toy.job(), tmp_path / "run")
+    assert not is_finished(tmp_path / "run")
+
+
+def test_nine_in_a_row_do_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_bad_gradients(monkeypatch, range(1, 10))
+    assert go(toy.job(), tmp_path / "run").steps == STEPS
+
+
+def test_no_rows_and_a_result_that_is_none(tmp_path: Path) -> None:
+    job = toy.job()
+    with pytest.raises(DataError, match="toy: there are no training rows"):
+        go(replace(job, data=replace(job.data, train=[])), tmp_path / "run")
+    (tmp_path / "run" / "result.json").write_text('{"task": "toy"}')
+    with pytest.raises(DataError, match="not a result of this version"):
+        read_result(tmp_path / "run")

@@ -1,0 +1,225 @@
+"""SQuAD's JSON: what is read, what is mended and said, and where each mistake is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.finetuning.squad_small import question
+
+from electra_trainer.errors import DataError, ElectraError, MissingInputError
+from electra_trainer.finetuning.squad.squad_files import nearest, read_squad, sample, split_by_article
+
+CONTEXT = "The chef cooked the meal. The guest ate the meal."
+
+
+def entry(name: str = "1", **changes: Any) -> dict[str, Any]:
+    return {"id": name, "question": "Who?", "answers": [{"text": "chef", "answer_start": 4}], **changes}
+
+
+def table(*entries: Any, context: Any = CONTEXT, title: Any = "Meals", **top: Any) -> dict[str, Any]:
+    return {"data": [{"title": title, "paragraphs": [{"context": context, "qas": list(entries)}]}], **top}
+
+
+def written(folder: Path, content: Any) -> Path:
+    path = folder / "file.json"
+    path.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
+    return path
+
+
+def test_reads_what_is_there(tmp_path: Path) -> None:
+    path = written(
+        tmp_path, table(entry("1"), entry("2", answers=[{"text": "the meal", "answer_start": 40}] * 2), version="1.1")
+    )
+    file = read_squad(path, version=1)
+    first, second = file.questions
+    assert (first.id, first.question, first.context, first.article) == ("1", "Who?", CONTEXT, "Meals")
+    assert first.context[first.answers[0].start :].startswith("chef")
+    assert [answer.start for answer in second.answers] == [40, 40]
+    assert second.place == f"{path}: data[0].paragraphs[0].qas[1]"
+    assert file.notes == () and file.content == path.read_bytes()
+
+
+def test_version_2_has_questions_without_answers(tmp_path: Path) -> None:
+    impossible = entry("2", answers=[], is_impossible=True, plausible_answers=[{"text": "chef", "answer_start": 4}])
+    path = written(tmp_path, table(entry("1", is_impossible=False), impossible, entry("3", answers=[])))
+    assert [len(one.answers) for one in read_squad(path, version=2).questions] == [1, 0, 0]
+    with pytest.raises(DataError, match=r"qas\[1\]: has no answer \(is_impossible\).*--version 2"):
+        read_squad(path, version=1)
+
+
+def test_version_2_of_a_file_of_1_1_is_said(tmp_path: Path) -> None:
+    (note,) = read_squad(written(tmp_path, table(entry())), version=2).notes
+    assert "every question has an answer" in note
+
+
+@pytest.mark.parametrize(
+    ("answer", "said", "found"),
+    [
+        ("meal", 19, 20), ("meal", 30, 20), ("meal", 41, 44), ("meal", 10**9, 44), ("meal", -5, 20),
+        ("The", 26, 26), (" meal ", 20, 20), (" meal", 19, 20), ("guest", 0, 30),
+    ],
+)  # fmt: skip
+def test_a_wrong_answer_start_is_moved_to_the_nearest_place(tmp_path: Path, answer: str, said: int, found: int) -> None:
+    path = written(tmp_path, table(entry(answers=[{"text": answer, "answer_start": said}])))
+    file = read_squad(path, version=1)
+    (one,) = file.questions[0].answers
+    assert one.start == found and CONTEXT.startswith(one.text.strip(), found)
+    exact = CONTEXT.startswith(answer.strip(), said + len(answer) - len(answer.lstrip())) and said >= 0
+    assert file.notes == (
+        () if exact else ("file.json: 1 answers did not stand at their answer_start; the nearest place was taken.",)
+    )
+
+
+def test_an_answer_that_is_nowhere_is_counted(tmp_path: Path) -> None:
+    file = read_squad(
+        written(tmp_path, table(entry("1"), entry("2", answers=[{"text": "waiter", "answer_start": 4}]))), version=1
+    )
+    assert file.questions[1].answers[0].start is None
+    assert "1 answers do not occur" in file.notes[0]
+
+
+@given(st.text("ab ", max_size=12), st.text("ab", min_size=1, max_size=3), st.integers(-3, 15))
+def test_nearest_is_the_nearest(context: str, text: str, start: int) -> None:
+    places = [place for place in range(len(context)) if context[place : place + len(text)] == text]
+    found = nearest(context, text, start)
+    assert (found is None) == (not places)
+    if found is not None:
+        assert found in places and abs(found - start) == min(abs(place - start) for place in places)
+
+
+WRONG = {
+    "not UTF-8": (b"\xff{}", "is not UTF-8"),
+    "not JSON": (b'{"data": [\n}', r"file.json:2: is not valid JSON"),
+    "JSON Lines": (b'{"data": []}\n{"data": []}', r"file.json:2: is not valid JSON.*JSON Lines"),
+    "too deep": (b'{"data":' + b"[" * 200_000, "nested too deeply"),
+    "a number too long": (b'{"data": ' + b"1" * 5000 + b"}", "thousands of digits"),
+    "a list": ([], "is not SQuAD's layout"),
+    "a near miss": ({"dat": []}, "Did you mean 'dat'"),
+    "no questions": ({"data": []}, "holds no questions"),
+    "data no list": ({"data": {}}, r"file.json.data: expected a list, found \{\}"),
+    "article no object": ({"data": [7]}, r"data\[0\]: expected an object with 'paragraphs', found 7"),
+    "no paragraphs": ({"data": [{"title": "x"}]}, r"data\[0\]: has no 'paragraphs'"),
+    "title a number": (table(entry(), title=3), r"data\[0\].title: expected a string, found 3"),
+    "context missing": ({"data": [{"paragraphs": [{"contxt": "x", "qas": []}]}]}, r"paragraphs\[0\]: has no 'context'.*'contxt'"),
+    "context blank": (table(entry(), context=" \n"), r"paragraphs\[0\].context: is blank"),
+    "context null": (table(entry(), context=None), r"paragraphs\[0\].context: expected a string, found null"),
+    "half a surrogate": (table(entry(), context="a\ud800"), "half a surrogate pair at character 1"),
+    "qas missing": ({"data": [{"paragraphs": [{"context": "x"}]}]}, r"paragraphs\[0\]: has no 'qas'"),
+    "question missing": (table({"id": "1", "answers": []}), r"qas\[0\]: has no 'question'"),
+    "question blank": (table(entry(question="")), r"qas\[0\].question: is blank"),
+    "id a number": (table(entry(id=5)), r"qas\[0\].id: expected a string, found 5"),
+    "id twice": (table(entry("1"), entry("1")), r"qas\[1\].id: '1' stands at .*qas\[0\] already"),
+    "answers missing": (table({"id": "1", "question": "x?"}), r"qas\[0\]: has no 'answers'"),
+    "answers of the Hub": (table(entry(answers={"text": ["chef"]})), r"answers: expected a list, found \{"),
+    "answer no object": (table(entry(answers=["chef"])), r"answers\[0\]: expected an object with 'text', found \"chef\""),
+    "answer blank": (table(entry(answers=[{"text": " ", "answer_start": 3}])), r"answers\[0\].text: is blank"),
+    "start missing": (table(entry(answers=[{"text": "chef"}])), r"answers\[0\]: has no 'answer_start'"),
+    "start a string": (table(entry(answers=[{"text": "chef", "answer_start": "4"}])), r"answer_start: expected a whole number, found \"4\""),
+    "start true": (table(entry(answers=[{"text": "chef", "answer_start": True}])), r"answer_start: expected a whole number, found true"),
+    "no answers": (table(entry(answers=[])), r"qas\[0\]: has no answer \(no answers\).*--version 2"),
+    "none occurs": (table(entry(answers=[{"text": "waiter", "answer_start": 4}])), "none of its answers occurs"),
+}  # fmt: skip
+WRONG_2 = {
+    "impossible with answers": (table(entry(is_impossible=True)), r"qas\[0\]: is_impossible, and yet answers has 1"),
+    "possible without": (table(entry(answers=[], is_impossible=False)), r"qas\[0\].answers: is empty"),
+    "impossible a word": (table(entry(is_impossible="no")), r"is_impossible: expected true or false, found \"no\""),
+}
+
+
+@pytest.mark.parametrize(("content", "message"), WRONG.values(), ids=WRONG)
+def test_mistakes_say_where(tmp_path: Path, content: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        read_squad(written(tmp_path, content), version=1)
+
+
+@pytest.mark.parametrize(("content", "message"), WRONG_2.values(), ids=WRONG_2)
+def test_mistakes_of_version_2(tmp_path: Path, content: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        read_squad(written(tmp_path, content), version=2)
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(MissingInputError):
+        read_squad(tmp_path / "none.json", version=1)
+
+
+leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4)
+anything = st.recursive(leaves, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2), max_leaves=4)  # fmt: skip
+
+
+def perhaps(value: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.integers(0, 19).flatmap(lambda dice: value if dice else anything)
+
+
+answers = st.fixed_dictionaries(
+    {"text": perhaps(st.sampled_from(["a", "b c", "zz"])), "answer_start": perhaps(st.integers(-2, 9))}
+)
+entries = st.fixed_dictionaries(
+    {
+        "question": perhaps(st.just("q?")),
+        "id": perhaps(st.uuids().map(str)),
+        "answers": perhaps(st.lists(answers, max_size=2)),
+    },
+    optional={"is_impossible": perhaps(st.booleans())},
+)
+paragraphs = st.fixed_dictionaries(
+    {"context": perhaps(st.text("abc ", min_size=1, max_size=8)), "qas": perhaps(st.lists(entries, max_size=3))}
+)
+tops = st.fixed_dictionaries(
+    {"data": perhaps(st.lists(st.fixed_dictionaries({"paragraphs": st.lists(paragraphs, max_size=2)}), max_size=2))}
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(tops | anything, st.sampled_from([1, 2]))
+def test_any_json_is_read_or_refused_in_words(
+    tmp_path_factory: pytest.TempPathFactory, content: Any, version: Any
+) -> None:
+    path = written(tmp_path_factory.mktemp("any"), content)
+    try:
+        file = read_squad(path, version=version)
+    except ElectraError as error:
+        assert str(path) in str(error)
+        return
+    assert file.questions
+    assert len({one.id for one in file.questions}) == len(file.questions)
+    for one in file.questions:
+        assert one.answers or version == 2
+        for answer in one.answers:
+            assert answer.start is None or one.context.startswith(answer.text.strip(), answer.start)
+
+
+def test_sample_and_split_are_always_the_same() -> None:
+    questions = [question(name=f"q{n}", article=f"a{n % 13}") for n in range(400)]
+    some = sample(questions, 50)
+    assert len(some) == 50 and some == sample(list(reversed(questions)), 50)[::-1]
+    assert [one.id for one in some] == sorted((one.id for one in some), key=lambda name: int(name[1:]))
+    assert len({one.article for one in some}) > 8
+    assert {one.id for one in sample(questions, 20)} <= {one.id for one in some}
+    assert sample(questions, None) == tuple(questions) == sample(questions, 1000)
+
+    train, dev = split_by_article(questions, dev_share=0.5, where="x")
+    assert not {one.article for one in train} & {one.article for one in dev}
+    assert len(train) + len(dev) == 400 and 160 < len(dev) < 240
+    assert (train, dev) == split_by_article(questions, dev_share=0.5, where="x")
+    for share in (0.001, 0.999):
+        train, dev = split_by_article(questions, dev_share=share, where="x")
+        assert train and dev
+
+
+def test_one_article_cannot_be_split() -> None:
+    with pytest.raises(DataError, match="one article only"):
+        split_by_article([question(name="1"), question(name="2")], dev_share=0.5, where="x.json")
+
+
+@pytest.mark.parametrize(("name", "version", "count"), [("dev-v1.1.json", 1, 10_570), ("dev-v2.0.json", 2, 11_873)])
+def test_the_real_files(shared: Path, name: str, version: Any, count: int) -> None:
+    file = read_squad(shared / "data" / "squad" / name, version=version)
+    assert len(file.questions) == count
+    assert file.notes == ()
+    assert sum(not one.answers for one in file.questions) == (0 if version == 1 else 5_945)

@@ -1,0 +1,338 @@
+"""`electra finetune` and `electra predict`, and the same from Python: a two-column file becomes a model, its scores and predictions."""
+
+import csv
+import json
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tyro
+from tests.command import Electra
+from tests.finetuning.own_files import FRUIT, TOOLS, rows, write_csv, write_encoder
+
+import electra_trainer
+import electra_trainer.finetuning.recipe
+import electra_trainer.inspection.report
+from electra_trainer import OwnTask, load_finetuned
+from electra_trainer.api import finetune
+from electra_trainer.cli.flags import RecipeFlags
+from electra_trainer.errors import DataError
+from electra_trainer.files.tables import Table
+from electra_trainer.finetuning.card import counts, shown
+from electra_trainer.finetuning.prediction_file import predicted_csv, predicted_jsonl, tagged_text
+from electra_trainer.finetuning.recipe import Recipe, recipe
+from electra_trainer.finetuning.task import TextExample
+from electra_trainer.finetuning.texts.tasks import Classification
+
+SHORT = ("--seeds", "2", "--epochs", "2", "--parallel", "1", "--device", "cpu")
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """encoder/, train.csv, dev.csv, new.csv, pairs.jsonl, words.conll; exp/, what the first command makes of them."""
+    work = tmp_path_factory.mktemp("own")
+    write_encoder(work / "encoder")
+    write_csv(work / "train.csv", rows(80))
+    write_csv(work / "dev.csv", rows(100)[79:])
+    write_csv(work / "new.csv", [(str(n), text) for n, (text, _) in enumerate(rows(110)[100:])], ("id", "text"))
+    lines = [
+        {"premise": a, "hypothesis": b, "score": len(a) - len(b)}
+        for (a, _), (b, _) in zip(rows(50), rows(60)[10:], strict=True)
+    ]
+    (work / "pairs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    tag = {**dict.fromkeys(FRUIT, "FRUIT"), **dict.fromkeys(TOOLS, "TOOL")}
+    for name, some in (("words.conll", rows(60)), ("dev.conll", rows(80)[60:])):
+        sentences = ["".join(f"{word}\t{tag.get(word, 'O')}\n" for word in text.split()) for text, _ in some]
+        (work / name).write_text("\n".join(sentences) + "\n")
+    return work
+
+
+@pytest.fixture
+def electra(work: Path, electra: Electra, monkeypatch: pytest.MonkeyPatch) -> Electra:
+    """In the folder of the files."""
+    monkeypatch.chdir(work)
+    return electra
+
+
+FIRST = ("finetune", "encoder", "--train", "train.csv", "--predict", "new.csv", "--out", "exp", *SHORT)
+
+
+@pytest.fixture
+def first(electra: Electra) -> tuple[int, str, str]:
+    """Made once; then it is the same command again."""
+    return electra(*FIRST)
+
+
+def test_one_command_from_two_columns(work: Path, first: tuple[int, str, str]) -> None:
+    code, out, _ = first
+    assert code == 0
+    for words in (
+        "columns: text = 'text', label = 'label'.",
+        "8 of 80 rows were held out",
+        "2 classes in 72 training rows: fruit 36, tool 36.",
+        "fewer than 10,000 lines: 10 epochs, of larger files 3, unless --epochs says otherwise.",
+        "accuracy",
+        "The best run on dev:",
+        "true \\ said  fruit  tool",
+        "exp/model: the best run; transformers loads it",
+        "exp/predictions.csv: what it says of new.csv.",
+    ):
+        assert words in out
+    with (work / "exp" / "predictions.csv").open(newline="") as file:
+        said = list(csv.DictReader(file))
+    assert [row["id"] for row in said] == [str(n) for n in range(10)]
+    assert list(said[0]) == ["id", "text", "prediction", "probability", "probability_fruit", "probability_tool"]
+    for row in said:
+        assert float(row["probability"]) == max(float(row["probability_fruit"]), float(row["probability_tool"]))
+        assert row["probability"] == row[f"probability_{row['prediction']}"]
+
+
+def test_the_same_command_again_is_the_same(work: Path, electra: Electra, first: tuple[int, str, str]) -> None:
+    before = {path: path.read_bytes() for path in (work / "exp" / "model").iterdir()}
+    predictions = (work / "exp" / "predictions.csv").read_bytes()
+    code, out, _ = electra(*FIRST)
+    assert code == 0 and "exp/model: the best run" in out
+    assert {path: path.read_bytes() for path in (work / "exp" / "model").iterdir()} == before
+    assert (work / "exp" / "predictions.csv").read_bytes() == predictions
+
+
+def test_as_json(electra: Electra, first: tuple[int, str, str]) -> None:
+    code, out, _ = electra(*FIRST, "--json")
+    said = json.loads(out)
+    assert code == 0 and said["model"] == "exp/model" and said["predictions"] == "exp/predictions.csv"
+    assert sum(sum(row.values()) for row in said["confusion"].values()) == 8
+    assert said["notes"][0].startswith("columns: ") and said["summary"]
+
+
+def test_scores_of_all_seeds_stand_on_the_card(work: Path, first: tuple[int, str, str]) -> None:
+    files = [work / f"exp/cells/classification/seed-{seed}/result.json" for seed in (1, 2)]
+    accuracy = [json.loads(path.read_text())["scores"]["dev"]["accuracy"] for path in files]
+    assert load_finetuned(work / "exp").table["scores"]["dev"]["accuracy"] == {"1": accuracy[0], "2": accuracy[1]}
+    mean = f"{50 * sum(accuracy):.1f}"  # of two also the median
+    assert f"| dev, accuracy | 2 | {mean} | {mean} |" in (work / "exp" / "model" / "README.md").read_text()
+
+
+def test_predict_says_what_was_said(work: Path, electra: Electra, first: tuple[int, str, str]) -> None:
+    code, out, _ = electra("predict", "exp/model", "new.csv", "--out", "again.csv", "--device", "cpu")
+    assert code == 0 and out == "again.csv\n"
+    assert (work / "again.csv").read_bytes() == (work / "exp" / "predictions.csv").read_bytes()
+    code, out, _ = electra("predict", "exp", "new.csv", "--device", "cpu")
+    assert code == 0 and out.encode() == (work / "again.csv").read_bytes()
+    code, out, _ = electra("predict", "exp/model", "new.csv", "--json", "--device", "cpu")
+    said = [json.loads(line) for line in out.splitlines()]
+    assert said[3]["id"] == "3" and set(said[3]["probabilities"]) == {"fruit", "tool"}
+    code, out, _ = electra("predict", "exp/model", "new.csv", "--out", "again.jsonl", "--text", "id", "--device", "cpu")
+    assert code == 0 and json.loads((work / "again.jsonl").read_text().splitlines()[0])["prediction"] in (
+        "fruit",
+        "tool",
+    )
+
+
+def test_from_python(work: Path, first: tuple[int, str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(work)
+    model = finetune(
+        "encoder",
+        OwnTask(train="train.csv", predict="new.csv"),
+        out="exp",
+        seeds=2,
+        epochs=2,
+        parallel=1,
+        device="cpu",
+        quiet=True,
+    )
+    assert isinstance(model.task, Classification)
+    texts = [text for text, _ in rows(110)[100:]]
+    with (work / "exp" / "predictions.csv").open(newline="") as file:
+        assert [said["label"] for said in model.predict(texts, device="cpu")] == [
+            row["prediction"] for row in csv.DictReader(file)
+        ]
+
+
+def test_the_function_has_the_name_of_the_folder() -> None:
+    """`electra_trainer.finetuning` is both, and so is `report`: the folder that Python has bound there can be called."""
+    for name in ("finetune", "report"):
+        assert getattr(electra_trainer, name) is sys.modules[f"electra_trainer.{name}"]
+        with pytest.raises(TypeError, match=r"missing \d required positional argument"):
+            getattr(electra_trainer, name)()
+    assert electra_trainer.finetuning.recipe.paper  # type: ignore[attr-defined]
+
+
+def test_pairs_and_numbers(work: Path, electra: Electra) -> None:
+    code, out, _ = electra(
+        "finetune", "encoder", "--task", "regression", "--train", "pairs.jsonl", "--out", "numbers", *SHORT
+    )
+    assert code == 0
+    assert "columns: text = 'premise', text pair = 'hypothesis', label = 'score'." in out
+    assert "Next: electra predict numbers/model FILE --out predictions.csv" in out and "true \\ said" not in out
+    code, out, _ = electra("predict", "numbers/model", "pairs.jsonl", "--device", "cpu")
+    said = list(csv.DictReader(out.splitlines()))
+    assert code == 0 and len(said) == 50 and all(-100 < float(row["prediction"]) < 100 for row in said)
+
+
+def test_tagging(work: Path, electra: Electra) -> None:
+    words = (
+        "finetune",
+        "encoder",
+        "--task",
+        "tagging",
+        "--train",
+        "words.conll",
+        "--dev",
+        "dev.conll",
+        "--predict",
+        "dev.conll",
+    )
+    code, out, _ = electra(*words, "--out", "tags", *SHORT)
+    assert code == 0 and "true \\ said" in out and "tags/predictions.conll: what it says of dev.conll." in out
+    lines = (work / "tags" / "predictions.conll").read_text().splitlines()
+    asked = (work / "dev.conll").read_text().splitlines()
+    assert [line.split("\t")[0] for line in lines if line] == [line.split("\t")[0] for line in asked if line]
+    code, out, _ = electra("predict", "tags/model", "dev.conll", "--device", "cpu")
+    assert code == 0 and out.splitlines() == lines
+    config = json.loads((work / "tags" / "model" / "config.json").read_text())
+    assert config["architectures"] == ["ElectraForTokenClassification"]
+
+
+def test_tagging_of_other_columns_without_a_development_file(work: Path, electra: Electra) -> None:
+    """Label before word; labels that look like spans and are none; and what is said to come next can be typed."""
+    turned = [line.split("\t")[::-1] for line in (work / "words.conll").read_text().splitlines()]
+    (work / "turned.conll").write_text("".join("\t".join(fields).replace("O\t", "I-X\t") + "\n" for fields in turned))
+    words = (
+        "finetune",
+        "encoder",
+        "--task",
+        "tagging",
+        "--train",
+        "turned.conll",
+        "--out",
+        "turned",
+        "--label",
+        "1",
+        "--words",
+        "2",
+    )
+    code, out, _ = electra(*words, "--scheme", "none", *SHORT)
+    assert code == 0 and "6 of 60 sentences were held out" in out
+    table = json.loads((work / "turned/model/electra_task.json").read_text())["task"]
+    assert table["scheme"] == "none" and table["labels"] == ["FRUIT", "I-X", "TOOL"]
+    (following,) = [line for line in out.splitlines() if line.startswith("Next: electra ")]
+    assert following.endswith("--out predictions.conll")
+    code, _, err = electra(*following.removeprefix("Next: electra ").replace("FILE", "dev.conll").split())
+    assert code == 0, err
+    assert "\t" in (work / "predictions.conll").read_text()
+
+
+def test_warnings_are_told(work: Path, electra: Electra) -> None:
+    code, out, _ = electra(
+        "finetune", "encoder", "--train", "train.csv", "--dev", "dev.csv", "--out", "overlap", *SHORT
+    )
+    assert code == 0
+    assert (
+        "warning: 1 of 21 development rows (4.76 %) stand in the training file too, so the scores are too good: dev.csv:2 is train.csv:81."
+        in out
+    )
+    assert "- warning: 1 of 21" in (work / "overlap" / "model" / "README.md").read_text()
+
+
+WRONG: dict[str, tuple[tuple[str, ...], int, str]] = {
+    "no such file": (("finetune", "encoder", "--train", "trian.csv", "--out", "o"), 66, "trian.csv: no such file or folder"),
+    "a folder": (("finetune", "encoder", "--train", "encoder", "--out", "o"), 65, "encoder: is a folder, a file was expected"),
+    "a bad row": (("finetune", "encoder", "--train", "bad.csv", "--out", "o"), 65, "bad.csv:3: expected 2 fields (text, label), found 1"),
+    "no such column": (("finetune", "encoder", "--train", "train.csv", "--label", "labels", "--out", "o"), 78, "--label labels: train.csv has no such column. Did you mean 'label'?"),
+    "numbers that are words": (("finetune", "encoder", "--train", "train.csv", "--task", "regression", "--out", "o"), 65, "train.csv:2: column 'label' holds 'tool', expected a number"),
+    "no such seeds": (("finetune", "encoder", "--train", "train.csv", "--out", "o", "--seeds", "x"), 78, "--seeds"),
+    "tagging of columns of text": (("finetune", "encoder", "--train", "words.conll", "--dev", "dev.conll", "--task", "tagging", "--text", "text", "--out", "o"), 78, "--text: tagging reads words, a line each"),
+    "pooling in tagging": (("finetune", "encoder", "--train", "words.conll", "--dev", "dev.conll", "--task", "tagging", "--pooling", "mean", "--out", "o"), 78, "--pooling mean: tagging has no choice of what stands for a text"),
+    "words of a table": (("finetune", "encoder", "--train", "train.csv", "--words", "2", "--out", "o"), 78, "--words: is for tagging. Leave it out, or say --task tagging"),
+    "tagging scored on what it learns": (("finetune", "encoder", "--train", "words.conll", "--dev", "words.conll", "--task", "tagging", "--out", "o"), 78, "--dev words.conll: is the training file words.conll; its scores would say what was learned by heart. Leave --dev out"),
+    "no encoder": (("finetune", "encodre", "--train", "train.csv", "--out", "o"), 66, "encodre: no such folder. Expected a run folder"),
+    "no recipe": (("finetune", "encoder", "--train", "train.csv", "--out", "o", "--recipe", "papers"), 78, "--recipe papers: unknown. Did you mean 'paper'?"),
+    "no model": (("predict", "none", "new.csv"), 66, "none: no such folder. Expected a fine-tuned model"),
+    "an encoder for a model": (("predict", "encoder", "new.csv"), 66, "encoder: holds no electra_task.json"),
+    "nothing to predict": (("predict", "exp/model", "news.csv"), 66, "news.csv: no such file"),
+    "no text to predict": (("predict", "exp/model", "pairs.jsonl"), 65, "pairs.jsonl: has no column 'text', which the training file has. Its columns: 'premise', 'hypothesis', 'score'. Rename it, or name it: --text COLUMN"),
+    "over itself": (("predict", "exp/model", "new.csv", "--out", "./new.csv"), 78, "--out new.csv: is the file to predict"),
+    "into a folder": (("predict", "exp/model", "new.csv", "--out", "encoder"), 78, "--out encoder: is a folder, expected a file"),
+    "into nowhere": (("predict", "exp/model", "new.csv", "--out", "no/where.csv"), 74, "--out no/where.csv: there is no folder no. Make it, or choose another --out"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_wrong_is_said(work: Path, electra: Electra, first: tuple[int, str, str], case: str) -> None:
+    words, expected, said = WRONG[case]
+    (work / "bad.csv").write_text("text,label\na,b\nc\n")
+    code, _, err = electra(*words)
+    assert code == expected
+    assert err.startswith("electra: ") and said in err
+    assert not (work / "o").exists() or not list((work / "o").glob("cells/*/*"))
+
+
+def test_flags_of_a_recipe() -> None:
+    assert RecipeFlags().changes() == {}
+    assert RecipeFlags(epochs=2, dropout=0.0).changes() == {"epochs": 2, "dropout": 0.0, "attention_dropout": 0.0}
+    assert RecipeFlags(dropout=0.0, attention_dropout=0.1).changes() == {"dropout": 0.0, "attention_dropout": 0.1}
+
+
+def test_every_field_of_a_recipe_is_a_flag() -> None:
+    """All of them reach the recipe, and none is left at its default."""
+    assert {field.name for field in fields(RecipeFlags)} == {"recipe", *(field.name for field in fields(Recipe))}
+    given: dict[str, Any] = {
+        "learning_rate": 1.0, "layer_decay": 0.5, "top_layer_power": 3, "epochs": 2.0, "batch_size": 7, "micro_batch": 3,
+        "max_length": 9, "warmup_fraction": 0.3, "schedule": "released", "weight_decay": 0.2, "dropout": 0.4,
+        "attention_dropout": 0.6, "head_dropout": "texts", "reduction": "sum", "clip_norm": 2.0, "double_unordered": True, "precision": "bf16",
+        "pooling": "mean",
+    }  # fmt: skip
+    words = [word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    made = tyro.cli(RecipeFlags, args=words)
+    assert made.changes() == given and made.changes().keys() == {field.name for field in fields(Recipe)}
+    assert vars(recipe("paper", hidden_size=256, **made.changes())) == given  # type: ignore[arg-type]
+
+
+def table(columns: tuple[str, ...], *values: tuple[Any, ...]) -> Table:
+    return Table(path=Path("f.csv"), columns=columns, rows=values, lines=range(2, 2 + len(values)), sha256="")
+
+
+def test_predictions_beside_any_columns() -> None:
+    said = [{"label": "b", "probabilities": {"a": 0.25, "b": 0.75}}]
+    assert predicted_csv(table(("prediction", "n"), ("x,y", 1)), said) == (
+        'prediction,n,prediction_,probability,probability_a,probability_b\n"x,y",1,b,0.750000,0.250000,0.750000\n'
+    )
+    assert json.loads(predicted_jsonl(table(("prediction", "n"), ("x",)), said)) == {
+        "prediction": "x", "prediction_": "b", "probabilities": {"a": 0.25, "b": 0.75},
+    }  # fmt: skip
+    assert (
+        predicted_csv(table(("a", "b", "c"), (None, [1])), [{"value": 12345.678}])
+        == "a,b,c,prediction\n,[1],,12345.7\n"
+    )
+    many = {f"c{n}": 1 / 30 for n in range(30)}
+    assert (
+        predicted_csv(table(("t",), ("x",)), [{"label": "c3", "probabilities": many}])
+        == "t,prediction,probability\nx,c3,0.033333\n"
+    )
+    assert (
+        tagged_text([{"words": ["a", "b"], "tags": ["X", "Y"]}, {"words": ["c"], "tags": ["X"]}])
+        == "a\tX\nb\tY\n\nc\tX\n\n"
+    )
+
+
+def test_confusion() -> None:
+    truth = [TextExample(text="t", label=label) for label in "aabbc"]
+    found = counts(truth, [{"label": label} for label in "abbbb"])
+    assert found == {("a", "a"): 1, ("a", "b"): 1, ("b", "b"): 2, ("c", "b"): 1}
+    assert shown(found, ["a", "b", "c"]).splitlines()[1:] == [
+        "a            1  1  0",
+        "b            0  2  0",
+        "c            0  1  0",
+    ]
+    wide = [f"label {n}" for n in range(11)]
+    assert shown(found, wide) == "confused most often:\n  a taken for b: 1\n  c taken for b: 1"
+    assert counts([TextExample(text="t", value=1.0)], [{"value": 2.0}]) == {}
+
+
+def test_an_empty_list_is_predicted(work: Path, first: tuple[int, str, str]) -> None:
+    model = load_finetuned(work / "exp" / "model")
+    assert model.predict([], device="cpu") == []
+    with pytest.raises(DataError, match="expected a list of texts"):
+        model.predict("a text")

@@ -1,0 +1,244 @@
+"""`electra glue`: what it asks the experiment for, and what it prints and writes of what came of it."""
+
+import json
+import statistics
+import sys
+import zipfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.command import Electra
+from tests.finetuning.glue_samples import labels, write_glue
+
+from electra_trainer.finetuning.glue.glue_tasks import PAPER, ROWS, GlueTask
+
+
+@dataclass
+class OverSeeds:
+    by_seed: dict[int, float]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.by_seed.values())
+
+
+@dataclass
+class Comparison:
+    floor: str
+    title: str
+    verdict: str
+
+
+@dataclass
+class SummaryOfTask:
+    """The fields of experiments/summary.py's that GLUE's tables are made of."""
+
+    task: str
+    metric: str
+    split: str
+    scores: dict[str, dict[str, OverSeeds]]
+    untrained: dict[str, dict[str, OverSeeds]]
+    floors: dict[str, dict[str, dict[str, float]]]
+    comparisons: tuple[Comparison, ...]
+    best_seed: int | None
+    runs: dict[int, str]
+    notes: tuple[str, ...]
+    doubts: tuple[str, ...] = ("seed 1: dev: collapsed.",)
+    failed: dict[int, str] = field(default_factory=lambda: {9: "no number."})
+    missing: tuple[int, ...] = (4,)
+    unmeasured: tuple[str, ...] = ("untrained, seed 5",)
+    otherwise: str = ""
+
+
+@dataclass
+class Summary:
+    recipe: str
+    tasks: tuple[SummaryOfTask, ...]
+
+
+@dataclass
+class Experiment:
+    """An experiment that trains nothing: task k scores 0.6 + 0.01 k, and every test set is predicted with the first label."""
+
+    plans: list[Any] = field(default_factory=list)
+    asked: list[dict[str, Any]] = field(default_factory=list)
+    unfinished: tuple[str, ...] = ()
+    declared: tuple[str, ...] = ()
+
+    def run_plan(self, plan: Any, **how: Any) -> Summary:
+        self.plans.append(plan)
+        self.asked.append(how)
+        found = []
+        for k, source in enumerate(plan.tasks):
+            data = source.load()
+            for split, examples in data.test.items():
+                said = {"value": 2.5} if source.name == "stsb" else {"label": labels(source.name)[0]}
+                path = how["out"] / "cells" / source.name / "seed-2/predictions" / f"{split}.jsonl"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text((json.dumps(said) + "\n") * len(examples))
+            metrics = {name: OverSeeds(dict.fromkeys(plan.seeds, 0.6 + 0.01 * k)) for name in ROWS[source.name].metrics}
+            fresh = {name: OverSeeds({1: 0.5, 2: 0.54}) for name in metrics}
+            compared = (
+                Comparison("untrained", "the untrained encoder", "beats"),
+                Comparison("bag_of_words", "the bag of words", "does not beat" if k < 2 else "beats"),
+            )
+            found.append(
+                SummaryOfTask(
+                    task=source.name,
+                    metric=ROWS[source.name].metrics[0],
+                    split=next(iter(data.dev)),
+                    scores=dict.fromkeys(data.dev, metrics),
+                    untrained=dict.fromkeys(data.dev, fresh) if plan.floors else {},
+                    floors={"bag_of_words": {split: dict.fromkeys(metrics, 0.61) for split in data.dev}}
+                    if plan.floors
+                    else {},
+                    best_seed=None if source.name in self.unfinished else 2,
+                    runs={2: f"cells/{source.name}/seed-2"},
+                    comparisons=compared if plan.floors else (),
+                    notes=(*data.notes, "the bag of words learned from 20 of the 24 rows"),
+                )
+            )
+        found[0].otherwise = "epochs 1"
+        return Summary(plan.recipe, tuple(found))
+
+    def exists(self, out: Path) -> bool:
+        return bool(self.declared)
+
+    def read(self, out: Path) -> Any:
+        return SimpleNamespace(tasks=dict.fromkeys(self.declared))
+
+
+@pytest.fixture
+def experiment(monkeypatch: pytest.MonkeyPatch) -> Experiment:
+    made = Experiment()
+    for name, members in {
+        "experiment": {"Plan": SimpleNamespace, "run_plan": made.run_plan},
+        "experiment_file": {"exists": made.exists, "read": made.read},
+    }.items():
+        module = ModuleType(f"electra_trainer.finetuning.{name}")
+        vars(module).update(members)
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    return made
+
+
+def test_the_papers_eight(experiment: Experiment, electra: Electra, tmp_path: Path) -> None:
+    """Every flag reaches the plan; the table, the floors and the notes are printed."""
+    folder = write_glue(tmp_path / "glue")
+    code, out, _ = electra(
+        "glue", "runs/mine", "--data", folder, "--seeds", "2", "--out", tmp_path / "exp", "--recipe", "released", "--epochs", "1",
+        "--floors", "--limit", "20", "--parallel", "2", "--device", "cpu",
+    )  # fmt: skip
+    assert code == 0
+    [plan], [how] = experiment.plans, experiment.asked
+    assert plan.tasks == tuple(GlueTask(folder=str(folder), task=name, limit=20) for name in PAPER)
+    assert (plan.model, plan.recipe, plan.changes, plan.seeds, plan.floors) == (
+        "runs/mine",
+        "released",
+        {"epochs": 1.0},
+        (1, 2),
+        True,
+    )
+    assert how == {"out": tmp_path / "exp", "device": "cpu", "parallel": 2, "quiet": False}
+    assert "median of 2        60.0  61.0  62.0  63.0  64.0  65.0  66.0  67.0  63.5" in out
+    assert "untrained encoder  52.0" in out and "bag of words       61.0" in out
+    for line in (
+        "Recipe `released` with epochs 1: CoLA.",
+        "Recipe `released`: SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE.",
+        "CoLA DOES NOT BEAT the bag of words: 60.0 against 61.0 (-1.0).",
+        "SST-2 DOES NOT BEAT the bag of words: 61.0 against 61.0 (+0.0).",
+        "Beat every floor that was measured: MRPC, STS-B, QQP, MNLI, QNLI, RTE.",
+        "MNLI: trained on 20 of these 24 rows (--limit).",
+        "RTE: the bag of words learned from 20 of the 24 rows",
+        "RTE: seed 9 failed: no number.",
+        "RTE: missing: seed 4; untrained, seed 5.",
+        "RTE: DOUBTFUL: seed 1: dev: collapsed.",
+    ):
+        assert f"{line}\n" in out
+    assert "| median of 2 | 60.0 | 61.0 |" in (tmp_path / "exp/glue.md").read_text()
+    assert out.endswith(f"{tmp_path / 'exp/glue.md'}\n") and "zip" not in out
+
+
+def test_the_archive(experiment: Experiment, electra: Electra, tmp_path: Path) -> None:
+    """From the best runs; what is said of it is printed; the experiment's folder is where it is put."""
+    folder = write_glue(tmp_path / "glue")
+    code, out, _ = electra(
+        "glue", "m", "--data", folder, "--seeds", "2,", "--out", tmp_path / "exp", "--predict", "--quiet"
+    )
+    assert code == 0 and experiment.plans[0].seeds == (2,)
+    with zipfile.ZipFile(tmp_path / "exp/submission.zip") as file:
+        assert len(file.namelist()) == 11 and file.read("STS-B.tsv").startswith(b"index\tprediction\n0\t2.5000\n")
+    assert f"{tmp_path / 'exp/submission.zip'}: the best of each task's seeds on dev" in out
+    assert f"  RTE.tsv: from {tmp_path / 'exp/cells/rte/seed-2'}" in out
+    assert "  WNLI.tsv: NOT PREDICTED (wnli is not trained): '0' for every row" in out
+    words = (
+        "glue",
+        "m",
+        "--data",
+        folder,
+        "--tasks",
+        "mnli,ax",
+        "--out",
+        tmp_path / "two",
+        "--zip",
+        tmp_path / "two.zip",
+    )
+    code, _, err = electra(*words)
+    assert code == 66 and "missing would be CoLA.tsv (cola is not trained), SST-2.tsv" in err and "AX.tsv" not in err
+    assert len(experiment.plans) == 1  # said before anything is trained
+    code, out, _ = electra(*words, "--fill-missing")
+    assert code == 0 and out.count("NOT PREDICTED") == 8 and [one.task for one in experiment.plans[1].tasks] == ["mnli"]
+    assert (tmp_path / "two.zip").is_file()
+
+
+def test_an_archive_of_what_was_trained_before(experiment: Experiment, electra: Electra, tmp_path: Path) -> None:
+    """Tasks that the experiment has already are counted in; one whose seeds all failed is not."""
+    folder = write_glue(tmp_path / "glue")
+    experiment.declared, experiment.unfinished = tuple(name for name in PAPER if name != "rte"), ("rte",)
+    code, _, err = electra("glue", "m", "--data", folder, "--tasks", "rte", "--out", tmp_path / "exp", "--predict")
+    assert code == 66 and len(experiment.plans) == 1 and "RTE.tsv (rte is not trained)" in err
+
+
+def test_json(experiment: Experiment, electra: Electra, tmp_path: Path) -> None:
+    folder = write_glue(tmp_path / "glue", ["cola", "sst2", "wnli"])
+    code, out, _ = electra(
+        "glue", "m", "--data", folder, "--tasks", "cola,sst2,wnli", "--out", tmp_path / "exp", "--json"
+    )
+    found = json.loads(out)
+    assert code == 0 and found["scores"] == pytest.approx({"glue/cola": 0.6, "glue/sst": 0.61, "glue/wnli": 0.62})
+    assert (
+        found["zip"] is None and found["summary"] == str(tmp_path / "exp/summary.json") and experiment.asked[0]["quiet"]
+    )
+    assert "CoLA: 24 of 8,551 training rows." in found["notes"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["--tasks", "cola,mnil"], 78, "--tasks mnil: unknown. Did you mean 'mnli'?"),
+        (["--tasks", "ax"], 78, "ax: has no training set; the model of mnli predicts it. Add mnli to --tasks."),
+        (["--tasks", "cola,qqp"], 66, "holds no folder QQP."),
+        (["--tasks", "cola", "--seeds", "0"], 78, "--seeds 0: expected from 1 to 1000 seeds"),
+        (["--tasks", "cola", "--limit", "0"], 78, "--limit 0: expected at least 1 training row."),
+        (["--tasks", "cola", "--zip", "a.tar"], 78, "--zip a.tar: expected a name that ends in .zip."),
+    ],
+)
+def test_what_cannot_be_is_said_before_training(
+    words: list[str], code: int, message: str, experiment: Experiment, electra: Electra, tmp_path: Path
+) -> None:
+    folder = write_glue(tmp_path / "glue", ["cola"])
+    found, _, err = electra("glue", "m", "--data", folder, "--out", tmp_path / "exp", *words)
+    assert found == code and message in err and not experiment.plans
+
+
+def test_a_file_that_is_missing_is_said_before_training(
+    experiment: Experiment, electra: Electra, tmp_path: Path
+) -> None:
+    folder = write_glue(tmp_path / "glue", ["cola", "mnli"])
+    (folder / "MNLI/dev_mismatched.tsv").unlink()
+    code, _, err = electra("glue", "m", "--data", folder, "--tasks", "cola,mnli", "--out", tmp_path / "exp")
+    assert code == 66 and "MNLI/dev_mismatched.tsv: no such file." in err and not experiment.plans
+    code, _, err = electra("glue", "m", "--data", tmp_path / "none", "--out", tmp_path / "exp")
+    assert code == 66 and "none: no such folder. Give the folder that holds CoLA and the like, or hub." in err

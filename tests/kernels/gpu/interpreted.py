@@ -1,0 +1,184 @@
+"""The checks of the GPU's fast paths on the CPU: `TRITON_INTERPRET=1 python -m tests.kernels.gpu.interpreted [NAME ...]`.
+
+Prints one JSON object: what each check raised, "" where nothing. Each is a fork, since some change the modules that they check.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable
+
+import torch
+import torch._dynamo  # here once instead of in every fork
+
+from electra_trainer.kernels.gpu import add_norm, gpu_softmax
+from electra_trainer.kernels.gpu import gpu_attention as short_rows
+from electra_trainer.kernels.gpu.trust import close
+from electra_trainer.objectives import vocabulary_softmax as plain
+
+CPU = torch.device("cpu")
+
+
+def vocabulary() -> None:
+    """Sizes that fill no tile; several chunks; the objective's own plain way."""
+    gpu_softmax.check(CPU, sizes=(70, 300, 40))
+    gpu_softmax._CHUNK_ELEMENTS = 64 * 384  # 64 slots at a time
+    gpu_softmax.check(CPU, sizes=(150, 257, 16))
+    random = torch.Generator().manual_seed(3)
+    tensors = [torch.randn(shape, generator=random).requires_grad_() for shape in ((75, 24), (140, 24), (140,))]
+    labels, draws = torch.randint(140, (75,), generator=random), torch.rand(75, generator=random)
+    labels[::5] = -100
+    used = labels >= 0
+    for look in (False, True):
+        expected = plain.token_softmax(*tensors, labels_K=labels, draws_K=draws, look=look)
+        found = gpu_softmax.VocabularySoftmax.apply(*tensors, labels, draws, (torch.float32, True, look))
+        torch.testing.assert_close(found[0], expected.loss, rtol=1e-6, atol=0)
+        assert torch.equal(found[1][used], expected.sampled_K[used])
+        assert torch.equal(found[2], expected.correct_K)
+        torch.testing.assert_close(found[3], expected.entropy_K, rtol=1e-4, atol=1e-5)
+        for mine, theirs in zip(
+            torch.autograd.grad(2.5 * found[0], tensors), torch.autograd.grad(2.5 * expected.loss, tensors), strict=True
+        ):
+            close("a gradient", mine, theirs, 1e-5)
+    nothing = gpu_softmax.VocabularySoftmax.apply(
+        tensors[0][:0], *tensors[1:], labels[:0], draws[:0], (torch.float32, True, True)
+    )
+    assert float(nothing[0]) == 0.0 and not torch.autograd.grad(nothing[0], tensors[1])[0].any()
+    quiet = gpu_softmax.VocabularySoftmax.apply(*tensors, labels, None, (torch.bfloat16, False, False))
+    assert not quiet[1].any()
+
+
+def frequencies() -> None:
+    """Many draws from one distribution: each word as often as it should be."""
+    words, many = 140, 400
+    logits = torch.randn(words, generator=torch.Generator().manual_seed(1))
+    hidden = torch.zeros(many, 16)
+    draws = (torch.arange(many) + 0.5) / many
+    found = gpu_softmax.VocabularySoftmax.apply(
+        hidden,
+        torch.zeros(words, 16),
+        logits,
+        torch.zeros(many, dtype=torch.int64),
+        draws,
+        (torch.float32, False, False),
+    )
+    counts = torch.bincount(found[1], minlength=words)
+    assert float((counts - many * logits.softmax(0)).abs().max()) <= 1.0
+
+
+def norm() -> None:
+    """Widths that fill no tile, and the function that the model calls, whose dropout follows PyTorch's generator."""
+    add_norm.check(CPU, shape=(37, 48))
+    inputs = [torch.randn(3, 5, 48, requires_grad=True) for _ in range(2)]
+    layer = torch.nn.LayerNorm(48)
+    found = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        out = add_norm.add_norm(*inputs, layer, dropout=0.3)
+        found.append([out, *torch.autograd.grad(out.square().sum(), [*inputs, layer.weight])])
+    for one, two, three in zip(*found, strict=True):
+        assert torch.equal(one, two) and not torch.equal(one, three)
+    plain_out = layer(inputs[0] + inputs[1])
+    torch.testing.assert_close(add_norm.add_norm(*inputs, layer, dropout=0.0), plain_out, rtol=1e-5, atol=1e-5)
+
+
+def attention() -> None:
+    """One block and several, neither filled; sizes that no kernel is for."""
+    short_rows.check(CPU, shapes=((2, 2, 24, 32), (1, 2, 150, 32)))
+    query, key, value = torch.randn((3, 1, 2, 10, 24))
+    pieces = torch.tensor([[1, 1, 1, 2, 2, 2, 2, 0, 0, 0]], dtype=torch.int32)
+    found = short_rows.attend(query, key, value, piece_BT=pieces, dropout=0.0)
+    torch.testing.assert_close(found, short_rows.plain(query, key, value, pieces))
+
+
+def operators() -> None:
+    """What the compiler is told of the kernels is true, and it takes them in without looking into them."""
+    packed = torch.randn((1, 20, 3, 2, 32), requires_grad=True)
+    pieces = torch.ones((1, 20), dtype=torch.int32)
+
+    def attend(packed: torch.Tensor) -> torch.Tensor:
+        query, key, value = packed.permute(2, 0, 3, 1, 4)
+        return short_rows.attend(query, key, value, piece_BT=pieces, dropout=0.2).sum(1)
+
+    torch.library.opcheck(
+        torch.ops.electra.attention.default,
+        (*packed.permute(2, 0, 3, 1, 4).detach().requires_grad_(), pieces, torch.tensor([3]), 0.2),
+        test_utils=("test_schema", "test_autograd_registration", "test_faketensor"),
+    )
+    results = []
+    for function in (attend, torch.compile(attend, backend="aot_eager", fullgraph=True)):
+        torch.manual_seed(1)
+        out = function(packed)
+        results.append((out, *torch.autograd.grad(out.square().sum(), packed)))
+    for plain_one, compiled in zip(*results, strict=True):
+        torch.testing.assert_close(plain_one, compiled)
+
+
+def model() -> None:
+    """All kernels in a whole objective, without dropout: losses and gradients of the plain paths."""
+    import dataclasses
+
+    from tests import small
+
+    from electra_trainer.kernels.gpu import trust
+    from electra_trainer.objectives import build
+    from electra_trainer.randomness import Rng
+
+    settings = small.config()
+    shape = dataclasses.replace(
+        settings.model, hidden_size=64, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
+    )
+    settings = dataclasses.replace(settings, model=shape)
+    objective = build(settings)
+    masked = small.masker(settings)(small.batch(small.rows(3)), Rng(1, 0, 0))
+    found, used = [], set()
+    for fast in (False, True):
+
+        def trusted(name: str, device: torch.device, fast: bool = fast) -> bool:
+            used.add(name)
+            return fast
+
+        for module in (gpu_softmax, short_rows):
+            module.trusted = trusted
+        add_norm.usable = lambda inner, fast=fast: fast
+        losses = objective(masked, Rng(1, 0, 0), look=True)
+        total = losses.total({"masked": 9.0, "real": 60.0})
+        found.append((losses, torch.autograd.grad(total, list(objective.parameters()))))
+    assert used == {gpu_softmax.NAME, short_rows.NAME} and trust.interpreted()
+    (plain_losses, plain_gradients), (fast_losses, fast_gradients) = found
+    for name, term in plain_losses.terms.items():
+        close(name, fast_losses.terms[name].sum, term.sum, 1e-5)
+    assert torch.equal(plain_losses.seen["corrupted_BT"], fast_losses.seen["corrupted_BT"])
+    whole = [
+        torch.cat([gradient.flatten() for gradient in gradients]) for gradients in (fast_gradients, plain_gradients)
+    ]
+    close("the gradient", whole[0], whole[1], 1e-4)
+
+
+CHECKS = {check.__name__: check for check in (vocabulary, frequencies, norm, attention, operators, model)}
+
+
+def raised(check: Callable[[], None]) -> str:
+    """What a check raises, in a process of its own; and that it was ended, where something ended it."""
+    with tempfile.TemporaryFile() as said:
+        child = os.fork()
+        if not child:
+            try:
+                check()
+            except BaseException:
+                said.write(traceback.format_exc().encode())
+                said.flush()
+                os._exit(1)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        said.seek(0)
+        return said.read().decode() or f"ended with {os.waitstatus_to_exitcode(status)}" * (status != 0)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    print(json.dumps({name: raised(CHECKS[name]) for name in sys.argv[1:] or CHECKS}))

@@ -1,0 +1,251 @@
+"""Tables: our cells in the paper's rows, what is missing shown, three formats that parse back, links that lead somewhere."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import shutil
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+from tests.paper.experiments import full_flops, write_cell, write_experiment
+
+from electra_trainer.cli.main import main
+from electra_trainer.errors import ConfigError, DataError
+from electra_trainer.experiments.read_experiment import read_experiment
+from electra_trainer.paper.paper_tables import TABLES, Row, Table, build_table
+from electra_trainer.paper.table_text import ABSENT, ABSENT_CSV, Format, tex_escaped, write
+
+LINK = re.compile(r"\[((?:[^\]\\]|\\.)*)\]\(([^)]*)\)")
+FORMATS: tuple[Format, ...] = ("md", "tex", "csv")
+
+
+def build(number: int, *paths: Path, metrics: tuple[str, ...] = ()) -> Table:
+    return build_table(number, [read_experiment(path) for path in paths], metrics=metrics)
+
+
+def ours(table: Table) -> dict[str, Row]:
+    return {row.model: row for row in table.rows if row.source != "paper"}
+
+
+def markdown(text: str) -> list[list[str]]:
+    """Cells of a Markdown table, without the line of dashes."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    rows = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+    return [rows[0], *rows[2:]]
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Path:
+    """Two arms of Table 4 done (three seeds, two), one not, and an arm that the table does not have."""
+    path = write_experiment(tmp_path / "tiny one", arms=("electra", "mlm", "replace-mlm", "unigram"))
+    for seed, accuracy in ((1, 0.80), (2, 0.82), (3, 0.84)):
+        write_cell(path, "electra", seed, {"pos/accuracy": accuracy, "glue/average": accuracy / 2})
+    for seed, accuracy in ((1, 0.70), (3, 0.74)):
+        write_cell(path, "mlm", seed, {"pos/accuracy": accuracy, "held-out/generator_loss": 3.0})
+    write_cell(path, "unigram", 1, {"pos/accuracy": 0.5})
+    return path
+
+
+def test_table_4_puts_arms_into_their_rows(tiny: Path) -> None:
+    table = build(4, tiny)
+    assert [row.model for row in table.rows if row.source == "paper"] == [
+        "ELECTRA", "All-Tokens MLM", "Replace MLM", "ELECTRA 15%", "BERT",
+    ]  # fmt: skip
+    mine = ours(table)
+    electra = mine["ELECTRA"]
+    assert electra.values["pos/accuracy"].number == pytest.approx(0.82)
+    assert electra.values["pos/accuracy"].sd == pytest.approx(0.02)
+    assert electra.values["glue/average"].number == pytest.approx(41.0)  # in points, as the paper prints
+    assert electra.seeds == 3
+    assert mine["BERT"].values["pos/accuracy"].number == pytest.approx(0.72)
+    assert mine["BERT"].seeds == 2
+    for name in ("All-Tokens MLM", "Replace MLM", "ELECTRA 15%"):
+        assert mine[name].values == {} and mine[name].source == "ours"
+    unigram = next(row for name, row in mine.items() if "unigram" in name)
+    assert unigram is table.rows[-1] and unigram.model.startswith("tiny (ours)")
+    assert any("replace-mlm: not done: seed 1, 2, 3" in note for note in table.notes)
+    # each row of ours directly under the paper's
+    assert [row.model for row in table.rows[:10]] == [model for model in list(mine)[:5] for _ in range(2)]
+
+
+def test_table_1_places_by_preset_arm_and_share(tmp_path: Path, tiny: Path) -> None:
+    full = full_flops("small")
+    path = write_experiment(tmp_path / "small", preset="small")
+    write_cell(path, "mlm", 1, {"glue/average": 0.75}, flops=1.097 * full)  # the authors' own BERT-Small
+    paths = [path]
+    shares = {1.0: "ELECTRA-Small", 0.5: "ELECTRA-Small, 50% trained", 0.0625: "ELECTRA-Small, 6.25% trained"}
+    for share in shares:
+        paths.append(write_experiment(tmp_path / f"share-{share}", preset="small", arms=("electra",), seeds=(1,)))
+        write_cell(paths[-1], "electra", 1, {"glue/average": 0.7 + share / 10}, flops=share * full)
+    paths.append(write_experiment(tmp_path / "odd", preset="small", arms=("electra",), seeds=(1,)))
+    write_cell(paths[-1], "electra", 1, {"glue/average": 0.6}, flops=0.75 * full)
+    mine = ours(build(1, *paths, tiny))
+    assert mine["BERT-Small"].values["glue/average"].number == pytest.approx(75.0)
+    for share, model in shares.items():
+        assert mine[model].values["glue/average"].number == pytest.approx(100 * (0.7 + share / 10)), model
+    assert mine["ELECTRA-Small, 25% trained"].values == {}
+    assert mine["ELECTRA-Base"].values == {} and mine["BERT-Base"].values == {}
+    odd = mine["small (ours): electra, 75% trained"]  # three quarters are no row of the paper
+    assert odd.values["glue/average"].number == pytest.approx(60.0)
+    assert odd.values["parameters"].number == pytest.approx(13_549_057)
+    assert odd.values["infer_flops"].number == pytest.approx(3.7e9, rel=0.01)
+    assert odd.values["time_and_hardware"].words == "1.5m on 2 CPU threads (AVX512)"
+    assert any(name.startswith("tiny (ours): electra") for name in mine)
+
+
+def test_test_sets_have_their_own_scores(tmp_path: Path) -> None:
+    path = write_experiment(tmp_path / "large", preset="large", arms=("electra",), seeds=(1,))
+    write_cell(
+        path, "electra", 1, {"glue/cola": 0.69, "glue-test/cola": 0.68, "squad2/em": 0.87}, flops=full_flops("large")
+    )
+    dev, test = (row for row in build(2, path).rows if row.source.startswith("ours (large"))
+    assert (dev.split, test.split) == ("dev", "test")
+    assert dev.values["glue/cola"].number == pytest.approx(69.0)
+    assert test.values["glue/cola"].number == pytest.approx(68.0)
+    electra = ours(build(3, path))["ELECTRA"]
+    assert electra.values["squad2/em"].number == pytest.approx(87.0)
+    assert "squad1/em" not in electra.values
+
+
+def test_several_experiments_stand_under_one_row(tmp_path: Path, tiny: Path) -> None:
+    other = write_experiment(tmp_path / "other", arms=("electra",), seeds=(1,))
+    write_cell(other, "electra", 1, {"pos/accuracy": 0.9})
+    rows = [row for row in build(4, tiny, other).rows if row.model == "ELECTRA"]
+    assert [row.source for row in rows] == ["paper", "ours (tiny, tiny one)", "ours (tiny, other)"]
+
+
+@pytest.mark.parametrize("number", TABLES)
+def test_formats_parse_back(tiny: Path, tmp_path: Path, number: int) -> None:
+    table = build(number, tiny)
+    rows = markdown(write(table, "md", base=tmp_path))
+    assert len({len(row) for row in rows}) == 1
+    assert len(rows) == 1 + len(table.rows)
+    assert all(cell for row in rows for cell in row), "a blank cell"
+    tex = write(table, "tex", base=tmp_path)
+    body = tex[tex.index(r"\midrule") : tex.index(r"\bottomrule")].splitlines()[1:]
+    assert {len(re.findall(r"(?<!\\)&", line)) for line in body} == {len(rows[0]) - 1}
+    assert all(line.endswith(r" \\") for line in body)
+    assert len(re.findall(r"(?<!\\)\{", tex)) == len(re.findall(r"(?<!\\)\}", tex))
+    columns = re.search(r"begin\{tabular\}\{([lr]+)\}", tex)
+    assert columns and len(columns[1]) == len(rows[0])
+    assert ABSENT not in tex and "---" in tex
+    read = list(csv.DictReader(io.StringIO(write(table, "csv", base=tmp_path))))
+    assert [row["model"] for row in read] == [row.model for row in table.rows]
+    assert all(value not in ("", None) for row in read for value in row.values())
+    for row, source in zip(read, table.rows, strict=True):
+        for column in table.columns:
+            value = source.values.get(column.key)
+            if value is None or value.missing:
+                assert row[column.key] == ABSENT_CSV
+            elif value.number is not None:
+                assert float(row[column.key]) == pytest.approx(value.number)
+
+
+def test_what_the_cells_say(tiny: Path, tmp_path: Path) -> None:
+    rows = {(row[0], row[1]): row for row in markdown(write(build(4, tiny), "md", base=tmp_path))}
+    titles = rows["Model", "From"]
+    electra = dict(zip(titles, rows["ELECTRA", "ours (tiny)"], strict=True))
+    assert LINK.sub(r"\1", electra["GLUE score"]) == "41.0 ± 1.0"
+    assert LINK.sub(r"\1", electra["pos/accuracy"]) == "0.820 ± 0.020"
+    assert LINK.sub(r"\1", electra["Train FLOPs"]) == "1.0e12"
+    assert electra["held-out/generator\\_loss"] == ABSENT
+    assert electra["seeds"] == "3"
+    assert set(rows["Replace MLM", "ours"][2:]) == {ABSENT}
+    assert rows["ELECTRA", "paper"][2] == "85.0"
+
+
+def test_one_seed_has_no_deviation(tiny: Path, tmp_path: Path) -> None:
+    text = write(build(4, tiny, metrics=("pos/*",)), "md", base=tmp_path)
+    unigram = next(row for row in markdown(text) if "unigram" in row[0])
+    assert LINK.sub(r"\1", unigram[4]) == "0.500"
+
+
+def test_a_metric_of_some_seeds_says_so(tmp_path: Path) -> None:
+    path = write_experiment(tmp_path / "e", arms=("electra",), seeds=(1, 2))
+    write_cell(path, "electra", 1, {"a": 1.0, "b": 2.0})
+    write_cell(path, "electra", 2, {"a": 1.0})
+    text = write(build(4, path), "md", base=tmp_path)
+    assert "2.000 (n=1)" in text and "1.000 ± 0.000]" in text
+
+
+@pytest.mark.parametrize("elsewhere", ["", "docs/deep"])
+def test_links_lead_to_folders(tiny: Path, tmp_path: Path, elsewhere: str) -> None:
+    """From the folder that the table will stand in, for every number of ours; no number of the paper's has one."""
+    base = tmp_path / elsewhere
+    base.mkdir(exist_ok=True, parents=True)
+    shutil.rmtree(tiny / "cells/unigram/seed-1/run")  # results outlive their runs
+    table = build(4, tiny)
+    for cells, row in zip(markdown(write(table, "md", base=base))[1:], table.rows, strict=True):
+        for cell in cells[2:]:
+            addresses = [unquote(address) for _, address in LINK.findall(cell)]
+            assert all((base / address).is_dir() and "/cells/" in f"/{address}" for address in addresses), cell
+            assert not any(Path(address).is_absolute() for address in addresses), cell
+            number = any(letter.isdigit() for letter in cell) and cell is not cells[-2]
+            assert bool(addresses) == (number and row.source != "paper"), cell
+    for address in re.findall(r"\\href\{(.*?)\}\{", write(table, "tex", base=base)):
+        assert (base / unquote(address.replace("\\%", "%"))).is_dir()
+    for read in csv.DictReader(io.StringIO(write(table, "csv", base=base))):
+        if read["runs"] != ABSENT_CSV:
+            assert all((base / run).is_dir() for run in read["runs"].split(";"))
+
+
+def test_metrics_are_chosen(tiny: Path) -> None:
+    keys = [column.key for column in build(4, tiny).columns]
+    assert keys == ["glue/average", "train_flops", "pos/accuracy", "held-out/generator_loss"]
+    keys = [column.key for column in build(4, tiny, metrics=("held-out/*",)).columns]
+    assert keys == ["glue/average", "train_flops", "held-out/generator_loss"]
+    with pytest.raises(ConfigError, match="Did you mean 'pos/accuracy'"):
+        build(4, tiny, metrics=("pos/accurcy",))
+
+
+def test_deep_metrics_are_left_out_unless_asked_for(tmp_path: Path) -> None:
+    path = write_experiment(tmp_path / "e", arms=("electra",), seeds=(1,))
+    write_cell(path, "electra", 1, {"minimal-pairs/discriminator": 0.6, "minimal-pairs/discriminator/islands": 0.5})
+    assert [column.key for column in build(4, path).columns][2:] == ["minimal-pairs/discriminator"]
+    assert "minimal-pairs/discriminator/islands" in [
+        c.key for c in build(4, path, metrics=("minimal-pairs/*",)).columns
+    ]
+
+
+def test_points_where_a_share_belongs_are_refused(tmp_path: Path) -> None:
+    path = write_experiment(tmp_path, arms=("electra",), seeds=(1,))
+    write_cell(path, "electra", 1, {"glue/average": 79.9})
+    with pytest.raises(DataError, match=r"glue/average = 79\.9.*share"):
+        build(4, path)
+
+
+def test_hostile_names_are_escaped(tmp_path: Path) -> None:
+    name = r"a|b_c%d&e\f{g}#$^~[x](y)"
+    path = write_experiment(tmp_path / "e", arms=("electra",))
+    write_cell(path, "electra", 1, {name: 0.5})
+    table = build(4, path)
+    rows = markdown(write(table, "md", base=tmp_path))
+    assert len({len(row) for row in rows}) == 1
+    tex = write(table, "tex", base=tmp_path)
+    assert tex_escaped(name) in tex and name not in tex
+    for line in tex[tex.index(r"\toprule") :].splitlines():
+        text = re.sub(r"\\href\{.*?\}", "", line).replace(r"$\pm$", "").replace(r"\end{tabular}}", "")
+        assert not re.search(r"(?<!\\)[%#$_]", text), line
+    assert next(csv.reader(io.StringIO(write(table, "csv", base=tmp_path))))[6] == name
+
+
+def test_the_verb(
+    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["table", "4", str(tiny)]) == 0
+    assert capsys.readouterr().out.startswith("**Table 4.**")
+    assert main(["table", "4", str(tiny), "--out", "out/t.tex"]) == 0
+    assert (tmp_path / "out/t.tex").read_text().startswith("% needs")
+    assert main(["table", "4", str(tiny), "--format", "csv", "--out", "t.txt"]) == 0
+    assert (tmp_path / "t.txt").read_text().startswith("model,from,glue/average")
+    capsys.readouterr()
+    assert main(["table", "6", str(tiny)]) == ConfigError.exit_code
+    assert "expected one of 1, 2, 3, 4, 7" in capsys.readouterr().err
+    assert main(["table", "4", str(tiny), "--out", "t.docx"]) == 78
+    assert "--out t.docx: expected a name that ends in .md, .tex, .csv" in capsys.readouterr().err
+    assert main(["table", "4"]) == ConfigError.exit_code
+    assert main(["table", "4", str(tmp_path / "nowhere")]) == 66
