@@ -12,7 +12,7 @@ benchmarks.dropout`). On other devices it is PyTorch's own.
 """
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -82,6 +82,8 @@ _INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 class Dropout(nn.Module):
     """Sets a share `p` of the elements to 0 in training and scales the others by 1 / (1 - p)."""
+
+    arithmetic: ClassVar[str] = "inverted dropout"
 
     def __init__(self, p: float) -> None:
         super().__init__()

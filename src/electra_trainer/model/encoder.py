@@ -1,9 +1,14 @@
 """The transformer, as BERT's and ELECTRA's: post-LayerNorm, erf-GELU, learned positions (Appendix A).
 
 Parameter names are those of transformers' ELECTRA, so that export is a copy. Precision, compilation and
-distribution are applied from outside; what a device computes faster is asked for by one line where it stands: the layers on a CPU
-(native/), attention and the residual LayerNorm on a GPU (gpu/). This file is what each of them is compared with.
+distribution are applied from outside. One line asks for each kernel that a device computes faster: the layers on a CPU (kernels/native),
+attention and the residual LayerNorm on a GPU (kernels/gpu). Tests compare each kernel with this file.
+
+`arithmetic` declares what a class computes. The CPU's kernels take its place only if they compute the same (kernels/native/layers.py);
+whoever changes a `forward` changes the declaration with it.
 """
+
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -40,6 +45,8 @@ class Embeddings(nn.Module):
 class SelfAttention(nn.Module):
     """Multi-head attention over the tokens of a piece: [B, T, D] -> [B, T, D]."""
 
+    arithmetic: ClassVar[str] = "softmax(QK'/sqrt(d))V within a piece; nothing is added by position"
+
     def __init__(self, model: Model) -> None:
         super().__init__()
         self.heads = model.num_attention_heads
@@ -62,6 +69,8 @@ class SelfAttention(nn.Module):
 class AddAndNorm(nn.Module):
     """Projection, dropout, residual, LayerNorm: what follows attention and the feed-forward network."""
 
+    arithmetic: ClassVar[str] = "LayerNorm(dropout(projection) + residual)"
+
     def __init__(self, model: Model, inputs: int) -> None:
         super().__init__()
         self.dense = nn.Linear(inputs, model.hidden_size)
@@ -79,6 +88,8 @@ class AddAndNorm(nn.Module):
 class Attention(nn.Module):
     """Self-attention with its residual; `self` and `output` are transformers' names."""
 
+    arithmetic: ClassVar[str] = "self-attention, then its output"
+
     def __init__(self, model: Model) -> None:
         super().__init__()
         self.self = SelfAttention(model)
@@ -92,6 +103,8 @@ class Attention(nn.Module):
 class Intermediate(nn.Module):
     """First half of the feed-forward network: [.., D] -> [.., intermediate], exact GELU."""
 
+    arithmetic: ClassVar[str] = "erf-GELU(projection)"
+
     def __init__(self, model: Model) -> None:
         super().__init__()
         self.dense = nn.Linear(model.hidden_size, model.intermediate_size)
@@ -102,6 +115,8 @@ class Intermediate(nn.Module):
 
 class Layer(nn.Module):
     """One transformer layer: [B, T, D] -> [B, T, D]."""
+
+    arithmetic: ClassVar[str] = "attention, then the feed-forward network"
 
     def __init__(self, model: Model) -> None:
         super().__init__()
@@ -117,6 +132,8 @@ class Layer(nn.Module):
 
 class Layers(nn.Module):
     """The stack of layers."""
+
+    arithmetic: ClassVar[str] = "each layer in turn"
 
     def __init__(self, model: Model) -> None:
         super().__init__()

@@ -15,8 +15,17 @@ from electra_trainer.settings.config import Model
 
 _LINE = 32
 """Widths and the length of a row must be multiples of it; rows are padded to one."""
-_PER_LAYER = 16
-"""Parameters of a layer, in the order of the module: three of attention, output, LayerNorm, two of the network, LayerNorm."""
+_LIBRARY = (nn.ModuleList, nn.Linear, nn.LayerNorm)
+_COMPUTED = {
+    "Layers": "each layer in turn",
+    "Layer": "attention, then the feed-forward network",
+    "Attention": "self-attention, then its output",
+    "SelfAttention": "softmax(QK'/sqrt(d))V within a piece; nothing is added by position",
+    "AddAndNorm": "LayerNorm(dropout(projection) + residual)",
+    "Dropout": "inverted dropout",
+    "Intermediate": "erf-GELU(projection)",
+}
+"""The arithmetic of layers.hpp, class by class, in the words with which each class declares its own."""
 
 
 class Stack(Protocol):
@@ -26,6 +35,7 @@ class Stack(Protocol):
     training: bool
 
     def parameters(self) -> Iterator[nn.Parameter]: ...
+    def modules(self) -> Iterator[nn.Module]: ...
 
 
 class _Shape(ctypes.Structure):
@@ -39,9 +49,9 @@ class _Shape(ctypes.Structure):
 
 
 def fits(layers: Stack, hidden_BTD: Tensor) -> bool:
-    """True where the kernels can take these layers' place: on a CPU in bf16, plain layers with plain fp32 weights.
+    """True if the kernels can replace these layers: on a CPU in bf16, the arithmetic of layers.hpp, plain fp32 weights.
 
-    Widths must be multiples of 32; hooks on the layers inside do not run.
+    Widths must be multiples of 32. Hooks on the layers inside do not run.
     """
     if hidden_BTD.device.type != "cpu" or not torch.is_autocast_enabled("cpu") or kernels() is None:
         return False
@@ -53,12 +63,25 @@ def fits(layers: Stack, hidden_BTD: Tensor) -> bool:
         and hidden_BTD.numel() > 0
         and not torch.compiler.is_compiling()
         and not (layers.training and max(_dropout(model)) >= 1)
+        and same_arithmetic(layers)
         and _plain(layers)
     )
 
 
+def same_arithmetic(layers: Stack) -> bool:
+    """True if every module inside is of a class that itself declares the arithmetic that the kernels compute.
+
+    A subclass does not inherit the declaration: one with another activation, norm or position encoding may have the same
+    parameters, and must run as PyTorch code until it declares what it computes.
+    """
+    return all(
+        type(module) in _LIBRARY or vars(type(module)).get("arithmetic", "") == _COMPUTED.get(type(module).__name__)
+        for module in layers.modules()
+    )
+
+
 def _plain(layers: Stack) -> bool:
-    """Whether the parameters are those of a stack of layers and nothing else, each where a pointer can read it."""
+    """True if the parameters are exactly those of a stack of layers, and a pointer can read each of them."""
     width, inner = layers.model.hidden_size, layers.model.intermediate_size
     attention = [(width, width), (width,)] * 4 + [(width,)] * 2
     expected = attention + [(inner, width), (inner,), (width, inner), (width,)] + [(width,)] * 2

@@ -1,0 +1,130 @@
+"""The native kernels replace only the layers whose arithmetic they compute; any other layer runs as PyTorch code. Needs no AMX."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from electra_trainer.batch import Batch
+from electra_trainer.kernels.native import layers as native
+from electra_trainer.model import attention, encoder
+from electra_trainer.model.encoder import AddAndNorm, Encoder, Intermediate, Layer, SelfAttention
+from electra_trainer.settings.config import Model
+
+MODEL = Model(
+    hidden_size=64, intermediate_size=128, num_attention_heads=2, num_hidden_layers=2, embedding_size=64, vocab_size=99
+)
+
+
+class Relu(Intermediate):
+    """Another activation: the same parameters."""
+
+    def forward(self, hidden_BTD: Tensor) -> Tensor:
+        return F.relu(self.dense(hidden_BTD))
+
+
+class Rotated(SelfAttention):
+    """Another position encoding: the same parameters."""
+
+
+class PreNorm(Layer):
+    """Another place of the norms: the same parameters."""
+
+
+class Scaled(AddAndNorm):
+    """Another residual: the same parameters."""
+
+
+def put(net: Encoder, changed: str) -> None:
+    """Replace a part of the last layer by a subclass of it."""
+    layer = net.encoder.layer[-1]
+    match changed:
+        case "activation":
+            layer.intermediate = Relu(MODEL)
+        case "positions":
+            layer.attention.self = Rotated(MODEL)
+        case "pre-norm":
+            net.encoder.layer[-1] = PreNorm(MODEL)
+        case "residual":
+            layer.output = Scaled(MODEL, MODEL.intermediate_size)
+
+
+@pytest.fixture
+def as_with_kernels(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
+    """As on a machine that has the kernels: calls of `run_layers` are noted, and answered with zeros."""
+    calls: list[Tensor] = []
+
+    def run(layers: object, hidden_BTD: Tensor, piece_BT: Tensor) -> Tensor:
+        calls.append(hidden_BTD)
+        return torch.zeros_like(hidden_BTD)
+
+    monkeypatch.setattr(native, "kernels", object)
+    monkeypatch.setattr(native, "run_layers", run)
+    return calls
+
+
+def encode(net: Encoder) -> Tensor:
+    ids_BT = torch.arange(32).view(1, 32)
+    batch = Batch(
+        ids_BT=ids_BT, segment_BT=torch.zeros_like(ids_BT), position_BT=ids_BT, piece_BT=torch.ones_like(ids_BT)
+    )
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        return net(ids_BT, batch)
+
+
+def test_the_layers_of_the_paper_are_replaced(as_with_kernels: list[Tensor]) -> None:
+    assert not encode(Encoder(MODEL).eval()).any()
+    assert len(as_with_kernels) == 1
+
+
+@pytest.mark.parametrize("changed", ["activation", "positions", "pre-norm", "residual"])
+def test_a_subclass_runs_as_pytorch_code(as_with_kernels: list[Tensor], changed: str) -> None:
+    net = Encoder(MODEL).eval()
+    put(net, changed)
+    assert encode(net).any()
+    assert not as_with_kernels
+
+
+def test_the_other_activation_is_computed(as_with_kernels: list[Tensor]) -> None:
+    torch.manual_seed(0)
+    net = Encoder(MODEL).eval()
+    plain = encode_without_kernels(net)
+    net.encoder.layer[-1].intermediate.__class__ = Relu
+    changed = encode(net)
+    assert not as_with_kernels
+    assert (changed - plain).abs().max() > 1e-3
+
+
+def encode_without_kernels(net: Encoder) -> Tensor:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(native, "kernels", lambda: None)
+        return encode(net)
+
+
+FORWARDS = {
+    "encoder.SelfAttention": "81033366c15c4849",
+    "encoder.AddAndNorm": "80a36607b68469c8",
+    "encoder.Attention": "ea41961d343e4a7d",
+    "encoder.Intermediate": "788477280de55a0b",
+    "encoder.Layer": "1d45f2f6fb0e69ad",
+    "encoder.Layers": "8fbd7259bd0e1a70",
+    "attention.Dropout": "cbb32d44fc79bade",
+}
+"""Hash of the code with which each declaration was made. If a `forward` computes something else now, change its `arithmetic` (the
+kernels then leave it alone until they compute the same); then put the new hash here."""
+
+
+@pytest.mark.parametrize("name", FORWARDS)
+def test_a_changed_forward_needs_a_new_declaration(name: str) -> None:
+    module, kind = name.split(".")
+    source = Path({"encoder": encoder, "attention": attention}[module].__file__ or "").read_text()
+    body = next(node for node in ast.parse(source).body if isinstance(node, ast.ClassDef) and node.name == kind)
+    parts = [node for node in body.body if isinstance(node, ast.FunctionDef | ast.AnnAssign)]
+    code = "\n".join(ast.unparse(part) for part in parts)
+    assert hashlib.sha256(code.encode()).hexdigest()[:16] == FORWARDS[name], f"{name}:\n{code}"
