@@ -99,7 +99,7 @@ def step(objective: Objective, masked: Masked, rng: Rng, precision: str) -> dict
     counts = {name: float(value) for name, value in objective.counts(masked).items()}
     rng.seed_dropout()
     with autocast(precision, torch.device("cpu")):
-        losses = objective(masked, rng, look=True)
+        losses = objective(masked, rng, diagnose=True)
     losses.total(counts).backward()  # type: ignore[no-untyped-call]
     return measure([keep_measured(losses)], counts)
 
@@ -113,7 +113,7 @@ def held_out(objective: Objective, rows: Rows, mask: MaskTokens, precision: str)
         rng = Rng(0, 0, number)
         masked = mask(rows.batch(np.arange(first, min(first + 64, len(rows.ids_NT)))), rng)
         with autocast(precision, torch.device("cpu")):
-            seen.append(keep_measured(objective(masked, rng, look=True)))
+            seen.append(keep_measured(objective(masked, rng, diagnose=True)))
         for name, value in objective.counts(masked).items():
             totals[name] += float(value)
     objective.train()

@@ -71,7 +71,7 @@ def one_step(config: Config, device: torch.device, precision: str) -> tuple[dict
     with contextlib.ExitStack() as patches:
         for module in MODULES:
             patches.enter_context(mock.patch(f"electra_trainer.objectives.{module}.corrupt", by_place))
-        result = graph.train_step(made.objective, made.optimizer, made.feed, step=0, look=True)
+        result = graph.train_step(made.objective, made.optimizer, made.feed, step=0, diagnose=True)
     moments = optimizer_tensors(made.objective, made.optimizer)
     means = [value.flatten().cpu() for name, value in sorted(moments.items()) if name.endswith("/exp_avg")]
     losses = {name: value for name, value in result.metrics.items() if name in LOSSES}

@@ -44,7 +44,13 @@ def _chunks() -> None:
     """All logits at once, and autograd's own way back."""
 
     def plain(
-        projected_KE: Tensor, words_VE: Tensor, bias_V: Tensor, *, labels_K: Tensor, draws_K: Tensor | None, look: bool
+        projected_KE: Tensor,
+        words_VE: Tensor,
+        bias_V: Tensor,
+        *,
+        labels_K: Tensor,
+        draws_K: Tensor | None,
+        diagnose: bool,
     ) -> TokenSoftmax:
         logits_KV = F.linear(projected_KE, words_VE, bias_V).float()
         loss = F.cross_entropy(logits_KV, labels_K, reduction="sum")

@@ -40,7 +40,7 @@ def with_unused_slots(masked: Masked, many: int = 7) -> Masked:
 
 
 def losses(objective: nn.Module, masked: Masked, rng: Rng = RNG) -> Losses:
-    found: Losses = objective(masked, rng, look=True)
+    found: Losses = objective(masked, rng, diagnose=True)
     return found
 
 

@@ -173,7 +173,7 @@ def test_the_peer_computes_our_losses_and_gradients() -> None:
             parameter.add_(
                 0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(parameter.numel()))
             )
-    losses = ours(masked, Rng(1, 0, 0), look=True)
+    losses = ours(masked, Rng(1, 0, 0), diagnose=True)
     counts = {name: float(value) for name, value in ours.counts(masked).items()}
     losses.total(counts).backward()
 

@@ -98,11 +98,11 @@ class Term:
 class Losses:
     """What an objective returns: sums, never means, and what there is to see.
 
-    `seen` holds detached tensors for the record and the health line; it is empty unless asked for.
+    `diagnostics` holds detached tensors for the record and the health line; it is empty unless asked for.
     """
 
     terms: dict[str, Term]
-    seen: dict[str, Tensor] = field(default_factory=dict)
+    diagnostics: dict[str, Tensor] = field(default_factory=dict)
 
     def total(self, counts: Mapping[str, float | Tensor]) -> Tensor:
         """Weighted sum of the terms, each divided by the count of the whole step (over micro-batches and ranks)."""

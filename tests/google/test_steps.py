@@ -144,7 +144,7 @@ def test_gradients_element_by_element(run: Run, google: Arrays) -> None:
 def five_steps(run: Run, *, first: int) -> Iterator[tuple[int, StepResult]]:
     """Our own steps; `first` is the step whose learning rate the first one uses."""
     for number in range(5):
-        yield number, train_step(run.objective, run.optimizer, run.feed, step=number + first, look=True)
+        yield number, train_step(run.objective, run.optimizer, run.feed, step=number + first, diagnose=True)
 
 
 def check_losses(result: StepResult, google: Arrays, reading: str, number: int) -> None:
@@ -200,7 +200,7 @@ def test_loss_after_five_steps(run: Run, google: Arrays) -> None:
     for _ in five_steps(run, first=0):
         pass
     total, generator, discriminator = google["final_losses_total_gen_disc"].tolist()
-    after = train_step(run.objective, run.optimizer, run.feed, step=5, look=True).metrics
+    after = train_step(run.objective, run.optimizer, run.feed, step=5, diagnose=True).metrics
     assert after["loss"] == pytest.approx(total, rel=LOSSES)
     assert after["generator_loss"] == pytest.approx(generator, rel=LOSSES)
     assert after["discriminator_loss"] == pytest.approx(discriminator, rel=LOSSES)

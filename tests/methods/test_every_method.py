@@ -121,7 +121,7 @@ def test_counts_are_known_before_and_sums_add_up(name: str) -> None:
     for objective in objectives_of(config):
         whole = masks(config)
         counts = objective.counts(whole)
-        losses: Losses = objective(whole, given(whole, 0, ROWS, whole), look=True)
+        losses: Losses = objective(whole, given(whole, 0, ROWS, whole), diagnose=True)
         assert all(float(count) == int(count) > 0 for count in counts.values())
         assert {term.count for term in losses.terms.values()} <= counts.keys()
         halves = [small.part(whole, slice(0, 6)), small.part(whole, slice(6, 12))]
@@ -168,7 +168,7 @@ def test_static_step_is_the_plain_step(name: str) -> None:
             return
         fixed = StaticStep(two, optimizers[1], feed)
         for step in range(first, first + 2):
-            expected, found = train_step(one, optimizers[0], feed, step=step, look=True), fixed(step, look=True)
+            expected, found = train_step(one, optimizers[0], feed, step=step, diagnose=True), fixed(step, diagnose=True)
             assert found.gradient_norm == pytest.approx(expected.gradient_norm, rel=1e-4)
             assert found.metrics == pytest.approx(expected.metrics, rel=1e-4, abs=1e-5)
     for (parameter, a), (_, b) in zip(made[0].named_parameters(), made[1].named_parameters(), strict=True):
@@ -183,7 +183,7 @@ def two_steps(config: Config) -> dict[str, Tensor]:
     made = build(config)
     phases, optimizer, feed = Phases(config, made), build_optimizer(made, config.optimizer), fed(config)
     for step in range(STEPS):
-        assert train_step(phases.at(step), optimizer, feed, step=step, look=True).finite
+        assert train_step(phases.at(step), optimizer, feed, step=step, diagnose=True).finite
     return {n: p.detach() for n, p in made.named_parameters()}
 
 

@@ -299,8 +299,8 @@ def test_sampled_steps_raise_the_discriminators_loss() -> None:
 def by_loops(objective: Any, masked: Masked, found: Losses) -> dict[str, float]:
     """All four sums, slot by slot and token by token, in float64."""
     hidden_BTD = objective.generator.electra(masked.input_BT, masked.batch).detach().flatten(0, 1)
-    corrupted, original = found.seen["corrupted_BT"].flatten().tolist(), masked.batch.ids_BT.flatten().tolist()
-    logits = objective.discriminator(found.seen["corrupted_BT"], masked.batch).detach().flatten().tolist()
+    corrupted, original = found.diagnostics["corrupted_BT"].flatten().tolist(), masked.batch.ids_BT.flatten().tolist()
+    logits = objective.discriminator(found.diagnostics["corrupted_BT"], masked.batch).detach().flatten().tolist()
     pays = [math.log1p(math.exp(-z if c != o else z)) for z, c, o in zip(logits, corrupted, original, strict=True)]
     sums = dict.fromkeys(("generator_loss", "policy_loss", "baseline_loss"), 0.0)
     for slot in masked.slots_K.tolist():

@@ -76,7 +76,7 @@ def test_loss_by_a_loop_over_all_real_tokens(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("electra_trainer.objectives.all_tokens_mlm.corrupt", every_second_right)
     objective, masked = made(settings()), masked_rows(settings())
     found = losses(objective, masked)
-    corrupted, original = found.seen["corrupted_BT"], masked.batch.ids_BT
+    corrupted, original = found.diagnostics["corrupted_BT"], masked.batch.ids_BT
     plain = in_float64(objective)
     with torch.no_grad():
         hidden_BTD = plain.encoder.electra(corrupted, masked.batch)
@@ -104,7 +104,7 @@ def test_gradient_is_that_of_the_plain_formula(chunk: int, monkeypatch: pytest.M
     objective, masked = made(settings()), masked_rows(settings())
     found = losses(objective, masked)
     plain = in_float64(objective)
-    expected = gradients(plain, plain_loss(plain, masked, found.seen["corrupted_BT"]))
+    expected = gradients(plain, plain_loss(plain, masked, found.diagnostics["corrupted_BT"]))
     assert distance(gradients(objective, found.terms["encoder_loss"].sum), expected) < 1e-5
 
 
@@ -117,12 +117,12 @@ def test_a_copy_layer_that_is_sure(bias: float) -> None:
     found = losses(objective, masked)
     loss = found.terms["encoder_loss"].sum
     plain = in_float64(objective)
-    expected = plain_loss(plain, masked, found.seen["corrupted_BT"])
+    expected = plain_loss(plain, masked, found.diagnostics["corrupted_BT"])
     if bias < 0:
         assert float(loss.detach()) == pytest.approx(float(expected.detach()), rel=1e-5)
         assert distance(gradients(objective, loss), gradients(plain, expected)) < 1e-5
     else:
-        assert float(loss.detach()) > 45 * int(found.seen["replaced_BT"].sum())
+        assert float(loss.detach()) > 45 * int(found.diagnostics["replaced_BT"].sum())
     assert all(gradient.isfinite().all() for gradient in gradients(objective, loss).values())
 
 
@@ -176,7 +176,7 @@ def test_no_tensor_of_all_positions_and_words(monkeypatch: pytest.MonkeyPatch) -
     assert max(2000 * 16, 20_000) <= largest.elements <= 57_600
     plain = in_float64(objective)
     with Largest() as largest:  # what the bound is against
-        plain_loss(plain, masked, found.seen["corrupted_BT"]).backward()
+        plain_loss(plain, masked, found.diagnostics["corrupted_BT"]).backward()
     assert largest.elements >= 12 * 24 * 2000
 
 
@@ -192,7 +192,7 @@ def test_encoder_correct_is_the_argmax_of_the_whole_mixture(
     with torch.no_grad():
         objective.copy.bias.fill_(bias)
         objective.encoder.generator_lm_head.bias[masked.labels_K[:5]] = 3.0  # the softmax is right at some slots, too
-        seen = losses(objective, masked).seen
+        seen = losses(objective, masked).diagnostics
         corrupted = seen["corrupted_BT"].flatten()
         hidden_ND = objective.encoder.electra(seen["corrupted_BT"], masked.batch).flatten(0, 1)
         logits_NV = objective.encoder(seen["corrupted_BT"], masked.batch, torch.arange(len(corrupted)))
@@ -236,7 +236,7 @@ def test_unused_slots_count_for_nothing() -> None:
         assert distance(pair[1], pair[0]) < 1e-5
         assert float(two.terms[name].sum.detach()) == pytest.approx(float(one.terms[name].sum.detach()), rel=1e-6)
     used = len(masked.slots_K)
-    assert torch.equal(two.seen["encoder_correct_K"][:used], one.seen["encoder_correct_K"])
+    assert torch.equal(two.diagnostics["encoder_correct_K"][:used], one.diagnostics["encoder_correct_K"])
 
 
 def test_generator_loss_is_that_of_masked_language_modelling() -> None:

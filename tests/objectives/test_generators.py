@@ -135,7 +135,7 @@ def test_the_samples_of_an_objective(disallow: bool) -> None:
     whole, masked = made(given), masked_rows(given, 100)
     counts = torch.arange(WORDS).where(torch.arange(WORDS) > 4, 0)
     whole.generator.use(counts)
-    seen = losses(whole, masked).seen
+    seen = losses(whole, masked).diagnostics
     expected = whole.generator.sample(
         draws(len(masked.slots_K), RNG.seed), without_K=masked.labels_K if disallow else None
     )
@@ -222,7 +222,7 @@ def test_the_generators_loss_sees_neither_temperature_nor_what_is_disallowed(cha
         whole, masked = made(given), masked_rows(given, 60)
         seen = losses(whole, masked)
         loss = seen.terms["generator_loss"].sum
-        found.append((loss, gradients(whole, loss), seen.seen))
+        found.append((loss, gradients(whole, loss), seen.diagnostics))
         assert reached(whole, loss) == named(whole, "generator.", "discriminator.electra.embeddings.")
     (one, mine, before), (two, other, after) = found
     assert float(two.detach()) == pytest.approx(float(one.detach()), rel=1e-6)
@@ -241,5 +241,5 @@ def test_the_samples_of_an_objective_with_temperature() -> None:
     scores = whole.generator(masked.input_BT, masked.batch, masked.slots_K).detach() / 2.0
     scores[torch.arange(len(scores)), masked.labels_K] = float("-inf")
     expected = invert(scores.softmax(-1), draws(len(scores), RNG.seed))
-    found = losses(whole, masked).seen["corrupted_BT"].flatten()[masked.slots_K]
+    found = losses(whole, masked).diagnostics["corrupted_BT"].flatten()[masked.slots_K]
     assert torch.equal(found, expected)

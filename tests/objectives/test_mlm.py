@@ -85,8 +85,8 @@ def test_every_parameter_is_in_one_group_and_moves() -> None:
 
 def test_what_is_seen_and_exported() -> None:
     made, masked = objective(), masked_rows()
-    seen = made(masked, Rng(1, 0, 0), look=True).seen
-    assert set(seen) == {"used_K", "generator_correct_K", "generator_entropy_K"}
+    diagnostics = made(masked, Rng(1, 0, 0), diagnose=True).diagnostics
+    assert set(diagnostics) == {"used_K", "generator_correct_K", "generator_entropy_K"}
     (exported,) = made.exported()
     assert exported.network is made.encoder and exported.architecture == "ElectraForMaskedLM"
     assert exported.model == settings().model

@@ -28,7 +28,7 @@ def test_every_loss_reaches_the_same(method: str) -> None:
     for objective in stages(given):
         exact = objective(masked, RNG).terms
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            rough = objective(masked, RNG, look=True).terms
+            rough = objective(masked, RNG, diagnose=True).terms
         assert exact.keys() == rough.keys()
         for name, term in rough.items():
             assert term.sum.dtype == torch.float32 and term.sum.isfinite()

@@ -50,7 +50,7 @@ def test_build_makes_what_the_config_names() -> None:
         "generator_loss": ("masked", 0.5),
         "discriminator_loss": ("real", 7.0),
     }
-    assert losses.seen == {}
+    assert losses.diagnostics == {}
 
 
 def test_counts_are_slots_and_real_tokens() -> None:
@@ -71,12 +71,12 @@ def test_what_the_discriminator_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "electra_trainer.objectives.rtd.corrupt", lambda given, sampled: corrupt(given, torch.full_like(sampled, 50))
     )
-    losses: Losses = made(masked, Rng(1, 0, 0), look=True)
+    losses: Losses = made(masked, Rng(1, 0, 0), diagnose=True)
     ((ids_BT, layout),) = read
     assert (masked.input_BT == MASK).any() and not (ids_BT == MASK).any()
     assert (ids_BT.flatten()[masked.slots_K] == 50).all()
     assert layout is masked.batch
-    assert torch.equal(losses.seen["replaced_BT"], ids_BT != masked.batch.ids_BT)
+    assert torch.equal(losses.diagnostics["replaced_BT"], ids_BT != masked.batch.ids_BT)
 
 
 def test_samples_are_drawn_from_the_generator() -> None:
@@ -84,25 +84,25 @@ def test_samples_are_drawn_from_the_generator() -> None:
     made, masked, rng = objective().eval(), masked_rows(), Rng(1, 0, 0)
     logits_KV = made.generator(masked.input_BT, masked.batch, masked.slots_K)
     expected = corrupt(masked, sample(logits_KV, rng.generator("sample", logits_KV.device)))
-    found: Losses = made(masked, rng, look=True)
-    assert torch.equal(found.seen["corrupted_BT"], expected.input_BT)
-    assert torch.equal(found.seen["replaced_BT"], expected.replaced_BT)
+    found: Losses = made(masked, rng, diagnose=True)
+    assert torch.equal(found.diagnostics["corrupted_BT"], expected.input_BT)
+    assert torch.equal(found.diagnostics["replaced_BT"], expected.replaced_BT)
     for other in (Rng(2, 0, 0), Rng(1, 1, 0), Rng(1, 0, 1)):
-        assert not torch.equal(made(masked, other, look=True).seen["corrupted_BT"], expected.input_BT)
+        assert not torch.equal(made(masked, other, diagnose=True).diagnostics["corrupted_BT"], expected.input_BT)
 
 
 def test_what_is_seen_is_detached_and_complete() -> None:
     made, masked = objective(), masked_rows()
-    seen = made(masked, Rng(1, 0, 0), look=True).seen
-    assert not any(tensor.requires_grad for tensor in seen.values())
-    assert len(seen["generator_correct_K"]) == len(seen["generator_entropy_K"]) == len(masked.slots_K)
-    assert torch.equal(seen["real_BT"], masked.batch.real_BT) and seen["used_K"].all()
-    assert seen["replaced_BT"].shape == seen["replaced_logit_BT"].shape == masked.batch.ids_BT.shape
+    diagnostics = made(masked, Rng(1, 0, 0), diagnose=True).diagnostics
+    assert not any(tensor.requires_grad for tensor in diagnostics.values())
+    assert len(diagnostics["generator_correct_K"]) == len(diagnostics["generator_entropy_K"]) == len(masked.slots_K)
+    assert torch.equal(diagnostics["real_BT"], masked.batch.real_BT) and diagnostics["used_K"].all()
+    assert diagnostics["replaced_BT"].shape == diagnostics["replaced_logit_BT"].shape == masked.batch.ids_BT.shape
 
 
 def test_looking_changes_nothing() -> None:
     made, masked = objective().eval(), masked_rows()
-    one, two = made(masked, Rng(1, 0, 0)), made(masked, Rng(1, 0, 0), look=True)
+    one, two = made(masked, Rng(1, 0, 0)), made(masked, Rng(1, 0, 0), diagnose=True)
     for name, term in one.terms.items():
         assert torch.equal(term.sum, two.terms[name].sum)
 

@@ -48,7 +48,7 @@ def cross_entropy(logit: float, *, replaced: bool) -> float:
 def test_loss_and_count_by_a_loop(loss_over: str) -> None:
     objective, masked = made(settings(loss_over)), masked_rows(settings(loss_over))
     found = losses(objective, masked)
-    corrupted = found.seen["corrupted_BT"]
+    corrupted = found.diagnostics["corrupted_BT"]
     logits, original = objective.discriminator(corrupted, masked.batch).tolist(), masked.batch.ids_BT.tolist()
     tokens = expected_tokens(loss_over, masked)
     expected = sum(
@@ -58,7 +58,7 @@ def test_loss_and_count_by_a_loop(loss_over: str) -> None:
     term = found.terms["discriminator_loss"]
     assert float(term.sum.detach()) == pytest.approx(expected, rel=1e-5)
     assert int(objective.counts(masked)[term.count]) == len(tokens) > 20
-    assert [tuple(place) for place in found.seen["counted_BT"].nonzero().tolist()] == tokens
+    assert [tuple(place) for place in found.diagnostics["counted_BT"].nonzero().tolist()] == tokens
 
 
 @OVER
@@ -72,7 +72,7 @@ def test_gradient_reaches_the_logits_of_these_tokens_alone(loss_over: str) -> No
     (gradient,) = torch.autograd.grad(found.terms["discriminator_loss"].sum, logits)
     expected = torch.zeros(logits.shape, dtype=torch.float64)
     for row, column in expected_tokens(loss_over, masked):
-        replaced = found.seen["corrupted_BT"][row, column] != masked.batch.ids_BT[row, column]
+        replaced = found.diagnostics["corrupted_BT"][row, column] != masked.batch.ids_BT[row, column]
         expected[row, column] = 1 / (1 + math.exp(-float(logits[row, column].detach()))) - float(replaced)
     assert torch.allclose(gradient.double(), expected, atol=1e-6)
     assert torch.equal(gradient != 0, expected != 0)
@@ -97,7 +97,7 @@ def test_the_generator_does_not_know_which_tokens_count() -> None:
     first = gradients(objectives[0], found[0].terms["generator_loss"].sum)
     for objective, other in zip(objectives[1:], found[1:], strict=True):
         assert torch.equal(other.terms["generator_loss"].sum, found[0].terms["generator_loss"].sum)
-        assert torch.equal(other.seen["corrupted_BT"], found[0].seen["corrupted_BT"])
+        assert torch.equal(other.diagnostics["corrupted_BT"], found[0].diagnostics["corrupted_BT"])
         mine = gradients(objective, other.terms["generator_loss"].sum)
         assert all(torch.equal(mine[name], first[name]) for name in first)
 

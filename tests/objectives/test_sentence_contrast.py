@@ -93,15 +93,17 @@ def test_the_generator_reads_every_input_masked_and_is_trained_on_all() -> None:
     plain = losses(made(lively(objective=RTD())), masked)
     assert torch.equal(found.terms["generator_loss"].sum, plain.terms["generator_loss"].sum)
     stays = unchanged_tokens(masked.batch, RNG, 0.4)
-    assert torch.equal(found.seen["corrupted_BT"], torch.where(stays, masked.batch.ids_BT, plain.seen["corrupted_BT"]))
+    assert torch.equal(
+        found.diagnostics["corrupted_BT"], torch.where(stays, masked.batch.ids_BT, plain.diagnostics["corrupted_BT"])
+    )
 
 
 def by_loops(objective: Any, masked: Masked, found: Losses) -> tuple[dict[str, float], list[bool]]:
     """The two losses of the discriminator, token by token and input by input, and the label of each input."""
-    corrupted, original = found.seen["corrupted_BT"].tolist(), masked.batch.ids_BT.tolist()
+    corrupted, original = found.diagnostics["corrupted_BT"].tolist(), masked.batch.ids_BT.tolist()
     with torch.no_grad():
-        hidden_BTD = objective.discriminator.electra(found.seen["corrupted_BT"], masked.batch)
-        logits = objective.discriminator(found.seen["corrupted_BT"], masked.batch).tolist()
+        hidden_BTD = objective.discriminator.electra(found.diagnostics["corrupted_BT"], masked.batch)
+        logits = objective.discriminator(found.diagnostics["corrupted_BT"], masked.batch).tolist()
     weight, bias = objective.sentence.weight[0].tolist(), float(objective.sentence.bias.detach())
     sums, labels = {"discriminator_loss": 0.0, "sentence_loss": 0.0}, []
     for tokens in pieces(masked):
@@ -123,7 +125,7 @@ def test_losses_and_labels_by_loops(unused: int) -> None:
     sums, labels = by_loops(objective, masked, found)
     for name, expected in sums.items():
         assert float(found.terms[name].sum.detach()) == pytest.approx(expected, rel=1e-5), name
-    assert found.seen["corrupted_S"].tolist() == labels and {True, False} == set(labels)
+    assert found.diagnostics["corrupted_S"].tolist() == labels and {True, False} == set(labels)
     assert {name: (term.count, term.weight) for name, term in found.terms.items()} == {
         "generator_loss": ("masked", 1.0),
         "discriminator_loss": ("real", 50.0),
@@ -156,10 +158,10 @@ def test_none_and_all_unchanged(unchanged: float, label: bool | None) -> None:
     if label is None:
         plain = losses(made(lively(objective=RTD())), masked)
         assert torch.equal(found.terms["discriminator_loss"].sum, plain.terms["discriminator_loss"].sum)
-        assert torch.equal(found.seen["corrupted_BT"], plain.seen["corrupted_BT"])
+        assert torch.equal(found.diagnostics["corrupted_BT"], plain.diagnostics["corrupted_BT"])
     else:
-        assert torch.equal(found.seen["corrupted_BT"], masked.batch.ids_BT)
-        assert not found.seen["corrupted_S"].any() and not found.seen["replaced_BT"].any()
+        assert torch.equal(found.diagnostics["corrupted_BT"], masked.batch.ids_BT)
+        assert not found.diagnostics["corrupted_S"].any() and not found.diagnostics["replaced_BT"].any()
 
 
 @pytest.mark.parametrize("sharing", ["none", "embeddings"])
@@ -183,7 +185,7 @@ def test_the_sentence_loss_reads_only_the_first_token_of_each_input() -> None:
     (hidden_BTD,) = kept
     (gradient,) = torch.autograd.grad(found.terms["sentence_loss"].sum, hidden_BTD)
     expected = torch.zeros_like(gradient)
-    for tokens, label in zip(pieces(masked), found.seen["corrupted_S"].tolist(), strict=True):
+    for tokens, label in zip(pieces(masked), found.diagnostics["corrupted_S"].tolist(), strict=True):
         row, column = tokens[0]
         z = float(objective.sentence(hidden_BTD[row, column]).detach())
         expected[row, column] = (1 / (1 + math.exp(-z)) - label) * objective.sentence.weight[0].detach()
@@ -204,4 +206,4 @@ def test_repeated_positions_in_an_input_that_stays() -> None:
     given = dataclasses.replace(given, masking=dataclasses.replace(given.masking, draw="with-replacement"))
     masked = masker(given)(batch(rows(40)), RNG)
     assert len(set(masked.slots_K.tolist())) < len(masked.slots_K)
-    assert torch.equal(losses(made(given), masked).seen["corrupted_BT"], masked.batch.ids_BT)
+    assert torch.equal(losses(made(given), masked).diagnostics["corrupted_BT"], masked.batch.ids_BT)

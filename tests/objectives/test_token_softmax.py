@@ -28,8 +28,8 @@ def draws(slots: int = SLOTS) -> Tensor:
     return torch.rand(slots, generator=torch.Generator().manual_seed(9))
 
 
-def chunked(tensors: list[Tensor], labels: Tensor, *, look: bool = True) -> TokenSoftmax:
-    return token_softmax(*tensors, labels_K=labels, draws_K=draws(len(labels)), look=look)  # type: ignore[misc]
+def chunked(tensors: list[Tensor], labels: Tensor, *, diagnose: bool = True) -> TokenSoftmax:
+    return token_softmax(*tensors, labels_K=labels, draws_K=draws(len(labels)), diagnose=diagnose)  # type: ignore[misc]
 
 
 def gradients(loss: Tensor, tensors: list[Tensor]) -> list[Tensor]:
@@ -91,7 +91,7 @@ def test_without_gradients_the_values_are_the_same() -> None:
 
 def test_looking_changes_nothing() -> None:
     tensors, labels = inputs()
-    found, blind = chunked(tensors, labels), chunked(tensors, labels, look=False)
+    found, blind = chunked(tensors, labels), chunked(tensors, labels, diagnose=False)
     assert torch.equal(found.loss, blind.loss) and torch.equal(found.sampled_K, blind.sampled_K)
     assert len(blind.correct_K) == len(blind.entropy_K) == 0
 
@@ -101,9 +101,9 @@ def test_a_slot_that_is_not_used_changes_nothing(rows: int, monkeypatch: pytest.
     monkeypatch.setattr(module, "CHUNK_ELEMENTS", rows * WORDS)
     tensors, labels = inputs()
     used = torch.arange(SLOTS) % 3 > 0
-    found = token_softmax(*tensors, labels_K=labels.where(used, -100), draws_K=draws(), look=True)  # type: ignore[call-arg, misc]
+    found = token_softmax(*tensors, labels_K=labels.where(used, -100), draws_K=draws(), diagnose=True)  # type: ignore[call-arg, misc]
     fewer = [tensors[0][used], *tensors[1:]]
-    plain = token_softmax(*fewer, labels_K=labels[used], draws_K=draws()[used], look=True)  # type: ignore[call-arg, misc]
+    plain = token_softmax(*fewer, labels_K=labels[used], draws_K=draws()[used], diagnose=True)  # type: ignore[call-arg, misc]
     assert found.loss.item() == pytest.approx(plain.loss.item(), rel=1e-6)
     assert torch.equal(found.sampled_K[used], plain.sampled_K)
     assert torch.equal(found.correct_K[used], plain.correct_K) and not found.correct_K[~used].any()
@@ -114,10 +114,10 @@ def test_a_slot_that_is_not_used_changes_nothing(rows: int, monkeypatch: pytest.
         assert torch.allclose(one, other, atol=1e-6)
 
 
-@pytest.mark.parametrize("look", [False, True])
-def test_no_slots(look: bool) -> None:
+@pytest.mark.parametrize("diagnose", [False, True])
+def test_no_slots(diagnose: bool) -> None:
     tensors, labels = inputs(0)
-    found = chunked(tensors, labels, look=look)
+    found = chunked(tensors, labels, diagnose=diagnose)
     assert found.loss.item() == 0.0 and len(found.sampled_K) == len(found.correct_K) == 0
     assert not any(gradient.any() for gradient in gradients(found.loss, tensors))
 

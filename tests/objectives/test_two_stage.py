@@ -52,23 +52,23 @@ def changed(before: dict[str, Tensor], after: dict[str, Tensor]) -> set[str]:
 
 
 @pytest.mark.parametrize("loss_over", ["all", "masked", "other"])
-@pytest.mark.parametrize("look", [False, True])
-def test_each_stage_has_one_term_of_the_whole(loss_over: str, look: bool) -> None:
+@pytest.mark.parametrize("diagnose", [False, True])
+def test_each_stage_has_one_term_of_the_whole(loss_over: str, diagnose: bool) -> None:
     """The same sum to the bit, the same count and weight, the same gradient; with what the record shows of it."""
     given = settings(objective=RTD(weight=7.0, generator_weight=0.5, loss_over=loss_over))  # type: ignore[arg-type]
     objective, masked = whole(given), masked_rows(given)
     together = losses(objective, masked)
     stages = {"generator_loss": GeneratorStage(objective), "discriminator_loss": DiscriminatorStage(objective)}
     for name, stage in stages.items():
-        found = stage(masked, RNG, look=look)
+        found = stage(masked, RNG, diagnose=diagnose)
         assert list(found.terms) == [name]
         mine, theirs = found.terms[name], together.terms[name]
         assert torch.equal(mine.sum, theirs.sum) and (mine.count, mine.weight) == (theirs.count, theirs.weight)
         assert int(stage.counts(masked)[mine.count]) == int(objective.counts(masked)[mine.count])
         assert distance(gradients(objective, mine.sum), gradients(objective, theirs.sum)) == 0.0
-        for key, tensor in found.seen.items():
-            assert torch.equal(tensor, together.seen[key]), key
-    assert set(found.seen) == (set(together.seen) if look else set())
+        for key, tensor in found.diagnostics.items():
+            assert torch.equal(tensor, together.diagnostics[key]), key
+    assert set(found.diagnostics) == (set(together.diagnostics) if diagnose else set())
 
 
 def test_what_each_stage_holds_and_reaches() -> None:
@@ -87,10 +87,10 @@ def test_the_discriminator_is_trained_against_the_frozen_generators_samples() ->
     given = settings()
     objective, masked = whole(given), masked_rows(given)
     stage = DiscriminatorStage(objective)
-    before = stage(masked, RNG, look=True).seen["corrupted_BT"]
+    before = stage(masked, RNG, diagnose=True).diagnostics["corrupted_BT"]
     with torch.no_grad():
         objective.generator.generator_lm_head.bias[50] = 100.0
-    after = stage(masked, RNG, look=True).seen["corrupted_BT"].flatten()[masked.slots_K]
+    after = stage(masked, RNG, diagnose=True).diagnostics["corrupted_BT"].flatten()[masked.slots_K]
     assert (after == 50).all() and not torch.equal(before.flatten()[masked.slots_K], after)
 
 

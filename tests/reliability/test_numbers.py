@@ -78,7 +78,7 @@ def gradients(settings: Config, data: Path, path: Path, *, naive: bool = False) 
             return real(network, *arguments, **more)
 
         step.update = kept
-        step.train_step(objective, build_optimizer(objective, settings.optimizer), feed, step=0, look=True)
+        step.train_step(objective, build_optimizer(objective, settings.optimizer), feed, step=0, diagnose=True)
 
 
 @pytest.mark.parametrize("deterministic", [True, False])
@@ -208,7 +208,7 @@ def unguarded(data: Path) -> str:
     feed = step.Feed.of(settings, Store.open(data), device=CPU, precision="fp32")
     next(objective.parameters()).register_hook(lambda grad: torch.full_like(grad, float("nan")))
     with mock.patch.object(step, "np", SimpleNamespace(isfinite=lambda _: True)):
-        step.train_step(objective, build_optimizer(objective, settings.optimizer), feed, step=0, look=False)
+        step.train_step(objective, build_optimizer(objective, settings.optimizer), feed, step=0, diagnose=False)
     weights = torch.cat([value.flatten() for value in objective.parameters()])
     return f"{int((~torch.isfinite(weights)).sum())} of {weights.numel()}"
 

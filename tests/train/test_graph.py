@@ -113,8 +113,8 @@ def test_what_is_recorded_is_the_whole_step(lanes: int, monkeypatch: pytest.Monk
     step = graph.build_fast_step(objective, optimizer, given)  # type: ignore[arg-type]
     assert isinstance(step, graph.GraphStep) and step.recorded
     for number in range(3):
-        one = step(number, look=True)
-        two = plain_step(other, its_optimizer, given, step=number, look=True)  # type: ignore[arg-type]
+        one = step(number, diagnose=True)
+        two = plain_step(other, its_optimizer, given, step=number, diagnose=True)  # type: ignore[arg-type]
         assert one.gradient_norm == pytest.approx(two.gradient_norm, rel=1e-5)
         assert one.metrics == pytest.approx(two.metrics, rel=1e-4)
     expected = weights(other)  # type: ignore[arg-type]

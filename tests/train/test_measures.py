@@ -19,7 +19,7 @@ def lane(seed: int, *, slots: int, real: int) -> Losses:
             "generator_loss": Term(sum=5 * slots * torch.rand((), generator=random), count="masked", weight=1.0),
             "discriminator_loss": Term(sum=real * torch.rand((), generator=random), count="real", weight=50.0),
         },
-        seen={
+        diagnostics={
             "generator_correct_K": torch.rand(slots, generator=random) < 0.4,
             "generator_entropy_K": 3 * torch.rand(slots, generator=random),
             "replaced_N": torch.rand(real, generator=random) < 0.2,
@@ -45,7 +45,7 @@ def auc(replaced: list[bool], logits: list[float]) -> float:
 
 
 def joined(name: str) -> list[float]:
-    return [value for one in LANES for value in one.seen[name].tolist()]
+    return [value for one in LANES for value in one.diagnostics[name].tolist()]
 
 
 def test_means_over_lanes_of_different_sizes() -> None:
@@ -72,7 +72,7 @@ def test_rates_and_auc() -> None:
 @pytest.mark.parametrize("everything", [True, False])
 def test_auc_of_one_class_is_chance(everything: bool) -> None:
     one = lane(3, slots=2, real=10)
-    one.seen["counted_replaced_N"][:] = everything
+    one.diagnostics["counted_replaced_N"][:] = everything
     found = measure([one], {"masked": 2.0, "real": 10.0})
     assert found["discriminator_auc"] == 0.5
     assert found["discriminator_constant_loss"] == 0.0
@@ -80,14 +80,14 @@ def test_auc_of_one_class_is_chance(everything: bool) -> None:
 
 def test_logits_that_are_no_numbers_do_not_stop_the_report() -> None:
     one = lane(4, slots=2, real=10)
-    one.seen["counted_logit_N"][3] = float("nan")
+    one.diagnostics["counted_logit_N"][3] = float("nan")
     assert measure([one], {"masked": 2.0, "real": 10.0})["discriminator_auc"] == 0.5
 
 
 def test_a_masked_lm_has_no_discriminator() -> None:
     one = lane(5, slots=4, real=10)
-    seen = {name: tensor for name, tensor in one.seen.items() if name.startswith("generator")}
-    found = measure([Losses(terms={"generator_loss": one.terms["generator_loss"]}, seen=seen)], {"masked": 4.0})
+    seen = {name: tensor for name, tensor in one.diagnostics.items() if name.startswith("generator")}
+    found = measure([Losses(terms={"generator_loss": one.terms["generator_loss"]}, diagnostics=seen)], {"masked": 4.0})
     assert set(found) == {"loss", "generator_loss", "generator_accuracy", "generator_entropy"}
 
 

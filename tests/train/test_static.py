@@ -55,8 +55,8 @@ def test_equals_the_plain_step(case: str) -> None:
     given = settings(**CASES[case])  # type: ignore[arg-type]
     plain, optimizer, static = pair(given)
     for step in range(4):
-        one = train_step(plain, optimizer, static.feed, step=step, look=step % 2 == 1)
-        two = static(step, look=step % 2 == 1)
+        one = train_step(plain, optimizer, static.feed, step=step, diagnose=step % 2 == 1)
+        two = static(step, diagnose=step % 2 == 1)
         assert one.finite and two.finite and one.learning_rate == two.learning_rate
         assert two.gradient_norm == pytest.approx(one.gradient_norm, rel=1e-5)
         assert one.metrics.keys() == two.metrics.keys() and bool(one.metrics) == (step % 2 == 1)
@@ -94,7 +94,7 @@ def test_a_bad_step_leaves_everything_untouched(poison: float, lanes: int) -> No
     moments = {n: v.clone() for n, v in optimizer_tensors(static.objective, static.optimizer).items()}
     bias = next(p for n, p in static.objective.named_parameters() if n.endswith("dense.bias"))
     hook = bias.register_hook(lambda gradient: gradient * poison)
-    result = static(1, look=True)
+    result = static(1, diagnose=True)
     hook.remove()
     assert not result.finite and result.metrics == {}
     assert all(torch.equal(value, before[name]) for name, value in weights(static.objective).items())

@@ -62,7 +62,7 @@ def test_lanes_do_not_change_a_step(sizes: list[int], monkeypatch: pytest.Monkey
         objective = build(settings)
         before = weights(objective)
         sgd = torch.optim.SGD(objective.parameters())
-        result = train_step(objective, sgd, given_lanes(settings, split), step=0, look=True)
+        result = train_step(objective, sgd, given_lanes(settings, split), step=0, diagnose=True)
         moved = torch.cat([(p - before[n]).flatten() for n, p in weights(objective).items()])
         found.append((result, moved))
     (one, whole), (other, split_up) = found
@@ -99,7 +99,7 @@ def test_a_bad_step_leaves_everything_untouched(name: str) -> None:
     bias = next(p for n, p in objective.named_parameters() if n.endswith("dense.bias"))
     for poison in (float("nan"), float("inf")):
         hook = bias.register_hook(lambda gradient, poison=poison: gradient * poison)
-        result = train_step(objective, optimizer, given, step=1, look=True)
+        result = train_step(objective, optimizer, given, step=1, diagnose=True)
         hook.remove()
         assert not result.finite and result.metrics == {}
         for key, value in weights(objective).items():
@@ -120,7 +120,7 @@ def test_a_step_is_a_function_of_weights_and_step(lanes: int) -> None:
         optimizer = build_optimizer(objective, settings.optimizer)
         for step in range(3):
             torch.rand(noise)
-            train_step(objective, optimizer, feed(settings), step=step, look=noise > 0)
+            train_step(objective, optimizer, feed(settings), step=step, diagnose=noise > 0)
         ends.append(weights(objective))
     for name, value in ends[0].items():
         assert torch.equal(value, ends[1][name]), name

@@ -121,10 +121,10 @@ def replay(
     phases = Phases(config, objective)
     objective.train()
     for at in range(began, step - 1):
-        train_step(phases.at(at), optimizer, feed, step=at, look=(at + 1) % config.log_every == 0)
+        train_step(phases.at(at), optimizer, feed, step=at, diagnose=(at + 1) % config.log_every == 0)
     part = phases.at(step - 1)
     rows = StepRows(part, feed, store, step=step - 1)
-    result = train_step(part, optimizer, feed, step=step - 1, look=True)
+    result = train_step(part, optimizer, feed, step=step - 1, diagnose=True)
     forget()
     if not result.finite:
         result = replace(result, metrics=rows.metrics)

@@ -79,9 +79,9 @@ class StepRows:
         for lane, (masked, rng) in enumerate(lanes):
             rng.seed_dropout()
             with autocast(feed.precision, feed.device):
-                losses: Losses = objective(masked, rng, look=True)
+                losses: Losses = objective(masked, rng, diagnose=True)
             terms = {n: Term(sum=t.sum.detach(), count=t.count, weight=t.weight) for n, t in losses.terms.items()}
-            losses = Losses(terms=terms, seen=losses.seen)
+            losses = Losses(terms=terms, diagnostics=losses.diagnostics)
             measured.append(keep_measured(losses))
             numbers = picked[lane * config.lane_size : (lane + 1) * config.lane_size]
             self.rows += self._of_lane(lane, numbers.tolist(), masked, losses)
@@ -90,7 +90,7 @@ class StepRows:
 
     def _of_lane(self, lane: int, numbers: list[int], masked: Masked, losses: Losses) -> list[ReplayedRow]:
         original_BT, input_BT, chosen_BT = masked.batch.ids_BT, masked.input_BT, masked.chosen_BT
-        corrupted_BT = losses.seen.get("corrupted_BT")
+        corrupted_BT = losses.diagnostics.get("corrupted_BT")
         real_B, finite_B = masked.batch.real_BT.sum(1).tolist(), finite_rows(masked, losses).tolist()
         return [
             ReplayedRow(
@@ -125,13 +125,13 @@ class StepRows:
 
 def finite_rows(masked: Masked, losses: Losses) -> Tensor:
     """Bool [B]: rows all of whose numbers are finite; where the lane's losses are not and no row shows why, none is."""
-    seen, shape = losses.seen, masked.batch.ids_BT.shape
+    diagnostics, shape = losses.diagnostics, masked.batch.ids_BT.shape
     bad_BT = torch.zeros(shape, dtype=torch.bool, device=masked.batch.ids_BT.device)
-    if "replaced_logit_BT" in seen:
-        bad_BT |= ~seen["replaced_logit_BT"].isfinite() & masked.batch.real_BT
+    if "replaced_logit_BT" in diagnostics:
+        bad_BT |= ~diagnostics["replaced_logit_BT"].isfinite() & masked.batch.real_BT
     for name in ("generator_entropy_K", "encoder_entropy_K"):
-        if name in seen:
-            bad_BT.view(-1)[masked.slots_K[~seen[name].isfinite() & (masked.slots_K >= 0)]] = True
+        if name in diagnostics:
+            bad_BT.view(-1)[masked.slots_K[~diagnostics[name].isfinite() & (masked.slots_K >= 0)]] = True
     bad_B = bad_BT.any(1)
     if not bad_B.any() and not all(bool(term.sum.isfinite()) for term in losses.terms.values()):
         return torch.zeros_like(bad_B)

@@ -22,10 +22,10 @@ from torch import Tensor, nn
 from electra_trainer.batch import Losses, Masked, Term
 from electra_trainer.model.initialize import initialize
 from electra_trainer.model.networks import TokenPredictor, at, build_discriminator, build_generator
-from electra_trainer.objectives.generate import generate, generator_seen
+from electra_trainer.objectives.generate import generate, generator_diagnostics
 from electra_trainer.objectives.losses import corrupt, replaced_losses
 from electra_trainer.objectives.protocol import Exported, Objective, slots, weight_source
-from electra_trainer.objectives.rtd import discriminator_seen, exported_pair
+from electra_trainer.objectives.rtd import discriminator_diagnostics, exported_pair
 from electra_trainer.objectives.vocabulary_softmax import log_probability
 from electra_trainer.randomness import Rng
 from electra_trainer.settings.config import Config, generator_shape
@@ -50,13 +50,15 @@ class AdversarialReplacedTokenDetection(Objective, settings=Adversarial):
         """`masked`: slots. `real`: tokens that are not padding."""
         return {"masked": slots(masked), "real": masked.batch.real_BT.sum()}
 
-    def forward(self, masked: Masked, rng: Rng, *, look: bool = False) -> Losses:
+    def forward(self, masked: Masked, rng: Rng, *, diagnose: bool = False) -> Losses:
         """Sums of the losses over a lane."""
         settings, used_K = self.settings, masked.slots_K >= 0
         hidden_KD = at(self.generator.electra(masked.input_BT, masked.batch), masked.slots_K)
         projected_KE = self.generator.generator_predictions(hidden_KD)
         with torch.no_grad():
-            generated = generate(self.generator, self.config, masked, rng, look=look, project=projected_KE.detach())
+            generated = generate(
+                self.generator, self.config, masked, rng, diagnose=diagnose, project=projected_KE.detach()
+            )
         corrupted = corrupt(masked, generated.sampled_K)
         logits_BT = self.discriminator(corrupted.input_BT, masked.batch)
         paid_BT = replaced_losses(logits_BT, corrupted.replaced_BT)
@@ -75,9 +77,12 @@ class AdversarialReplacedTokenDetection(Objective, settings=Adversarial):
             "baseline_loss": Term(sum=reinforced.baseline, count="masked", weight=settings.baseline_weight),
             "discriminator_loss": Term(sum=disc_sum, count="real", weight=settings.weight),
         }
-        if not look:
+        if not diagnose:
             return Losses(terms=terms)
-        return Losses(terms=terms, seen=generator_seen(generated, masked) | discriminator_seen(corrupted, logits_BT))
+        return Losses(
+            terms=terms,
+            diagnostics=generator_diagnostics(generated, masked) | discriminator_diagnostics(corrupted, logits_BT),
+        )
 
     def exported(self) -> list[Exported]:
         """The discriminator, which is fine-tuned, and the generator."""

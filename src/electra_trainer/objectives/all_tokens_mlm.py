@@ -17,11 +17,11 @@ from torch import Tensor, nn
 from electra_trainer.batch import Corrupted, Losses, Masked, Term
 from electra_trainer.model.initialize import initialize
 from electra_trainer.model.networks import at, build_generator, build_masked_lm
-from electra_trainer.objectives.generate import exported_generator, generate, generator_seen, generator_terms
+from electra_trainer.objectives.generate import exported_generator, generate, generator_diagnostics, generator_terms
 from electra_trainer.objectives.losses import corrupt
 from electra_trainer.objectives.mlm import exported_encoder
 from electra_trainer.objectives.protocol import Exported, Objective, slots, weight_source
-from electra_trainer.objectives.rtd import discriminator_seen
+from electra_trainer.objectives.rtd import discriminator_diagnostics
 from electra_trainer.objectives.vocabulary_softmax import log_probabilities, log_probability
 from electra_trainer.randomness import Rng
 from electra_trainer.settings.config import Config
@@ -43,10 +43,10 @@ class AllTokensMaskedLanguageModelling(Objective, settings=AllTokensMLM):
         """`masked`: slots. `real`: tokens that are not padding."""
         return {"masked": slots(masked), "real": masked.batch.real_BT.sum()}
 
-    def forward(self, masked: Masked, rng: Rng, *, look: bool = False) -> Losses:
+    def forward(self, masked: Masked, rng: Rng, *, diagnose: bool = False) -> Losses:
         """Sums of both losses over a lane."""
         real_BT = masked.batch.real_BT
-        generated = generate(self.generator, self.config, masked, rng, look=look)
+        generated = generate(self.generator, self.config, masked, rng, diagnose=diagnose)
         corrupted = corrupt(masked, generated.sampled_K)
         hidden_BTD = self.encoder.electra(corrupted.input_BT, masked.batch)
         with torch.autocast(hidden_BTD.device.type, enabled=False):
@@ -58,11 +58,11 @@ class AllTokensMaskedLanguageModelling(Objective, settings=AllTokensMLM):
         loss = -(mixture(copy_BT, log_p_BT, copied_BT=~corrupted.replaced_BT) * real_BT).sum()
         terms = generator_terms(generated, self.settings.generator_weight)
         terms["encoder_loss"] = Term(sum=loss, count="real", weight=self.settings.weight)
-        if not look:
+        if not diagnose:
             return Losses(terms=terms)
-        seen = generator_seen(generated, masked) | discriminator_seen(corrupted, -copy_BT)
-        seen["encoder_correct_K"] = self._correct(masked, corrupted, hidden_BTD.detach(), copy_BT.detach())
-        return Losses(terms=terms, seen=seen)
+        diagnostics = generator_diagnostics(generated, masked) | discriminator_diagnostics(corrupted, -copy_BT)
+        diagnostics["encoder_correct_K"] = self._correct(masked, corrupted, hidden_BTD.detach(), copy_BT.detach())
+        return Losses(terms=terms, diagnostics=diagnostics)
 
     @torch.no_grad()
     def _correct(self, masked: Masked, corrupted: Corrupted, hidden_BTD: Tensor, copy_BT: Tensor) -> Tensor:

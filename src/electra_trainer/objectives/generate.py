@@ -25,7 +25,7 @@ class Generated(NamedTuple):
 
 
 def generate(
-    generator: nn.Module, config: Config, masked: Masked, rng: Rng, *, look: bool, project: Tensor | None = None
+    generator: nn.Module, config: Config, masked: Masked, rng: Rng, *, diagnose: bool, project: Tensor | None = None
 ) -> Generated:
     """Sample a word for each slot.
 
@@ -34,7 +34,7 @@ def generate(
         config: the run.
         masked: the lane.
         rng: its randomness; one uniform number a slot is taken for "sample".
-        look: also find what the record shows.
+        diagnose: also find what the record shows.
         project: what the token head gave, where the caller has it already.
     """
     settings = config.generator
@@ -50,7 +50,7 @@ def generate(
         labels_K=masked.labels_K,
         draws_K=draws_K,
         sampling=Sampling(temperature=settings.temperature, disallow_label=settings.disallow_correct),
-        look=look,
+        diagnose=diagnose,
     )
     return Generated(tokens.loss, tokens.sampled_K, tokens.correct_K, tokens.entropy_K)
 
@@ -73,7 +73,7 @@ def generator_terms(generated: Generated, weight: float) -> dict[str, Term]:
     return {"generator_loss": Term(sum=generated.loss, count="masked", weight=weight)}
 
 
-def generator_seen(generated: Generated, masked: Masked) -> dict[str, Tensor]:
+def generator_diagnostics(generated: Generated, masked: Masked) -> dict[str, Tensor]:
     """What the record shows of a generator."""
     return {
         "used_K": masked.slots_K >= 0,

@@ -29,24 +29,24 @@ class MaskedLanguageModelling(Objective, settings=MLM):
         """`masked`: chosen positions."""
         return {"masked": slots(masked)}
 
-    def forward(self, masked: Masked, rng: Rng, *, look: bool = False) -> Losses:
+    def forward(self, masked: Masked, rng: Rng, *, diagnose: bool = False) -> Losses:
         """Sum of the loss over a lane."""
         tokens = token_softmax(
             self.encoder.project(masked.input_BT, masked.batch, masked.slots_K),
             *self.encoder.output(),
             labels_K=masked.labels_K,
             draws_K=None,
-            look=look,
+            diagnose=diagnose,
         )
         terms = {"generator_loss": Term(sum=tokens.loss, count="masked", weight=1.0)}
-        if not look:
+        if not diagnose:
             return Losses(terms=terms)
-        seen = {
+        diagnostics = {
             "used_K": masked.slots_K >= 0,
             "generator_correct_K": tokens.correct_K,
             "generator_entropy_K": tokens.entropy_K,
         }
-        return Losses(terms=terms, seen=seen)
+        return Losses(terms=terms, diagnostics=diagnostics)
 
     def exported(self) -> list[Exported]:
         """The encoder with its token head."""

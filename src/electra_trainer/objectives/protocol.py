@@ -57,8 +57,8 @@ class Objective(nn.Module, ABC):
         """What the sums will be divided by: scalars, known before any forward pass."""
 
     @abstractmethod
-    def forward(self, masked: Masked, rng: Rng, *, look: bool = False) -> Losses:
-        """Sums of the losses over a lane; with `look` also what the record shows."""
+    def forward(self, masked: Masked, rng: Rng, *, diagnose: bool = False) -> Losses:
+        """Sums of the losses over a lane; with `diagnose` also what the record shows."""
 
     @abstractmethod
     def exported(self) -> list[Exported]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from electra_trainer.batch import Losses, Masked, Term
 from electra_trainer.model.networks import build_generator, build_masked_lm
-from electra_trainer.objectives.generate import exported_generator, generate, generator_seen, generator_terms
+from electra_trainer.objectives.generate import exported_generator, generate, generator_diagnostics, generator_terms
 from electra_trainer.objectives.losses import corrupt
 from electra_trainer.objectives.mlm import exported_encoder
 from electra_trainer.objectives.protocol import Exported, Objective, slots, weight_source
@@ -35,24 +35,24 @@ class ReplaceMaskedLanguageModelling(Objective, settings=ReplaceMLM):
         """`masked`: slots."""
         return {"masked": slots(masked)}
 
-    def forward(self, masked: Masked, rng: Rng, *, look: bool = False) -> Losses:
+    def forward(self, masked: Masked, rng: Rng, *, diagnose: bool = False) -> Losses:
         """Sums of both losses over a lane."""
-        generated = generate(self.generator, self.config, masked, rng, look=look)
+        generated = generate(self.generator, self.config, masked, rng, diagnose=diagnose)
         corrupted = corrupt(masked, generated.sampled_K)
         tokens = token_softmax(
             self.encoder.project(corrupted.input_BT, masked.batch, masked.slots_K),
             *self.encoder.output(),
             labels_K=masked.labels_K,
             draws_K=None,
-            look=look,
+            diagnose=diagnose,
         )
         terms = generator_terms(generated, self.settings.generator_weight)
         terms["encoder_loss"] = Term(sum=tokens.loss, count="masked", weight=self.settings.weight)
-        if not look:
+        if not diagnose:
             return Losses(terms=terms)
-        seen = {"encoder_correct_K": tokens.correct_K, "encoder_entropy_K": tokens.entropy_K}
-        seen["corrupted_BT"] = corrupted.input_BT
-        return Losses(terms=terms, seen=generator_seen(generated, masked) | seen)
+        diagnostics = {"encoder_correct_K": tokens.correct_K, "encoder_entropy_K": tokens.entropy_K}
+        diagnostics["corrupted_BT"] = corrupted.input_BT
+        return Losses(terms=terms, diagnostics=generator_diagnostics(generated, masked) | diagnostics)
 
     def exported(self) -> list[Exported]:
         """The encoder with its token head, and the generator."""

@@ -16,7 +16,13 @@ from torch import Tensor, nn
 
 from electra_trainer.batch import Corrupted, Losses, Masked, Term
 from electra_trainer.model.networks import Discriminator, build_discriminator, build_generator
-from electra_trainer.objectives.generate import Generated, exported_generator, generate, generator_seen, generator_terms
+from electra_trainer.objectives.generate import (
+    Generated,
+    exported_generator,
+    generate,
+    generator_diagnostics,
+    generator_terms,
+)
 from electra_trainer.objectives.losses import corrupt, replaced_loss
 from electra_trainer.objectives.protocol import Exported, Objective, slots, weight_source
 from electra_trainer.randomness import Rng
@@ -49,14 +55,14 @@ class ReplacedTokenDetection(Objective, settings=RTD):
             return {"real": masked.batch.real_BT.sum()}
         return {"chosen" if self.settings.loss_over == "masked" else "others": masked.chosen_BT.sum()}
 
-    def forward(self, masked: Masked, rng: Rng, *, look: bool = False) -> Losses:
+    def forward(self, masked: Masked, rng: Rng, *, diagnose: bool = False) -> Losses:
         """Sums of both losses over a lane."""
-        generated = generate(self.generator, self.config, masked, rng, look=look)
-        found = self.discriminate(masked, generated, rng, look=look)
+        generated = generate(self.generator, self.config, masked, rng, diagnose=diagnose)
+        found = self.discriminate(masked, generated, rng, diagnose=diagnose)
         terms = generator_terms(generated, self.settings.generator_weight)
-        return Losses(terms=terms | found.terms, seen=found.seen)
+        return Losses(terms=terms | found.terms, diagnostics=found.diagnostics)
 
-    def discriminate(self, masked: Masked, generated: Generated, rng: Rng, *, look: bool) -> Losses:
+    def discriminate(self, masked: Masked, generated: Generated, rng: Rng, *, diagnose: bool) -> Losses:
         """The discriminator's sum over a lane with the samples put in, and what there is to see of both networks."""
         corrupted = corrupt(masked, generated.sampled_K)
         logits_BT = self.discriminator(corrupted.input_BT, masked.batch)
@@ -64,10 +70,12 @@ class ReplacedTokenDetection(Objective, settings=RTD):
         (count,) = self.counted(masked)
         loss = replaced_loss(logits_BT, corrupted.replaced_BT, counted_BT)
         terms = {"discriminator_loss": Term(sum=loss, count=count, weight=self.settings.weight)}
-        if not look:
+        if not diagnose:
             return Losses(terms=terms)
-        seen = generator_seen(generated, masked) | discriminator_seen(corrupted, logits_BT, counted_BT)
-        return Losses(terms=terms, seen=seen)
+        diagnostics = generator_diagnostics(generated, masked) | discriminator_diagnostics(
+            corrupted, logits_BT, counted_BT
+        )
+        return Losses(terms=terms, diagnostics=diagnostics)
 
     def counted_tokens(self, masked: Masked, rng: Rng) -> Tensor:
         """The tokens that the discriminator's loss counts, bool [B, T]."""
@@ -96,7 +104,9 @@ def other_tokens(masked: Masked, rng: Rng) -> Tensor:
     return (rank_BT < wanted_B1) & real_BT
 
 
-def discriminator_seen(corrupted: Corrupted, logits_BT: Tensor, counted_BT: Tensor | None = None) -> dict[str, Tensor]:
+def discriminator_diagnostics(
+    corrupted: Corrupted, logits_BT: Tensor, counted_BT: Tensor | None = None
+) -> dict[str, Tensor]:
     """What the record shows of a discriminator; its loss counts the real tokens unless told."""
     return {
         "real_BT": corrupted.batch.real_BT,

@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from electra_trainer.batch import Batch, Corrupted, Losses, Masked, Term
 from electra_trainer.model.initialize import initialize
 from electra_trainer.model.networks import build_discriminator, build_generator
-from electra_trainer.objectives.generate import generate, generator_seen, generator_terms
+from electra_trainer.objectives.generate import generate, generator_diagnostics, generator_terms
 from electra_trainer.objectives.losses import corrupt, replaced_loss
 from electra_trainer.objectives.protocol import Exported, Objective, slots, weight_source
-from electra_trainer.objectives.rtd import discriminator_seen, exported_pair
+from electra_trainer.objectives.rtd import discriminator_diagnostics, exported_pair
 from electra_trainer.randomness import Rng
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.methods import SentenceContrast
@@ -44,10 +44,10 @@ class ContrastiveReplacedTokenDetection(Objective, settings=SentenceContrast):
         """`masked`: slots. `real`: tokens that are not padding. `sentences`: inputs."""
         return {"masked": slots(masked), "real": masked.batch.real_BT.sum(), "sentences": _starts(masked.batch).sum()}
 
-    def forward(self, masked: Masked, rng: Rng, *, look: bool = False) -> Losses:
+    def forward(self, masked: Masked, rng: Rng, *, diagnose: bool = False) -> Losses:
         """Sums of the three losses over a lane."""
         settings, batch = self.settings, masked.batch
-        generated = generate(self.generator, self.config, masked, rng, look=look)
+        generated = generate(self.generator, self.config, masked, rng, diagnose=diagnose)
         stays_K = unchanged_tokens(batch, rng, settings.unchanged).flatten()[masked.slots_K]
         corrupted = corrupt(masked, torch.where(stays_K, masked.labels_K, generated.sampled_K))
         hidden_BTD = self.discriminator.electra(corrupted.input_BT, batch)
@@ -60,11 +60,14 @@ class ContrastiveReplacedTokenDetection(Objective, settings=SentenceContrast):
         terms = generator_terms(generated, settings.generator_weight)
         terms["discriminator_loss"] = Term(sum=disc_sum, count="real", weight=settings.weight)
         terms["sentence_loss"] = Term(sum=sentence, count="sentences", weight=settings.sentence_weight)
-        if not look:
+        if not diagnose:
             return Losses(terms=terms)
-        seen = {"corrupted_S": corrupted_S, "corrupted_logit_S": logits_S.detach()}
+        diagnostics = {"corrupted_S": corrupted_S, "corrupted_logit_S": logits_S.detach()}
         return Losses(
-            terms=terms, seen=generator_seen(generated, masked) | discriminator_seen(corrupted, logits_BT) | seen
+            terms=terms,
+            diagnostics=generator_diagnostics(generated, masked)
+            | discriminator_diagnostics(corrupted, logits_BT)
+            | diagnostics,
         )
 
     def exported(self) -> list[Exported]:

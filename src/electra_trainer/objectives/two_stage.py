@@ -11,7 +11,7 @@ from torch import Tensor
 
 from electra_trainer.batch import Losses, Masked
 from electra_trainer.model.networks import TokenPredictor
-from electra_trainer.objectives.generate import generate, generator_seen, generator_terms
+from electra_trainer.objectives.generate import generate, generator_diagnostics, generator_terms
 from electra_trainer.objectives.protocol import Exported, Objective, slots
 from electra_trainer.objectives.rtd import ReplacedTokenDetection
 from electra_trainer.randomness import Rng
@@ -29,12 +29,12 @@ class GeneratorStage(Objective):
         """`masked`: slots."""
         return {"masked": slots(masked)}
 
-    def forward(self, masked: Masked, rng: Rng, *, look: bool = False) -> Losses:
+    def forward(self, masked: Masked, rng: Rng, *, diagnose: bool = False) -> Losses:
         """The generator's sum over a lane."""
         (whole,) = self._whole
-        generated = generate(self.generator, self.config, masked, rng, look=look)
+        generated = generate(self.generator, self.config, masked, rng, diagnose=diagnose)
         terms = generator_terms(generated, whole.settings.generator_weight)
-        return Losses(terms=terms, seen=generator_seen(generated, masked) if look else {})
+        return Losses(terms=terms, diagnostics=generator_diagnostics(generated, masked) if diagnose else {})
 
     def exported(self) -> list[Exported]:
         """What the whole exports."""
@@ -58,12 +58,12 @@ class DiscriminatorStage(Objective):
         """As the whole: `masked` is what the generator's accuracy is a mean over."""
         return self._whole[0].counts(masked)
 
-    def forward(self, masked: Masked, rng: Rng, *, look: bool = False) -> Losses:
+    def forward(self, masked: Masked, rng: Rng, *, diagnose: bool = False) -> Losses:
         """The discriminator's sum over a lane."""
         (whole,) = self._whole
         with torch.no_grad():
-            generated = generate(whole.generator, self.config, masked, rng, look=look)
-        return whole.discriminate(masked, generated, rng, look=look)
+            generated = generate(whole.generator, self.config, masked, rng, diagnose=diagnose)
+        return whole.discriminate(masked, generated, rng, diagnose=diagnose)
 
     def exported(self) -> list[Exported]:
         """What the whole exports."""

@@ -55,9 +55,9 @@ def token_softmax(
     labels_K: Tensor,
     draws_K: Tensor | None,
     sampling: Sampling = _AS_THEY_ARE,
-    look: bool = False,
+    diagnose: bool = False,
 ) -> TokenSoftmax:
-    """Softmax over the vocabulary at K positions: loss, samples and, with `look`, what the record shows.
+    """Softmax over the vocabulary at K positions: loss, samples and, with `diagnose`, what the record shows.
 
     Args:
         projected_KE: what the token head gave.
@@ -66,7 +66,7 @@ def token_softmax(
         labels_K: original ids; a negative one is a slot that is not used: no loss, no gradient, a sample without meaning.
         draws_K: uniform numbers in [0, 1) that the samples are made of; None: no samples.
         sampling: another distribution to sample from than the softmax itself; the loss does not see it.
-        look: also find the most probable word and the entropy.
+        diagnose: also find the most probable word and the entropy.
     """
     special = draws_K is not None and sampling != _AS_THEY_ARE
     if not special and native.fits(projected_KE):
@@ -76,10 +76,10 @@ def token_softmax(
     dtype = torch.get_autocast_dtype(projected_KE.device.type) if lower else torch.float32
     found: tuple[Tensor, ...]
     if not special and gpu_softmax.usable(projected_KE.device):
-        how = (dtype, torch.is_grad_enabled(), look)
+        how = (dtype, torch.is_grad_enabled(), diagnose)
         found = gpu_softmax.VocabularySoftmax.apply(projected_KE, words_VE, bias_V, labels_K, draws_K, how)  # type: ignore[no-untyped-call]
     else:
-        plain = (dtype, torch.is_grad_enabled(), look, sampling if special else _AS_THEY_ARE)
+        plain = (dtype, torch.is_grad_enabled(), diagnose, sampling if special else _AS_THEY_ARE)
         found = _TokenSoftmax.apply(projected_KE, words_VE, bias_V, labels_K, draws_K, plain)  # type: ignore[no-untyped-call]
     return TokenSoftmax(*found)
 
@@ -97,7 +97,7 @@ class _TokenSoftmax(torch.autograd.Function):
         draws_K: Tensor | None,
         how: tuple[Any, ...],
     ) -> tuple[Tensor, ...]:
-        dtype, wants, look, sampling = how
+        dtype, wants, diagnose, sampling = how
         with torch.autocast(projected_KE.device.type, enabled=False):
             hidden_KE, words = projected_KE.to(dtype), words_VE.to(dtype)
             loss = torch.zeros((), device=projected_KE.device)
@@ -112,7 +112,7 @@ class _TokenSoftmax(torch.autograd.Function):
                 used_k1, label_k1 = labels_K[part, None] >= 0, labels_K[part, None].clamp(min=0)
                 log_z_k1 = logits_kV.logsumexp(-1, keepdim=True)
                 loss += ((log_z_k1 - logits_kV.gather(1, label_k1)) * used_k1).sum()
-                if look:
+                if diagnose:
                     correct.append(logits_kV.argmax(-1) == labels_K[part])
                     log_p_kV = logits_kV - log_z_k1  # not log Z - Σ p·logit, which cancels where logits are large
                     entropy.append(-(log_p_kV.exp() * log_p_kV).sum(-1))

@@ -34,14 +34,14 @@ _ALIKE = 0.3
 
 
 def train_step(
-    objective: Objective, optimizer: torch.optim.Optimizer, feed: Feed, *, step: int, look: bool = False
+    objective: Objective, optimizer: torch.optim.Optimizer, feed: Feed, *, step: int, diagnose: bool = False
 ) -> StepResult:
     """Forward, backward and update for step `step`, counted from 0: `step.train_step`, by the fastest way that works here."""
     fast = _fast_step(objective, optimizer, feed) if feed.device.type == "cuda" else None
     if fast is None:
-        return plain_step(objective, optimizer, feed, step=step, look=look)
+        return plain_step(objective, optimizer, feed, step=step, diagnose=diagnose)
     finish_first()
-    return fast(step, look=look)
+    return fast(step, diagnose=diagnose)
 
 
 _latest: list[tuple[Objective, torch.optim.Optimizer, Feed, StaticStep | None]] = []

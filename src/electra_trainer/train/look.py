@@ -31,10 +31,10 @@ def look_at_rows(objective: Objective, feed: Feed, tokenizer: Tokenizer) -> list
     try:
         masked, rng = next(iter(feed.held_out(ROWS)))
         with autocast(feed.precision, feed.device):
-            seen = objective(masked, rng, look=True).seen
+            diagnostics = objective(masked, rng, diagnose=True).diagnostics
     finally:
         objective.train(was_training)
-    if "replaced_logit_BT" not in seen:
+    if "replaced_logit_BT" not in diagnostics:
         return []
     chosen_BT = torch.zeros_like(masked.batch.ids_BT, dtype=torch.bool)
     chosen_BT.view(-1)[masked.slots_K] = True
@@ -44,10 +44,10 @@ def look_at_rows(objective: Objective, feed: Feed, tokenizer: Tokenizer) -> list
         rows.append(
             {
                 "original": [tokenizer.id_to_token(i) for i in masked.batch.ids_BT[row, :real].tolist()],
-                "input": [tokenizer.id_to_token(i) for i in seen["corrupted_BT"][row, :real].tolist()],
+                "input": [tokenizer.id_to_token(i) for i in diagnostics["corrupted_BT"][row, :real].tolist()],
                 "masked": chosen_BT[row, :real].tolist(),
-                "replaced": seen["replaced_BT"][row, :real].tolist(),
-                "probability": [round(p, 4) for p in seen["replaced_logit_BT"][row, :real].sigmoid().tolist()],
+                "replaced": diagnostics["replaced_BT"][row, :real].tolist(),
+                "probability": [round(p, 4) for p in diagnostics["replaced_logit_BT"][row, :real].sigmoid().tolist()],
             }
         )
     return rows

@@ -205,7 +205,7 @@ def _train(run: _Run, stop: StopRequest) -> None:
     while run.step < total:
         logged = (run.step + 1) % config.log_every == 0 or run.step + 1 == total
         with _saved_when_stopped(run, stop):
-            result = train_step(phases.at(run.step), run.optimizer, run.feed, step=run.step, look=logged)
+            result = train_step(phases.at(run.step), run.optimizer, run.feed, step=run.step, diagnose=logged)
         run.step += 1
         beat()
         _check_finite(run, result)

@@ -26,16 +26,18 @@ _MEANS_AT_SLOTS = {
 
 
 def keep_measured(losses: Losses) -> Losses:
-    """The same, of what was seen only that which `measure` reads: unused slots and padding dropped, no [B, T] kept."""
-    seen = losses.seen
-    kept: dict[str, Tensor] = {name: seen[name][seen["used_K"]] for name in _MEANS_AT_SLOTS if name in seen}
-    if "replaced_BT" in seen:
-        counted_BT = seen["counted_BT"]
-        kept["replaced_N"] = seen["replaced_BT"][seen["real_BT"]]
-        kept["counted_replaced_N"] = seen["replaced_BT"][counted_BT]
-        kept["counted_logit_N"] = seen["replaced_logit_BT"][counted_BT]
-    kept |= {name: seen[name] for name in ("corrupted_S", "corrupted_logit_S") if name in seen}
-    return Losses(terms=losses.terms, seen=kept)
+    """The same, with only the diagnostics that `measure` reads: unused slots and padding dropped, no [B, T] kept."""
+    diagnostics = losses.diagnostics
+    kept: dict[str, Tensor] = {
+        name: diagnostics[name][diagnostics["used_K"]] for name in _MEANS_AT_SLOTS if name in diagnostics
+    }
+    if "replaced_BT" in diagnostics:
+        counted_BT = diagnostics["counted_BT"]
+        kept["replaced_N"] = diagnostics["replaced_BT"][diagnostics["real_BT"]]
+        kept["counted_replaced_N"] = diagnostics["replaced_BT"][counted_BT]
+        kept["counted_logit_N"] = diagnostics["replaced_logit_BT"][counted_BT]
+    kept |= {name: diagnostics[name] for name in ("corrupted_S", "corrupted_logit_S") if name in diagnostics}
+    return Losses(terms=losses.terms, diagnostics=kept)
 
 
 def to_bytes(lanes: Sequence[Losses]) -> bytes:
@@ -43,10 +45,12 @@ def to_bytes(lanes: Sequence[Losses]) -> bytes:
     tensors: dict[str, Tensor] = {}
     for index, lane in enumerate(lanes):
         tensors |= {f"{index}/sum/{name}": term.sum.detach().cpu() for name, term in lane.terms.items()}
-        tensors |= {f"{index}/seen/{name}": value.contiguous().cpu() for name, value in lane.seen.items()}
+        tensors |= {f"{index}/diagnostics/{name}": value.contiguous().cpu() for name, value in lane.diagnostics.items()}
     terms = [[[name, term.count, term.weight] for name, term in lane.terms.items()] for lane in lanes]
-    seen = [list(lane.seen) for lane in lanes]
-    return safetensors.torch.save(tensors, metadata={"terms": json.dumps(terms), "seen": json.dumps(seen)})
+    diagnostics = [list(lane.diagnostics) for lane in lanes]
+    return safetensors.torch.save(
+        tensors, metadata={"terms": json.dumps(terms), "diagnostics": json.dumps(diagnostics)}
+    )
 
 
 def from_bytes(content: bytes) -> list[Losses]:
@@ -56,9 +60,11 @@ def from_bytes(content: bytes) -> list[Losses]:
     return [
         Losses(
             terms={n: Term(sum=tensors[f"{index}/sum/{n}"], count=c, weight=w) for n, c, w in terms},
-            seen={name: tensors[f"{index}/seen/{name}"] for name in seen},
+            diagnostics={name: tensors[f"{index}/diagnostics/{name}"] for name in diagnostics},
         )
-        for index, (terms, seen) in enumerate(zip(json.loads(header["terms"]), json.loads(header["seen"]), strict=True))
+        for index, (terms, diagnostics) in enumerate(
+            zip(json.loads(header["terms"]), json.loads(header["diagnostics"]), strict=True)
+        )
     ]
 
 
@@ -66,7 +72,7 @@ def measure(lanes: Sequence[Losses], counts: dict[str, float]) -> dict[str, floa
     """Metrics over some lanes together.
 
     Args:
-        lanes: losses computed with `look=True`, through `keep_measured`.
+        lanes: losses computed with `diagnose=True`, through `keep_measured`.
         counts: the objective's counts, added up over the lanes.
 
     Returns:
@@ -80,14 +86,14 @@ def measure(lanes: Sequence[Losses], counts: dict[str, float]) -> dict[str, floa
     means = {name: sums[name] / max(counts[term.count], 1.0) for name, term in first.terms.items()}
     metrics = {"loss": sum(first.terms[name].weight * mean for name, mean in means.items()), **means}
     for name, metric in _MEANS_AT_SLOTS.items():
-        if name in first.seen:
+        if name in first.diagnostics:
             metrics[metric] = _mean(_joined(lanes, name))
-    if "replaced_N" in first.seen:
+    if "replaced_N" in first.diagnostics:
         replaced, logits = _joined(lanes, "counted_replaced_N"), _joined(lanes, "counted_logit_N")
         metrics["fake_rate"] = _mean(_joined(lanes, "replaced_N"))
         metrics["discriminator_auc"] = _auc(replaced, logits)
         metrics["discriminator_constant_loss"] = binary_entropy(_mean(replaced))
-    if "corrupted_S" in first.seen:
+    if "corrupted_S" in first.diagnostics:
         metrics["sentence_auc"] = _auc(_joined(lanes, "corrupted_S"), _joined(lanes, "corrupted_logit_S"))
     return metrics
 
@@ -113,7 +119,7 @@ def _mean(values: torch.Tensor) -> float:
 
 
 def _joined(lanes: Sequence[Losses], name: str) -> torch.Tensor:
-    return torch.cat([lane.seen[name] for lane in lanes])
+    return torch.cat([lane.diagnostics[name] for lane in lanes])
 
 
 BAD_STEPS_IN_A_ROW = 10

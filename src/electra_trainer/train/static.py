@@ -123,7 +123,7 @@ class StaticStep:
                 torch._foreach_copy_(list(self.rounded.values()), self._masters)
         with autocast(self.feed.precision, self.feed.device):
             losses: Losses = functional_call(
-                self.objective, self.rounded, (self.inputs.masked, rng), {"look": True}, strict=False
+                self.objective, self.rounded, (self.inputs.masked, rng), {"diagnose": True}, strict=False
             )
         backward(losses.total(self.inputs.counts))
         for tensor, master, grad in zip(self.rounded.values(), self._masters, self._master_grads, strict=True):
@@ -137,7 +137,7 @@ class StaticStep:
             torch._foreach_add_(self._sums, [p.grad for p in self.parameters if p.grad is not None])
             self._forget_gradients()
         terms = {n: Term(sum=t.sum.detach(), count=t.count, weight=t.weight) for n, t in losses.terms.items()}
-        self.losses = Losses(terms=terms, seen=losses.seen)
+        self.losses = Losses(terms=terms, diagnostics=losses.diagnostics)
 
     @torch.no_grad()
     def update(self) -> None:
@@ -163,7 +163,7 @@ class StaticStep:
             torch._foreach_zero_(self._sums)
         self._forget_gradients()
 
-    def __call__(self, step: int, *, look: bool = False, rehearsal: bool = False) -> StepResult:
+    def __call__(self, step: int, *, diagnose: bool = False, rehearsal: bool = False) -> StepResult:
         """Step `step`; a rehearsal computes everything and moves nothing.
 
         While the device computes, the lanes of the next step are made ready.
@@ -172,18 +172,18 @@ class StaticStep:
         lanes = self.lanes(step)
         counts = add_counts([self.objective.counts(masked) for masked, _ in lanes])
         rate = rate_at(step, config)
-        seen = []
+        diagnosed = []
         for number, (masked, rng) in enumerate(lanes):
             self.inputs.fill(masked, rng, counts, rate=rate, skip=rehearsal)
             rng.seed_dropout()
             self.run(last=number + 1 == len(lanes))
-            if look:
-                seen.append(_copied(keep_measured(self.losses)))
+            if diagnose:
+                diagnosed.append(_copied(keep_measured(self.losses)))
         if not rehearsal:
             self.lanes(step + 1)
         norm, bad = self.outcome.tolist()
         set_rate(self.optimizer, rate)
-        metrics = measure(seen, counts) if look and not bad else {}
+        metrics = measure(diagnosed, counts) if diagnose and not bad else {}
         return StepResult(finite=not bad, gradient_norm=norm, learning_rate=rate, metrics=metrics)
 
     def run(self, *, last: bool) -> None:
@@ -214,4 +214,6 @@ def _rounded(objective: Objective) -> dict[str, Tensor]:
 
 def _copied(losses: Losses) -> Losses:
     """The same at addresses of its own: the next lane overwrites the step's."""
-    return Losses(terms={n: replace(t, sum=t.sum.clone()) for n, t in losses.terms.items()}, seen=losses.seen)
+    return Losses(
+        terms={n: replace(t, sum=t.sum.clone()) for n, t in losses.terms.items()}, diagnostics=losses.diagnostics
+    )

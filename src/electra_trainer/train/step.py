@@ -109,7 +109,7 @@ class StepResult:
 
 
 def train_step(
-    objective: Objective, optimizer: torch.optim.Optimizer, feed: Feed, *, step: int, look: bool = False
+    objective: Objective, optimizer: torch.optim.Optimizer, feed: Feed, *, step: int, diagnose: bool = False
 ) -> StepResult:
     """Forward, backward and update for step `step`, counted from 0.
 
@@ -121,16 +121,16 @@ def train_step(
     own = add_counts([objective.counts(masked) for masked, _ in lanes])
     counts = add_counts_over_ranks(own)
     tree = GradientTree(objective.parameters()) if config.deterministic else None
-    seen: list[Losses] = []
+    diagnosed: list[Losses] = []
     for masked, rng in lanes:
         rng.seed_dropout()
         with autocast(feed.precision, feed.device):
-            losses: Losses = objective(masked, rng, look=look)
+            losses: Losses = objective(masked, rng, diagnose=diagnose)
         backward(losses.total(counts))
         if tree is not None:
             tree.add_lane()
-        if look:
-            seen.append(keep_measured(losses))
+        if diagnose:
+            diagnosed.append(keep_measured(losses))
     if tree is not None:
         tree.finish()
     elif not is_sharded(objective):  # there each backward pass has added them
@@ -138,7 +138,7 @@ def train_step(
     rate = rate_at(step, config)
     finish_first()
     norm, finite = update(objective, optimizer, clip_norm=config.optimizer.clip_norm, rate=rate)
-    metrics = measure(over_ranks(seen), counts) if look and finite else {}
+    metrics = measure(over_ranks(diagnosed), counts) if diagnose and finite else {}
     return StepResult(finite=finite, gradient_norm=norm, learning_rate=rate, metrics=metrics)
 
 
@@ -171,9 +171,13 @@ def _counts_of_all(parts: list[dict[str, Tensor]]) -> dict[str, float]:
     return {name: sum(part[name] for part in every) for name in every[0]}
 
 
-def over_ranks(seen: list[Losses]) -> list[Losses]:
+def over_ranks(diagnosed: list[Losses]) -> list[Losses]:
     """What all ranks saw, in the order of lanes or chunks, so that sums over them are those of one process."""
-    return seen if world().size == 1 else [losses for part in gathered(to_bytes(seen)) for losses in from_bytes(part)]
+    return (
+        diagnosed
+        if world().size == 1
+        else [losses for part in gathered(to_bytes(diagnosed)) for losses in from_bytes(part)]
+    )
 
 
 @torch.no_grad()
@@ -182,17 +186,17 @@ def evaluate(objective: Objective, feed: Feed, *, limit: int | None = None) -> d
     was_training = objective.training
     objective.eval()
     try:
-        seen, parts = [], []
+        diagnosed, parts = [], []
         rows = len(feed.valid) if limit is None else limit
         for masked, rng in feed.held_out(rows, world()):
             beat()
             parts.append(objective.counts(masked))
             with autocast(feed.precision, feed.device):
-                seen.append(keep_measured(objective(masked, rng, look=True)))
+                diagnosed.append(keep_measured(objective(masked, rng, diagnose=True)))
         idle = world().waits(feed.chunks(rows)) if is_sharded(objective) else 0
         for _ in range(idle):  # the others need this rank's part; what it computes counts for nothing
             with autocast(feed.precision, feed.device):
                 objective(*next(feed.held_out(1)))
-        return measure(over_ranks(seen), _counts_of_all(parts))
+        return measure(over_ranks(diagnosed), _counts_of_all(parts))
     finally:
         objective.train(was_training)

@@ -33,9 +33,9 @@ def vocabulary() -> None:
     labels, draws = torch.randint(140, (75,), generator=random), torch.rand(75, generator=random)
     labels[::5] = -100
     used = labels >= 0
-    for look in (False, True):
-        expected = plain.token_softmax(*tensors, labels_K=labels, draws_K=draws, look=look)
-        found = gpu_softmax.VocabularySoftmax.apply(*tensors, labels, draws, (torch.float32, True, look))
+    for diagnose in (False, True):
+        expected = plain.token_softmax(*tensors, labels_K=labels, draws_K=draws, diagnose=diagnose)
+        found = gpu_softmax.VocabularySoftmax.apply(*tensors, labels, draws, (torch.float32, True, diagnose))
         torch.testing.assert_close(found[0], expected.loss, rtol=1e-6, atol=0)
         assert torch.equal(found[1][used], expected.sampled_K[used])
         assert torch.equal(found[2], expected.correct_K)
@@ -145,14 +145,14 @@ def model() -> None:
         for module in (gpu_softmax, short_rows):
             module.trusted = trusted
         add_norm.usable = lambda inner, fast=fast: fast
-        losses = objective(masked, Rng(1, 0, 0), look=True)
+        losses = objective(masked, Rng(1, 0, 0), diagnose=True)
         total = losses.total({"masked": 9.0, "real": 60.0})
         found.append((losses, torch.autograd.grad(total, list(objective.parameters()))))
     assert used == {gpu_softmax.NAME, short_rows.NAME} and trust.interpreted()
     (plain_losses, plain_gradients), (fast_losses, fast_gradients) = found
     for name, term in plain_losses.terms.items():
         close(name, fast_losses.terms[name].sum, term.sum, 1e-5)
-    assert torch.equal(plain_losses.seen["corrupted_BT"], fast_losses.seen["corrupted_BT"])
+    assert torch.equal(plain_losses.diagnostics["corrupted_BT"], fast_losses.diagnostics["corrupted_BT"])
     whole = [
         torch.cat([gradient.flatten() for gradient in gradients]) for gradients in (fast_gradients, plain_gradients)
     ]
