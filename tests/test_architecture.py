@@ -42,7 +42,8 @@ TORCH_FREE = (
     "finetuning.texts.hold_out",
     "cli.finetune",
     "cli.flags",
-    "paper.table_text",
+    "paper.paper_tables",
+    "files.table_writer",
     "paper.figure_points",
 )
 

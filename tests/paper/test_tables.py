@@ -15,18 +15,19 @@ from tests.paper.experiments import full_flops, write_cell, write_experiment
 from electra_trainer.cli.main import main
 from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.experiments.read_experiment import read_experiment
-from electra_trainer.paper.paper_tables import TABLES, Row, Table, build_table
-from electra_trainer.paper.table_text import ABSENT, ABSENT_CSV, Format, tex_escaped, write
+from electra_trainer.files.table_writer import escape_tex
+from electra_trainer.paper.paper_tables import ABSENT, ABSENT_CSV, Format, PaperRow, PaperTable, build_table, write
+from electra_trainer.paper.published import TABLES
 
 LINK = re.compile(r"\[((?:[^\]\\]|\\.)*)\]\(([^)]*)\)")
 FORMATS: tuple[Format, ...] = ("md", "tex", "csv")
 
 
-def build(number: int, *paths: Path, metrics: tuple[str, ...] = ()) -> Table:
+def build(number: int, *paths: Path, metrics: tuple[str, ...] = ()) -> PaperTable:
     return build_table(number, [read_experiment(path) for path in paths], metrics=metrics)
 
 
-def ours(table: Table) -> dict[str, Row]:
+def ours(table: PaperTable) -> dict[str, PaperRow]:
     return {row.model: row for row in table.rows if row.source != "paper"}
 
 
@@ -225,7 +226,7 @@ def test_hostile_names_are_escaped(tmp_path: Path) -> None:
     rows = markdown(write(table, "md", base=tmp_path))
     assert len({len(row) for row in rows}) == 1
     tex = write(table, "tex", base=tmp_path)
-    assert tex_escaped(name) in tex and name not in tex
+    assert escape_tex(name) in tex and name not in tex
     for line in tex[tex.index(r"\toprule") :].splitlines():
         text = re.sub(r"\\href\{.*?\}", "", line).replace(r"$\pm$", "").replace(r"\end{tabular}}", "")
         assert not re.search(r"(?<!\\)[%#$_]", text), line

@@ -31,8 +31,7 @@ def run_table(arguments: TableArguments) -> None:
     from electra_trainer.errors import ConfigError
     from electra_trainer.experiments.read_experiment import read_experiment
     from electra_trainer.files.durable import write_output
-    from electra_trainer.paper.paper_tables import build_table
-    from electra_trainer.paper.table_text import write
+    from electra_trainer.paper.paper_tables import build_table, write
 
     if not arguments.experiments:
         raise ConfigError("table: give at least one experiment folder, for example: electra table 4 experiments/tiny")

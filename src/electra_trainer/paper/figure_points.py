@@ -10,7 +10,7 @@ from electra_trainer.experiments.read_experiment import Findings
 from electra_trainer.experiments.statistics import Group, spread
 from electra_trainer.inspection.run_read import read_run
 from electra_trainer.paper.measured import Entry, entries, metric_names
-from electra_trainer.paper.published import TABLE_1, TABLE_2
+from electra_trainer.paper.published import TABLES, PublishedRow
 from electra_trainer.settings.config import generator_shape
 from electra_trainer.settings.methods import RTD, Joint, Learned, Uniform, Unigram
 
@@ -150,18 +150,16 @@ def published_points() -> dict[str, list[tuple[float, float, str]]]:
     """Figure 1's points from Tables 1 and 2 (dev sets): (training FLOPs, GLUE score, name) by family."""
     found: dict[str, list[tuple[float, float, str]]] = {"ELECTRA": [], "BERT": [], "others": []}
 
-    def add(model: str, name: str, flops: float | None, score: float) -> None:
-        family = next((known for known in ("ELECTRA", "BERT") if model.startswith(known)), "others")
-        if flops is not None:  # DistilBERT: not printed
+    def add(row: PublishedRow, name: str) -> None:
+        family = next((known for known in ("ELECTRA", "BERT") if row.model.startswith(known)), "others")
+        flops, score = row.number("train_flops"), row.number("glue/average")
+        if flops is not None and score is not None:  # DistilBERT: not printed
             found[family].append((flops, score, name))
 
-    for small in TABLE_1:
-        short = small.model.removeprefix("ELECTRA-Small, ").removesuffix(" trained")
-        add(small.model, short, small.train_flops, small.glue)
-    for large in TABLE_2:
+    for small in TABLES[1].rows:
+        add(small, small.model.removeprefix("ELECTRA-Small, ").removesuffix(" trained"))
+    names = {"BERT": "BERT-Large", "BERT (ours)": "BERT-Large (paper's own)", "ELECTRA": "ELECTRA-Large"}
+    for large in TABLES[2].rows:
         if large.split == "dev":
-            name = {"BERT": "BERT-Large", "BERT (ours)": "BERT-Large (paper's own)", "ELECTRA": "ELECTRA-Large"}.get(
-                large.model
-            )
-            add(large.model, name or large.model, large.train_flops, large.average)
+            add(large, names.get(large.model, large.model))
     return {family: sorted(points) for family, points in found.items()}

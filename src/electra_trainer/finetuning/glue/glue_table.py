@@ -12,14 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from electra_trainer.finetuning.glue.glue_tasks import PAPER, ROWS
+from electra_trainer.finetuning.glue.glue_tasks import PAPER, PAPER_COLUMNS, ROWS
 
 if TYPE_CHECKING:
     from electra_trainer.experiments.summary import Summary, TaskSummary
 
 ABSENT = "—"
-_TITLES = ("CoLA", "SST", "MRPC", "STS", "QQP", "MNLI", "QNLI", "RTE")
-_KEYS = ("cola", "sst", "mrpc", "sts", "qqp", "mnli", "qnli", "rte")  # paper/published.py: GLUE_TASKS
 _OWN = (
     ("MRPC F1", "mrpc", "dev", "f1"), ("MRPC acc.", "mrpc", "dev", "accuracy"), ("STS-B Pearson", "stsb", "dev", "pearson"),
     ("STS-B Spearman", "stsb", "dev", "spearman"), ("QQP F1", "qqp", "dev", "f1"), ("QQP acc.", "qqp", "dev", "accuracy"),
@@ -95,8 +93,8 @@ def glue_metrics(tasks: Sequence[TaskScores]) -> dict[str, float]:
     """
     known = _by_name(tasks)
     found = {
-        f"glue/{key}": spread.of("median") or 0.0
-        for key, name in zip(_KEYS, PAPER, strict=True)
+        f"glue/{title.lower()}": spread.of("median") or 0.0
+        for name, title in PAPER_COLUMNS.items()
         if name in known and (spread := known[name].paper) is not None
     }
     average = {"glue/average": statistics.fmean(found.values())} if len(found) == len(PAPER) else {}
@@ -143,7 +141,7 @@ def _of_others(tasks: Sequence[TaskScores]) -> GlueTable:
 def _of_the_paper(tasks: Sequence[TaskScores]) -> tuple[GlueTable, GlueTable]:
     known = _by_name(tasks)
     paper = [known[name].paper if name in known else None for name in PAPER]
-    rows: list[tuple[str, ...]] = [("", *_TITLES, "Avg.")]
+    rows: list[tuple[str, ...]] = [("", *PAPER_COLUMNS.values(), "Avg.")]
     rows += [
         _line(label, [_of(one, which) for one in paper], _average(paper, which)) for label, which in _labels(paper)
     ]
@@ -164,9 +162,7 @@ def _of_the_paper(tasks: Sequence[TaskScores]) -> tuple[GlueTable, GlueTable]:
 def glue_notes(tasks: Sequence[TaskScores]) -> tuple[str, ...]:
     """What a reader of the tables must know: what is missing or partial, what is doubtful, which floors are not beaten."""
     known = _by_name(tasks)
-    missing = [
-        title for title, name in zip(_TITLES, PAPER, strict=True) if name not in known or known[name].paper is None
-    ]
+    missing = [title for name, title in PAPER_COLUMNS.items() if name not in known or known[name].paper is None]
     notes = []
     if missing and _asks_for_the_paper_s(tasks):
         notes.append(f"{ABSENT}: missing. No average is given without {', '.join(missing)}.")

@@ -94,8 +94,11 @@ ROWS: dict[str, GlueRow] = {
         GlueRow(name="ax", folder="AX", layout=_INFERENCE, train=0, dev={}, test={"ax": 1104}),
     )
 }  # fmt: skip
-PAPER = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte")
-"""The paper's tasks in the order of its tables; it leaves out WNLI (Appendix B)."""
+PAPER_COLUMNS = {
+    "cola": "CoLA", "sst2": "SST", "mrpc": "MRPC", "stsb": "STS", "qqp": "QQP", "mnli": "MNLI", "qnli": "QNLI", "rte": "RTE",
+}  # fmt: skip
+"""The titles of the paper's columns by task, in its order; it leaves out WNLI (Appendix B). A title in lower case is a column's key."""
+PAPER = tuple(PAPER_COLUMNS)
 
 _FILES = {
     "dev": ("dev.tsv", "validation.tsv"),
