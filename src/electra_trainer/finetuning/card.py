@@ -1,17 +1,15 @@
-"""The README.md of a fine-tuned folder: what it does, how to load it, how good it is, what it was made of.
-
-Which class is taken for which: a small table.
-"""
+"""The README.md of a fine-tuned folder, and the table of which class is taken for which."""
 
 import re
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
 
 from electra_trainer.experiments.results import printed
+from electra_trainer.files.templates import render
 from electra_trainer.finetuning.squad.squad_task import QuestionAnswering
 from electra_trainer.finetuning.task import Prediction, Task
 from electra_trainer.finetuning.texts.tasks import Classification, Regression
@@ -19,18 +17,8 @@ from electra_trainer.version import __version__
 
 Scores = Mapping[str, Mapping[str, Mapping[int, float]]]
 """Split -> metric -> seed -> score."""
-_PIPELINES = {
-    "ElectraForSequenceClassification": "text-classification",
-    "ElectraForTokenClassification": "token-classification",
-    "ElectraForQuestionAnswering": "question-answering",
-}
-_KINDS = {
-    "Classification": "text-classification",
-    "Regression": "text-classification",
-    "Tagging": "token-classification",
-    "QuestionAnswering": "question-answering",
-}
-_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+_RECIPE = ("learning_rate", "layer_decay", "epochs", "batch_size", "weight_decay", "dropout", "pooling", "precision")
+"""What a card shows of the recipe."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,9 +26,9 @@ class Facts:
     """What a card says beyond the folder itself."""
 
     scores: Scores = field(default_factory=dict)
-    """Of all seeds; empty: of the one run."""
+    """Of all seeds; empty: of this run alone."""
     notes: tuple[str, ...] = ()
-    """On the data."""
+    """Notes on the data."""
     pair: bool = False
     """Whether it learned from pairs of texts."""
 
@@ -51,124 +39,129 @@ def handed_card(
     """Markdown with the Hub's header.
 
     Args:
-        task: what was learned.
+        task: the task.
         architecture: transformers' class, or None where it has none.
         head: a sentence on the head.
-        table: what electra_task.json holds: source, recipe, seed.
+        table: electra_task.json: source, recipe, seed.
         length: longest row in tokens.
         facts: scores and notes.
     """
-    kind = type(task).__name__
     source = str(table["source"]["model"])
-    base = f"base_model: {source}\n" if _HUB_NAME.fullmatch(source) else ""
-    library = "transformers" if architecture else "electra-trainer"
-    return f"""---
-library_name: {library}
-pipeline_tag: {_KINDS.get(kind, "feature-extraction")}
-{base}tags: [electra]
----
-
-# ELECTRA, fine-tuned: {_plain(task.name)}
-
-{_what(task, pair=facts.pair)} Rows of up to {length} tokens{_too_long(task)}.
-
-```python
-{_code(task, architecture, pair=facts.pair)}
-```
-
-{head}
-{_by_transformers(task, architecture, pair=facts.pair)}
-{_score_table(facts.scores, metric=task.metric)}
-
-{_chosen(facts.scores, seed=table["seed"])}
-
-| | |
-|---|---|
-| encoder | {_plain(source if base else PurePath(source).name)} |
-{_recipe_rows(table["recipe"])}
-{_note_list(facts.notes)}
-Made with electra-trainer {__version__}.
-"""
-
-
-def _what(task: Task, *, pair: bool) -> str:
-    of = "a pair of texts" if pair else "a text"
-    labels = getattr(task, "labels", ())
-    shown = ", ".join(f"`{_plain(label)}`" for label in labels[:20]) + (
-        f" and {len(labels) - 20} more" if len(labels) > 20 else ""
+    on_hub = re.fullmatch(r"[\w.-]+/[\w.-]+", source) is not None
+    recipe = {name: table["recipe"][name] for name in _RECIPE if table["recipe"].get(name) is not None}
+    return render(
+        "finetuned_card.md",
+        task=task,
+        words=_words(task, pair=facts.pair),
+        architecture=architecture,
+        head=head,
+        encoder=source if on_hub else PurePath(source).name,
+        on_hub=on_hub,
+        length=length,
+        scores=list(_score_rows(facts.scores, metric=task.metric)),
+        seed=table["seed"],
+        seeds=len({seed for metrics in facts.scores.values() for scores in metrics.values() for seed in scores}),
+        recipe={name: f"{value:g}" if isinstance(value, int | float) else value for name, value in recipe.items()},
+        notes=facts.notes,
+        version=__version__,
     )
-    return {
-        "Classification": f"Says of {of} which it is: {shown}.",
-        "Regression": f"Says a number of {of}, in the units of the training file.",
-        "Tagging": f"Gives each word a label: {shown}.",
-        "QuestionAnswering": f"Finds the answer to a question in a text{_silence(task)}.",
-    }.get(type(task).__name__, f"{task.name}.")
 
 
-def _silence(task: Task) -> str:
-    """Where it says that there is no answer."""
-    if not isinstance(task, QuestionAnswering) or task.version == 1:
-        return ""
-    return f", or says that there is none: where its no-answer score is above {task.threshold:.4g} (`null_threshold`)"
+def _score_rows(scores: Scores, *, metric: str) -> Iterator[dict[str, Any]]:
+    """A row per split and metric, the main metric first."""
+    for split, metrics in scores.items():
+        for name in sorted(metrics, key=lambda name: name != metric):
+            values = list(metrics[name].values())
+            yield {
+                "split": split,
+                "metric": name,
+                "seeds": len(values),
+                "median": printed(statistics.median(values), name),
+                "mean": printed(statistics.mean(values), name),
+                "sd": printed(statistics.stdev(values), name) if len(values) > 1 else "-",
+            }
 
 
-def _too_long(task: Task) -> str:
-    """What becomes of texts that are longer than a row."""
-    return {
-        "Classification": "; longer texts are cut",
-        "Regression": "; longer texts are cut",
-        "Tagging": "; electra-trainer reads a longer sentence in several, cut between words",
-        "QuestionAnswering": "; electra-trainer reads a longer context in several windows that overlap",
-    }.get(type(task).__name__, "")
+@dataclass(frozen=True, kw_only=True)
+class CardWords:
+    """What a model card says of a task."""
+
+    says: str
+    """What the model does, without the full stop; `labels` follow it."""
+    labels: Sequence[str] = ()
+    pipeline: str = "feature-extraction"
+    """The Hub's pipeline tag."""
+    longer: str = ""
+    """What happens to texts longer than a row: "; longer texts are cut"."""
+    sample: str = '["some text"]'
+    """Python: an argument of `Finetuned.predict`."""
+    code: str = ""
+    """Python: how transformers computes a prediction where it has a class for the head; PATH is the folder."""
+    unaided: str = ""
+    """Python: how transformers' bare encoder and head.safetensors compute it where it has none."""
 
 
-def _code(task: Task, architecture: str | None, *, pair: bool) -> str:
-    if architecture == "ElectraForSequenceClassification":
+def _words(task: Task, *, pair: bool) -> CardWords:
+    of, sample = ("a pair of texts", '[("one text", "another")]') if pair else ("a text", '["some text"]')
+    if isinstance(task, Classification | Regression):
         asked = '{"text": "one text", "text_pair": "another"}' if pair else '"some text"'
-        return f"""from transformers import pipeline
+        is_class = isinstance(task, Classification)
+        return CardWords(
+            says=f"Says of {of} which it is"
+            if is_class
+            else f"Says a number of {of}, in the units of the training file",
+            labels=task.labels if isinstance(task, Classification) else (),
+            pipeline="text-classification",
+            longer="; longer texts are cut",
+            sample=sample,
+            code=f"""from transformers import pipeline
 
 say = pipeline("text-classification", model="PATH")
-print(say({asked}, truncation=True))"""
-    if architecture == "ElectraForTokenClassification":
+print(say({asked}, truncation=True))""",
+            unaided=_unaided(task, pair=pair),
+        )
+    if type(task).__name__ == "Tagging":
         strategy = "first" if getattr(task, "scheme", "none") != "none" else "none"
-        return f"""from transformers import pipeline
+        return CardWords(
+            says="Gives each word a label",
+            labels=getattr(task, "labels", ()),
+            pipeline="token-classification",
+            longer="; electra-trainer reads a longer sentence in several, cut between words",
+            sample='[["some", "words"]]',
+            code=f"""from transformers import pipeline
 
 tag = pipeline("token-classification", model="PATH", aggregation_strategy="{strategy}")
-print(tag("some text"))"""
-    if architecture == "ElectraForQuestionAnswering":
-        return """from transformers import AutoModelForQuestionAnswering, AutoTokenizer
+print(tag("some text"))""",
+        )
+    if isinstance(task, QuestionAnswering):
+        silent = (
+            f", or says that there is none: where its no-answer score is above {task.threshold:.4g} (`null_threshold`)"
+        )
+        return CardWords(
+            says="Finds the answer to a question in a text" + ("" if task.version == 1 else silent),
+            pipeline="question-answering",
+            longer="; electra-trainer reads a longer context in several windows that overlap",
+            sample='[("who cooked it?", "the chef cooked the meal")]',
+            code="""from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
 tokenizer = AutoTokenizer.from_pretrained("PATH")
 model = AutoModelForQuestionAnswering.from_pretrained("PATH")
 row = tokenizer("who cooked it?", "the chef cooked the meal", return_tensors="pt")
 answer = model(**row)
 first, last = answer.start_logits[0].argmax(), answer.end_logits[0].argmax()
-print(tokenizer.decode(row["input_ids"][0][first : last + 1]))"""
-    samples = {
-        "Tagging": '[["some", "words"]]',
-        "QuestionAnswering": '[("who cooked it?", "the chef cooked the meal")]',
-    }
-    texts = samples.get(type(task).__name__, '[("one text", "another")]' if pair else '["some text"]')
-    return f"""from electra_trainer import load_finetuned
-
-print(load_finetuned("PATH").predict({texts}))"""
+print(tokenizer.decode(row["input_ids"][0][first : last + 1]))""",
+        )
+    return CardWords(says=task.name, sample=sample)
 
 
-def _by_transformers(task: Task, architecture: str | None, *, pair: bool) -> str:
-    """How transformers computes what our head says of a text, where it has no class for it."""
-    if architecture is not None or not isinstance(task, Classification | Regression):
-        return ""
+def _unaided(task: Classification | Regression, *, pair: bool) -> str:
     texts = '"one text", "another"' if pair else '"some text"'
     vector = ".mean(1)  # of one row; of several without their padding" if task.pooling == "mean" else "[:, 0]"
     if isinstance(task, Regression):
         said = f"print(float(scores) * {task.scale!r} + {task.shift!r})"
     else:
         said = 'print(json.load(open("PATH/electra_task.json"))["task"]["labels"][int(scores.argmax())])'
-    return f"""
-With `transformers` alone:
-
-```python
-import json
+    return f"""import json
 
 import torch
 from safetensors.torch import load_file
@@ -179,47 +172,7 @@ row = AutoTokenizer.from_pretrained("PATH")({texts}, truncation=True, return_ten
 with torch.no_grad():
     vector = encoder(**row).last_hidden_state{vector}
 scores = vector @ head["weight"].T + head["bias"]
-{said}
-```
-"""
-
-
-def _score_table(scores: Scores, *, metric: str) -> str:
-    lines = ["| x 100 | seeds | median | mean | SD |", "|---|--:|--:|--:|--:|"]
-    for split, metrics in scores.items():
-        for name in sorted(metrics, key=lambda name: name != metric):
-            values = list(metrics[name].values())
-            numbers = [statistics.median(values), statistics.mean(values)]
-            if len(values) > 1:
-                numbers.append(statistics.stdev(values))
-            cells = [printed(number, name) for number in numbers] + ["-"] * (3 - len(numbers))
-            lines.append(f"| {_plain(split)}, {_plain(name)} | {len(values)} | {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def _chosen(scores: Scores, *, seed: int) -> str:
-    """Whose weights these are: the best of several seeds looks better than it is."""
-    seeds = {one for metrics in scores.values() for by_seed in metrics.values() for one in by_seed}
-    best = f", the best of {len(seeds)} by these scores: expect the median of it" if len(seeds) > 1 else ""
-    return f"The weights are those of seed {seed}{best}."
-
-
-def _recipe_rows(recipe: Mapping[str, Any]) -> str:
-    named = ("learning_rate", "layer_decay", "epochs", "batch_size", "weight_decay", "dropout", "pooling", "precision")
-    values = {name: recipe[name] for name in named if recipe.get(name) is not None}
-    return "\n".join(
-        f"| {name.replace('_', ' ')} | {f'{value:g}' if isinstance(value, int | float) else value} |"
-        for name, value in values.items()
-    )
-
-
-def _note_list(notes: tuple[str, ...]) -> str:
-    return "\nOn the data:\n\n" + "\n".join(f"- {_plain(note)}" for note in notes) + "\n" if notes else ""
-
-
-def _plain(text: str) -> str:
-    """A text of somebody's files or flags on one line, where it can neither end a cell nor begin markup."""
-    return "".join("\\" + letter if letter in "\\`*_[]<>|" else letter for letter in " ".join(text.split()))
+{said}"""
 
 
 WIDEST = 10
