@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import dataclasses
 import re
-import tomllib
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -71,7 +70,7 @@ def test_test_files_speak_of_what_they_hold() -> None:
 
 def flags() -> set[str]:
     """Every flag of `electra pretrain`, over all members of the tagged unions."""
-    found = {f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(pretrain.Arguments)}
+    found = {f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(pretrain.PretrainArguments)}
     members: list[tuple[str, Any]] = [("", Config)]
     members += [("objective.", cls) for cls in ObjectiveSettings.kinds.values()]
     members += [("generator.", cls) for cls in GENERATORS.values()] + [("phases.", cls) for cls in PHASES.values()]
@@ -146,8 +145,7 @@ def test_every_section_and_appendix_is_there() -> None:
 
 def test_numbers_of_the_text_are_the_papers() -> None:
     found = {row[0]: row[1:3] for row in rows_of(NUMBERS)}
-    data = ROOT / "src" / "electra_trainer" / "paper" / "published.toml"
-    for name, where, value, unit in tomllib.loads(data.read_text(encoding="utf-8"))["statements"]:
+    for name, where, value, unit in published.PRINTED["statements"]:
         assert found.pop(name) == [where, f"{value:{',' if isinstance(value, int) else 'g'}} {unit}"]
     assert not found
 

@@ -6,17 +6,10 @@ import math
 from pathlib import Path
 
 import pytest
+from tests.cost.architectures import ARCHITECTURES, ELMO_MEASURED, XLNET_MEASURED, elmo_softmax, elmo_word, xlnet_row
 
 from electra_trainer.errors import ConfigError
-from electra_trainer.paper.published_costs import (
-    ELMO_MEASURED,
-    PUBLISHED,
-    XLNET_MEASURED,
-    cost_of,
-    elmo_softmax,
-    elmo_word,
-    xlnet_row,
-)
+from electra_trainer.paper.published_costs import PUBLISHED, cost_of
 
 TOTALS = {
     "elmo": 3.4114394716164127e18,
@@ -39,6 +32,13 @@ TOTALS = {
 @pytest.mark.parametrize("name", TOTALS)
 def test_totals_are_those_of_the_authors_script(name: str) -> None:
     assert cost_of(name).train_paper == pytest.approx(TOTALS[name], rel=1e-9)
+
+
+@pytest.mark.parametrize("norm_slip", [True, False])
+@pytest.mark.parametrize("name", [name for name, config in PUBLISHED.items() if config is None])
+def test_numbers_of_other_architectures_follow_from_them(name: str, norm_slip: bool) -> None:
+    """To the last bit."""
+    assert cost_of(name, norm_slip=norm_slip) == ARCHITECTURES[name](norm_slip)
 
 
 def test_totals_are_those_of_the_reference(shared: Path) -> None:

@@ -1,0 +1,153 @@
+"""The operations of ELMo, XLNet, GPT and T5, counted from their architectures: where the numbers in published.toml come from."""
+
+from dataclasses import replace
+
+from electra_trainer.cost import matrix_products, paper_flops
+from electra_trainer.paper.published_costs import Cost
+from electra_trainer.presets.paper_rows import preset
+from electra_trainer.settings.config import Model
+
+_INFER_LENGTH = 128
+"""Tokens that Table 1's inference reads."""
+
+
+def gpt(norm_slip: bool) -> Cost:
+    """GPT: BERT-Base's layers, 40,000 words, every one of 512 positions predicted; 960,800 steps of 128 rows.
+
+    paper: with the dense layer before the softmax that BERT has and GPT has not. real: without.
+    """
+    model = replace(preset("bert_base").model, vocab_size=40000)
+    length, rows = 512, 128 * 960_800
+    counted = paper_flops.encoder(model, length, norm_slip=norm_slip) + paper_flops.token_head(model, length, share=1.0)
+    needed = matrix_products.encoder(model, length) + length * matrix_products.vocabulary(model)
+    return Cost(
+        train_paper=2.0 * rows * counted, train_real=3.0 * rows * needed, infer_paper=_inference(model, norm_slip)
+    )
+
+
+def t5_11b(norm_slip: bool) -> Cost:
+    """T5 11B: 24 + 24 layers of width 1,024, 128 heads of 128, feed-forward width 65,536, 32,000 words; 1M steps of 2,048 rows.
+
+    paper: both stacks read 512 tokens, the encoder has no softmax, the decoder one at every position, and the authors count
+    mixture and output of attention as wide as the hidden states. real: heads at their width, no dense layer before the softmax, and a
+    decoder that reads its 114 targets (15 % of 512 tokens in spans of 3, a sentinel each).
+    """
+    heads, head_size, length, targets, rows = 128, 128, 512, 114, 2048 * 1_000_000
+    model = Model(
+        vocab_size=32000,
+        embedding_size=1024,
+        hidden_size=1024,
+        num_hidden_layers=24,
+        num_attention_heads=heads,
+        intermediate_size=65536,
+    )
+
+    def stacks(tokens: int) -> float:
+        return sum(
+            paper_flops.encoder(model, tokens, attentions=count, head_size=head_size, norm_slip=norm_slip)
+            for count in (1, 2)
+        )
+
+    counted = stacks(length) + paper_flops.token_head(model, length, share=1.0)
+    width, joined = model.hidden_size, heads * head_size
+    encoder_layer = matrix_products.attention(width, joined, queries=length, keys=length)
+    decoder_layer = matrix_products.attention(width, joined, queries=targets, keys=targets)
+    decoder_layer += matrix_products.attention(width, joined, queries=targets, keys=length)
+    layers = encoder_layer + decoder_layer + matrix_products.feed_forward(model, length + targets)
+    needed = model.num_hidden_layers * layers + targets * matrix_products.vocabulary(model)
+    return Cost(
+        train_paper=2.0 * rows * counted,
+        train_real=3.0 * rows * needed,
+        infer_paper=stacks(_INFER_LENGTH) + paper_flops.replaced_head(model, _INFER_LENGTH),
+    )
+
+
+def _inference(model: Model, norm_slip: bool) -> float:
+    return paper_flops.encoder(model, _INFER_LENGTH, norm_slip=norm_slip) + paper_flops.replaced_head(
+        model, _INFER_LENGTH
+    )
+
+
+ELMO_MEASURED = 568_093_262_680
+"""Operations of a forward pass over 20 rows of 128 words, as TensorFlow counted them for the authors."""
+
+
+def elmo(norm_slip: bool) -> Cost:
+    """ELMo: 10 epochs over the 768,648,884 words of the One Billion Word Benchmark. It has no LayerNorm, so no slip.
+
+    paper: the measured forward pass. Inference leaves out the sampled softmax, which is of training alone.
+    """
+    words, epochs, length = 768_648_884, 10, 128
+    measured = ELMO_MEASURED / (20 * length)
+    return Cost(
+        train_paper=2.0 * epochs * words * measured,
+        train_real=3.0 * epochs * words * (elmo_word() + elmo_softmax()),
+        infer_paper=_INFER_LENGTH * (measured - elmo_softmax()),
+    )
+
+
+def elmo_word() -> int:
+    """Matrix products of one word, softmax left out.
+
+    Two directions of two LSTM layers with 4,096 cells, each layer projected to 512. The word is read from its 50 characters,
+    embedded in 16, by filters of width 1 to 7, then two highway layers of 2,048 and a projection to 512.
+    """
+    cells, projected, characters, character_size = 4096, 512, 50, 16
+    gates = 4 * cells * (projected + projected)
+    recurrent = 2 * 2 * (gates + cells * projected)
+    filters = {1: 32, 2: 32, 3: 64, 4: 128, 5: 256, 6: 512, 7: 1024}
+    convolved = sum(wide * count * (characters - wide + 1) for wide, count in filters.items()) * character_size
+    features = sum(filters.values())
+    highway = 2 * 2 * features * features  # two layers; transform and carry gate
+    return 2 * (recurrent + convolved + highway + features * projected)
+
+
+def elmo_softmax() -> int:
+    """Matrix products of one word's sampled softmax: 8,192 words in each of two directions."""
+    return 2 * 2 * 512 * 8192
+
+
+XLNET_MEASURED = 15_064_773_691_518
+"""Operations of a forward pass over 32 rows of 512 tokens, as TensorFlow counted them for the authors."""
+
+
+def xlnet(norm_slip: bool) -> Cost:
+    """XLNet-Large: 500,000 steps of 8,192 rows of 512 tokens.
+
+    paper: the measured forward pass. Inference is not in the paper's tables: one stream, counted as BERT's, with relative positions.
+    """
+    model, rows = _xlnet_model(), 500_000 * 8192
+    relative = model.num_hidden_layers * _relative_positions(model, length=_INFER_LENGTH, queries=_INFER_LENGTH)
+    return Cost(
+        train_paper=2.0 * rows * XLNET_MEASURED / 32,
+        train_real=3.0 * rows * xlnet_row(),
+        infer_paper=_inference(model, norm_slip) + relative,
+    )
+
+
+def xlnet_row() -> int:
+    """Matrix products of one row in training.
+
+    The content stream reads all 512 tokens as BERT-Large does, the query stream the 85 that are predicted (a sixth) with the content
+    stream's keys and values. Both attend to relative positions as well. No memory of earlier segments.
+    """
+    model, length, targets = _xlnet_model(), 512, 85
+    h = model.hidden_size
+    content = matrix_products.attention(h, h, queries=length, keys=length) + matrix_products.feed_forward(model, length)
+    content += _relative_positions(model, length=length, queries=length)
+    query = 4 * h * h * targets + 4 * h * targets * length + matrix_products.feed_forward(model, targets)
+    query += 2 * h * targets * 2 * length
+    return model.num_hidden_layers * (content + query) + targets * matrix_products.vocabulary(model)
+
+
+def _relative_positions(model: Model, *, length: int, queries: int) -> int:
+    """Keys of 2 x `length` distances in one layer, and the scores of some queries with them."""
+    h = model.hidden_size
+    return 2 * h * h * 2 * length + 2 * h * queries * 2 * length
+
+
+def _xlnet_model() -> Model:
+    return replace(preset("bert_large").model, vocab_size=32000)
+
+
+ARCHITECTURES = {"elmo": elmo, "xlnet": xlnet, "gpt": gpt, "t5_11b": t5_11b}
