@@ -32,6 +32,7 @@ from electra_trainer.finetuning.texts.own_task import OwnTask
 from electra_trainer.finetuning.texts.tasks import Classification, Regression
 from electra_trainer.finetuning.training_step import collate
 from electra_trainer.finetuning.transformers_head import architecture_of, from_transformers, to_transformers
+from electra_trainer.pretrained import folders
 from electra_trainer.pretrained.source import load_source
 
 TEXTS = [text for text, _ in rows(12)]
@@ -321,7 +322,7 @@ def test_an_export_replaces_an_export_only(made: Made, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.txt").write_text("years of work")
-    with pytest.raises(ConfigError, match="holds something that is no fine-tuned model"):
+    with pytest.raises(ConfigError, match=r"is not an empty folder and holds no electra_task\.json"):
         export_finetuned(made.run("classes"), out=tmp_path / "other", facts=Facts())
 
 
@@ -332,7 +333,7 @@ def test_a_full_disk_leaves_the_old_export(made: Made, tmp_path: Path, monkeypat
     def full(path: Path, content: bytes) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(folder_module, "write_durably", full)
+    monkeypatch.setattr(folders, "write_durably", full)
     with pytest.raises(StorageError, match="the disk is full"):
         export_finetuned(made.run("numbers"), out=out, facts=Facts())
     assert isinstance(load_finetuned(out).task, Classification)

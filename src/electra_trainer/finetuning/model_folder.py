@@ -12,30 +12,18 @@ import dataclasses
 import hashlib
 import importlib
 import json
-import shutil
 import sys
 import types
-import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
-import safetensors.torch
-import torch
 from torch import Tensor
 
 from electra_trainer.data.texts import Text
-from electra_trainer.data.tokenizer import as_plain_text, load_tokenizer, save_tokenizer, specials_of
-from electra_trainer.errors import (
-    CheckpointError,
-    ConfigError,
-    DataError,
-    MissingInputError,
-    did_you_mean,
-    storage_error,
-)
-from electra_trainer.files.durable import sync_folder, write_durably
+from electra_trainer.data.tokenizer import as_plain_text, load_tokenizer, specials_of, tokenizer_files
+from electra_trainer.errors import CheckpointError, ConfigError, DataError, MissingInputError, did_you_mean
 from electra_trainer.files.reading import read_file, short
 from electra_trainer.finetuning.card import Facts, Scores, handed_card
 from electra_trainer.finetuning.network import FineTuned
@@ -45,6 +33,7 @@ from electra_trainer.finetuning.texts.columns import Columns
 from electra_trainer.finetuning.training_step import predict
 from electra_trainer.finetuning.transformers_head import architecture_of, from_transformers, to_transformers
 from electra_trainer.pretrained.export import read_encoder, read_tensors, shape_table
+from electra_trainer.pretrained.folders import check_equal, publish, safetensors_bytes
 from electra_trainer.pretrained.source import Source, load_source
 from electra_trainer.runs.checkpoint import newest
 from electra_trainer.runs.run_folder import RunFolder
@@ -129,8 +118,6 @@ def export_finetuned(
         CheckpointError: the encoder has changed since, or what was written does not read back bit for bit.
         StorageError: the disk is full or read-only; nothing is left behind.
     """
-    if out.exists() and not (out / TASK).is_file() and (not out.is_dir() or any(out.iterdir())):
-        raise ConfigError(f"--out {out}: holds something that is no fine-tuned model. Choose another folder.")
     config, result = read_table(run / "config.json"), read_table(run / "result.json")
     config["task"] = at_best_threshold(config["task"], result["scores"])
     source = load_source(model or config["model"])
@@ -148,20 +135,12 @@ def export_finetuned(
     )
     architecture, head = architecture_of(task, hidden_size=source.model.hidden_size)
     card = handed_card(task, architecture=architecture, head=head, table=table, length=length, facts=facts)
-    files["README.md"] = card.encode()
-    temporary = out.with_name(f".{out.name}.{uuid.uuid4().hex[:8]}")
-    try:
-        temporary.mkdir(parents=True)
-        save_tokenizer(source.tokenizer, temporary, max_length=length)
-        for name, content in files.items():
-            write_durably(temporary / name, content)
-        _check_read_back(temporary, saved.weights, own)
-        sync_folder(temporary)
-        _put(temporary, out)
-    except OSError as error:
-        raise storage_error(error, out, writing=True) from None
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+    files |= {"README.md": card.encode(), **tokenizer_files(source.tokenizer, max_length=length)}
+
+    def check(folder: Path) -> None:
+        check_equal(folder, load_finetuned(folder, own=own).network.state_dict(), saved.weights)
+
+    publish(out, files.items(), check, replaces=TASK)
     return out
 
 
@@ -272,37 +251,11 @@ def _contents(
         bare = {name.removeprefix("electra."): tensor for name, tensor in encoder.items()}
         tensors = {"model.safetensors": bare, "head.safetensors": head}
         settings = {"architectures": ["ElectraModel"], **config_table}
-    files = {
-        name: safetensors.torch.save(
-            {key: tensor.contiguous() for key, tensor in group.items()}, metadata={"format": "pt"}
-        )
-        for name, group in tensors.items()
-    }
+    files = {name: safetensors_bytes(group) for name, group in tensors.items()}
     table["files"] = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
     files["config.json"] = (json.dumps(settings, indent=2) + "\n").encode()
     files[TASK] = (json.dumps(table, indent=1) + "\n").encode()
     return files
-
-
-def _check_read_back(folder: Path, weights: Mapping[str, Tensor], own: Collection[type[Task]]) -> None:
-    found = load_finetuned(folder, own=own).network.state_dict()
-    for name, tensor in weights.items():
-        if name not in found or not torch.equal(found[name], tensor):
-            raise CheckpointError(f"{folder}: {name} does not read back as it was written. Check the disk.")
-
-
-def _put(temporary: Path, out: Path) -> None:
-    """Rename `temporary` to `out`; an earlier export there goes only when the new one is complete."""
-    aside = None
-    if (out / TASK).is_file():
-        aside = out.with_name(f".{out.name}.old-{uuid.uuid4().hex[:8]}")
-        out.rename(aside)
-    elif out.exists():
-        out.rmdir()
-    temporary.rename(out)
-    sync_folder(out.parent)
-    if aside is not None:
-        shutil.rmtree(aside, ignore_errors=True)
 
 
 def _verify(path: Path, sha256: object) -> None:

@@ -9,10 +9,8 @@ writing is a copy; the vocabulary's output weight is tied to the word embeddings
 """
 
 import json
-import shutil
 import sys
-import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +21,13 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from electra_trainer.data.tokenizer import TOKENIZER_FILES
-from electra_trainer.errors import CheckpointError, ConfigError, MissingInputError, storage_error
-from electra_trainer.files.durable import write_durably
+from electra_trainer.errors import CheckpointError, ConfigError, MissingInputError
 from electra_trainer.files.reading import MOST_TEXT, read_file, short
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.model.networks import Discriminator, TokenPredictor
 from electra_trainer.objectives import Exported
 from electra_trainer.pretrained.cards import model_card
+from electra_trainer.pretrained.folders import check_equal, publish, safetensors_bytes
 from electra_trainer.settings.config import Config, Model
 from electra_trainer.settings.records import from_dict, read_table
 
@@ -83,47 +81,32 @@ def export(
         StorageError: the disk is full or read-only; nothing is left behind.
         CheckpointError: what was written does not read back bit for bit.
     """
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ConfigError(f"--out {out}: is not an empty folder. Choose another one.")
-    temporary = out.with_name(f".{out.name}.{uuid.uuid4().hex[:8]}")
-    try:
+
+    def files() -> Iterator[tuple[str, bytes]]:
         for exported in networks:
-            folder = temporary / exported.name
-            folder.mkdir(parents=True)
-            _copy_tokenizer(tokenizer, folder)
             table = {"architectures": [exported.architecture], **shape_table(exported.model, pad_id=pad_id)}
-            write_durably(folder / "config.json", (json.dumps(table, indent=2) + "\n").encode())
-            weights = {
-                name: tensor.detach().cpu().contiguous() for name, tensor in exported.network.state_dict().items()
+            contents = {
+                **_tokenizer_files(tokenizer),
+                "config.json": (json.dumps(table, indent=2) + "\n").encode(),
+                "model.safetensors": safetensors_bytes(exported.network.state_dict()),
+                "README.md": model_card(exported, config=config, metrics=metrics, step=step, init=init).encode(),
             }
-            write_durably(folder / "model.safetensors", safetensors.torch.save(weights, metadata={"format": "pt"}))
-            write_durably(
-                folder / "README.md",
-                model_card(exported, config=config, metrics=metrics, step=step, init=init).encode(),
-            )
-            _check_read_back(folder, weights)
-        if out.exists():
-            out.rmdir()
-        temporary.rename(out)
-    except OSError as error:
-        raise storage_error(error, out, writing=True) from None
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+            yield from ((f"{exported.name}/{name}", content) for name, content in contents.items())
+
+    def check(folder: Path) -> None:
+        for exported in networks:
+            network, _ = read_network(folder / exported.name)
+            check_equal(folder / exported.name, network.state_dict(), exported.network.state_dict())
+
+    publish(out, files(), check)
     return [out / exported.name for exported in networks]
 
 
-def _copy_tokenizer(tokenizer: Path, folder: Path) -> None:
-    """The files of a tokenizer and nothing else that may lie beside them, or that a link there may lead to."""
-    for name in TOKENIZER_FILES:
-        if (tokenizer / name).exists():
-            write_durably(folder / name, read_file(tokenizer / name, limit=MOST_TEXT))
-
-
-def _check_read_back(folder: Path, weights: dict[str, Tensor]) -> None:
-    network, _ = read_network(folder)
-    for name, tensor in network.state_dict().items():
-        if not torch.equal(tensor, weights[name]):
-            raise CheckpointError(f"{folder}: {name} does not read back as it was written. Check the disk.")
+def _tokenizer_files(tokenizer: Path) -> dict[str, bytes]:
+    """The files of a tokenizer, and nothing else that may be in its folder or that a link there may lead to."""
+    return {
+        name: read_file(tokenizer / name, limit=MOST_TEXT) for name in TOKENIZER_FILES if (tokenizer / name).exists()
+    }
 
 
 def read_network(folder: Path) -> tuple[nn.Module, Model]:
