@@ -21,7 +21,7 @@ from electra_trainer.data.store import Store
 from electra_trainer.errors import CheckpointError, DataError, Diverged, MissingInputError, plain
 from electra_trainer.inspection.replay import Replayed, replay
 from electra_trainer.inspection.replay_text import joined
-from electra_trainer.pretrained.initial import InitFrom
+from electra_trainer.pretrained.source import InitFrom
 from electra_trainer.runs import run_folder
 from electra_trainer.runs.checkpoint import numbered
 from electra_trainer.settings.config import Checkpoint, Config, Evaluation

@@ -10,8 +10,8 @@ from tests.prepared import small_config, write_store
 from torch import Tensor
 
 from electra_trainer.errors import ConfigError, MissingInputError
-from electra_trainer.pretrained.initial import InitFrom
 from electra_trainer.pretrained.pretrained import export_run
+from electra_trainer.pretrained.source import InitFrom
 from electra_trainer.runs.checkpoint import numbered
 from electra_trainer.runs.run_folder import RunFolder
 from electra_trainer.runs.verified import read

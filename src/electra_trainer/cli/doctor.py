@@ -74,7 +74,7 @@ def run_doctor(arguments: DoctorArguments) -> None:
 def _findings() -> dict[str, str]:
     import torch
 
-    from electra_trainer.kernels.gpu import trust
+    from electra_trainer.kernels.gpu import add_norm, gpu_attention, gpu_softmax, trust  # noqa: F401  (each registers its check)
     from electra_trainer.kernels.native import library as native
     from electra_trainer.train.device import choose_device, choose_precision, cpu_has_amx, use_threads
     from electra_trainer.version import __version__

@@ -82,7 +82,7 @@ def parse_pretrain(words: Sequence[str]) -> PretrainArguments:
 def run_pretrain(arguments: PretrainArguments) -> None:
     """Train, then write the report."""
     from electra_trainer.inspection.report import write_report
-    from electra_trainer.pretrained.initial import InitFrom
+    from electra_trainer.pretrained.source import InitFrom
     from electra_trainer.runs.signals import process_leads
     from electra_trainer.runs.status import status_kept
     from electra_trainer.train.loop import pretrain

@@ -15,7 +15,7 @@ from electra_trainer.data.store import Store
 from electra_trainer.errors import CheckpointError, ConfigError, DataError, MissingInputError
 from electra_trainer.inspection.replay_rows import ReplayedRow, StepRows
 from electra_trainer.objectives import Objective, build
-from electra_trainer.pretrained.initial import InitFrom
+from electra_trainer.pretrained.source import InitFrom
 from electra_trainer.runs.checkpoint import numbered
 from electra_trainer.runs.run_folder import RunFolder, environment_facts, read_jsonl
 from electra_trainer.runs.verified import read

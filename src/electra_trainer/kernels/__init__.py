@@ -1,0 +1,1 @@
+"""Faster twins of model code, used only where they agree with it."""

@@ -1,1 +1,1 @@
-
+"""The networks, under transformers' parameter names."""

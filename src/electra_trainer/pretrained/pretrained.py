@@ -1,10 +1,13 @@
-"""Using a trained run: which tokens look replaced, and what would fill a gap."""
+"""Load a run or an exported folder; score its tokens, fill its gaps, export it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer
+from torch import nn
 
 from electra_trainer.data.batches import encode_rows
 from electra_trainer.data.tokenizer import Specials, load_tokenizer, specials_of
@@ -18,7 +21,12 @@ from electra_trainer.settings.config import Config
 from electra_trainer.settings.records import read_table
 from electra_trainer.train.weights import trained
 
-__all__ = ["Candidate", "Pretrained", "Scored", "encode_rows", "export_run", "kept_encoder", "load", "trained_length"]
+_NAMES = ("discriminator", "generator", "encoder")
+"""Folders of an export."""
+_ON_THE_CARD = (
+    "generator_loss", "generator_accuracy", "discriminator_loss", "discriminator_constant_loss", "discriminator_auc",
+)  # fmt: skip
+"""Held-out metrics that a model card shows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,19 +52,19 @@ class Pretrained:
     tokenizer: Tokenizer
     specials: Specials
     length: int
-    """Longest row that was trained, in tokens."""
+    """Length of the training rows, in tokens."""
     discriminator: Discriminator | None
     generator: TokenPredictor | None
     """Fills gaps: the generator, or the encoder of a run without one."""
     encoder: TokenPredictor | None = None
-    """The token predictor that is kept, of mlm, replace-mlm and all-tokens-mlm runs."""
+    """The main network of mlm, replace-mlm and all-tokens-mlm runs."""
     networks: tuple[Exported, ...] = ()
     """What a run exports; empty for an exported folder."""
     config: Config | None = None
     step: int | None = None
 
     def to(self, device: torch.device) -> "Pretrained":
-        """Itself, its networks moved to `device`: for analysis/. `score` and `fill` are for the CPU."""
+        """Move the networks to `device` and return self. `score` and `fill` need the CPU."""
         for network in (self.discriminator, self.generator, self.encoder):
             if network is not None:
                 network.to(device)
@@ -101,15 +109,10 @@ class Pretrained:
         if not gaps:
             raise DataError('fill: the text has no [MASK], for example "the [MASK] cooked the meal".')
         if len(ids) > self.length:
-            raise DataError(
-                f"fill: the text has {len(ids)} tokens, the rows of training had {self.length}. Shorten it."
-            )
+            raise DataError(f"fill: the text has {len(ids)} tokens; the training rows had {self.length}. Shorten it.")
         batch = encode_rows([ids])
-        best = (
-            self.generator(batch.ids_BT, batch, torch.tensor(gaps))
-            .softmax(-1)
-            .topk(min(top, self.tokenizer.get_vocab_size()))
-        )
+        probability_KV = self.generator(batch.ids_BT, batch, torch.tensor(gaps)).softmax(-1)
+        best = probability_KV.topk(min(top, self.tokenizer.get_vocab_size()))
         return [
             [Candidate(token=self._token(i), probability=p) for i, p in zip(words, values, strict=True)]
             for words, values in zip(best.indices.tolist(), best.values.tolist(), strict=True)
@@ -121,7 +124,7 @@ class Pretrained:
     def _ids(self, text: str, *, specials: bool) -> list[int]:
         """Ids of a text; with `specials` a written [MASK] is the special token, otherwise plain text."""
         if any("\ud800" <= character <= "\udfff" for character in text):
-            raise DataError("the text holds bytes that are no UTF-8. Expected text.")
+            raise DataError("the text is not valid UTF-8. Expected text.")
         self.tokenizer.encode_special_tokens = not specials
         ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
         if not ids:
@@ -141,32 +144,31 @@ def load(path: str | Path) -> Pretrained:
     """Load a run folder, an export (`DIR`) or one exported network (`DIR/discriminator`).
 
     Raises:
-        MissingInputError: nothing is there.
-        CheckpointError: what is there does not verify.
+        MissingInputError: the folder holds neither.
+        CheckpointError: its files do not verify.
     """
     folder = Path(path)
     if (folder / "checkpoints").is_dir():
         return _load_run(RunFolder(folder))
-    names = [name for name in ("discriminator", "generator", "encoder") if (folder / name / "config.json").is_file()]
+    names = [name for name in _NAMES if (folder / name / "config.json").is_file()]
     parts = [folder / name for name in names] or ([folder] if (folder / "config.json").is_file() else [])
     if not parts:
         raise MissingInputError(f"{folder}: neither a run nor an exported model. Check the path.")
     read = [read_network(part) for part in parts]
-    networks = [network for network, _ in read]
-    kept = next((n for part, n in zip(parts, networks, strict=True) if part.name == "encoder"), None)
-    tokenizer = load_tokenizer(parts[0])
-    return Pretrained(
-        tokenizer=tokenizer,
-        specials=specials_of(tokenizer),
-        length=trained_length(parts[0], read[0][1].max_position_embeddings),
-        discriminator=next((n for n in networks if isinstance(n, Discriminator)), None),
-        generator=next((n for n in networks if isinstance(n, TokenPredictor)), None),
-        encoder=kept if isinstance(kept, TokenPredictor) else None,
-    )
+    by_name = {
+        part.name
+        if part.name in _NAMES
+        else "discriminator"
+        if isinstance(network, Discriminator)
+        else "generator": network
+        for part, (network, _) in zip(parts, read, strict=True)
+    }
+    length = trained_length(parts[0], read[0][1].max_position_embeddings)
+    return _pretrained(by_name, tokenizer=parts[0], length=length)
 
 
 def trained_length(folder: Path, positions: int) -> int:
-    """Longest row that the network of an exported folder was trained on, in tokens, where its tokenizer_config.json says so."""
+    """Longest training row of an exported network, in tokens: `model_max_length` of its tokenizer_config.json if it is there."""
     path = folder / "tokenizer_config.json"
     written = read_table(path).get("model_max_length") if path.is_file() else None
     return min(positions, written) if isinstance(written, int) and written > 2 else positions
@@ -177,23 +179,21 @@ def _load_run(folder: RunFolder) -> Pretrained:
     objective, step = trained(folder, config)
     exported = tuple(objective.eval().exported())
     by_name = {item.name: item.network for item in exported}
-    tokenizer = load_tokenizer(folder.tokenizer)
+    length = config.batch.sequence_length
+    return _pretrained(by_name, tokenizer=folder.tokenizer, length=length, networks=exported, config=config, step=step)
+
+
+def _pretrained(by_name: Mapping[str, nn.Module], *, tokenizer: Path, length: int, **run: Any) -> Pretrained:
     discriminator, encoder = by_name.get("discriminator"), by_name.get("encoder")
     generator = by_name.get("generator", encoder)
     assert discriminator is None or isinstance(discriminator, Discriminator)
     assert generator is None or isinstance(generator, TokenPredictor)
     assert encoder is None or isinstance(encoder, TokenPredictor)
+    loaded = load_tokenizer(tokenizer)
     return Pretrained(
-        tokenizer=tokenizer,
-        specials=specials_of(tokenizer),
-        length=config.batch.sequence_length,
-        discriminator=discriminator,
-        generator=generator,
-        encoder=encoder,
-        networks=exported,
-        config=config,
-        step=step,
-    )
+        tokenizer=loaded, specials=specials_of(loaded), length=length, discriminator=discriminator, generator=generator,
+        encoder=encoder, **run,
+    )  # fmt: skip
 
 
 def export_run(run: str | Path, out: str | Path) -> list[Path]:
@@ -207,15 +207,8 @@ def export_run(run: str | Path, out: str | Path) -> list[Path]:
         raise ConfigError(f"{run}: is an exported model already. Give a run folder.")
     rows = read_jsonl(Path(run) / "metrics.jsonl") if (Path(run) / "metrics.jsonl").exists() else []
     held_out = [row for row in rows if row.get("split") == "valid"]
-    named = (
-        "generator_loss",
-        "generator_accuracy",
-        "discriminator_loss",
-        "discriminator_constant_loss",
-        "discriminator_auc",
-    )
     last = held_out[-1] if held_out else {}
-    metrics = {name: float(last[name]) for name in named if isinstance(last.get(name), int | float)}
+    metrics = {name: float(last[name]) for name in _ON_THE_CARD if isinstance(last.get(name), int | float)}
     folder = RunFolder(Path(run))
     began = folder.environment().get("init")
     return export(

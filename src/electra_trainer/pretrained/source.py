@@ -1,4 +1,4 @@
-"""The encoder that is fine-tuned: of a run, of a folder that `transformers` loads, or from the Hub."""
+"""Where trained weights come from, to fine-tune or to begin with: a run, a folder that `transformers` loads, or the Hub."""
 
 import hashlib
 from collections.abc import Mapping
@@ -9,17 +9,18 @@ from pathlib import Path
 import safetensors.torch
 import torch
 from tokenizers import Tokenizer
-from torch import Tensor
+from torch import Tensor, nn
 
 from electra_trainer.data.texts import Text
 from electra_trainer.data.tokenizer import Specials, as_plain_text, load_tokenizer, specials_of, tokenizer_sha256
 from electra_trainer.errors import ConfigError, MissingInputError
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.model.initialize import initialize
-from electra_trainer.pretrained.export import read_encoder
+from electra_trainer.pretrained.export import holds_network, read_encoder
 from electra_trainer.pretrained.pretrained import kept_encoder, load, trained_length
 from electra_trainer.randomness import key
 from electra_trainer.settings.config import Model
+from electra_trainer.train.weights import Initial
 
 _EXPECTED = "Expected a run folder, an exported folder or a Hub name such as google/electra-small-discriminator."
 _HUB_FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt")
@@ -60,21 +61,20 @@ class Source:
 
 
 def load_source(name: str | Path) -> Source:
-    """The encoder of a run folder, of an exported or any other ELECTRA folder, or of a Hub name such as `google/electra-small-discriminator`.
+    """Load the encoder of a run folder, of any ELECTRA folder, or of a Hub name such as `google/electra-small-discriminator`.
 
-    Of an export with several networks it is the discriminator's, or the kept token predictor's.
+    An export with several networks gives the discriminator's encoder, or that of the main token predictor.
 
     Raises:
-        MissingInputError: nothing is there, and it is no Hub name. CheckpointError: it does not verify, or is no ELECTRA.
+        MissingInputError: there is no such folder and no such Hub name. CheckpointError: it does not verify, or is not an ELECTRA.
         ConfigError: the Hub cannot be reached.
     """
     folder = located(name)
     if (folder / "checkpoints").is_dir():
         pretrained = load(folder)
         assert pretrained.config is not None
-        encoder, model, tokenizer, length = (
-            kept_encoder(pretrained), pretrained.config.model, pretrained.tokenizer, pretrained.length,
-        )  # fmt: skip
+        encoder, model = kept_encoder(pretrained), pretrained.config.model
+        tokenizer, length = pretrained.tokenizer, pretrained.length
     else:
         parts = [folder / part for part in ("discriminator", "encoder") if (folder / part / "config.json").is_file()]
         folder = parts[0] if parts else folder
@@ -109,13 +109,57 @@ def located(name: str | Path) -> Path:
 
 
 def untrained(source: Source, *, seed: int) -> Source:
-    """The same shape and tokenizer with fresh weights: the floor of every score."""
+    """The same shape and tokenizer with fresh weights: the baseline of every score."""
     encoder = initialize(
         Encoder(source.model),
         source.model,
         lambda name: torch.Generator().manual_seed(key(seed, f"weights/untrained/{name}")),
     )
     return replace(source, name=f"untrained ({source.name})", weights=encoder.state_dict())
+
+
+@dataclass(frozen=True, kw_only=True)
+class InitFrom:
+    """Trained weights to begin pre-training with (`--init`): a run, an ELECTRA folder that `transformers` loads, or a Hub name."""
+
+    name: str
+
+    def read(self) -> Initial:
+        """Read its networks. A folder of one network gives that one; without a pre-training head, the encoder alone.
+
+        Raises:
+            MissingInputError, CheckpointError, ConfigError: as `load_source`.
+        """
+        source = load_source(self.name)
+        networks = {
+            name: {parameter: tensor.detach().contiguous() for parameter, tensor in network.named_parameters()}
+            for name, network in _networks(located(self.name)).items()
+        }
+        digest = hashlib.sha256(source.sha256.encode())
+        for name, tensors in networks.items():
+            digest.update(name.encode() + safetensors.torch.save(dict(tensors)))
+        return Initial(
+            name=self.name, sha256=digest.hexdigest(), model=source.model, tokenizer=source.tokenizer,
+            encoder=source.weights, networks=networks,
+        )  # fmt: skip
+
+
+def _networks(folder: Path) -> dict[str, nn.Module]:
+    """Networks with a pre-training head, by the names that a run gives them; a folder of one network gives the main one."""
+    one = (folder / "config.json").is_file() and not (folder / "checkpoints").is_dir()
+    if one and not holds_network(folder):
+        return {}
+    pretrained = load(folder)
+    if pretrained.networks:
+        return {exported.name: exported.network for exported in pretrained.networks}
+    if one:
+        encoder = pretrained.generator if pretrained.discriminator is None else None
+        parts = {"discriminator": pretrained.discriminator, "encoder": encoder}
+    else:
+        parts = {
+            "discriminator": pretrained.discriminator, "generator": pretrained.generator, "encoder": pretrained.encoder,
+        }  # fmt: skip
+    return {name: network for name, network in parts.items() if network is not None}
 
 
 def _download(name: str) -> Path:

@@ -92,16 +92,12 @@ def close(what: str, found: torch.Tensor, expected: torch.Tensor, tolerance: flo
 
 
 def report(device: torch.device) -> list[tuple[str, str]]:
-    """Each fast path and whether it is used on `device`, for `electra doctor`."""
-    from electra_trainer.kernels.gpu import add_norm, gpu_attention, gpu_softmax  # noqa: F401  (importing them registers their checks)
-
+    """Each registered fast path and whether it is used on `device`. Importing the module of a fast path registers it."""
     lines = []
     for name in _checks:
-        if trusted(name, device):
-            lines.append((name, "in use, checked against the plain path"))
-        else:
-            why = _found.get((name, str(device))) or (
-                f"{SWITCH}={os.environ.get(SWITCH)}" if has_triton() else "no Triton here"
-            )
-            lines.append((name, f"plain path: {why}"))
+        said = "in use, checked against the plain path"
+        if not trusted(name, device):
+            switch = f"{SWITCH}={os.environ.get(SWITCH)}" if has_triton() else "no Triton here"
+            said = f"plain path: {_found.get((name, str(device))) or switch}"
+        lines.append((name, said))
     return lines
