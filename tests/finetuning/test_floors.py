@@ -14,10 +14,10 @@ from tests.finetuning.toy import Toy
 
 from electra_trainer.experiments.experiment_file import Cell
 from electra_trainer.finetuning import baselines
-from electra_trainer.finetuning.baselines import learn, terms
+from electra_trainer.finetuning.baselines import learn, measure_baselines, terms
 from electra_trainer.finetuning.squad.squad_task import QuestionAnswering
 from electra_trainer.finetuning.tagging.tagging import Tagging
-from electra_trainer.finetuning.task import TaskData, TextExample
+from electra_trainer.finetuning.task import Task, TaskData, TextExample
 from electra_trainer.finetuning.texts.tasks import Classification, Regression
 
 
@@ -30,18 +30,18 @@ def classified(labels: Sequence[str], dev: Sequence[str]) -> TaskData:
 
 
 def test_majority_by_hand() -> None:
-    assert baselines.floors(classified("abbcb", "abbb"))["majority"] == {"dev": {"accuracy": 0.75}}
-    assert baselines.floors(classified("aabb", "bb"))["majority"] == {
+    assert measure_baselines(classified("abbcb", "abbb"))["majority"] == {"dev": {"accuracy": 0.75}}
+    assert measure_baselines(classified("aabb", "bb"))["majority"] == {
         "dev": {"accuracy": 0.0}
     }  # the first by name of equals
     data = Toy(rows=200).load()
     counts = Counter(example.label for example in data.train)
     share = sum(example.label == counts.most_common(1)[0][0] for example in data.dev["dev"]) / len(data.dev["dev"])
-    assert baselines.floors(data)["majority"]["dev"] == {"accuracy": share, "matthews": 0.0}
+    assert measure_baselines(data)["majority"]["dev"] == {"accuracy": share, "matthews": 0.0}
 
 
 def test_the_mean_value_ranks_nothing() -> None:
-    found = baselines.floors(Toy(rows=100, kind="regression").load())
+    found = measure_baselines(Toy(rows=100, kind="regression").load())
     assert found["majority"]["dev"] == {"spearman": 0.0, "pearson": 0.0}
 
 
@@ -49,7 +49,7 @@ def test_the_mean_value_ranks_nothing() -> None:
 @pytest.mark.parametrize("paired", [False, True])
 def test_counted_words_learn_what_words_tell(kind: str, paired: bool) -> None:
     data = Toy(rows=1500, dev=300, kind=kind, paired=paired).load()
-    found = baselines.floors(data)
+    found = measure_baselines(data)
     metric = data.task.metric
     assert found["bag_of_words"]["dev"][metric] > 0.85 > found["majority"]["dev"][metric]
     assert set(found["bag_of_words"]) == {"dev", "other"} and found["notes"] == []
@@ -72,7 +72,7 @@ def test_what_a_pair_shares_is_seen() -> None:
         train=alike(400, seed=0, words=500),
         dev={"dev": alike(100, seed=1, words=500)},
     )
-    assert baselines.floors(data)["bag_of_words"]["dev"]["accuracy"] > 0.97
+    assert measure_baselines(data)["bag_of_words"]["dev"]["accuracy"] > 0.97
 
 
 def test_sides_of_a_pair_are_not_mixed_up() -> None:
@@ -89,7 +89,7 @@ def test_sides_of_a_pair_are_not_mixed_up() -> None:
 
     task = Classification(labels=("first", "second"))
     data = TaskData(task=task, train=examples(300, 0), dev={"dev": examples(100, 1)})
-    assert baselines.floors(data)["bag_of_words"]["dev"]["accuracy"] == 1.0
+    assert measure_baselines(data)["bag_of_words"]["dev"]["accuracy"] == 1.0
 
 
 def test_the_same_every_time_with_any_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +99,7 @@ def test_the_same_every_time_with_any_number_of_threads(monkeypatch: pytest.Monk
     found = []
     for threads in (1, 2, 2):
         with threadpool_limits(threads):
-            found.append(json.dumps(baselines.floors(data)))
+            found.append(json.dumps(measure_baselines(data)))
     assert len(set(found)) == 1
 
 
@@ -112,16 +112,15 @@ def test_texts_and_labels_that_say_nothing() -> None:
     empty = TextExample(text="", pair=None, label="a")
     said = learn([empty, replace(empty, label="b")], ["a", "b"])([empty, replace(empty, text="never seen")])
     assert set(said) <= {"a", "b"}
-    assert baselines.floors(classified("aaa", "ab"))["bag_of_words"] == {"dev": {"accuracy": 0.5}}
+    assert measure_baselines(classified("aaa", "ab"))["bag_of_words"] == {"dev": {"accuracy": 0.5}}
     same = [TextExample(text="x", value=2.0) for _ in range(4)]
     data = TaskData(task=Regression(), train=same, dev={"dev": same})
-    assert baselines.floors(data)["bag_of_words"] == {"dev": {"spearman": 0.0, "pearson": 0.0}}
+    assert measure_baselines(data)["bag_of_words"] == {"dev": {"spearman": 0.0, "pearson": 0.0}}
 
 
 def test_more_rows_than_are_learned_from_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(baselines, "LEARNED_ROWS", 300)
-    monkeypatch.setattr(baselines, "LEARNED_ROWS", 300)
-    found = baselines.floors(Toy(rows=1000, dev=200).load())
+    found = measure_baselines(Toy(rows=1000, dev=200).load())
     assert found["notes"] == ["the bag of words learned from 300 of the 1,000 rows"]
     assert found["bag_of_words"]["dev"]["accuracy"] > 0.7
 
@@ -160,7 +159,7 @@ def test_tags_by_hand() -> None:
     ]
     dev = [Sentence(words=("DOGS", "run", "unseen", "a"), labels=("N", "V", "V", None))]
     task = Tags()
-    found = baselines.floors(TaskData(task=task, train=train, dev={"dev": dev}))  # type: ignore[arg-type]
+    found = measure_baselines(TaskData(task=task, train=train, dev={"dev": dev}))  # type: ignore[arg-type]
     assert task.seen == [[["N", "N", "N", "N"]], [["N", "V", "N", "N"]]]
     assert found["majority"] == {"dev": {"accuracy": pytest.approx(1 / 3)}}
     assert found["bag_of_words"] == {"dev": {"accuracy": pytest.approx(2 / 3)}}
@@ -173,16 +172,25 @@ def test_questions_have_the_sentence_most_alike_and_silence(tmp_path: Path) -> N
     ]
     data = TaskData(task=QuestionAnswering(), train=asked[:1], dev={"dev": asked[:1]})
     cell = Cell(out=tmp_path, task="squad", kind="floors")
-    baselines.write_floors(cell, data)
+    baselines.write_baselines(cell, data)
     found = json.loads(cell.result.read_text())
     assert found.pop("word_overlap") == {"dev": {"f1": pytest.approx(2 / 3), "exact_match": 0.0}}
     assert found == {"majority": None, "bag_of_words": None, "notes": []}
-    second = baselines.floors(TaskData(task=QuestionAnswering(version=2), train=asked, dev={"dev": asked}))
+    second = measure_baselines(TaskData(task=QuestionAnswering(version=2), train=asked, dev={"dev": asked}))
     never, overlap = second["majority"]["dev"], second["word_overlap"]["dev"]
     assert never["best_f1"] == never["f1"] == never["best_exact_match"] == 1 / 2, "the second has no answer"
     assert overlap["best_f1"] == pytest.approx((2 / 3 + 1) / 2), "no word of the second's question stands in its text"
 
 
+class Other(Classification):
+    """A task that names no baselines."""
+
+    baselines = Task.baselines
+
+    def __init__(self) -> None:
+        pass
+
+
 def test_other_tasks_have_none() -> None:
-    data = TaskData(task=object(), train=[], dev={"dev": []})  # type: ignore[arg-type]
-    assert baselines.floors(data) == {"majority": None, "bag_of_words": None, "notes": []}
+    data = TaskData(task=Other(), train=[], dev={"dev": []})
+    assert measure_baselines(data) == {"majority": None, "bag_of_words": None, "notes": []}

@@ -27,11 +27,11 @@ from electra_trainer.finetuning import model_folder as folder_module
 from electra_trainer.finetuning.card import Facts
 from electra_trainer.finetuning.model_folder import Finetuned, export_finetuned, load_finetuned, task_from
 from electra_trainer.finetuning.recipe import recipe
-from electra_trainer.finetuning.run import Job, describe, finetune_run
+from electra_trainer.finetuning.run import Job, finetune_run
 from electra_trainer.finetuning.texts.own_task import OwnTask
 from electra_trainer.finetuning.texts.tasks import Classification, Regression
 from electra_trainer.finetuning.training_step import collate
-from electra_trainer.finetuning.transformers_head import architecture_of, from_transformers, to_transformers
+from electra_trainer.finetuning.transformers_head import TransformersHead
 from electra_trainer.pretrained import folders
 from electra_trainer.pretrained.source import load_source
 
@@ -98,9 +98,7 @@ def inputs(kind: str) -> list[Any]:
 @torch.no_grad()
 def our_logits(loaded: Finetuned, kind: str) -> torch.Tensor:
     """[B, C] in fp32; of a regression in the file's units."""
-    from electra_trainer.finetuning.model_folder import examples_of
-
-    task_rows = loaded.task.rows(examples_of(loaded.task, inputs(kind), pair=loaded.pair), loaded.text, training=False)
+    task_rows = loaded.task.rows(loaded.task.examples_from(inputs(kind), pair=loaded.pair), loaded.text, training=False)
     batch = collate(task_rows, loaded.text.specials, torch.device("cpu"))
     logits: torch.Tensor = loaded.network.head(loaded.network(batch)[:, 0])
     return logits * loaded.task.scale + loaded.task.shift if isinstance(loaded.task, Regression) else logits
@@ -452,26 +450,27 @@ def test_any_linear_head_comes_back_bit_for_bit() -> None:
         tasks: list[Any] = [Classification(labels=tuple(map(str, range(count))))]
         tasks += [Regression(shift=12345.678, scale=0.1)] if count == 1 else []
         for task in tasks:
-            handed = to_transformers(task, head, hidden_size=width)
-            assert handed is not None
-            back = from_transformers(task, handed.tensors, hidden_size=width, where="f")
+            theirs: TransformersHead = task.as_transformers(hidden_size=width)
+            written = theirs.write(head)
+            back = theirs.read(written, where="f")
             assert all(torch.equal(back[name], head[name]) for name in head)
-            trained = {name: tensor + 1e-3 for name, tensor in handed.tensors.items()}
-            with pytest.raises(CheckpointError, match="f: its head was trained on by transformers"):
-                from_transformers(task, trained, hidden_size=width, where="f")
+            trained = {name: tensor + 1e-3 for name, tensor in written.items()}
+            with pytest.raises(CheckpointError, match="f: transformers has trained its head further"):
+                theirs.read(trained, where="f")
 
 
 def test_heads_that_do_not_fit() -> None:
     labels = tuple(map(str, range(5)))
-    assert architecture_of(Classification(labels=labels), hidden_size=9)[0] is None
-    assert architecture_of(Classification(labels=labels), hidden_size=10)[0] == "ElectraForSequenceClassification"
+    assert Classification(labels=labels).as_transformers(hidden_size=9).architecture is None
+    assert (
+        Classification(labels=labels).as_transformers(hidden_size=10).architecture == "ElectraForSequenceClassification"
+    )
 
 
 @pytest.mark.parametrize(
     "task", [Classification(labels=("a", "b"), metrics=("matthews",)), Regression(shift=1.5, scale=2.0, name="x")]
 )
 def test_kinds(task: Any) -> None:
-    from electra_trainer.finetuning.task import TaskData
 
-    described = json.loads(json.dumps(describe(TaskData(task=task, train=[], dev={}))))
+    described = json.loads(json.dumps(task.described()))
     assert task_from(described) == task

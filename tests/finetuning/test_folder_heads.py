@@ -14,12 +14,13 @@ import torch
 from tests.finetuning.own_files import FRUIT, TOOLS, rows, write_encoder
 
 from electra_trainer.finetuning.card import Facts
-from electra_trainer.finetuning.model_folder import Finetuned, examples_of, export_finetuned, load_finetuned
+from electra_trainer.finetuning.model_folder import Finetuned, export_finetuned, load_finetuned
 from electra_trainer.finetuning.recipe import recipe
 from electra_trainer.finetuning.run import Job, finetune_run
 from electra_trainer.finetuning.squad.squad_files import Answer, Question
-from electra_trainer.finetuning.squad.squad_task import QuestionAnswering, at_best_threshold
-from electra_trainer.finetuning.tagging.tagging import TaggedSentence, Tagging
+from electra_trainer.finetuning.squad.squad_task import QuestionAnswering
+from electra_trainer.finetuning.tagging.spans import TaggedSentence
+from electra_trainer.finetuning.tagging.tagging import Tagging
 from electra_trainer.finetuning.task import TaskData
 from electra_trainer.finetuning.training_step import collate
 from electra_trainer.pretrained.source import load_source
@@ -95,8 +96,8 @@ def test_a_model_of_2_0_answers_at_its_best_threshold(models: Path, silent: Path
     card = (silent / "README.md").read_text()
     assert f"no-answer score is above {scores['best_f1_threshold']:.4g} (`null_threshold`)" in card
     assert f"| dev, best\\_f1\\_threshold | 1 | {scores['best_f1_threshold']:.2f} |" in card
-    given = {"kind": "QuestionAnswering", "null_threshold": -1.5}
-    assert at_best_threshold(given, {"dev": scores}) == given, "whoever gave one keeps it"
+    given = QuestionAnswering(version=2, null_threshold=-1.5)
+    assert given.settled({"dev": scores}) == given, "whoever gave one keeps it"
 
 
 @pytest.mark.parametrize(
@@ -136,7 +137,7 @@ def test_tagging_in_transformers(models: Path) -> None:
 
     assert architecture(models / "tagging") == "ElectraForTokenClassification"
     loaded = load_finetuned(models / "tagging")
-    ids_BT, segment_BT, logits_BTC = ours(loaded, examples_of(loaded.task, SENTENCES))
+    ids_BT, segment_BT, logits_BTC = ours(loaded, loaded.task.examples_from(SENTENCES, pair=False))
     theirs = AutoModelForTokenClassification.from_pretrained(models / "tagging").eval()
     real_BT = ids_BT != loaded.text.specials.pad
     said = theirs(input_ids=ids_BT, token_type_ids=segment_BT, attention_mask=real_BT.long()).logits
@@ -153,7 +154,7 @@ def test_questions_in_transformers(models: Path) -> None:
 
     assert architecture(models / "independent") == "ElectraForQuestionAnswering"
     loaded = load_finetuned(models / "independent")
-    ids_BT, segment_BT, logits_BT2 = ours(loaded, examples_of(loaded.task, ASKED))
+    ids_BT, segment_BT, logits_BT2 = ours(loaded, loaded.task.examples_from(ASKED, pair=False))
     theirs = AutoModelForQuestionAnswering.from_pretrained(models / "independent").eval()
     real_BT = ids_BT != loaded.text.specials.pad
     said = theirs(input_ids=ids_BT, token_type_ids=segment_BT, attention_mask=real_BT.long())
@@ -209,7 +210,7 @@ def test_the_same_in_transformers_4(models: Path, tmp_path: Path) -> None:
     asked, expected = {}, {}
     for kind, texts in (("tagging", SENTENCES), ("independent", ASKED)):
         loaded = load_finetuned(models / kind)
-        ids_BT, segment_BT, logits_BTC = ours(loaded, examples_of(loaded.task, texts))
+        ids_BT, segment_BT, logits_BTC = ours(loaded, loaded.task.examples_from(texts, pair=False))
         real_BT = ids_BT != loaded.text.specials.pad
         asked[kind] = (str(models / kind), ids_BT.tolist(), segment_BT.tolist(), real_BT.long().tolist())
         expected[kind] = (logits_BTC, real_BT)

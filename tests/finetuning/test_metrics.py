@@ -47,7 +47,7 @@ def ranks(x: list[float]) -> list[float]:
 def test_by_hand() -> None:
     """6 right of 8; true positives 3, false 1, negatives 3, missed 1: Matthews (3*3 - 1*1) / sqrt(4*4*4*4) = 0.5, F1 6/8."""
     truth, said = [1, 1, 1, 1, 0, 0, 0, 0], [1, 1, 1, 0, 1, 0, 0, 0]
-    found = classification_scores(truth, said, metrics=CLASSIFICATION, labels=2)
+    found = classification_scores(truth, said, metrics=CLASSIFICATION)
     assert found == pytest.approx({"accuracy": 0.75, "matthews": 0.5, "f1": 0.75, "macro_f1": 0.75})
     # ranks 1, 2.5, 2.5, 4 and 2, 1, 3, 4 about 2.5: products 0.75 + 2.25, squares 4.5 and 5
     found = regression_scores([1, 2, 2, 9], [20, 10, 30, 40], metrics=("spearman", "pearson"))
@@ -66,7 +66,7 @@ def test_by_hand() -> None:
 def test_classification_equals_loops(drawn: tuple[int, list[tuple[int, int]]]) -> None:
     labels, pairs = drawn
     truth, said = [one for one, _ in pairs], [two for _, two in pairs]
-    found = classification_scores(truth, said, metrics=CLASSIFICATION, labels=labels)
+    found = classification_scores(truth, said, metrics=CLASSIFICATION)
     seen = sorted({*truth, *said})
     assert found == pytest.approx(
         {
@@ -94,9 +94,9 @@ def test_regression_equals_loops(pairs: list[tuple[int, int]]) -> None:
 
 def test_what_is_constant_has_no_correlation() -> None:
     """One class for all: Matthews and F1 are 0, not undefined."""
-    found = classification_scores([1, 0, 1], [0, 0, 0], metrics=("matthews", "f1"), labels=2)
+    found = classification_scores([1, 0, 1], [0, 0, 0], metrics=("matthews", "f1"))
     assert found == {"matthews": 0.0, "f1": 0.0}
     with pytest.raises(ValueError, match="bleu: not one of"):
-        classification_scores([1], [1], metrics=("bleu",), labels=2)
+        classification_scores([1], [1], metrics=("bleu",))
     with pytest.raises(ValueError, match="f1: not one of"):
         regression_scores([1.0], [1.0], metrics=("f1",))

@@ -11,11 +11,11 @@ from tests.finetuning import squad_small
 from tests.finetuning.squad_small import question
 
 from electra_trainer.errors import ConfigError
-from electra_trainer.finetuning.baselines import most_alike
 from electra_trainer.finetuning.recipe import Recipe
-from electra_trainer.finetuning.run import Job, describe, finetune_run
+from electra_trainer.finetuning.run import Job, finetune_run
 from electra_trainer.finetuning.squad.squad_files import Question
 from electra_trainer.finetuning.squad.squad_head import Spans
+from electra_trainer.finetuning.squad.squad_score import most_alike
 from electra_trainer.finetuning.squad.squad_task import QuestionAnswering, Squad
 from electra_trainer.finetuning.squad.windows import spread
 from electra_trainer.finetuning.task import Prediction, TaskData
@@ -71,7 +71,7 @@ def test_learns_what_has_no_answer(tmp_path: Path, kind: str) -> None:
 def test_a_task_can_be_written_down_and_read_back() -> None:
     task = QuestionAnswering(version=2, head_kind="independent", null_threshold=-1.5, width=64)
     data = TaskData(task=task, train=(), dev={})
-    told = json.loads(json.dumps(describe(data)))
+    told = json.loads(json.dumps(data.task.described()))
     assert told.pop("kind") == "QuestionAnswering"
     assert QuestionAnswering(**told) == task
     assert (task.threshold, QuestionAnswering().threshold, QuestionAnswering(head_kind="independent").threshold) == (

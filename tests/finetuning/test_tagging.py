@@ -16,9 +16,9 @@ from electra_trainer.data.tokenizer import as_plain_text, load_tokenizer, specia
 from electra_trainer.errors import ConfigError
 from electra_trainer.finetuning.network import FineTuned, build_network
 from electra_trainer.finetuning.recipe import Recipe
-from electra_trainer.finetuning.run import Job, describe, finetune_run
-from electra_trainer.finetuning.tagging.spans import SpanCounts
-from electra_trainer.finetuning.tagging.tagging import TaggedSentence, Tagging
+from electra_trainer.finetuning.run import Job, finetune_run
+from electra_trainer.finetuning.tagging.spans import SpanCounts, TaggedSentence
+from electra_trainer.finetuning.tagging.tagging import Tagging
 from electra_trainer.finetuning.tagging.tagging_task import TaggingTask
 from electra_trainer.finetuning.task import Row, TaskData
 from electra_trainer.finetuning.training_step import collate, predict
@@ -245,7 +245,7 @@ def test_doubts() -> None:
 
 def test_a_task_can_be_written_down_and_made_again() -> None:
     task = Tagging(labels=("B-X", "O"), scheme="bio", name="ner")
-    written = json.loads(json.dumps(describe(TaskData(task=task, train=[], dev={}))))
+    written = json.loads(json.dumps(task.described()))
     assert written.pop("kind") == "Tagging"
     again = Tagging(**{name: tuple(value) if isinstance(value, list) else value for name, value in written.items()})
     assert again == task

@@ -15,7 +15,6 @@ from electra_trainer.errors import ConfigError, DataError, StorageError
 from electra_trainer.files.reading import MOST_SETTINGS, read_file
 
 if TYPE_CHECKING:
-    from electra_trainer.finetuning.model_folder import Finetuned
     from electra_trainer.finetuning.task import Prediction
 
 
@@ -61,59 +60,25 @@ def run_predict(arguments: PredictArguments) -> None:
     model = load_finetuned(arguments.folder)
     if arguments.null_threshold is not None:
         model = model.with_threshold(arguments.null_threshold)
-    scores = None
-    if type(model.task).__name__ == "QuestionAnswering":
-        content, scores = _answers(model, arguments, as_json=as_json)
-    else:
-        content = _content(model, arguments, as_json=as_json)
-    if out is None:
-        sys.stdout.write(content)
-        return
-    replace_durably(out, content.encode())
-    print(out)
-    if scores is not None:
-        beside = out.with_name(f"{out.stem}-no-answer{out.suffix}")
-        replace_durably(beside, scores.encode())
-        print(beside)
-
-
-def _answers(model: "Finetuned", arguments: PredictArguments, *, as_json: bool) -> tuple[str, str | None]:
-    """The file of answers to SQuAD's questions, and that of the "no answer" scores where there is one beside it."""
-    from electra_trainer.finetuning.prediction_file import answered_jsonl, no_answer_json, official_json
-    from electra_trainer.finetuning.squad.squad_files import read_questions
-
-    for flag, given in (("--text", arguments.text), ("--text-pair", arguments.text_pair)):
-        if given is not None:
-            raise ConfigError(
-                f"{flag} {given}: {arguments.folder} answers questions, whose file has no columns. Leave it out."
-            )
-    out = arguments.out
-    if out is not None and out.suffix not in (".json", ".jsonl"):
+    if out is not None and model.task.endings and out.suffix not in model.task.endings:
         raise ConfigError(
             f"--out {out}: answers are written as JSON. Name it {out.stem}.json, or {out.stem}.jsonl for JSON lines."
         )
-    said = model.predict_examples(read_questions(arguments.file), device=arguments.device)
-    if as_json:
-        return answered_jsonl(said), None
-    return official_json(said), no_answer_json(said) if model.task.version == 2 else None  # type: ignore[attr-defined]
-
-
-def _content(model: "Finetuned", arguments: PredictArguments, *, as_json: bool) -> str:
-    from electra_trainer.files.tables import read_table_file
-    from electra_trainer.finetuning.prediction_file import predicted_csv, predicted_jsonl, tagged_jsonl, tagged_text
-    from electra_trainer.finetuning.texts.columns import choose_texts
-    from electra_trainer.finetuning.texts.own_task import text_examples
-
-    kind = type(model.task).__name__
-    if kind == "Tagging":
-        from electra_trainer.finetuning.tagging.column_files import read_tagged
-
-        tagged = model.predict_examples(read_tagged(arguments.file, labelled=False), device=arguments.device)
-        return tagged_jsonl(tagged) if as_json else tagged_text(tagged)
-    table = read_table_file(arguments.file)
-    columns = choose_texts(table, model.columns, text=arguments.text, text_pair=arguments.text_pair, pair=model.pair)
-    said = model.predict_examples(text_examples(table, columns), device=arguments.device)
-    return predicted_jsonl(table, said) if as_json else predicted_csv(table, said)
+    rows = model.task.examples_in(
+        arguments.file,
+        like=model.columns,
+        pair=model.pair,
+        text=arguments.text,
+        text_pair=arguments.text_pair,
+        as_json=as_json,
+    )
+    for beside, content in rows.written(model.predict_examples(rows.examples, device=arguments.device)).items():
+        if out is not None:
+            path = out.with_name(f"{out.stem}{beside}{out.suffix}")
+            replace_durably(path, content.encode())
+            print(path)
+        elif not beside:
+            sys.stdout.write(content)
 
 
 @dataclass(frozen=True, kw_only=True)

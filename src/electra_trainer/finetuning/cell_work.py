@@ -8,7 +8,7 @@ from typing import Literal, Self
 from electra_trainer.errors import ConfigError, Diverged, out_of_memory
 from electra_trainer.experiments.experiment_file import Cell, Declared
 from electra_trainer.experiments.results import Result, write_result
-from electra_trainer.finetuning.baselines import write_floors
+from electra_trainer.finetuning.baselines import write_baselines
 from electra_trainer.finetuning.recipe import Recipe
 from electra_trainer.finetuning.run import Job, finetune_run
 from electra_trainer.finetuning.task import TaskData, TaskSource
@@ -95,7 +95,7 @@ class CellWork:
         """
         cell, data = order.cell, self._load(order.cell.task)
         if cell.kind == "floors":
-            write_floors(cell, data)
+            write_baselines(cell, data)
             return
         source = self._encoder()
         recipe = Recipe(**self._setup.declared.tasks[cell.task].recipe)

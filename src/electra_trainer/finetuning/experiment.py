@@ -18,7 +18,6 @@ from electra_trainer.experiments.runner import Cells, Keep
 from electra_trainer.experiments.summary import Summary, summarize, write_summary
 from electra_trainer.files.processes import cores
 from electra_trainer.finetuning.recipe import Recipe, deviations, recipe
-from electra_trainer.finetuning.run import describe
 from electra_trainer.finetuning.task import TaskData, TaskSource
 from electra_trainer.finetuning.texts.tasks import with_pooling
 from electra_trainer.pretrained.source import Source, load_source
@@ -161,7 +160,7 @@ def _describe(data: TaskData, asked: Recipe, base: Recipe, *, longest: int) -> D
             f"rows have up to {longest} tokens, the longest that the encoder was trained on, and not {asked.max_length} (--max-length).",
         )
     return DeclaredTask(
-        task=describe(data),
+        task=data.task.described(),
         data_sha256=data.sha256,
         recipe=asdict(settled),
         changed=deviations(settled, base.fitted(longest)),

@@ -5,12 +5,11 @@ model.safetensors  encoder and head                     README.md          model
 head.safetensors   our head, where transformers has none like it; then model.safetensors is the encoder alone
 tokenizer.json, tokenizer_config.json, vocab.txt
 
-The kinds of tasks by name: what run.describe wrote down becomes a task again.
+The kinds of tasks by name: what `Task.described` wrote becomes a task again.
 """
 
 import dataclasses
 import hashlib
-import importlib
 import json
 import sys
 import types
@@ -27,11 +26,13 @@ from electra_trainer.errors import CheckpointError, ConfigError, DataError, Miss
 from electra_trainer.files.reading import read_file, short
 from electra_trainer.finetuning.card import Facts, Scores, handed_card
 from electra_trainer.finetuning.network import FineTuned
-from electra_trainer.finetuning.squad.squad_task import QuestionAnswering, at_best_threshold
-from electra_trainer.finetuning.task import Prediction, Task, TextExample
+from electra_trainer.finetuning.squad.squad_task import QuestionAnswering
+from electra_trainer.finetuning.tagging.tagging import Tagging
+from electra_trainer.finetuning.task import Prediction, Task
 from electra_trainer.finetuning.texts.columns import Columns
+from electra_trainer.finetuning.texts.tasks import Classification, Regression
 from electra_trainer.finetuning.training_step import predict
-from electra_trainer.finetuning.transformers_head import architecture_of, from_transformers, to_transformers
+from electra_trainer.finetuning.transformers_head import TransformersHead
 from electra_trainer.pretrained.export import read_encoder, read_tensors, shape_table
 from electra_trainer.pretrained.folders import check_equal, publish, safetensors_bytes
 from electra_trainer.pretrained.source import Source, load_source
@@ -73,7 +74,9 @@ class Finetuned:
         Raises:
             DataError: one of them is no text, or no pair.
         """
-        return self.predict_examples(examples_of(self.task, texts, pair=self.pair), device=device)
+        if isinstance(texts, str):
+            raise DataError("predict: expected a list of texts, found one text. Put it in brackets.")
+        return self.predict_examples(self.task.examples_from(texts, pair=self.pair), device=device)
 
     def predict_examples(self, examples: Sequence[Any], *, device: str = "auto") -> list[Prediction]:
         """The same of the task's own examples."""
@@ -87,11 +90,7 @@ class Finetuned:
         Raises:
             ConfigError: it always answers, as it learned from SQuAD 1.1; or it learned something else.
         """
-        if not isinstance(self.task, QuestionAnswering) or self.task.version == 1:
-            raise ConfigError(
-                f"--null-threshold {value:g}: the model was fine-tuned for {self.task.name}, where nothing goes unanswered. Leave it out."
-            )
-        return replace(self, task=replace(self.task, null_threshold=value))
+        return replace(self, task=self.task.with_threshold(value))
 
 
 def export_finetuned(
@@ -119,21 +118,21 @@ def export_finetuned(
         StorageError: the disk is full or read-only; nothing is left behind.
     """
     config, result = read_table(run / "config.json"), read_table(run / "result.json")
-    config["task"] = at_best_threshold(config["task"], result["scores"])
     source = load_source(model or config["model"])
     if source.sha256 != config["model_sha256"]:
         raise CheckpointError(
             f"{source.name}: is not the encoder that {run} began with. Restore it, or train in another --out."
         )
     saved = newest(run / "weights", origin=RunFolder(run).origin)
-    task = task_from(config["task"], where=str(run / "config.json"), own=own)
+    task = task_from(config["task"], where=str(run / "config.json"), own=own).settled(result["scores"])
+    config["task"] = task.described()
     length = source.text(int(config["recipe"]["max_length"])).length
     facts = facts if facts.scores else replace(facts, scores=_scores(result["scores"], seed=config["seed"]))
     table = _description(config, facts=facts, columns=columns, source=source, length=length)
-    files = _contents(
-        task, saved.weights, config_table=shape_table(source.model, pad_id=source.specials.pad), table=table
-    )
-    architecture, head = architecture_of(task, hidden_size=source.model.hidden_size)
+    theirs = task.as_transformers(hidden_size=source.model.hidden_size)
+    shape = shape_table(source.model, pad_id=source.specials.pad)
+    files = _contents(theirs, saved.weights, config_table=shape, table=table)
+    architecture, head = theirs.architecture, theirs.note
     card = handed_card(task, architecture=architecture, head=head, table=table, length=length, facts=facts)
     files |= {"README.md": card.encode(), **tokenizer_files(source.tokenizer, max_length=length)}
 
@@ -175,7 +174,8 @@ def load_finetuned(folder: str | Path, *, own: Collection[type[Task]] = ()) -> F
         tensors = read_tensors(folder / "head.safetensors")
     else:
         path = folder / "model.safetensors"
-        tensors = from_transformers(task, read_tensors(path), hidden_size=model.hidden_size, where=str(path))
+        theirs = task.as_transformers(hidden_size=model.hidden_size)
+        tensors = theirs.read(read_tensors(path), where=str(path))
     head = task.head(model)
     try:
         head.load_state_dict(tensors)
@@ -238,15 +238,14 @@ def _description(
 
 
 def _contents(
-    task: Task, weights: Mapping[str, Tensor], *, config_table: dict[str, Any], table: dict[str, Any]
+    theirs: TransformersHead, weights: Mapping[str, Tensor], *, config_table: dict[str, Any], table: dict[str, Any]
 ) -> dict[str, bytes]:
     """The files of tensors, config.json and electra_task.json."""
     head = {name.removeprefix("head."): tensor for name, tensor in weights.items() if name.startswith("head.")}
     encoder = {name: tensor for name, tensor in weights.items() if not name.startswith("head.")}
-    handed = to_transformers(task, head, hidden_size=config_table["hidden_size"])
-    if handed is not None:
-        tensors = {"model.safetensors": {**encoder, **handed.tensors}}
-        settings: dict[str, Any] = {"architectures": [handed.architecture], **config_table, **handed.settings}
+    if theirs.architecture is not None:
+        tensors = {"model.safetensors": {**encoder, **theirs.write(head)}}
+        settings: dict[str, Any] = {"architectures": [theirs.architecture], **config_table, **theirs.settings}
     else:
         bare = {name.removeprefix("electra."): tensor for name, tensor in encoder.items()}
         tensors = {"model.safetensors": bare, "head.safetensors": head}
@@ -275,17 +274,14 @@ def _columns(value: Any, *, where: Path) -> Columns | None:
     return Columns(**value)
 
 
-KINDS = {
-    "Classification": "texts.tasks",
-    "Regression": "texts.tasks",
-    "Tagging": "tagging.tagging",
-    "QuestionAnswering": "squad.squad_task",
+KINDS: dict[str, type[Task]] = {
+    kind.__name__: kind for kind in (Classification, Regression, Tagging, QuestionAnswering)
 }
-"""A task's class -> the module here that holds it."""
+"""The kinds of tasks that a file may name."""
 
 
 def task_from(description: object, *, where: str = "task", own: Collection[type[Task]] = ()) -> Task:
-    """The task that `run.describe` described.
+    """The task that `Task.described` described.
 
     Args:
         own: classes outside this package that it may be: a file names a task, and never chooses code.
@@ -302,7 +298,7 @@ def task_from(description: object, *, where: str = "task", own: Collection[type[
             f"{where}: unknown kind of task {short(kind)}.{did_you_mean(str(kind), known)} Known: {', '.join(known)}. A class of your own is "
             "given with own=[...]."
         )
-    made: Any = others.get(kind) or getattr(importlib.import_module(f"electra_trainer.finetuning.{KINDS[kind]}"), kind)
+    made: Any = others.get(kind) or KINDS[kind]
     hints = get_type_hints(made)
     fields = [field.name for field in dataclasses.fields(made)]
     values: dict[str, Any] = {}
@@ -318,50 +314,6 @@ def task_from(description: object, *, where: str = "task", own: Collection[type[
         return cast(Task, made(**values))
     except (TypeError, ValueError, OverflowError, ConfigError) as error:
         raise DataError(f"{where}: not a {kind}: {error}") from None
-
-
-def examples_of(task: Task, texts: Sequence[Any], *, pair: bool = False) -> list[Any]:
-    """Examples without answers, of a kind of task, from plain values.
-
-    Args:
-        task: what is asked.
-        texts: strings; for tagging lists of words; for questions (question, context).
-        pair: texts are pairs of strings.
-
-    Raises:
-        DataError: one of them is something else.
-    """
-    kind = type(task).__name__
-    if isinstance(texts, str):
-        raise DataError("predict: expected a list of texts, found one text. Put it in brackets.")
-    if kind == "Tagging":
-        from electra_trainer.finetuning.tagging.tagging import TaggedSentence
-
-        sentences = [_strings(text, index, "a list of words") for index, text in enumerate(texts)]
-        return [TaggedSentence(words=words, labels=(None,) * len(words)) for words in sentences]
-    if kind == "QuestionAnswering":
-        from electra_trainer.finetuning.squad.squad_files import Question
-
-        asked = [_strings(text, index, "a question and its context", count=2) for index, text in enumerate(texts)]
-        return [Question(id=str(index), question=one, context=two) for index, (one, two) in enumerate(asked)]
-    if pair:
-        both = [
-            _strings(text, index, "a pair of texts, which it learned from", count=2) for index, text in enumerate(texts)
-        ]
-        return [TextExample(text=one, pair=two) for one, two in both]
-    for index, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise DataError(f"predict: item {index} is {text!r:.60}, expected a text.")
-    return [TextExample(text=text) for text in texts]
-
-
-def _strings(value: Any, index: int, expected: str, *, count: int | None = None) -> tuple[str, ...]:
-    strings = (
-        not isinstance(value, str) and isinstance(value, Sequence) and all(isinstance(item, str) for item in value)
-    )
-    if not strings or not value or count not in (None, len(value)):
-        raise DataError(f"predict: item {index} is {value!r:.60}, expected {expected}.")
-    return tuple(value)
 
 
 def _fits(value: Any, hint: Any) -> bool:

@@ -8,8 +8,6 @@ from torch import Tensor, nn
 
 from electra_trainer.batch import Batch
 from electra_trainer.finetuning.recipe import Recipe
-from electra_trainer.finetuning.squad.squad_task import QuestionAnswering
-from electra_trainer.finetuning.tagging.tagging import Tagging
 from electra_trainer.finetuning.task import Task
 from electra_trainer.model.attention import Dropout
 from electra_trainer.model.encoder import Encoder
@@ -49,8 +47,8 @@ def build_network(source: Source, task: Task, recipe: Recipe, *, seed: int) -> F
             else:
                 generator = torch.Generator().manual_seed(key(seed, f"weights/head/{name}"))
                 nn.init.xavier_uniform_(parameter, generator=generator)
-    of_words = isinstance(task, Tagging | QuestionAnswering)
-    return FineTuned(encoder, head, dropout=0.0 if of_words and recipe.head_dropout == "texts" else recipe.dropout)
+    dropped = task.whole_text or recipe.head_dropout == "all"
+    return FineTuned(encoder, head, dropout=recipe.dropout if dropped else 0.0)
 
 
 def layer_share(recipe: Recipe, layers: int) -> Callable[[str], float]:

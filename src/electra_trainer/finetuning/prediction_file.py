@@ -48,24 +48,16 @@ def tagged_text(predictions: Iterable[Prediction]) -> str:
     )
 
 
-def tagged_jsonl(predictions: Iterable[Prediction]) -> str:
-    """One JSON object a sentence: words, tags."""
+def jsonl(predictions: Iterable[Prediction]) -> str:
+    """One JSON object per prediction: {words, tags}, or {id, text, score, probability, no_answer_score, nbest}."""
     return "".join(json.dumps(said) + "\n" for said in predictions)
 
 
-def official_json(predictions: Iterable[Prediction]) -> str:
-    """What SQuAD's official scripts score: {id: text}; "" is no answer (2.0)."""
-    return json.dumps({said["id"]: said["text"] for said in predictions}, indent=1) + "\n"
-
-
-def no_answer_json(predictions: Iterable[Prediction]) -> str:
-    """What evaluate-v2.0.py reads as --na-prob-file: {id: score}; the larger, the less likely there is an answer."""
-    return json.dumps({said["id"]: said["no_answer_score"] for said in predictions}, indent=1) + "\n"
-
-
-def answered_jsonl(predictions: Iterable[Prediction]) -> str:
-    """One JSON object a question: id, text, score, probability, no_answer_score, nbest."""
-    return "".join(json.dumps(said) + "\n" for said in predictions)
+def by_id(predictions: Iterable[Prediction], name: str) -> str:
+    """{id: prediction[name]}. Of "text" what SQuAD's official scripts score ("" is no answer, 2.0); of "no_answer_score" what
+    evaluate-v2.0.py reads as --na-prob-file: the larger, the less likely there is an answer.
+    """
+    return json.dumps({said["id"]: said[name] for said in predictions}, indent=1) + "\n"
 
 
 def _columns(prediction: Prediction) -> list[str]:

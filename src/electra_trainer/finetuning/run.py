@@ -72,7 +72,7 @@ class Job:
         return {
             "model": self.source.name,
             "model_sha256": self.source.sha256,
-            "task": describe(self.data),
+            "task": self.data.task.described(),
             "data_sha256": self.data.sha256,
             "recipe": asdict(self.recipe),
             "seed": self.seed,
@@ -99,16 +99,6 @@ class _State:
 
     def elapsed(self) -> float:
         return self.seconds + (time.monotonic() - self.started if self.started is not None else 0.0)
-
-
-def describe(data: TaskData) -> dict[str, Any]:
-    """A task's kind and fields, as plain values."""
-    kind = type(data.task).__name__
-    return {"kind": kind, **{name: _plain(value) for name, value in vars(data.task).items()}}
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
 
 
 def finetune_run(

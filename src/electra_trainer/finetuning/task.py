@@ -1,75 +1,208 @@
-"""What a task is, and the values that flow through one.
+"""What a task is, and the values that flow through one. No torch at import.
 
-    examples -task.rows-> Row -batches-> Batch -encoder-> hidden -task.loss-> (sum, count)     in training
-                                                          hidden -task.read-> one value a row -task.predict-> one prediction an example
-                                                                                              -task.score-> {metric: number}
+    examples -task.rows-> Row -collate-> Batch -encoder-> hidden -task.loss-> (sum, count)     in training
+                                                          hidden -task.read-> one value per row -task.predict-> one prediction per example
+                                                                                                -task.score-> {metric: number}
 
-A task is one short frozen dataclass; what it is made of (labels, metrics, a scheme) are its fields, so that it can be written down
-and read back. It knows no optimizer, seed, file or device.
-
-Examples of tasks whose answer is about a whole text or pair of texts.
+A task is one short frozen dataclass in one file. Its fields (labels, metrics, a scheme) are written to JSON and read back. It knows no
+optimizer, seed or device.
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import numpy as np
-from torch import Tensor, nn
 
-from electra_trainer.batch import Batch
-from electra_trainer.data.texts import Text
-from electra_trainer.settings.config import Model
+from electra_trainer.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from electra_trainer.batch import Batch
+    from electra_trainer.data.texts import Text
+    from electra_trainer.finetuning.texts.columns import Columns
+    from electra_trainer.finetuning.transformers_head import TransformersHead
+    from electra_trainer.settings.config import Model
 
 Prediction = dict[str, Any]
-"""What is said of an example, ready for JSON: {"label": ...}, {"value": ...}, {"tags": [...]}, {"text": ...}."""
+"""The prediction for one example, ready for JSON: {"label": ...}, {"value": ...}, {"tags": [...]}, {"text": ...}."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A row that the encoder reads: `[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]`. An example gives one, or several windows."""
+    """A row that the encoder reads: `[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]`. An example gives one row, or several windows."""
 
     ids: Sequence[int]
     example: int
-    """Index of the example that it is of."""
+    """Index of its example."""
     target: Any = None
-    """What the loss needs; None where it is to be predicted."""
+    """What the loss needs; None for rows to be predicted."""
     place: Any = None
     """What is needed to read a prediction back: first tokens of words, offsets of a window."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Baseline:
+    """A predictor without an encoder."""
+
+    predict: Callable[[Sequence[Any]], list[Prediction]]
+    note: str = ""
+    """What a reader of its score must know."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unlabelled:
+    """Examples of a file without answers."""
+
+    examples: Sequence[Any]
+    written: Callable[[Sequence[Prediction]], dict[str, str]]
+    """Predictions -> contents of files, by what follows the stem of the file's name: `""` for the main one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CardWords:
+    """What a model card says of a task."""
+
+    says: str
+    """What the model does, without the full stop; `labels` follow it."""
+    labels: Sequence[str] = ()
+    pipeline: str = "feature-extraction"
+    """The Hub's pipeline tag."""
+    longer: str = ""
+    """What happens to texts longer than a row: "; longer texts are cut"."""
+    sample: str = '["some text"]'
+    """Python: an argument of `Finetuned.predict`."""
+    code: str = ""
+    """Python: how transformers computes a prediction where it has a class for the head; PATH is the folder."""
+    unaided: str = ""
+    """Python: how transformers' bare encoder and head.safetensors compute it where it has none."""
+
+
 class Task(Protocol):
-    """A task: rows, a head, a loss, predictions and scores. Scores are shares from 0 to 1, or correlations."""
+    """A task: rows, a head, a loss, predictions and scores. Scores are shares from 0 to 1, or correlations.
+
+    Inherit from it: the nine members up to `doubts` are yours, the others have defaults. `name` and `metric` are fields with a
+    default, or properties. A field `pooling` makes `--pooling` work.
+    """
 
     @property
     def name(self) -> str:
-        """What it is called in folders and tables."""
+        """Its name in folders and tables."""
 
     @property
     def metric(self) -> str:
-        """The main one of its scores, which tables show."""
+        """Its main score, shown in tables."""
 
-    def head(self, model: Model) -> nn.Module:
-        """The layers upon the encoder; the engine draws their weights, and puts dropout before them where the recipe says so."""
+    @abstractmethod
+    def head(self, model: "Model") -> "nn.Module":
+        """The layers on top of the encoder. The engine draws their weights, and adds dropout before them if the recipe says so."""
 
-    def rows(self, examples: Sequence[Any], text: Text, *, training: bool) -> list[Row]:
-        """What the encoder reads, in the order of the examples; with targets where `training`."""
+    @abstractmethod
+    def rows(self, examples: Sequence[Any], text: "Text", *, training: bool) -> list[Row]:
+        """What the encoder reads, in the order of the examples; with targets if `training`."""
 
-    def loss(self, head: nn.Module, hidden_BTD: Tensor, batch: Batch, rows: Sequence[Row]) -> tuple[Tensor, int]:
-        """Sum of the losses of a batch (scalar, fp32), and the count of what was summed. `hidden_BTD` is fp32, what `head` reads."""
+    @abstractmethod
+    def loss(
+        self, head: "nn.Module", hidden_BTD: "Tensor", batch: "Batch", rows: Sequence[Row]
+    ) -> "tuple[Tensor, int]":
+        """Sum of the losses of a batch (scalar, fp32), and the number of summed losses. `hidden_BTD` is fp32, the input of `head`."""
 
-    def read(self, head: nn.Module, hidden_BTD: Tensor, batch: Batch, rows: Sequence[Row]) -> list[Any]:
-        """What the head says of each row, as plain values or arrays."""
+    @abstractmethod
+    def read(self, head: "nn.Module", hidden_BTD: "Tensor", batch: "Batch", rows: Sequence[Row]) -> list[Any]:
+        """The head's output for each row, as plain values or arrays."""
 
+    @abstractmethod
     def predict(self, examples: Sequence[Any], rows: Sequence[Row], said: Sequence[Any]) -> list[Prediction]:
-        """One prediction an example, from what was said of its rows."""
+        """One prediction per example, from the outputs for its rows."""
 
+    @abstractmethod
     def score(self, examples: Sequence[Any], predictions: Sequence[Prediction]) -> dict[str, float]:
         """Metrics over examples that carry their answer."""
 
+    @abstractmethod
     def doubts(self, examples: Sequence[Any], predictions: Sequence[Prediction]) -> list[str]:
-        """Sentences on what looks wrong: one class for all, say. Empty: nothing. On "collapsed: ..." the engine says what to try."""
+        """Sentences on what looks wrong, for example one class everywhere. After "collapsed: ..." the engine adds what to try."""
+
+    whole_text: ClassVar[bool] = True
+    """It judges whole texts, so it has dropout before its head under `head_dropout="texts"`."""
+    endings: ClassVar[Sequence[str]] = ()
+    """File name endings that a file of its predictions may have; none: any."""
+
+    def described(self) -> dict[str, Any]:
+        """Its kind and fields as plain values, which `model_folder.task_from` reads back."""
+        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
+        return {"kind": type(self).__name__, **plain}
+
+    def settled(self, scores: Mapping[str, Mapping[str, float]]) -> Self:
+        """The task as it is exported after a run with these scores, by split (the main one first) and metric."""
+        return self
+
+    def with_threshold(self, value: float) -> Self:
+        """The same task with another threshold below which it gives no answer.
+
+        Raises:
+            ConfigError: it has none.
+        """
+        raise ConfigError(
+            f"--null-threshold {value:g}: the model was fine-tuned for {self.name}, which always answers. Leave it out."
+        )
+
+    def baselines(self, train: Sequence[Any]) -> dict[str, Baseline]:
+        """Predictors without an encoder, learned from `train`; the encoder with fresh weights is a baseline of every task."""
+        return {}
+
+    def examples_from(self, texts: Sequence[Any], *, pair: bool) -> list[Any]:
+        """Examples without answers from plain values: strings, or pairs of strings if `pair`.
+
+        Raises:
+            DataError: one of them is something else.
+        """
+        if pair:
+            both = [
+                strings(text, index, "a pair of texts, as in training", count=2) for index, text in enumerate(texts)
+            ]
+            return [TextExample(text=one, pair=two) for one, two in both]
+        for index, text in enumerate(texts):
+            if not isinstance(text, str):
+                raise DataError(f"predict: item {index} is {text!r:.60}, expected a text.")
+        return [TextExample(text=text) for text in texts]
+
+    def examples_in(
+        self, path: Path, *, like: "Columns | None", pair: bool, text: str | None, text_pair: str | None, as_json: bool
+    ) -> Unlabelled:
+        """Examples of a file without answers, here the rows of a .csv, .tsv or .jsonl.
+
+        Args:
+            like: the columns of training, if known.
+            pair: whether it learned from pairs.
+            text, text_pair: columns named by flags.
+            as_json: write JSON lines.
+
+        Raises:
+            ElectraError: the file cannot be read, or has no such columns.
+        """
+        from electra_trainer.files.tables import read_table_file
+        from electra_trainer.finetuning.prediction_file import predicted_csv, predicted_jsonl
+        from electra_trainer.finetuning.texts.columns import choose_texts, text_examples
+
+        table = read_table_file(path)
+        columns = choose_texts(table, like, text=text, text_pair=text_pair, pair=pair)
+        write = predicted_jsonl if as_json else predicted_csv
+        return Unlabelled(examples=text_examples(table, columns), written=lambda said: {"": write(table, said)})
+
+    def as_transformers(self, *, hidden_size: int) -> "TransformersHead":
+        """The head of transformers that computes the same; by default there is none."""
+        from electra_trainer.finetuning.transformers_head import TransformersHead
+
+        return TransformersHead()
+
+    def card(self, *, pair: bool) -> CardWords:
+        """The words of its model card; `pair`: it learned from pairs of texts."""
+        return CardWords(says=self.name, sample='[("one text", "another")]' if pair else '["some text"]')
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +216,7 @@ class TaskData:
     test: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     """Examples without answers, to be predicted."""
     unordered_pairs: bool = False
-    """The two texts of a pair may change places (MRPC, STS-B): see `Recipe.double_unordered`."""
+    """The two texts of a pair may be swapped (MRPC, STS-B): see `Recipe.double_unordered`."""
     notes: tuple[str, ...] = ()
     """What a reader of the scores must know: a subset, a rebuild."""
     sha256: str = ""
@@ -93,7 +226,7 @@ class TaskData:
 class TaskSource(Protocol):
     """Where a task comes from: a small frozen dataclass of paths and names, so that any process can load it.
 
-    It may have a `max_length` besides: tokens of a row, where nothing else is asked for and the recipe's 128 are few.
+    It may also have a `max_length`: tokens per row by default, where the recipe's 128 are too few.
     """
 
     @property
@@ -102,7 +235,7 @@ class TaskSource(Protocol):
 
     @property
     def epochs(self) -> float:
-        """Passes over the training rows, where nothing else is asked for (Table 6)."""
+        """Passes over the training rows by default (Table 6)."""
 
     def load(self) -> TaskData:
         """Read the files.
@@ -120,7 +253,7 @@ def hash_files(files: Mapping[str, bytes]) -> str:
     return digest.hexdigest()
 
 
-def lengths_of(rows: Sequence[Row]) -> np.ndarray[Any, np.dtype[np.int64]]:
+def lengths_of(rows: Sequence[Row]) -> "np.ndarray[Any, np.dtype[np.int64]]":
     """Tokens of each row, int64 [rows]."""
     return np.fromiter((len(row.ids) for row in rows), dtype=np.int64, count=len(rows))
 
@@ -132,10 +265,18 @@ class TextExample:
     text: str
     pair: str | None = None
     label: str | None = None
-    """The label as it is written in the file."""
+    """The label as written in the file."""
     value: float | None = None
-    """The number that a regression task asks for, in the file's own units."""
+    """The number that a regression task learns, in the file's own units."""
     place: str = ""
     """`file:line`, for messages."""
     id: str | None = None
-    """What the file calls it; predictions carry it."""
+    """Its id in the file; predictions carry it."""
+
+
+def strings(value: Any, index: int, expected: str, *, count: int | None = None) -> tuple[str, ...]:
+    """`value`, the `index`-th to be predicted, as a tuple of strings; DataError: it is not one, or not of `count`."""
+    fits = not isinstance(value, str) and isinstance(value, Sequence) and all(isinstance(item, str) for item in value)
+    if not fits or not value or count not in (None, len(value)):
+        raise DataError(f"predict: item {index} is {value!r:.60}, expected {expected}.")
+    return tuple(value)

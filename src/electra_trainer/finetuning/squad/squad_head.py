@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from electra_trainer.finetuning.squad.windows import Spans
+
 _NEVER = float("-inf")
 
 
@@ -124,15 +126,6 @@ def independent_beam(head: nn.Module, hidden_BTD: Tensor, places: Places, real_B
     score_BS, start_BS = _best(start_BT, places.startable_BT, beam)
     end_BST = end_BT[:, None].expand(-1, start_BS.shape[1], -1)
     return Beam(start_BS, score_BS, end_BST, start_BT[:, 0] + end_BT[:, 0])
-
-
-class Spans(NamedTuple):
-    """The best answers of a row, the best first: columns of their first and last tokens, and scores."""
-
-    starts: list[int]
-    ends: list[int]
-    scores: list[float]
-    no_answer: float
 
 
 def best_spans(beam: Beam, allowed_BT: Tensor, *, max_answer: int, count: int) -> list[Spans]:

@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from electra_trainer.finetuning.squad.squad_files import Question
-from electra_trainer.finetuning.squad.squad_head import Spans
-from electra_trainer.finetuning.squad.windows import Window
+from electra_trainer.finetuning.squad.windows import Spans, Window
 from electra_trainer.finetuning.task import Prediction, Row
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -227,3 +226,28 @@ def _trimmed(context: str, begin: int, end: int) -> tuple[int, int]:
     while end < len(context) and unicodedata.combining(context[end]):
         end += 1
     return begin, end
+
+
+_SENTENCE = re.compile(r"\S.*?(?:[.!?](?=\s)|$)", re.DOTALL)
+
+
+def most_alike(questions: Sequence[Question]) -> list[Prediction]:
+    """A baseline: the sentence of each context with the largest share of the question's words, of equals the shortest.
+
+    Its "no answer" score is the missing share, so for SQuAD 2.0 read its scores at the best threshold.
+    """
+    predictions = []
+    for question in questions:
+        asked = set(normalize(question.question).split())
+        sentences = [match.group() for match in _SENTENCE.finditer(question.context)]
+        shares = [len(asked & set(normalize(sentence).split())) / max(len(asked), 1) for sentence in sentences]
+        best = max(range(len(sentences)), key=lambda index: (shares[index], -len(sentences[index])))
+        place = {"text": sentences[best], "start": question.context.index(sentences[best])}
+        said = {"id": question.id, "text": sentences[best], "no_answer_score": 1 - shares[best], "nbest": [place]}
+        predictions.append(said)
+    return predictions
+
+
+def never(questions: Sequence[Question]) -> list[Prediction]:
+    """A baseline of 2.0: no answer to any question."""
+    return [{"id": question.id, "text": "", "no_answer_score": 0.0, "nbest": []} for question in questions]

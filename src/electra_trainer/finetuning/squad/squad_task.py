@@ -7,9 +7,9 @@ The head is XLNet's ("joint"), as the paper says, or BERT's ("independent"), whi
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, ClassVar, Literal, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,15 @@ from torch import Tensor, nn
 from electra_trainer.batch import Batch
 from electra_trainer.data.texts import Text
 from electra_trainer.errors import ConfigError, require
-from electra_trainer.finetuning.squad.squad_files import Question, SquadFile, read_squad, sample, split_by_article
+from electra_trainer.finetuning.prediction_file import by_id, jsonl
+from electra_trainer.finetuning.squad.squad_files import (
+    Question,
+    SquadFile,
+    read_questions,
+    read_squad,
+    sample,
+    split_by_article,
+)
 from electra_trainer.finetuning.squad.squad_head import (
     JointHead,
     Places,
@@ -27,10 +35,29 @@ from electra_trainer.finetuning.squad.squad_head import (
     joint_beam,
     joint_loss,
 )
-from electra_trainer.finetuning.squad.squad_score import best_text, best_thresholds, decode, score_v1, score_v2
+from electra_trainer.finetuning.squad.squad_score import (
+    best_text,
+    best_thresholds,
+    decode,
+    most_alike,
+    never,
+    score_v1,
+    score_v2,
+)
 from electra_trainer.finetuning.squad.windows import Target, window_rows
-from electra_trainer.finetuning.task import Prediction, Row, TaskData, hash_files
+from electra_trainer.finetuning.task import (
+    Baseline,
+    CardWords,
+    Prediction,
+    Row,
+    Task,
+    TaskData,
+    Unlabelled,
+    hash_files,
+    strings,
+)
 from electra_trainer.finetuning.texts.hold_out import require_other_file
+from electra_trainer.finetuning.transformers_head import TransformersHead, copied_head
 from electra_trainer.settings.config import Model
 
 
@@ -130,8 +157,11 @@ def _shared(train: SquadFile, dev: SquadFile) -> list[str]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class QuestionAnswering:
+class QuestionAnswering(Task):
     """The span of a context that answers a question. `version` 2: there may be none."""
+
+    whole_text: ClassVar[bool] = False
+    endings: ClassVar[Sequence[str]] = (".json", ".jsonl")
 
     version: Literal[1, 2] = 1
     head_kind: Literal["joint", "independent"] = "joint"
@@ -251,17 +281,65 @@ class QuestionAnswering:
             return ["collapsed: the answers are where the contexts begin. Try other seeds or a lower learning rate."]
         return []
 
+    def settled(self, scores: Mapping[str, Mapping[str, float]]) -> Self:
+        """2.0: with the threshold that was best on the main dev split, if none was given."""
+        best = next(iter(scores.values()), {}).get("best_f1_threshold")
+        return self if best is None or self.null_threshold is not None else replace(self, null_threshold=best)
 
-def at_best_threshold(table: Mapping[str, Any], scores: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
-    """A description of a task, of 2.0 with the threshold that was best on the main dev split where nobody gave one.
+    def with_threshold(self, value: float) -> Self:
+        """2.0: answers where the "no answer" score is not above `value`."""
+        return replace(self, null_threshold=value) if self.version == 2 else super().with_threshold(value)
 
-    Args:
-        table: what `run.describe` made; of another kind of task it stays as it is.
-        scores: of its run, by split and metric, the main split first.
-    """
-    best = next(iter(scores.values()), {}).get("best_f1_threshold")
-    asked = table["kind"] != "QuestionAnswering" or table["null_threshold"] is not None
-    return dict(table) if asked or best is None else {**table, "null_threshold": best}
+    def baselines(self, train: Sequence[Question]) -> dict[str, Baseline]:
+        """The sentence with most words of the question; 2.0: never answering."""
+        silence = {"majority": Baseline(predict=never)} if self.version == 2 else {}
+        return silence | {"word_overlap": Baseline(predict=most_alike)}
+
+    def examples_from(self, texts: Sequence[Any], *, pair: bool) -> list[Question]:
+        """From pairs (question, context)."""
+        asked = [strings(text, index, "a question and its context", count=2) for index, text in enumerate(texts)]
+        return [Question(id=str(index), question=one, context=two) for index, (one, two) in enumerate(asked)]
+
+    def examples_in(
+        self, path: Path, *, text: str | None, text_pair: str | None, as_json: bool, **others: Any
+    ) -> Unlabelled:
+        """The questions of a file of SQuAD's layout; written as the official scripts read answers and "no answer" scores."""
+        for flag, given in (("--text", text), ("--text-pair", text_pair)):
+            if given is not None:
+                raise ConfigError(
+                    f"{flag} {given}: the model answers questions, and their file has no columns. Leave it out."
+                )
+
+        def written(said: Sequence[Prediction]) -> dict[str, str]:
+            if as_json:
+                return {"": jsonl(said)}
+            silence = {"-no-answer": by_id(said, "no_answer_score")} if self.version == 2 else {}
+            return {"": by_id(said, "text"), **silence}
+
+        return Unlabelled(examples=read_questions(path), written=written)
+
+    def as_transformers(self, *, hidden_size: int) -> TransformersHead:
+        joint = self.head_kind == "joint"
+        return TransformersHead() if joint else copied_head("ElectraForQuestionAnswering", "qa_outputs.")
+
+    def card(self, *, pair: bool) -> CardWords:
+        silence = (
+            f", or says that there is none: where its no-answer score is above {self.threshold:.4g} (`null_threshold`)"
+        )
+        return CardWords(
+            says="Finds the answer to a question in a text" + (silence if self.version == 2 else ""),
+            pipeline="question-answering",
+            longer="; electra-trainer reads a longer context in several windows that overlap",
+            sample='[("who cooked it?", "the chef cooked the meal")]',
+            code="""from transformers import AutoModelForQuestionAnswering, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("PATH")
+model = AutoModelForQuestionAnswering.from_pretrained("PATH")
+row = tokenizer("who cooked it?", "the chef cooked the meal", return_tensors="pt")
+answer = model(**row)
+first, last = answer.start_logits[0].argmax(), answer.end_logits[0].argmax()
+print(tokenizer.decode(row["input_ids"][0][first : last + 1]))""",
+        )
 
 
 def _to_score(

@@ -52,6 +52,15 @@ class Window:
         return int(self.offsets_N2[start + shift, 0]), int(self.offsets_N2[end + shift, 1])
 
 
+class Spans(NamedTuple):
+    """The best answers of a row, the best first: columns of their first and last tokens, and scores."""
+
+    starts: list[int]
+    ends: list[int]
+    scores: list[float]
+    no_answer: float
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Encoded:
     """Ids of a text, and the characters [begin, end) that each is of."""

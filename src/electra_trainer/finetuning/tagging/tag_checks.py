@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from electra_trainer.errors import DataError, did_you_mean
-from electra_trainer.finetuning.tagging.spans import Scheme, fault, spans_of, split_tag
-from electra_trainer.finetuning.tagging.tagging import TaggedSentence
+from electra_trainer.finetuning.tagging.spans import Scheme, TaggedSentence, fault, spans_of, split_tag
 from electra_trainer.finetuning.texts.text_checks import WARNING
 
 UNSEEN_SHARE = 0.1

@@ -1,15 +1,14 @@
-"""Tagging: a label for each word, by one linear layer upon its first token, cross-entropy (BERT; released).
+"""Tagging: a label for each word, by one linear layer on its first token, cross-entropy (BERT; released).
 
-A sentence that is too long for a row is read in several, cut between words, so that each word is predicted exactly once. A word that
-has no token, such as a control character, is read as [UNK]; one with more tokens than a row loses its last ones.
-
-Examples of tasks whose answer is a label for each word.
+A sentence that is too long for a row is read in several, cut between words, so that each word is predicted exactly once. A word
+without tokens, such as a control character, is read as [UNK]; one with more tokens than a row loses its last ones.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -19,20 +18,26 @@ from torch import Tensor, nn
 from electra_trainer.batch import Batch
 from electra_trainer.data.texts import Text
 from electra_trainer.errors import ConfigError, require
-from electra_trainer.finetuning.tagging.spans import Scheme, SpanCounts, count_spans, fault, total
-from electra_trainer.finetuning.task import Prediction, Row
+from electra_trainer.finetuning.baselines import most_frequent
+from electra_trainer.finetuning.prediction_file import jsonl, tagged_text
+from electra_trainer.finetuning.tagging.column_files import read_tagged
+from electra_trainer.finetuning.tagging.spans import Scheme, SpanCounts, TaggedSentence, count_spans, fault, total
+from electra_trainer.finetuning.task import Baseline, CardWords, Prediction, Row, Task, Unlabelled, strings
+from electra_trainer.finetuning.transformers_head import TransformersHead, copied_head
 from electra_trainer.settings.config import Model
 
 _SPAN_METRICS = ("f1", "precision", "recall")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tagging:
-    """One of `labels` for each word; C labels. W are the words of a batch that are labelled, or all."""
+class Tagging(Task):
+    """One of `labels` for each word; C labels. W: the labelled words of a batch, or all."""
+
+    whole_text: ClassVar[bool] = False
 
     labels: tuple[str, ...]
     scheme: Scheme = "none"
-    """How labels mark spans, if they do: finetuning/tagging/spans.py."""
+    """How labels mark spans, if they do: see spans.py."""
     metrics: tuple[str, ...] = ()
     """The first is the main one. Empty: accuracy, and before it f1, precision and recall of spans where there is a scheme."""
     name: str = "tagging"
@@ -55,8 +60,8 @@ class Tagging:
         """[W, D] -> [W, C]; the classifier of transformers' ElectraForTokenClassification."""
         return nn.Linear(model.hidden_size, len(self.labels))
 
-    def rows(self, examples: "Sequence[TaggedSentence]", text: Text, *, training: bool) -> list[Row]:
-        """`place`: where in the row its words begin. `target`: their label numbers, -1 where there is none."""
+    def rows(self, examples: Sequence[TaggedSentence], text: Text, *, training: bool) -> list[Row]:
+        """`place`: the columns at which its words begin. `target`: their label numbers, -1 without a label."""
         number = {label: index for index, label in enumerate(self.labels)}
         rows: list[Row] = []
         encodings = text.encode_words([example.words for example in examples])
@@ -78,7 +83,7 @@ class Tagging:
         return rows
 
     def loss(self, head: nn.Module, hidden_BTD: Tensor, batch: Batch, rows: Sequence[Row]) -> tuple[Tensor, int]:
-        """The sum over labelled words, and how many they are."""
+        """The sum over labelled words, and their number."""
         width, at, labels = hidden_BTD.shape[1], [], []
         for index, row in enumerate(rows):
             for begin, label in zip(row.place, row.target, strict=True):
@@ -95,17 +100,15 @@ class Tagging:
         best = iter(_logits(head, hidden_BTD, at).argmax(-1).tolist())
         return [[next(best) for _ in row.place] for row in rows]
 
-    def predict(
-        self, examples: "Sequence[TaggedSentence]", rows: Sequence[Row], said: Sequence[Any]
-    ) -> list[Prediction]:
+    def predict(self, examples: Sequence[TaggedSentence], rows: Sequence[Row], said: Sequence[Any]) -> list[Prediction]:
         """{"words": [...], "tags": [...]}, equally many."""
         tags: list[list[str]] = [[] for _ in examples]
         for row, numbers in zip(rows, said, strict=True):
             tags[row.example] += [self.labels[number] for number in numbers]
         return [{"words": list(example.words), "tags": found} for example, found in zip(examples, tags, strict=True)]
 
-    def score(self, examples: "Sequence[TaggedSentence]", predictions: Sequence[Prediction]) -> dict[str, float]:
-        """Over labelled words. A label that was not there in training is one that no prediction gets right."""
+    def score(self, examples: Sequence[TaggedSentence], predictions: Sequence[Prediction]) -> dict[str, float]:
+        """Over labelled words. No prediction is right where the label does not occur in training."""
         scores: dict[str, float] = {}
         if self.scheme != "none":
             spans = total(self.spans_by_type(examples, predictions))
@@ -120,7 +123,7 @@ class Tagging:
         return {metric: scores[metric] for metric in self.metrics}
 
     def spans_by_type(
-        self, examples: "Sequence[TaggedSentence]", predictions: Sequence[Prediction]
+        self, examples: Sequence[TaggedSentence], predictions: Sequence[Prediction]
     ) -> dict[str, SpanCounts]:
         """Counts of spans by type. A word without a label ends the spans on both sides."""
         truth = [[label or "O" for label in example.labels] for example in examples]
@@ -132,9 +135,58 @@ class Tagging:
 
     def doubts(self, examples: Sequence[Any], predictions: Sequence[Prediction]) -> list[str]:
         counts = Counter(tag for prediction in predictions for tag in prediction["tags"])
-        if len(counts) == 1 and counts.total() > 1:
-            return [f"collapsed: {next(iter(counts))!r} for every word."]
-        return []
+        collapsed = len(counts) == 1 and counts.total() > 1
+        return [f"collapsed: {next(iter(counts))!r} for every word."] if collapsed else []
+
+    def baselines(self, train: Sequence[TaggedSentence]) -> dict[str, Baseline]:
+        """The most frequent tag; and each word's: as it is written, else in lower case, else the most frequent of all."""
+        seen: dict[str, Counter[str]] = {}
+        every: Counter[str] = Counter()
+        for sentence in train:
+            for word, label in zip(sentence.words, sentence.labels, strict=True):
+                for form in {word, word.lower()} if label is not None else ():
+                    seen.setdefault(form, Counter())[str(label)] += 1
+                every.update([label] if label is not None else [])
+        common = most_frequent(every)
+        tag = {word: most_frequent(counts) for word, counts in seen.items()}
+
+        def tagged(sentences: Sequence[Any], known: Mapping[str, str]) -> list[Prediction]:
+            return [
+                {"words": list(one.words), "tags": [known.get(w, known.get(w.lower(), common)) for w in one.words]}
+                for one in sentences
+            ]
+
+        return {
+            "majority": Baseline(predict=lambda sentences: tagged(sentences, {})),
+            "bag_of_words": Baseline(predict=lambda sentences: tagged(sentences, tag)),
+        }
+
+    def examples_from(self, texts: Sequence[Any], *, pair: bool) -> list[TaggedSentence]:
+        """From lists of words."""
+        sentences = [strings(text, index, "a list of words") for index, text in enumerate(texts)]
+        return [TaggedSentence(words=words, labels=(None,) * len(words)) for words in sentences]
+
+    def examples_in(self, path: Path, *, as_json: bool, **others: Any) -> Unlabelled:
+        """The sentences of a column file."""
+        write = jsonl if as_json else tagged_text
+        return Unlabelled(examples=read_tagged(path, labelled=False), written=lambda said: {"": write(said)})
+
+    def as_transformers(self, *, hidden_size: int) -> TransformersHead:
+        return copied_head("ElectraForTokenClassification", "classifier.", labels=self.labels)
+
+    def card(self, *, pair: bool) -> CardWords:
+        strategy = "none" if self.scheme == "none" else "first"
+        return CardWords(
+            says="Gives each word a label",
+            labels=self.labels,
+            pipeline="token-classification",
+            longer="; electra-trainer reads a longer sentence in several, cut between words",
+            sample='[["some", "words"]]',
+            code=f"""from transformers import pipeline
+
+tag = pipeline("token-classification", model="PATH", aggregation_strategy="{strategy}")
+print(tag("some text"))""",
+        )
 
 
 def _logits(head: nn.Module, hidden_BTD: Tensor, at: Sequence[int]) -> Tensor:
@@ -145,7 +197,7 @@ def _logits(head: nn.Module, hidden_BTD: Tensor, at: Sequence[int]) -> Tensor:
 
 
 def _pieces(encoding: Encoding, words: int, text: Text) -> list[list[int]]:
-    """The tokens of each word, at least one and at most as many as a row has room for."""
+    """The tokens of each word: at least one, at most those that fit into a row."""
     pieces: list[list[int]] = [[] for _ in range(words)]
     for token, word in zip(encoding.ids, encoding.word_ids, strict=True):
         if word is not None:
@@ -154,7 +206,7 @@ def _pieces(encoding: Encoding, words: int, text: Text) -> list[list[int]]:
 
 
 def _windows(sizes: Sequence[int], room: int) -> Iterator[tuple[int, int]]:
-    """Runs of words, [first, stop), of at most `room` tokens each: as few as need be, filled from the front."""
+    """Runs of words, [first, stop), of at most `room` tokens each: as few as possible, filled from the front."""
     first, used = 0, 0
     for index, size in enumerate(sizes):
         if used + size > room:
@@ -163,28 +215,3 @@ def _windows(sizes: Sequence[int], room: int) -> Iterator[tuple[int, int]]:
         used += size
     if first < len(sizes):
         yield first, len(sizes)
-
-
-@dataclass(frozen=True, kw_only=True)
-class TaggedSentence:
-    """A sentence of words, each with its label if it has one."""
-
-    words: tuple[str, ...]
-    labels: tuple[str | None, ...]
-    """One a word; None: not labelled, so neither learned nor scored."""
-    file: str = ""
-    lines: tuple[int, ...] = ()
-    """The line of each word in `file`, counted from 1."""
-
-    def __post_init__(self) -> None:
-        if len(self.words) != len(self.labels):
-            raise ValueError(f"{self.place}: {len(self.words)} words and {len(self.labels)} labels.")
-
-    @property
-    def place(self) -> str:
-        """`file:line` of the first word, for messages."""
-        return self.place_of(0)
-
-    def place_of(self, word: int) -> str:
-        """`file:line` of a word."""
-        return f"{self.file}:{self.lines[word]}" if self.lines else self.file

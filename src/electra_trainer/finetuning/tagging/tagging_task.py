@@ -7,7 +7,7 @@ from typing import Literal
 from electra_trainer.data.conllu import treebank_file
 from electra_trainer.errors import require
 from electra_trainer.finetuning.tagging.column_files import read_tagged
-from electra_trainer.finetuning.tagging.spans import Scheme, scheme_of
+from electra_trainer.finetuning.tagging.spans import Scheme, TaggedSentence, scheme_of
 from electra_trainer.finetuning.tagging.tag_checks import (
     check_labels,
     check_scheme,
@@ -15,7 +15,7 @@ from electra_trainer.finetuning.tagging.tag_checks import (
     overlap,
     unseen_labels,
 )
-from electra_trainer.finetuning.tagging.tagging import TaggedSentence, Tagging
+from electra_trainer.finetuning.tagging.tagging import Tagging
 from electra_trainer.finetuning.task import TaskData, hash_files
 from electra_trainer.finetuning.texts.hold_out import hold_out_sentences, require_other_file
 

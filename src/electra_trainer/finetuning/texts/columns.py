@@ -11,7 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from electra_trainer.errors import ConfigError, DataError, did_you_mean
+from electra_trainer.files.cells import texts
 from electra_trainer.files.tables import Table
+from electra_trainer.finetuning.task import TextExample
 
 LABELS = (
     "label", "labels", "class", "target", "score", "category", "sentiment", "rating", "stars", "gold_label", "y", "value",
@@ -136,6 +138,16 @@ def labelled_like(table: Table, columns: Columns) -> Columns:
         if name is not None:
             _as_trained(table, name, flag=None)
     return replace(columns)
+
+
+def text_examples(table: Table, columns: Columns) -> list[TextExample]:
+    """Examples without answers."""
+    first = texts(table, columns.text)
+    second: Sequence[str | None] = texts(table, columns.pair) if columns.pair is not None else [None] * len(first)
+    return [
+        TextExample(text=text, pair=pair, place=table.where(row))
+        for row, (text, pair) in enumerate(zip(first, second, strict=True))
+    ]
 
 
 def _as_trained(table: Table, name: str, *, flag: str | None) -> str:

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from electra_trainer.errors import ConfigError, DataError
-from electra_trainer.finetuning.tagging.tagging import TaggedSentence
+from electra_trainer.finetuning.tagging.spans import TaggedSentence
 from electra_trainer.finetuning.task import TextExample
 
 SHARE = 0.1

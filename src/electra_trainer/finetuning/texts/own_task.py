@@ -4,16 +4,17 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
 from electra_trainer.errors import DataError, did_you_mean
-from electra_trainer.files.cells import labels, numbers, texts
+from electra_trainer.files.cells import labels, numbers
 from electra_trainer.files.tables import NUMBER, Table, read_table_file
 from electra_trainer.finetuning.task import Task, TaskData, TextExample, hash_files
-from electra_trainer.finetuning.texts.columns import Columns, choose_columns, choose_texts, labelled_like
+from electra_trainer.finetuning.texts.columns import Columns, choose_columns, choose_texts, labelled_like, text_examples
 from electra_trainer.finetuning.texts.hold_out import hold_out, require_other_file
 from electra_trainer.finetuning.texts.tasks import Classification, Regression
 from electra_trainer.finetuning.texts.text_checks import warnings
@@ -44,7 +45,7 @@ class OwnTask:
     def name(self) -> str:
         return self.kind
 
-    @property
+    @cached_property
     def epochs(self) -> float:
         return 10.0 if _lines_in(Path(self.train)) < SMALL else EPOCHS
 
@@ -101,16 +102,6 @@ class OwnTask:
 
     def _choose(self, table: Table) -> Columns:
         return choose_columns(table, text=self.text, text_pair=self.text_pair, label=self.label)
-
-
-def text_examples(table: Table, columns: Columns) -> list[TextExample]:
-    """Examples without answers."""
-    first = texts(table, columns.text)
-    second: Sequence[str | None] = texts(table, columns.pair) if columns.pair is not None else [None] * len(first)
-    return [
-        TextExample(text=text, pair=pair, place=table.where(row))
-        for row, (text, pair) in enumerate(zip(first, second, strict=True))
-    ]
 
 
 def _examples(table: Table, columns: Columns, kind: str, *, named: bool) -> list[TextExample]:

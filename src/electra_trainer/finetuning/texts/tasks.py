@@ -1,10 +1,7 @@
-"""Classification of a text or a pair: dropout and one linear layer upon [CLS], or upon the mean of all tokens; cross-entropy (§3.1; released).
+"""Classification and regression of a text or a pair: one linear layer on [CLS], or on the mean of all tokens (§3.1; released).
 
-Regression on a text or a pair: one linear layer upon [CLS], or upon the mean of all tokens; squared error (§3.1; released for STS-B).
-
-Which vector of a row stands for its text.
-
-Metrics of whole texts, by scikit-learn and SciPy; a correlation with something constant is 0, not undefined.
+Classification learns by cross-entropy, regression by squared error (released for STS-B). Metrics are scikit-learn's and SciPy's; a
+correlation with a constant is 0, not undefined.
 """
 
 from collections import Counter
@@ -20,67 +17,176 @@ from torch import Tensor, nn
 from electra_trainer.batch import Batch
 from electra_trainer.data.texts import Text
 from electra_trainer.errors import ConfigError
+from electra_trainer.finetuning.baselines import text_baselines
 from electra_trainer.finetuning.recipe import Recipe
-from electra_trainer.finetuning.task import Prediction, Row, TaskData, TextExample
+from electra_trainer.finetuning.task import Baseline, CardWords, Prediction, Row, Task, TaskData, TextExample
+from electra_trainer.finetuning.transformers_head import TransformersHead, text_head
 from electra_trainer.settings.config import Model
 
+CLASSIFICATION = ("accuracy", "matthews", "f1", "macro_f1")
+REGRESSION = ("spearman", "pearson")
+Pooling = Literal["cls", "mean"]
+"""`cls`: the hidden state of [CLS], as in the paper. `mean`: the mean over all tokens of the row, [CLS] and [SEP] included."""
 
-@dataclass(frozen=True, kw_only=True)
-class Classification:
-    """One of `labels` for each text or pair; C labels."""
 
-    labels: tuple[str, ...]
-    metrics: tuple[str, ...] = ("accuracy",)
-    """Names from finetuning/texts/tasks.py; the first is the main one."""
-    name: str = "classification"
-    pooling: "Pooling" = "cls"
+class TextTask(Task):
+    """What classification and regression share: one linear layer on the vector of a text or pair."""
+
+    metrics: tuple[str, ...]
+    pooling: Pooling
 
     @property
     def metric(self) -> str:
         return self.metrics[0]
 
+    def targets(self, examples: Sequence[TextExample]) -> list[Any]:
+        """What the loss needs for each example."""
+        raise NotImplementedError
+
+    def rows(self, examples: Sequence[TextExample], text: Text, *, training: bool) -> list[Row]:
+        targets = self.targets(examples) if training else [None] * len(examples)
+        ids = text_rows(examples, text)
+        return [Row(ids=ids[index], example=index, target=target) for index, target in enumerate(targets)]
+
+    def output(self, head: nn.Module, hidden_BTD: Tensor, batch: Batch) -> Tensor:
+        """The head's output, [B, C]."""
+        output_BC: Tensor = head(text_vector(hidden_BTD, batch, self.pooling))
+        return output_BC
+
+    def words(self, says: str, computed: str, *, pair: bool, labels: Sequence[str] = ()) -> CardWords:
+        """The words of a card; `computed`: Python that prints the answer from `scores`."""
+        texts, sample = ('"one text", "another"', '[("one text", "another")]') if pair else ('"some text"',) * 2
+        asked = '{"text": "one text", "text_pair": "another"}' if pair else texts
+        vector = ".mean(1)  # of one row; of several without their padding" if self.pooling == "mean" else "[:, 0]"
+        return CardWords(
+            says=says.format("a pair of texts" if pair else "a text"),
+            labels=labels,
+            pipeline="text-classification",
+            longer="; longer texts are cut",
+            sample=sample if pair else f"[{texts}]",
+            code=f"""from transformers import pipeline
+
+say = pipeline("text-classification", model="PATH")
+print(say({asked}, truncation=True))""",
+            unaided=f"""import json
+
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModel, AutoTokenizer
+
+encoder, head = AutoModel.from_pretrained("PATH").eval(), load_file("PATH/head.safetensors")
+row = AutoTokenizer.from_pretrained("PATH")({texts}, truncation=True, return_tensors="pt")
+with torch.no_grad():
+    vector = encoder(**row).last_hidden_state{vector}
+scores = vector @ head["weight"].T + head["bias"]
+{computed}""",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Classification(TextTask):
+    """One of `labels` for each text or pair; C labels."""
+
+    labels: tuple[str, ...]
+    metrics: tuple[str, ...] = ("accuracy",)
+    """Names in `CLASSIFICATION`; the first is the main one."""
+    name: str = "classification"
+    pooling: Pooling = "cls"
+
     def head(self, model: Model) -> nn.Module:
         """[B, D] -> [B, C]."""
         return nn.Linear(model.hidden_size, len(self.labels))
 
-    def rows(self, examples: Sequence[TextExample], text: Text, *, training: bool) -> list[Row]:
+    def targets(self, examples: Sequence[TextExample]) -> list[int | None]:
         number = {label: index for index, label in enumerate(self.labels)}
-        return [
-            Row(
-                ids=ids, example=index, target=number[example.label] if training and example.label is not None else None
-            )
-            for index, (example, ids) in enumerate(zip(examples, text_rows(examples, text), strict=True))
-        ]
+        return [None if example.label is None else number[example.label] for example in examples]
 
     def loss(self, head: nn.Module, hidden_BTD: Tensor, batch: Batch, rows: Sequence[Row]) -> tuple[Tensor, int]:
         labels_B = torch.tensor([row.target for row in rows], device=hidden_BTD.device)
-        return F.cross_entropy(head(text_vector(hidden_BTD, batch, self.pooling)), labels_B, reduction="sum"), len(rows)
+        return F.cross_entropy(self.output(head, hidden_BTD, batch), labels_B, reduction="sum"), len(rows)
 
     def read(self, head: nn.Module, hidden_BTD: Tensor, batch: Batch, rows: Sequence[Row]) -> list[Any]:
-        """Probabilities of the labels, one list a row."""
-        said: list[Any] = head(text_vector(hidden_BTD, batch, self.pooling)).softmax(-1).tolist()
-        return said
+        """Probabilities of the labels, one list per row."""
+        return list(self.output(head, hidden_BTD, batch).softmax(-1).tolist())
 
     def predict(self, examples: Sequence[Any], rows: Sequence[Row], said: Sequence[Any]) -> list[Prediction]:
         return [
-            {
-                "label": self.labels[shares.index(max(shares))],
-                "probabilities": dict(zip(self.labels, shares, strict=True)),
-            }
-            for shares in said
+            {"label": self.labels[p.index(max(p))], "probabilities": dict(zip(self.labels, p, strict=True))}
+            for p in said
         ]
 
     def score(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, float]:
         number = {label: index for index, label in enumerate(self.labels)}
         truth = [number[str(example.label)] for example in examples]
-        said = [number[prediction["label"]] for prediction in predictions]
-        return classification_scores(truth, said, metrics=self.metrics, labels=len(self.labels))
+        return classification_scores(truth, [number[one["label"]] for one in predictions], metrics=self.metrics)
 
     def doubts(self, examples: Sequence[Any], predictions: Sequence[Prediction]) -> list[str]:
         counts = Counter(prediction["label"] for prediction in predictions)
-        if len(counts) == 1 and len(predictions) > 1:
-            return [f"collapsed: {next(iter(counts))!r} for every example."]
-        return []
+        collapsed = len(counts) == 1 and len(predictions) > 1
+        return [f"collapsed: {next(iter(counts))!r} for every example."] if collapsed else []
+
+    def baselines(self, train: Sequence[TextExample]) -> dict[str, Baseline]:
+        return text_baselines(train, "label")
+
+    def as_transformers(self, *, hidden_size: int) -> TransformersHead:
+        return text_head(self.labels, "single_label_classification", pooling=self.pooling, hidden_size=hidden_size)
+
+    def card(self, *, pair: bool) -> CardWords:
+        computed = 'print(json.load(open("PATH/electra_task.json"))["task"]["labels"][int(scores.argmax())])'
+        return self.words("Says which label fits {}", computed, pair=pair, labels=self.labels)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Regression(TextTask):
+    """A number for each text or pair, in the file's own units."""
+
+    shift: float = 0.0
+    """Subtracted from a value before it is learned."""
+    scale: float = 1.0
+    """The divisor of a value after that: 5 for STS-B, as released."""
+    metrics: tuple[str, ...] = ("spearman", "pearson")
+    """Names in `REGRESSION`; the first is the main one."""
+    name: str = "regression"
+    pooling: Pooling = "cls"
+
+    def head(self, model: Model) -> nn.Module:
+        """[B, D] -> [B, 1]."""
+        return nn.Linear(model.hidden_size, 1)
+
+    def targets(self, examples: Sequence[TextExample]) -> list[float | None]:
+        return [None if example.value is None else (example.value - self.shift) / self.scale for example in examples]
+
+    def loss(self, head: nn.Module, hidden_BTD: Tensor, batch: Batch, rows: Sequence[Row]) -> tuple[Tensor, int]:
+        target_B = torch.tensor([row.target for row in rows], dtype=torch.float32, device=hidden_BTD.device)
+        return (self.output(head, hidden_BTD, batch).squeeze(-1) - target_B).square().sum(), len(rows)
+
+    def read(self, head: nn.Module, hidden_BTD: Tensor, batch: Batch, rows: Sequence[Row]) -> list[Any]:
+        """The learned number of each row, not yet in the file's units."""
+        return list(self.output(head, hidden_BTD, batch).squeeze(-1).tolist())
+
+    def predict(self, examples: Sequence[Any], rows: Sequence[Row], said: Sequence[Any]) -> list[Prediction]:
+        return [{"value": value * self.scale + self.shift} for value in said]
+
+    def score(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, float]:
+        truth = [float(example.value) for example in examples if example.value is not None]
+        return regression_scores(truth, [prediction["value"] for prediction in predictions], metrics=self.metrics)
+
+    def doubts(self, examples: Sequence[Any], predictions: Sequence[Prediction]) -> list[str]:
+        values = [prediction["value"] for prediction in predictions]
+        collapsed = len(values) > 1 and float(np.std(values)) < 1e-3 * self.scale
+        return ["collapsed: the same value for every example."] if collapsed else []
+
+    def baselines(self, train: Sequence[TextExample]) -> dict[str, Baseline]:
+        return text_baselines(train, "value")
+
+    def as_transformers(self, *, hidden_size: int) -> TransformersHead:
+        return text_head(
+            ("value",), "regression", pooling=self.pooling, hidden_size=hidden_size, scale=self.scale, shift=self.shift
+        )
+
+    def card(self, *, pair: bool) -> CardWords:
+        computed = f"print(float(scores) * {self.scale!r} + {self.shift!r})"
+        return self.words("Gives a number for {}, in the units of the training file", computed, pair=pair)
 
 
 def text_rows(examples: Sequence[TextExample], text: Text) -> list[tuple[int, ...]]:
@@ -94,64 +200,6 @@ def text_rows(examples: Sequence[TextExample], text: Text) -> list[tuple[int, ..
     ]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Regression:
-    """A number for each text or pair, in the file's own units."""
-
-    shift: float = 0.0
-    """Taken from a value before it is learned."""
-    scale: float = 1.0
-    """What a value is divided by then: 5 for STS-B, as released."""
-    metrics: tuple[str, ...] = ("spearman", "pearson")
-    """Names from finetuning/texts/tasks.py; the first is the main one."""
-    name: str = "regression"
-    pooling: "Pooling" = "cls"
-
-    @property
-    def metric(self) -> str:
-        return self.metrics[0]
-
-    def head(self, model: Model) -> nn.Module:
-        """[B, D] -> [B, 1]."""
-        return nn.Linear(model.hidden_size, 1)
-
-    def rows(self, examples: Sequence[TextExample], text: Text, *, training: bool) -> list[Row]:
-        return [
-            Row(
-                ids=ids,
-                example=index,
-                target=(example.value - self.shift) / self.scale if training and example.value is not None else None,
-            )
-            for index, (example, ids) in enumerate(zip(examples, text_rows(examples, text), strict=True))
-        ]
-
-    def loss(self, head: nn.Module, hidden_BTD: Tensor, batch: Batch, rows: Sequence[Row]) -> tuple[Tensor, int]:
-        target_B = torch.tensor([row.target for row in rows], dtype=torch.float32, device=hidden_BTD.device)
-        return (head(text_vector(hidden_BTD, batch, self.pooling)).squeeze(-1) - target_B).square().sum(), len(rows)
-
-    def read(self, head: nn.Module, hidden_BTD: Tensor, batch: Batch, rows: Sequence[Row]) -> list[Any]:
-        """The learned number of each row, not yet in the file's units."""
-        said: list[Any] = head(text_vector(hidden_BTD, batch, self.pooling)).squeeze(-1).tolist()
-        return said
-
-    def predict(self, examples: Sequence[Any], rows: Sequence[Row], said: Sequence[Any]) -> list[Prediction]:
-        return [{"value": value * self.scale + self.shift} for value in said]
-
-    def score(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, float]:
-        truth = [float(example.value) for example in examples if example.value is not None]
-        return regression_scores(truth, [prediction["value"] for prediction in predictions], metrics=self.metrics)
-
-    def doubts(self, examples: Sequence[Any], predictions: Sequence[Prediction]) -> list[str]:
-        spread = float(np.std([prediction["value"] for prediction in predictions])) if predictions else 0.0
-        if len(predictions) > 1 and spread < 1e-3 * self.scale:
-            return ["collapsed: the same value for every example."]
-        return []
-
-
-Pooling = Literal["cls", "mean"]
-"""`cls`: the hidden state of [CLS], as the paper. `mean`: the mean over all tokens of the row, [CLS] and [SEP] included."""
-
-
 def text_vector(hidden_BTD: Tensor, batch: Batch, pooling: Pooling) -> Tensor:
     """[B, T, D] -> [B, D]. Each row of the batch is one text or one pair."""
     if pooling == "cls":
@@ -161,10 +209,10 @@ def text_vector(hidden_BTD: Tensor, batch: Batch, pooling: Pooling) -> Tensor:
 
 
 def with_pooling(data: TaskData, recipe: Recipe) -> tuple[TaskData, Recipe]:
-    """The same data under a task that pools as the recipe says, and the recipe with the task's own way where it says nothing.
+    """The data with the recipe's pooling in its task; if the recipe names none, the recipe with the task's.
 
     Raises:
-        ConfigError: the recipe asks for a way, and the task has no field `pooling`.
+        ConfigError: the recipe names a pooling, and the task has no field `pooling`.
     """
     task = cast(Any, data.task)
     pools = "pooling" in {field.name for field in fields(task)}
@@ -172,55 +220,46 @@ def with_pooling(data: TaskData, recipe: Recipe) -> tuple[TaskData, Recipe]:
         return data, replace(recipe, pooling=task.pooling) if pools else recipe
     if not pools:
         raise ConfigError(
-            f"--pooling {recipe.pooling}: {task.name} has no choice of what stands for a text; classification and regression have it. "
+            f"--pooling {recipe.pooling}: {task.name} has no choice of what represents a text; classification and regression have it. "
             "Leave it out."
         )
     return replace(data, task=replace(task, pooling=recipe.pooling)), recipe
 
 
-CLASSIFICATION = ("accuracy", "matthews", "f1", "macro_f1")
-REGRESSION = ("spearman", "pearson")
-
-
-def classification_scores(
-    truth: Sequence[int], said: Sequence[int], *, metrics: Sequence[str], labels: int
-) -> dict[str, float]:
+def classification_scores(truth: Sequence[int], said: Sequence[int], *, metrics: Sequence[str]) -> dict[str, float]:
     """Metrics of class numbers.
 
     Args:
         truth, said: class numbers from 0 on.
         metrics: from `CLASSIFICATION`. `f1` is that of class 1 (GLUE's, for two classes); `macro_f1` the mean over classes that
             occur in either.
-        labels: how many classes there are.
     """
-    from sklearn import metrics as measured
+    from sklearn.metrics import f1_score, matthews_corrcoef
 
-    found: dict[str, float] = {}
-    for metric in metrics:
-        if metric == "accuracy":
-            value = float(np.mean(np.asarray(truth) == np.asarray(said)))
-        elif metric == "matthews":
-            value = measured.matthews_corrcoef(truth, said)
-        elif metric == "f1":
-            value = measured.f1_score(truth, said, labels=[1], average="macro", zero_division=0.0)
-        elif metric == "macro_f1":
-            seen = sorted(set(truth) | set(said))
-            value = measured.f1_score(truth, said, labels=seen, average="macro", zero_division=0.0)
-        else:
-            raise ValueError(f"{metric}: not one of {CLASSIFICATION}")
-        found[metric] = float(value)
-    return found
+    def f1(labels: list[int]) -> Any:
+        return f1_score(truth, said, labels=labels, average="macro", zero_division=0.0)
+
+    measures = {
+        "accuracy": lambda: np.mean(np.asarray(truth) == np.asarray(said)),
+        "matthews": lambda: matthews_corrcoef(truth, said),
+        "f1": lambda: f1([1]),
+        "macro_f1": lambda: f1(sorted({*truth, *said})),
+    }
+    return {metric: float(measures[metric]()) for metric in _known(metrics, CLASSIFICATION)}
 
 
 def regression_scores(truth: Sequence[float], said: Sequence[float], *, metrics: Sequence[str]) -> dict[str, float]:
     """Rank (`spearman`) and linear (`pearson`) correlation."""
     from scipy import stats
 
+    measures = {"spearman": stats.spearmanr, "pearson": stats.pearsonr}
     constant = len(set(truth)) < 2 or len(set(said)) < 2
-    found: dict[str, float] = {}
+    known = _known(metrics, REGRESSION)
+    return {metric: 0.0 if constant else float(measures[metric](truth, said).statistic) for metric in known}
+
+
+def _known(metrics: Sequence[str], known: Sequence[str]) -> Sequence[str]:
     for metric in metrics:
-        if metric not in REGRESSION:
-            raise ValueError(f"{metric}: not one of {REGRESSION}")
-        measure = stats.spearmanr if metric == "spearman" else stats.pearsonr
-        found[metric] = 0.0 if constant else float(measure(truth, said).statistic)
-    return found
+        if metric not in known:
+            raise ValueError(f"{metric}: not one of {known}")
+    return metrics
