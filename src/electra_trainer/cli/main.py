@@ -1,4 +1,4 @@
-"""The command `electra`: one verb a file in `verbs/`. torch is imported inside a verb's `run`, never to print help."""
+"""The command `electra`. Each verb imports torch when it runs, never to print help."""
 
 import functools
 import importlib
@@ -7,58 +7,56 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from electra_trainer.errors import ConfigError, ElectraError, as_known, did_you_mean, plain, tell
 from electra_trainer.runs.signals import ended, leave_when_told, stop_with_parent
 from electra_trainer.supervise.process import THREADS, restart_tuned
 from electra_trainer.version import __version__
 
+
+class Verb(NamedTuple):
+    """A verb NAME is the class `NameArguments` and the function `run_name` of a file in this folder; `parse_name` replaces `parse`."""
+
+    file: str
+    what: str
+    trains: bool = False
+    """It computes training steps: worth restarting the process with a tuned allocator."""
+
+
 VERBS = {
-    "demo": "pre-train a tiny ELECTRA on this machine in a few minutes and show what it learned",
-    "tokenizer": "train a WordPiece vocabulary on your text",
-    "prepare": "turn text into rows of token ids",
-    "pretrain": "pre-train an encoder on prepared rows; the same command again goes on",
-    "launch": "write a job file for Slurm that pre-trains on several machines and is queued again",
-    "compare": "train several objectives at equal compute, with seeds, and compare what they learned",
-    "finetune": "fine-tune an encoder on files of your own, score it, and hand it on",
-    "predict": "what a fine-tuned model says of each row of a file",
-    "glue": "fine-tune on GLUE with several seeds, print the paper's table, write the submission",
-    "squad": "fine-tune an encoder to answer questions and score it, SQuAD 1.1 or 2.0",
-    "answer": "answer a question from a text, with what `squad` fine-tuned",
-    "evaluate": "held-out metrics of a run",
-    "replay": "one step of a run again: its rows, their documents, what was masked and replaced, its losses",
-    "report": "one page with pictures of one or several runs",
-    "score": "say of each token of a sentence whether it looks replaced",
-    "fill": "fill the [MASK]s of a sentence",
-    "cloze": "ELECTRA as a masked language model: predict held-out words (Appendix G)",
-    "minimal-pairs": "which of two sentences is grammatical (BLiMP)",
-    "export": "write folders that transformers loads",
-    "table": "a table of the paper, with your experiments' cells under the paper's",
-    "figure": "a figure of the paper, from your experiments or one run",
-    "show": "a preset: configuration, parameters, FLOPs",
-    "flops": "operations of training and inference, as the paper counts them and as they are needed",
-    "doctor": "what this machine has, what is missing and, with --bench, what it will do",
+    "demo": Verb(
+        "demo", "pre-train a tiny ELECTRA on this machine in a few minutes and show what it learned", trains=True
+    ),
+    "tokenizer": Verb("text_verbs", "train a WordPiece vocabulary on your text"),
+    "prepare": Verb("text_verbs", "turn text into rows of token ids"),
+    "pretrain": Verb("pretrain", "pre-train an encoder on prepared rows; the same command again resumes", trains=True),
+    "launch": Verb("launch", "write a Slurm job file that pre-trains on several machines and requeues itself"),
+    "compare": Verb(
+        "compare", "train several objectives at equal compute, with seeds, and compare what they learned", trains=True
+    ),
+    "finetune": Verb("finetune", "fine-tune an encoder on your own files, score it, and export it", trains=True),
+    "predict": Verb("predict", "predict for each row of a file with a fine-tuned model"),
+    "glue": Verb(
+        "benchmarks", "fine-tune on GLUE with several seeds, print the paper's table, write the submission", trains=True
+    ),
+    "squad": Verb("benchmarks", "fine-tune an encoder to answer questions and score it, SQuAD 1.1 or 2.0", trains=True),
+    "answer": Verb("predict", "answer a question from a text, with a model that `squad` fine-tuned"),
+    "evaluate": Verb("use", "compute the held-out metrics of a run"),
+    "replay": Verb("use", "compute one step of a run again: its rows, documents, masks, replacements and losses"),
+    "report": Verb("use", "draw one page of figures for one or several runs"),
+    "score": Verb("use", "show which tokens of a sentence look replaced"),
+    "fill": Verb("use", "fill the [MASK]s of a sentence"),
+    "cloze": Verb("linguistics", "predict held-out words with ELECTRA as a masked language model (Appendix G)"),
+    "minimal-pairs": Verb("linguistics", "choose the grammatical one of two sentences (BLiMP)"),
+    "export": Verb("use", "write folders that transformers loads"),
+    "table": Verb("paper_verbs", "print a table of the paper with your results under the paper's"),
+    "figure": Verb("paper_verbs", "draw a figure of the paper, from your experiments or one run"),
+    "show": Verb("show", "print a preset: configuration, parameters, FLOPs"),
+    "flops": Verb("show", "count the operations of training and inference, as the paper does and as they are"),
+    "doctor": Verb("doctor", "check this machine: what it has, what is missing and, with --bench, how fast it trains"),
 }
 
-_FILES = {
-    "demo": ("demo",),
-    "text_verbs": ("tokenizer", "prepare"),
-    "pretrain": ("pretrain",),
-    "launch": ("launch",),
-    "compare": ("compare",),
-    "finetune": ("finetune",),
-    "predict": ("predict", "answer"),
-    "benchmarks": ("glue", "squad"),
-    "use": ("evaluate", "replay", "report", "score", "fill", "export"),
-    "linguistics": ("cloze", "minimal-pairs"),
-    "paper_verbs": ("table", "figure"),
-    "show": ("show", "flops"),
-    "doctor": ("doctor",),
-}
-"""The file of each verb in this folder."""
-
-_TRAINING = ("demo", "pretrain", "compare", "finetune", "glue", "squad")
 _LONGEST = 4000
 """Characters of a message."""
 
@@ -77,7 +75,7 @@ def _main(argv: Sequence[str] | None) -> int:
         os.environ.setdefault(name, value)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that lacks a character is no reason to stop
+            stream.reconfigure(errors="replace")  # a terminal may lack a character
     try:
         if not words or words[0] in ("-h", "--help", "help"):
             print(_overview())
@@ -111,31 +109,32 @@ def _main(argv: Sequence[str] | None) -> int:
 
 
 def _shown(error: ElectraError) -> str:
-    """The message, with no more than a screen of what a file said, and nothing of it that would steer the terminal."""
+    """The message, at most a screen long, without control characters: parts of it may come from a file."""
     text = str(error)
     text = text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} ... {text[-_LONGEST // 2 :]}"
     return plain(text, keep="\n")
 
 
 def _trains(words: list[str]) -> bool:
-    """Whether the command computes training steps, and is worth starting again with the allocator tuned."""
+    """True if the command computes training steps."""
     if {"-h", "--help"} & set(words):
         return False
-    return words[0] in _TRAINING or (words[0] == "doctor" and "--bench" in words)
+    return (words[0] in VERBS and VERBS[words[0]].trains) or (words[0] == "doctor" and "--bench" in words)
 
 
 def _run(verb: str, words: list[str]) -> int:
     if verb not in VERBS:
         raise ConfigError(f"unknown verb {verb!r}.{did_you_mean(verb, VERBS)} Type: electra --help")
-    file = next(file for file, verbs in _FILES.items() if verb in verbs)
-    module, name = importlib.import_module(f"electra_trainer.cli.{file}"), verb.replace("-", "_")
+    module, name = importlib.import_module(f"electra_trainer.cli.{VERBS[verb].file}"), verb.replace("-", "_")
     own_parse = getattr(module, f"parse_{name}", None)
-    arguments_class = getattr(module, f"{name.title().replace('_', '')}Arguments", None)
     try:
-        arguments = own_parse(words) if own_parse else parse(arguments_class, words, verb=verb)
+        if own_parse is not None:
+            arguments = own_parse(words)
+        else:
+            arguments = parse(getattr(module, f"{name.title().replace('_', '')}Arguments"), words, verb=verb)
     except SystemExit as stop:  # tyro has printed help (0) or what is wrong with the flags (2)
         return 0 if stop.code in (0, None) else ConfigError.exit_code
-    getattr(module, "show_flops" if verb == "flops" else f"run_{name}")(arguments)
+    getattr(module, f"run_{name}")(arguments)
     return 0
 
 
@@ -159,7 +158,7 @@ def parse(arguments: Any, words: Sequence[str], *, verb: str, default: Any = Non
 
 def _overview() -> str:
     width = max(map(len, VERBS))
-    verbs = "\n".join(f"  {name:<{width}} {what}" for name, what in VERBS.items())
+    verbs = "\n".join(f"  {name:<{width}} {verb.what}" for name, verb in VERBS.items())
     return (
         "electra: give it text, it gives you a pre-trained text encoder.\n\n"
         f"usage: electra VERB [OPTIONS]\n\n{verbs}\n\n"

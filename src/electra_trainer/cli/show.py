@@ -10,7 +10,7 @@ from typing import Any
 
 import tyro
 
-from electra_trainer.cost.flops import infer_flops, run_flops
+from electra_trainer.cost import flops
 from electra_trainer.cost.parameters import parameters
 from electra_trainer.paper.published_costs import PUBLISHED, Cost, cost_of
 from electra_trainer.presets.paper_rows import PRESETS, SUMMARIES, preset
@@ -46,11 +46,11 @@ def run_show(arguments: ShowArguments) -> None:
 
 
 def _facts(config: Config) -> dict[str, Any]:
-    count, cost = parameters(config), run_flops(config)
+    count, cost = parameters(config), flops.run_flops(config)
     return {
         "config": to_dict(config),
         "parameters": {"joint": count.joint, "kept": count.kept, **asdict(count)},
-        "flops": {"train_paper": cost.paper, "train_real": cost.real, "infer_paper": infer_flops(config).paper},
+        "flops": {"train_paper": cost.paper, "train_real": cost.real, "infer_paper": flops.infer_flops(config).paper},
     }
 
 
@@ -85,7 +85,7 @@ class FlopsArguments:
     """Count the LayerNorm after attention at every channel; the paper's script counts it once a token (up to 0.05 % less)."""
 
 
-def show_flops(arguments: FlopsArguments) -> None:
+def run_flops(arguments: FlopsArguments) -> None:
     """Print one line a name."""
     names = list(dict.fromkeys([*PUBLISHED, *PRESETS])) if arguments.name == "all" else [arguments.name]
     costs = {name: cost_of(name, norm_slip=not arguments.mend_norm) for name in names}
