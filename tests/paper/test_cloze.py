@@ -78,7 +78,7 @@ def test_an_export_needs_p_mask(trained: Path, tmp_path: Path) -> None:
 
 
 def test_wrong_input_is_said(trained: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="unigram, no network"):
+    with pytest.raises(ConfigError, match="unigram, not a network"):
         cloze(load(trained / "unigram"), trained / "data")
     with pytest.raises(ConfigError, match="--against is unigram"):
         cloze(load(trained / "mlm"), trained / "data", against=load(trained / "unigram"))

@@ -11,7 +11,8 @@ from tests.prepared import small_config, write_store
 from electra_trainer.data.batches import encode_rows
 from electra_trainer.data.conllu import Sentence, Word
 from electra_trainer.data.store import Store
-from electra_trainer.data.tokenizer import word_piece
+from electra_trainer.data.texts import Text
+from electra_trainer.data.tokenizer import as_plain_text, specials_of, word_piece
 from electra_trainer.errors import DataError
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.objectives import build
@@ -116,18 +117,22 @@ def test_layer_outputs_are_those_of_the_forward_pass() -> None:
     assert not any(layer._forward_hooks or layer._forward_pre_hooks for layer in encoder.encoder.layer)
 
 
-def test_long_sentences_and_rows_of_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cut into rows between words: every tagged word is there once, at its first token; no row is too long."""
-    sentence = toy(1, seed=3)[0]
-    long = Sentence(words=sentence.words * 6, line=1)
-    ids_of = {word.form: [5, 12, 12] if word.form == "the" else [6] for word in long.words}
-    specials = part_of_speech.specials_of(word_piece(VOCAB, cased=False, keep_accents=None))
-    rows = part_of_speech._rows(long, ids_of, length=8, specials=specials)
+def test_long_sentences_and_rows_of_words() -> None:
+    """Cut into rows between words: every tagged word is there once, with its tokens; no row is too long."""
+    tokenizer = word_piece(VOCAB, cased=False, keep_accents=None)
+    forms = {"the": "thess", "dog": "dogs"}
+    words = toy(1, seed=3)[0].words * 6
+    long = Sentence(words=tuple(replace(word, form=forms.get(word.form, word.form)) for word in words), line=1)
+    long = Sentence(words=(*long.words, Word(form="cat", upos=None, xpos=None)), line=1)
+    text = Text(tokenizer=as_plain_text(tokenizer), specials=specials_of(tokenizer), length=8)
+    rows = part_of_speech._rows([long, long], text)
     assert len(rows) > 1 and all(len(row.ids) <= 8 and row.ids[0] == 2 and row.ids[-1] == 3 for row in rows)
-    assert [form for row in rows for form in row.forms] == [word.form for word in long.words]
+    tagged = [word for word in long.words if word.upos is not None]
+    assert [word for row in rows for word, _, _ in row.words] == tagged * 2
     for row in rows:
-        for form, (start, stop) in zip(row.forms, row.spans, strict=True):
-            assert row.ids[start:stop] == ids_of[form]
+        for word, start, stop in row.words:
+            assert list(row.ids[start:stop]) == tokenizer.encode(word.form, add_special_tokens=False).ids
+    assert {stop - start for row in rows for _, start, stop in row.words} >= {1, 3}
 
 
 def test_without_tags_says_so() -> None:

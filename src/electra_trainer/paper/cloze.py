@@ -2,28 +2,34 @@
 
 generator    argmax of p_G(x | c), c the row with that one word masked
 appendix-g   argmax of D p_G / (a (1 - D) + p_G) over the generator's top words; D with x put into the row
-encoder      argmax of an MLM run's own encoder (or of what replace-mlm and all-tokens-mlm keep)
-against      the same of another run, at the very same words
+encoder      argmax of an MLM run's own encoder (or of the encoder that replace-mlm and all-tokens-mlm export)
+against      the same by another run, at the very same words
 
-Which words of held-out rows are predicted one at a time: a pure function of the seed and the row.
+The words are a pure function of the seed and the row.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
+from electra_trainer.batch import Batch
+from electra_trainer.data.batches import to_batch
 from electra_trainer.data.store import Store
-from electra_trainer.data.tokenizer import tokenizer_sha256
+from electra_trainer.data.tokenizer import Specials, tokenizer_sha256
 from electra_trainer.errors import ConfigError, DataError, require
 from electra_trainer.experiments.statistics import Estimate, clustered_mean
-from electra_trainer.paper.appendix_g import masked_share, sampling_temperature
-from electra_trainer.paper.predict_words import Sites, choose_sites, predict, predict_with_discriminator
-from electra_trainer.paper.sentence_scores import own_generator
+from electra_trainer.model.networks import Discriminator, TokenPredictor, at
+from electra_trainer.objectives.vocabulary_softmax import CHUNK_ELEMENTS
+from electra_trainer.paper import appendix_g
 from electra_trainer.pretrained.pretrained import Pretrained
+from electra_trainer.randomness import Rng
 from electra_trainer.settings.methods import Learned
 
 TOP = 100
@@ -34,10 +40,10 @@ PER_ROW = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Cloze:
-    """Accuracies at the same held-out words. Standard errors take a row's words together (clustered_mean.py)."""
+    """Accuracies at the same held-out words. Standard errors treat a row's words as one cluster (statistics.clustered_mean)."""
 
     accuracy: dict[str, Estimate]
-    """By who predicts: see the top of cloze.py."""
+    """By predictor: see the top of cloze.py."""
     difference: dict[str, Estimate]
     """Paired differences of accuracies, "appendix-g - generator"."""
     among_top: Estimate | None
@@ -46,7 +52,7 @@ class Cloze:
     positions: int
     rows: int
     per_row: int
-    """The most words of one row."""
+    """Most words in one row."""
     p_mask: float | None
     """Of the formula; None where it was not used."""
     notes: tuple[str, ...]
@@ -56,7 +62,43 @@ class Cloze:
     truth_K: NDArray[np.int64]
     """Id of each word."""
     predicted: dict[str, NDArray[np.int64]]
-    """Ids that were predicted."""
+    """Predicted ids, by predictor."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sites:
+    """K words, each in its own copy of a row."""
+
+    rows_BT: NDArray[np.integer]
+    row_K: NDArray[np.int64]
+    """Row of each word, ascending."""
+    column_K: NDArray[np.int64]
+    specials: Specials
+
+    @property
+    def truth_K(self) -> NDArray[np.int64]:
+        """The true word at each site."""
+        return self.rows_BT[self.row_K, self.column_K].astype(np.int64)
+
+    def contexts(self, part: slice) -> Batch:
+        """Rows of some sites, [k, T], the words not masked; a token attends to its own piece as in training."""
+        specials = self.specials
+        return to_batch(self.rows_BT[self.row_K[part]], pad=specials.pad, cls=specials.cls, sep=specials.sep)
+
+    def slots(self, part: slice, device: torch.device) -> Tensor:
+        """Flat index of some sites in the batch of their rows, int64 [k]."""
+        column_k = torch.from_numpy(self.column_K[part]).to(device)
+        row_k = torch.arange(len(column_k), device=device)
+        return row_k * int(self.rows_BT.shape[1]) + column_k
+
+
+class Predictions(NamedTuple):
+    """Predicted words at K sites, int64 [K]."""
+
+    generator_K: Tensor
+    appendix_g_K: Tensor | None
+    among_top_K: Tensor
+    """bool, whether the true word is among the candidates: otherwise no choice among them can be right."""
 
 
 def cloze(
@@ -70,25 +112,25 @@ def cloze(
     seed: int = 0,
     p_mask: float | None = None,
 ) -> Cloze:
-    """Predict held-out words, on the device where the networks are.
+    """Predict held-out words, on the device of the networks.
 
     Args:
-        pretrained: a run or an exported folder. An MLM run gives its accuracy alone.
+        pretrained: a run or an exported folder. An MLM run gives only its own accuracy.
         data: a prepared folder with the same tokenizer.
         against: another run with a token predictor.
-        rows: random held-out rows that are read, at most all.
-        per_row: words of each, never special tokens nor [UNK].
-        top: the generator's words that Appendix G chooses among. A word takes so many forward passes of the discriminator.
+        rows: number of random held-out rows, at most all.
+        per_row: words of each row, never special tokens nor [UNK].
+        top: the generator's words that Appendix G chooses among; each takes a forward pass of the discriminator.
         seed: of rows and words.
         p_mask: share of masked tokens in the formula; None: the run's (appendix_g.py).
 
     Raises:
-        ConfigError: nothing here predicts words, or rows longer than a network's positions. DataError: another tokenizer, or no
-        held-out words. MissingInputError: no such folder.
+        ConfigError: no network here predicts words, or the rows are longer than a network's positions.
+        DataError: another tokenizer, or no held-out words. MissingInputError: no such folder.
     """
     for name, value in (("--rows", rows), ("--per-row", per_row), ("--top", top)):
         require(value >= 1, name, value, "at least 1")
-    share = masked_share(pretrained.config, given=p_mask)
+    share = appendix_g.masked_share(pretrained.config, given=p_mask)
     store = Store.open(data)
     for what, model in (("RUN", pretrained), ("--against", against)):
         if model is not None:
@@ -120,34 +162,6 @@ def cloze(
     )
 
 
-def _predictions(
-    pretrained: Pretrained, sites: Sites, *, top: int, p_mask: float | None
-) -> tuple[dict[str, NDArray[np.int64]], NDArray[np.bool_] | None]:
-    """Predicted ids by name, and whether the true word was among the generator's top ones."""
-    found: dict[str, NDArray[np.int64]] = {}
-    among_K = None
-    generator = own_generator(pretrained)
-    if generator is not None:
-        temperature = sampling_temperature(pretrained.config)
-        words = predict_with_discriminator(
-            generator, pretrained.discriminator, sites, top=top, p_mask=p_mask, temperature=temperature
-        )
-        found["generator"], among_K = words.generator_K.numpy(), words.among_top_K.numpy()
-        if words.appendix_g_K is not None:
-            found["appendix-g"] = words.appendix_g_K.numpy()
-    if pretrained.encoder is not None:
-        found["encoder"] = predict(pretrained.encoder, sites).numpy()
-    return found, among_K
-
-
-def _differences(correct: Mapping[str, NDArray[np.bool_]], row_K: NDArray[np.int64]) -> dict[str, Estimate]:
-    """Of neighbours in the order of names: appendix-g - generator, against - appendix-g."""
-    return {
-        f"{second} - {first}": clustered_mean(correct[second].astype(int) - correct[first], row_K)
-        for first, second in pairwise(correct)
-    }
-
-
 def _require_predictor(pretrained: Pretrained, what: str) -> None:
     if pretrained.generator is not None:
         return
@@ -155,7 +169,7 @@ def _require_predictor(pretrained: Pretrained, what: str) -> None:
     if config is not None and not isinstance(config.generator, Learned):
         kind = type(config.generator).__name__.lower()
         raise ConfigError(
-            f"cloze: the generator of {what} is {kind}, no network, so nothing here predicts a word from its context. "
+            f"cloze: the generator of {what} is {kind}, not a network, so nothing here predicts a word from its context. "
             "Give a run that was trained with --generator learned, or an MLM run."
         )
     raise ConfigError(
@@ -168,12 +182,143 @@ def _require_same_words(pretrained: Pretrained, store: Store) -> None:
         raise DataError(
             f"{store.folder}: was prepared with another tokenizer than the run's. Prepare it with the run's folder `tokenizer`."
         )
-    for network in (pretrained.discriminator, pretrained.generator, pretrained.encoder):
-        if network is None:
-            continue
-        positions = network.electra.embeddings.position_embeddings.num_embeddings
-        if store.sequence_length > positions:
-            raise ConfigError(
-                f"{store.folder}: has rows of {store.sequence_length} tokens, the networks have {positions} positions. "
-                f"Prepare it with --seq-len {positions} or less."
-            )
+    positions = appendix_g.most_positions(pretrained)
+    if positions is not None and store.sequence_length > positions:
+        raise ConfigError(
+            f"{store.folder}: has rows of {store.sequence_length} tokens, the networks have {positions} positions. "
+            f"Prepare it with --seq-len {positions} or less."
+        )
+
+
+def choose_sites(rows_BT: NDArray[np.integer], *, rows: int, per_row: int, seed: int, specials: Specials) -> Sites:
+    """`per_row` random words of each of `rows` random rows; all words or rows where there are fewer.
+
+    [PAD], [CLS], [SEP], [MASK] and [UNK] are never chosen. A row's words do not depend on how many rows are taken.
+    """
+    order = np.argsort(Rng(seed, 0, 0).bits("cloze rows").random_raw(len(rows_BT)), kind="stable")
+    never = [specials.pad, specials.unk, specials.cls, specials.sep, specials.mask]
+    row_K, column_K = [], []
+    for row in np.sort(order[:rows]):
+        columns = np.flatnonzero(~np.isin(rows_BT[row], never))
+        keys = Rng(seed, 0, int(row)).bits("cloze columns").random_raw(len(columns))
+        chosen = np.sort(columns[np.argsort(keys, kind="stable")[:per_row]])
+        row_K += [int(row)] * len(chosen)
+        column_K += chosen.tolist()
+    return Sites(
+        rows_BT=rows_BT,
+        row_K=np.array(row_K, dtype=np.int64),
+        column_K=np.array(column_K, dtype=np.int64),
+        specials=specials,
+    )
+
+
+def _predictions(
+    pretrained: Pretrained, sites: Sites, *, top: int, p_mask: float | None
+) -> tuple[dict[str, NDArray[np.int64]], NDArray[np.bool_] | None]:
+    """Predicted ids by predictor, and whether the true word was among the generator's top ones."""
+    found: dict[str, NDArray[np.int64]] = {}
+    among_K = None
+    generator = appendix_g.own_generator(pretrained)
+    if generator is not None:
+        temperature = appendix_g.sampling_temperature(pretrained.config)
+        words = predict_with_discriminator(
+            generator, pretrained.discriminator, sites, top=top, p_mask=p_mask, temperature=temperature
+        )
+        found["generator"], among_K = words.generator_K.numpy(), words.among_top_K.numpy()
+        if words.appendix_g_K is not None:
+            found["appendix-g"] = words.appendix_g_K.numpy()
+    if pretrained.encoder is not None:
+        found["encoder"] = predict(pretrained.encoder, sites).numpy()
+    return found, among_K
+
+
+def _differences(correct: Mapping[str, NDArray[np.bool_]], row_K: NDArray[np.int64]) -> dict[str, Estimate]:
+    """Between neighbours in the order of names: appendix-g - generator, against - appendix-g."""
+    return {
+        f"{second} - {first}": clustered_mean(correct[second].astype(int) - correct[first], row_K)
+        for first, second in pairwise(correct)
+    }
+
+
+@torch.no_grad()
+def predict(network: TokenPredictor, sites: Sites) -> Tensor:
+    """The most probable word at each site, int64 [K]."""
+    return torch.cat([_likeliest(network, sites, part, top=1)[0][:, 0].cpu() for part in _parts(network, sites)])
+
+
+@torch.no_grad()
+def predict_with_discriminator(
+    generator: TokenPredictor,
+    discriminator: Discriminator | None,
+    sites: Sites,
+    *,
+    top: int,
+    p_mask: float | None,
+    temperature: float = 1.0,
+) -> Predictions:
+    """The generator's prediction, and Appendix G's among the generator's `top` words.
+
+    Memory does not grow with the number of sites, nor with `top`: candidates are put into their contexts some rows at a time.
+
+    Args:
+        generator, discriminator: of one run; without a discriminator or `p_mask` there is no prediction by Appendix G.
+        sites: the words to predict.
+        top: candidates a site, at most the vocabulary.
+        p_mask: share of masked tokens (appendix_g.py).
+        temperature: of the generator's sampling; p_G of the formula is the distribution of the samples.
+    """
+    best, chosen, among = [], [], []
+    truth_K = torch.from_numpy(sites.truth_K)
+    for part in _parts(generator, sites):
+        words_kk, log_p_kk = _likeliest(generator, sites, part, top=top, temperature=temperature)
+        best.append(words_kk[:, 0].cpu())
+        among.append((words_kk.cpu() == truth_K[part, None]).any(1))
+        if discriminator is not None and p_mask is not None:
+            logits_kk = _candidate_logits(discriminator, sites, part, words_kk)
+            place_k1 = appendix_g.log_likelihood(logits_kk, log_p_kk, p_mask=p_mask).argmax(1, keepdim=True)
+            chosen.append(words_kk.gather(1, place_k1)[:, 0].cpu())
+    return Predictions(torch.cat(best), torch.cat(chosen) if chosen else None, torch.cat(among))
+
+
+def _likeliest(
+    network: TokenPredictor, sites: Sites, part: slice, *, top: int, temperature: float = 1.0
+) -> tuple[Tensor, Tensor]:
+    """The `top` most probable words at some sites, each masked alone in its row, most probable first: ids and fp32 log
+    probabilities, both [k, top].
+    """
+    batch = sites.contexts(part).to(appendix_g.device_of(network))
+    slots_k = sites.slots(part, batch.ids_BT.device)
+    input_kT = batch.ids_BT.clone()
+    input_kT.view(-1)[slots_k] = sites.specials.mask
+    log_p_kV = (network(input_kT, batch, slots_k) / temperature).log_softmax(-1)
+    log_p_kk, words_kk = log_p_kV.topk(min(top, log_p_kV.shape[1]))
+    return words_kk, log_p_kk
+
+
+def _candidate_logits(discriminator: Discriminator, sites: Sites, part: slice, words_kk: Tensor) -> Tensor:
+    """The discriminator's logit of "replaced" for each candidate, put at its site; fp32, of the shape of `words_kk`."""
+    batch = sites.contexts(part).to(words_kk.device)
+    slots_k, tokens = sites.slots(part, words_kk.device), batch.ids_BT.shape[1]
+    # one candidate at one site is one row
+    items_M = torch.arange(words_kk.numel(), device=words_kk.device)
+    found = []
+    for one_pass in appendix_g.passes(len(items_M), tokens):
+        items_m = items_M[one_pass]
+        site_m = items_m // words_kk.shape[1]
+        copies = Batch(
+            ids_BT=batch.ids_BT[site_m],
+            segment_BT=batch.segment_BT[site_m],
+            position_BT=batch.position_BT[site_m],
+            piece_BT=batch.piece_BT[site_m],
+        )
+        slots_m = torch.arange(len(items_m), device=items_m.device) * tokens + slots_k[site_m] % tokens
+        copies.ids_BT.view(-1)[slots_m] = words_kk.flatten()[items_m]
+        hidden_mD = at(discriminator.electra(copies.ids_BT, copies), slots_m)
+        found.append(discriminator.replaced(hidden_mD))
+    return torch.cat(found).view(words_kk.shape)
+
+
+def _parts(network: TokenPredictor, sites: Sites) -> list[slice]:
+    """Sites that are predicted together: both their rows and their logits over the vocabulary are bounded."""
+    logits = len(network.output()[0]) * appendix_g.TOKENS_TOGETHER // CHUNK_ELEMENTS
+    return appendix_g.passes(len(sites.row_K), max(sites.rows_BT.shape[1], logits))

@@ -1,10 +1,11 @@
 """Part-of-speech probe: how much of a word's tag a linear layer reads from the frozen encoder.
 
-Each word is represented by the mean of its tokens, since in a small vocabulary the suffix that tells the tag is often a token of
-its own; the probe learns a softmax mix of the outputs of all layers, embeddings included, and a linear layer upon it. A mix, and not
-the last layer: replaced token detection specialises its top, and the last layer would measure that.
-Beside the accuracy stand two baselines without context: the tag that a word has most often, and the same linear layer upon the
-mean of the word's token embeddings. A probe of fresh weights (`untrained`) is the third.
+Each word is represented by the mean of its tokens, since in a small vocabulary the suffix that reveals the tag is often a separate
+token. The probe learns a softmax mix of the outputs of all layers, embeddings included, and a linear layer on top of it: replaced token
+detection specialises the last layer, so a probe of that layer alone would measure the specialisation.
+
+The accuracy comes with two baselines without context: the tag that a word has most often, and the same linear layer on the mean of the
+word's token embeddings. A probe of fresh weights (`untrained`) is the third.
 """
 
 from collections import Counter
@@ -19,12 +20,15 @@ from torch import Tensor, nn
 
 from electra_trainer.batch import Batch
 from electra_trainer.data.batches import to_batch
-from electra_trainer.data.conllu import UPOS, Sentence
+from electra_trainer.data.conllu import UPOS, Sentence, Word
+from electra_trainer.data.texts import Text
 from electra_trainer.data.tokenizer import Specials, as_plain_text, specials_of
 from electra_trainer.errors import DataError
+from electra_trainer.finetuning.tagging.tagging import TaggedSentence, Tagging
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.randomness import key
 
+_TAGGING = Tagging(labels=UPOS)
 _ROWS = 64  # rows that are encoded together
 _WORDS = 1024  # words in a step of the probe
 _EPOCHS = 10
@@ -37,11 +41,11 @@ class TagScores:
 
     accuracy: float
     embeddings_accuracy: float
-    """Of the same linear layer upon the mean of a word's token embeddings: no context, no position."""
+    """Of the same linear layer on the mean of a word's token embeddings: no context, no position."""
     majority_accuracy: float
     """Of the tag that the word has most often in the training sentences; of the most frequent tag for a new word."""
     mean_layer: float
-    """Where the mix looks: the mean layer by its weights, 0 the embeddings, 1 the first layer."""
+    """The mean layer by the weights of the mix: 0 is the embeddings, 1 the first layer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,8 +80,9 @@ def probe_tags(
         DataError: no word has a tag.
     """
     encoder = encoder.to(device).eval()
-    seen = _represent(encoder, tokenizer, _spread(train, sentences), length=length, device=device)
-    unseen = _represent(encoder, tokenizer, dev, length=length, device=device)
+    text = Text(tokenizer=as_plain_text(tokenizer), specials=specials_of(tokenizer), length=length)
+    seen = _represent(encoder, text, _spread(train, sentences), device=device)
+    unseen = _represent(encoder, text, dev, device=device)
     probe = _fit(seen.states_WSD, seen.tags_W, seed=seed)
     embedded = _fit(seen.embedded_WE[:, None], seen.tags_W, seed=seed)
     layers = torch.arange(seen.states_WSD.shape[1], device=device)
@@ -90,7 +95,7 @@ def probe_tags(
 
 
 def _spread(sentences: Sequence[Sentence], count: int) -> list[Sentence]:
-    """`count` of the sentences at equal distances: a treebank stands genre by genre."""
+    """`count` of the sentences at equal distances: a treebank is ordered by genre."""
     if count >= len(sentences):
         return list(sentences)
     return [sentences[index * len(sentences) // count] for index in range(count)]
@@ -151,59 +156,53 @@ def _majority_accuracy(seen: _Words, unseen: _Words) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class _Row:
-    """A sentence, or a portion of one, as ids, with where its tagged words begin and end."""
+    """A sentence, or a portion of one, as ids, with its tagged words."""
 
-    ids: list[int]
-    forms: list[str]
-    tags: list[int]
-    spans: list[tuple[int, int]]
+    ids: Sequence[int]
+    words: list[tuple[Word, int, int]]
+    """Each with the first of its tokens in `ids` and the one after its last."""
 
 
-def _represent(
-    encoder: Encoder, tokenizer: Tokenizer, sentences: Sequence[Sentence], *, length: int, device: torch.device
-) -> _Words:
-    """All tagged words of some sentences, encoded in fp32 without dropout; rows of like length together."""
-    specials, plain = specials_of(tokenizer), as_plain_text(tokenizer)
-    ids_of: dict[str, list[int]] = {}
-    for form in {word.form for sentence in sentences for word in sentence.words}:
-        ids_of[form] = plain.encode(form, add_special_tokens=False).ids[: length - 2] or [specials.unk]
-    rows = [row for s in sentences for row in _rows(s, ids_of, length=length, specials=specials) if row.tags]
+def _rows(sentences: Sequence[Sentence], text: Text) -> list[_Row]:
+    """The rows that fine-tuning a tagger would read (finetuning/tagging), without those that have no tagged word."""
+    examples = [
+        TaggedSentence(words=tuple(w.form for w in one.words), labels=(None,) * len(one.words)) for one in sentences
+    ]
+    read: Counter[int] = Counter()  # words of each sentence in the rows so far
+    found = []
+    for row in _TAGGING.rows(examples, text, training=False):
+        words = sentences[row.example].words[read[row.example] :]
+        read[row.example] += len(row.place)
+        spans = zip(words, row.place, (*row.place[1:], len(row.ids) - 1), strict=False)
+        found.append(_Row(ids=row.ids, words=[span for span in spans if span[0].upos is not None]))
+    return [row for row in found if row.words]
+
+
+def _represent(encoder: Encoder, text: Text, sentences: Sequence[Sentence], *, device: torch.device) -> _Words:
+    """All tagged words of some sentences, encoded in fp32 without dropout; rows of similar length together."""
+    rows = sorted(_rows(sentences, text), key=lambda row: len(row.ids))
     if not rows:
         raise DataError("part-of-speech probe: no word of the treebank has a tag.")
-    rows.sort(key=lambda row: len(row.ids))
     parts = [rows[first : first + _ROWS] for first in range(0, len(rows), _ROWS)]
-    spans = [row.ids[start:stop] for row in rows for start, stop in row.spans]
-    ends = np.cumsum([len(span) for span in spans])
+    tokens = [row.ids[start:stop] for row in rows for _, start, stop in row.words]
     embedded_WE = F.embedding_bag(
-        torch.tensor([number for span in spans for number in span], device=device),
+        torch.tensor([token for word in tokens for token in word], device=device),
         encoder.embeddings.word_embeddings.weight.detach(),
-        torch.tensor([0, *ends[:-1].tolist()], device=device),
+        _begins([len(word) for word in tokens], device),
         mode="mean",
     )
+    words = [word for row in rows for word, _, _ in row.words]
     return _Words(
-        forms=[form for row in rows for form in row.forms],
-        tags_W=torch.tensor([tag for row in rows for tag in row.tags], device=device),
-        states_WSD=torch.cat([_states(encoder, part, specials=specials, device=device) for part in parts]),
+        forms=[word.form for word in words],
+        tags_W=torch.tensor([UPOS.index(word.upos) for word in words if word.upos is not None], device=device),
+        states_WSD=torch.cat([_states(encoder, part, specials=text.specials, device=device) for part in parts]),
         embedded_WE=F.layer_norm(embedded_WE, embedded_WE.shape[-1:]),
     )
 
 
-def _rows(sentence: Sentence, ids_of: dict[str, list[int]], *, length: int, specials: Specials) -> list[_Row]:
-    """A sentence as one row, or as several where it is too long for one; a word is never cut."""
-    rows: list[_Row] = []
-    for word in sentence.words:
-        ids = ids_of[word.form]
-        if not rows or len(rows[-1].ids) + len(ids) + 1 > length:
-            rows.append(_Row(ids=[specials.cls], forms=[], tags=[], spans=[]))
-        row = rows[-1]
-        if word.upos is not None:
-            row.spans.append((len(row.ids), len(row.ids) + len(ids)))
-            row.forms.append(word.form)
-            row.tags.append(UPOS.index(word.upos))
-        row.ids.extend(ids)
-    for row in rows:
-        row.ids.append(specials.sep)
-    return rows
+def _begins(sizes: Sequence[int], device: torch.device) -> Tensor:
+    """Where each of several adjacent runs of tokens begins."""
+    return torch.tensor([0, *np.cumsum(sizes)[:-1].tolist()], device=device)
 
 
 @torch.no_grad()
@@ -215,10 +214,12 @@ def _states(encoder: Encoder, rows: Sequence[_Row], *, specials: Specials, devic
         ids_BT[index, : len(row.ids)] = row.ids
     batch = to_batch(ids_BT, pad=specials.pad, cls=specials.cls, sep=specials.sep).to(device)
     spans = [
-        (index * widest + start, index * widest + stop) for index, row in enumerate(rows) for start, stop in row.spans
+        range(index * widest + start, index * widest + stop)
+        for index, row in enumerate(rows)
+        for _, start, stop in row.words
     ]
-    token_P = torch.tensor([token for start, stop in spans for token in range(start, stop)], device=device)
-    begin_W = torch.tensor([0, *np.cumsum([stop - start for start, stop in spans])[:-1].tolist()], device=device)
+    token_P = torch.tensor([token for span in spans for token in span], device=device)
+    begin_W = _begins([len(span) for span in spans], device)
     found = []
     for hidden_BTD in layer_outputs(encoder, batch.ids_BT, batch):
         normal_ND = F.layer_norm(hidden_BTD, hidden_BTD.shape[-1:]).flatten(0, 1)
@@ -228,7 +229,7 @@ def _states(encoder: Encoder, rows: Sequence[_Row], *, specials: Specials, devic
 
 
 def layer_outputs(encoder: Encoder, ids_BT: Tensor, batch: Batch) -> list[Tensor]:
-    """What enters the first layer, then the output of each: layers + 1 tensors [B, T, D]. fp32, so that every module runs."""
+    """The input of the first layer, then the output of each: layers + 1 tensors [B, T, D]. In fp32, so that every module runs."""
     found: list[Tensor] = []
     first = encoder.encoder.layer[0]
     hooks = [first.register_forward_pre_hook(lambda _, inputs: found.append(inputs[0]))]
