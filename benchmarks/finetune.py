@@ -33,11 +33,11 @@ from electra_trainer.cost.flops import infer_flops
 from electra_trainer.data.batches import to_batch
 from electra_trainer.data.texts import Text
 from electra_trainer.data.tokenizer import SPECIAL_TOKENS, Specials, load_tokenizer, specials_of, word_piece
-from electra_trainer.finetuning.network import build_network, layer_share
+from electra_trainer.finetuning.examples import TextExample
 from electra_trainer.finetuning.recipe import recipe
-from electra_trainer.finetuning.task import Row, TextExample, lengths_of
+from electra_trainer.finetuning.task import Row, lengths_of
 from electra_trainer.finetuning.texts.tasks import Classification
-from electra_trainer.finetuning.training_step import Feed, Order, train_step
+from electra_trainer.finetuning.training_step import Feed, Order, build_network, layer_share, train_step
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.presets.paper_rows import preset
 from electra_trainer.pretrained.source import Source, untrained

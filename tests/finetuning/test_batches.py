@@ -14,7 +14,8 @@ from tests.finetuning.small_source import source
 
 from electra_trainer.data.texts import Text, fit_pair
 from electra_trainer.data.tokenizer import load_tokenizer, specials_of
-from electra_trainer.finetuning.task import Row, TextExample, lengths_of
+from electra_trainer.finetuning.examples import TextExample
+from electra_trainer.finetuning.task import Row, lengths_of
 from electra_trainer.finetuning.texts.tasks import text_rows
 from electra_trainer.finetuning.training_step import Order, by_length, collate
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from tests.finetuning.own_files import rows
 
-from electra_trainer.finetuning.task import TextExample
-from electra_trainer.finetuning.texts.text_checks import WARNING, warnings
+from electra_trainer.finetuning.examples import TextExample
+from electra_trainer.finetuning.texts.splits import WARNING, warnings
 
 
 def examples(table: Sequence[tuple[str, str]], *, file: str = "train.csv") -> list[TextExample]:

@@ -7,8 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError
+from electra_trainer.finetuning.examples import TaggedSentence
 from electra_trainer.finetuning.tagging.column_files import read_tagged
-from electra_trainer.finetuning.tagging.spans import TaggedSentence
 
 
 def write(path: Path, text: str) -> Path:

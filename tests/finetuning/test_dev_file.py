@@ -8,7 +8,7 @@ from tests.finetuning.test_question_answering import squad_file
 
 from electra_trainer.errors import ConfigError
 from electra_trainer.finetuning.squad.squad_task import Squad
-from electra_trainer.finetuning.texts.hold_out import require_other_file
+from electra_trainer.finetuning.texts.splits import require_other_file
 
 
 def test_the_same_file_by_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,9 +15,10 @@ from tests.finetuning.toy import Toy
 from electra_trainer.experiments.experiment_file import Cell
 from electra_trainer.finetuning import baselines
 from electra_trainer.finetuning.baselines import learn, measure_baselines, terms
+from electra_trainer.finetuning.examples import TextExample
 from electra_trainer.finetuning.squad.squad_task import QuestionAnswering
 from electra_trainer.finetuning.tagging.tagging import Tagging
-from electra_trainer.finetuning.task import Task, TaskData, TextExample
+from electra_trainer.finetuning.task import Task, TaskData
 from electra_trainer.finetuning.texts.tasks import Classification, Regression
 
 

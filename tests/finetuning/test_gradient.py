@@ -12,11 +12,10 @@ from tests.finetuning.small_source import data, source
 from torch import Tensor, nn
 
 from electra_trainer.batch import Batch
-from electra_trainer.finetuning.network import FineTuned, build_network
 from electra_trainer.finetuning.recipe import Recipe, recipe
 from electra_trainer.finetuning.run import Job, build_feed
 from electra_trainer.finetuning.task import Row
-from electra_trainer.finetuning.training_step import Feed, StepResult, accumulate, train_step
+from electra_trainer.finetuning.training_step import Feed, FineTuned, StepResult, accumulate, build_network, train_step
 from electra_trainer.train.optim import build_optimizer
 
 ROWS = 10

@@ -11,8 +11,8 @@ from tests.finetuning.small_source import LABELS, shape
 from tests.google import reference
 from torch import nn
 
-from electra_trainer.finetuning.network import FineTuned, layer_share
 from electra_trainer.finetuning.recipe import Recipe, recipe
+from electra_trainer.finetuning.training_step import FineTuned, layer_share
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.train.optim import build_optimizer, set_rate
 

@@ -13,10 +13,10 @@ from tests.finetuning.own_files import rows, write_csv
 
 from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError
 from electra_trainer.files.tables import Table
-from electra_trainer.finetuning.task import TextExample
+from electra_trainer.finetuning.examples import TextExample
 from electra_trainer.finetuning.texts.columns import Columns, choose_texts
-from electra_trainer.finetuning.texts.hold_out import hold_out, same_text
 from electra_trainer.finetuning.texts.own_task import OwnTask
+from electra_trainer.finetuning.texts.splits import hold_out, same_text
 from electra_trainer.finetuning.texts.tasks import Classification, Regression
 
 MORE = "".join(f"text number {n},{'tool' if n % 2 else 'fruit'}\n" for n in range(20)).encode()

@@ -11,6 +11,7 @@ from tests.finetuning import squad_small
 from tests.finetuning.squad_small import question
 
 from electra_trainer.errors import ConfigError
+from electra_trainer.finetuning.examples import Prediction
 from electra_trainer.finetuning.recipe import Recipe
 from electra_trainer.finetuning.run import Job, finetune_run
 from electra_trainer.finetuning.squad.squad_files import Question
@@ -18,7 +19,7 @@ from electra_trainer.finetuning.squad.squad_head import Spans
 from electra_trainer.finetuning.squad.squad_score import most_alike
 from electra_trainer.finetuning.squad.squad_task import QuestionAnswering, Squad
 from electra_trainer.finetuning.squad.windows import spread
-from electra_trainer.finetuning.task import Prediction, TaskData
+from electra_trainer.finetuning.task import TaskData
 
 MEAL = "the chef cooked the meal. a guest ate it at noon."
 LEARNED = [

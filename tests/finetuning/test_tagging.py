@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from electra_trainer.data.texts import Text
 from electra_trainer.data.tokenizer import as_plain_text, load_tokenizer, specials_of, word_piece
 from electra_trainer.errors import ConfigError
-from electra_trainer.finetuning.network import FineTuned, build_network
+from electra_trainer.finetuning.examples import TaggedSentence
 from electra_trainer.finetuning.recipe import Recipe
 from electra_trainer.finetuning.run import Job, finetune_run
-from electra_trainer.finetuning.tagging.spans import SpanCounts, TaggedSentence
+from electra_trainer.finetuning.tagging.spans import SpanCounts
 from electra_trainer.finetuning.tagging.tagging import Tagging
 from electra_trainer.finetuning.tagging.tagging_task import TaggingTask
 from electra_trainer.finetuning.task import Row, TaskData
-from electra_trainer.finetuning.training_step import collate, predict
+from electra_trainer.finetuning.training_step import FineTuned, build_network, collate, predict
 from electra_trainer.pretrained.source import Source, untrained
 from electra_trainer.settings.config import Model
 

@@ -21,9 +21,8 @@ from electra_trainer.cli.flags import RecipeFlags
 from electra_trainer.errors import DataError
 from electra_trainer.files.tables import Table
 from electra_trainer.finetuning.card import counts, shown
-from electra_trainer.finetuning.prediction_file import predicted_csv, predicted_jsonl, tagged_text
+from electra_trainer.finetuning.examples import TextExample, predicted_csv, predicted_jsonl, tagged_text
 from electra_trainer.finetuning.recipe import Recipe, recipe
-from electra_trainer.finetuning.task import TextExample
 from electra_trainer.finetuning.texts.tasks import Classification
 
 SHORT = ("--seeds", "2", "--epochs", "2", "--parallel", "1", "--device", "cpu")

@@ -13,9 +13,10 @@ import torch
 from electra_trainer.data.tokenizer import SPECIAL_TOKENS, save_tokenizer, specials_of, word_piece
 from electra_trainer.errors import DataError
 from electra_trainer.finetuning import run
+from electra_trainer.finetuning.examples import TextExample
 from electra_trainer.finetuning.recipe import Recipe
 from electra_trainer.finetuning.run import Job
-from electra_trainer.finetuning.task import Task, TaskData, TextExample, hash_files
+from electra_trainer.finetuning.task import Task, TaskData, hash_files
 from electra_trainer.finetuning.texts.tasks import Classification, Regression
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.model.initialize import initialize

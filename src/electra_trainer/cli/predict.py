@@ -15,7 +15,7 @@ from electra_trainer.errors import ConfigError, DataError, StorageError
 from electra_trainer.files.reading import MOST_SETTINGS, read_file
 
 if TYPE_CHECKING:
-    from electra_trainer.finetuning.task import Prediction
+    from electra_trainer.finetuning.examples import Prediction
 
 
 @dataclass(frozen=True, kw_only=True)

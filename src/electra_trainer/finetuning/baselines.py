@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 
 from electra_trainer.experiments.experiment_file import Cell
 from electra_trainer.files.durable import replace_durably
-from electra_trainer.finetuning.task import Baseline, TaskData, TextExample
+from electra_trainer.finetuning.examples import TextExample
+from electra_trainer.finetuning.task import Baseline, TaskData
 
 
 def write_baselines(cell: Cell, data: TaskData) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 
 from electra_trainer.experiments.results import printed
 from electra_trainer.files.templates import render
-from electra_trainer.finetuning.task import Prediction, Task
+from electra_trainer.finetuning.examples import Prediction
+from electra_trainer.finetuning.task import Task
 from electra_trainer.version import __version__
 
 Scores = Mapping[str, Mapping[str, Mapping[int, float]]]

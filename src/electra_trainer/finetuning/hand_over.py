@@ -12,9 +12,9 @@ from electra_trainer.files.durable import replace_durably
 from electra_trainer.files.tables import read_table_file
 from electra_trainer.finetuning import card
 from electra_trainer.finetuning.card import Facts
+from electra_trainer.finetuning.examples import Prediction, predicted_csv, tagged_text
 from electra_trainer.finetuning.model_folder import export_finetuned
-from electra_trainer.finetuning.prediction_file import predicted_csv, tagged_text
-from electra_trainer.finetuning.task import Prediction, TaskData, TaskSource
+from electra_trainer.finetuning.task import TaskData, TaskSource
 from electra_trainer.finetuning.texts.own_task import OwnTask
 from electra_trainer.settings.records import read_table
 

@@ -25,13 +25,13 @@ from electra_trainer.data.tokenizer import as_plain_text, load_tokenizer, specia
 from electra_trainer.errors import CheckpointError, ConfigError, DataError, MissingInputError, did_you_mean
 from electra_trainer.files.reading import read_file, short
 from electra_trainer.finetuning.card import Facts, Scores, handed_card
-from electra_trainer.finetuning.network import FineTuned
+from electra_trainer.finetuning.examples import Prediction
 from electra_trainer.finetuning.squad.squad_task import QuestionAnswering
 from electra_trainer.finetuning.tagging.tagging import Tagging
-from electra_trainer.finetuning.task import Prediction, Task
+from electra_trainer.finetuning.task import Task
 from electra_trainer.finetuning.texts.columns import Columns
 from electra_trainer.finetuning.texts.tasks import Classification, Regression
-from electra_trainer.finetuning.training_step import predict
+from electra_trainer.finetuning.training_step import FineTuned, predict
 from electra_trainer.finetuning.transformers_head import TransformersHead
 from electra_trainer.pretrained.export import read_encoder, read_tensors, shape_table
 from electra_trainer.pretrained.folders import check_equal, publish, safetensors_bytes

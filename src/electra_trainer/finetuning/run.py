@@ -25,11 +25,20 @@ from electra_trainer.data.texts import Text
 from electra_trainer.errors import ConfigError, DataError, Diverged, Interrupted
 from electra_trainer.experiments.results import RESULT, Result, read_result, write_result
 from electra_trainer.files.durable import make_folder, replace_durably
-from electra_trainer.finetuning.network import FineTuned, build_network, layer_share
+from electra_trainer.finetuning.examples import Prediction
 from electra_trainer.finetuning.recipe import Recipe
-from electra_trainer.finetuning.task import Prediction, Row, TaskData, lengths_of
+from electra_trainer.finetuning.task import Row, TaskData, lengths_of
 from electra_trainer.finetuning.texts.tasks import with_pooling
-from electra_trainer.finetuning.training_step import Feed, Order, StepResult, predict, train_step
+from electra_trainer.finetuning.training_step import (
+    Feed,
+    FineTuned,
+    Order,
+    StepResult,
+    build_network,
+    layer_share,
+    predict,
+    train_step,
+)
 from electra_trainer.pretrained.source import Source
 from electra_trainer.runs.checkpoint import load_newest, numbered, require_space, save
 from electra_trainer.runs.progress import Display, Shows

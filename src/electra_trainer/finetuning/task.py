@@ -18,18 +18,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 import numpy as np
 
 from electra_trainer.errors import ConfigError, DataError
+from electra_trainer.files.tables import read_table_file
+from electra_trainer.finetuning.examples import Prediction, TextExample, predicted_csv, predicted_jsonl, strings
+from electra_trainer.finetuning.texts.columns import Columns, choose_texts, text_examples
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from electra_trainer.batch import Batch
     from electra_trainer.data.texts import Text
-    from electra_trainer.finetuning.texts.columns import Columns
     from electra_trainer.finetuning.transformers_head import TransformersHead
     from electra_trainer.settings.config import Model
-
-Prediction = dict[str, Any]
-"""The prediction for one example, ready for JSON: {"label": ...}, {"value": ...}, {"tags": [...]}, {"text": ...}."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,7 +171,7 @@ class Task(Protocol):
         return [TextExample(text=text) for text in texts]
 
     def examples_in(
-        self, path: Path, *, like: "Columns | None", pair: bool, text: str | None, text_pair: str | None, as_json: bool
+        self, path: Path, *, like: Columns | None, pair: bool, text: str | None, text_pair: str | None, as_json: bool
     ) -> Unlabelled:
         """Examples of a file without answers, here the rows of a .csv, .tsv or .jsonl.
 
@@ -185,10 +184,6 @@ class Task(Protocol):
         Raises:
             ElectraError: the file cannot be read, or has no such columns.
         """
-        from electra_trainer.files.tables import read_table_file
-        from electra_trainer.finetuning.prediction_file import predicted_csv, predicted_jsonl
-        from electra_trainer.finetuning.texts.columns import choose_texts, text_examples
-
         table = read_table_file(path)
         columns = choose_texts(table, like, text=text, text_pair=text_pair, pair=pair)
         write = predicted_jsonl if as_json else predicted_csv
@@ -256,27 +251,3 @@ def hash_files(files: Mapping[str, bytes]) -> str:
 def lengths_of(rows: Sequence[Row]) -> "np.ndarray[Any, np.dtype[np.int64]]":
     """Tokens of each row, int64 [rows]."""
     return np.fromiter((len(row.ids) for row in rows), dtype=np.int64, count=len(rows))
-
-
-@dataclass(frozen=True, kw_only=True)
-class TextExample:
-    """A text, or a pair, with its label if it has one."""
-
-    text: str
-    pair: str | None = None
-    label: str | None = None
-    """The label as written in the file."""
-    value: float | None = None
-    """The number that a regression task learns, in the file's own units."""
-    place: str = ""
-    """`file:line`, for messages."""
-    id: str | None = None
-    """Its id in the file; predictions carry it."""
-
-
-def strings(value: Any, index: int, expected: str, *, count: int | None = None) -> tuple[str, ...]:
-    """`value`, the `index`-th to be predicted, as a tuple of strings; DataError: it is not one, or not of `count`."""
-    fits = not isinstance(value, str) and isinstance(value, Sequence) and all(isinstance(item, str) for item in value)
-    if not fits or not value or count not in (None, len(value)):
-        raise DataError(f"predict: item {index} is {value!r:.60}, expected {expected}.")
-    return tuple(value)

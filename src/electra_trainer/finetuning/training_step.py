@@ -1,13 +1,10 @@
-"""One fine-tuning step: a pure function of (weights, feed, step).
+"""A fine-tuned network and its steps: encoder and head, learning rates by layer, batches, one training step, prediction.
 
-Which rows a step of fine-tuning reads, as a pure function of (lengths, batch size, seed, step), and rows -> Batch.
-
-Rows of like length are read together, so that little is computed on padding: each epoch is shuffled, sorted by length within
-windows of some batches, and its batches shuffled again.
-
-What a fine-tuned network says of examples.
+Rows of similar length are read together, so that little is computed on padding: each epoch is shuffled, sorted by length within
+windows of some batches, and its batches shuffled again. A step is a pure function of (weights, feed, step).
 """
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,19 +13,76 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from electra_trainer.batch import Batch
 from electra_trainer.data.batches import to_batch
 from electra_trainer.data.texts import Text
 from electra_trainer.data.tokenizer import Specials
 from electra_trainer.errors import Interrupted
-from electra_trainer.finetuning.network import FineTuned
+from electra_trainer.finetuning.examples import Prediction
 from electra_trainer.finetuning.recipe import Recipe
-from electra_trainer.finetuning.task import Prediction, Row, Task, lengths_of
+from electra_trainer.finetuning.task import Row, Task, lengths_of
+from electra_trainer.model.attention import Dropout
+from electra_trainer.model.encoder import Encoder
+from electra_trainer.pretrained.source import Source
 from electra_trainer.randomness import Rng, key
 from electra_trainer.train.device import autocast
 from electra_trainer.train.schedule import learning_rate
 from electra_trainer.train.step import update
+
+_LAYER = re.compile(r"electra\.encoder\.layer\.(\d+)\.")
+
+
+class FineTuned(nn.Module):
+    """Encoder, dropout, head. Parameter names are transformers' own below `electra`."""
+
+    def __init__(self, encoder: Encoder, head: nn.Module, *, dropout: float) -> None:
+        super().__init__()
+        self.electra = encoder
+        self.dropout = Dropout(dropout)
+        self.head = head
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Hidden states for the head, fp32 [B, T, D]; the head itself is the task's to call, outside of autocast."""
+        hidden_BTD: Tensor = self.electra(batch.ids_BT, batch)
+        dropped: Tensor = self.dropout(hidden_BTD.float())
+        return dropped
+
+
+def build_network(source: Source, task: Task, recipe: Recipe, *, seed: int) -> FineTuned:
+    """The source's encoder under a fresh head: Glorot-uniform weights, biases 0 (released), drawn by `seed`.
+
+    Whether there is dropout between the two is the recipe's `head_dropout`.
+    """
+    encoder = source.encoder(dropout=recipe.dropout, attention_dropout=recipe.attention_dropout)
+    head = task.head(source.model)
+    for name, parameter in head.named_parameters():
+        with torch.no_grad():
+            if parameter.dim() < 2:
+                parameter.fill_(1.0 if "LayerNorm" in name and name.endswith("weight") else 0.0)
+            else:
+                generator = torch.Generator().manual_seed(key(seed, f"weights/head/{name}"))
+                nn.init.xavier_uniform_(parameter, generator=generator)
+    dropped = task.whole_text or recipe.head_dropout == "all"
+    return FineTuned(encoder, head, dropout=recipe.dropout if dropped else 0.0)
+
+
+def layer_share(recipe: Recipe, layers: int) -> Callable[[str], float]:
+    """Parameter name -> its share of the learning rate (Appendix B; released `_get_layer_lrs`).
+
+    The head has 1; layer i of n, counted from 0, layer_decay ** (n - 1 - i + top_layer_power); the embeddings and their projection
+    one power more than layer 0. With a power of 2 these are the released code's multipliers.
+    """
+
+    def share(name: str) -> float:
+        if name.startswith("head."):
+            return 1.0
+        found = _LAYER.match(name)
+        depth = int(found[1]) if found else -1
+        return float(recipe.layer_decay ** (layers - 1 - depth + recipe.top_layer_power))
+
+    return share
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,1 @@
+"""GLUE: its tasks, files, tables and submission."""

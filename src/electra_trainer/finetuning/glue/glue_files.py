@@ -15,7 +15,7 @@ from typing import Any
 
 from electra_trainer.errors import ConfigError, DataError, did_you_mean
 from electra_trainer.files.reading import MOST_TEXT, read_file, short
-from electra_trainer.finetuning.task import TextExample
+from electra_trainer.finetuning.examples import TextExample
 
 _IDS = ("index", "idx", "id")
 _TORN = 1000

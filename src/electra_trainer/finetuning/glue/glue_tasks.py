@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from electra_trainer.errors import ConfigError, MissingInputError, did_you_mean, storage_error
+from electra_trainer.finetuning.examples import TextExample
 from electra_trainer.finetuning.glue.glue_files import Layout, as_bytes, parse, read_bytes, read_hub
-from electra_trainer.finetuning.task import TextExample
 
 if TYPE_CHECKING:
     from electra_trainer.finetuning.task import TaskData
@@ -178,8 +178,8 @@ class GlueTask:
             ConfigError, MissingInputError, DataError, StorageError: what is wrong, with file and line.
         """
         from electra_trainer.finetuning.task import TaskData, hash_files
+        from electra_trainer.finetuning.texts.splits import warnings_of_a_benchmark
         from electra_trainer.finetuning.texts.tasks import Classification, Regression
-        from electra_trainer.finetuning.texts.text_checks import warnings_of_a_benchmark
 
         row = self.row
         hashed: dict[str, bytes] = {}

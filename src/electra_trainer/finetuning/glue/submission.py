@@ -15,9 +15,9 @@ from typing import Any
 
 from electra_trainer.errors import ConfigError, DataError, MissingInputError
 from electra_trainer.files.durable import replace_durably
+from electra_trainer.finetuning.examples import TextExample
 from electra_trainer.finetuning.glue.glue_files import read_bytes
 from electra_trainer.finetuning.glue.glue_tasks import ROWS, GlueRow, GlueTask
-from electra_trainer.finetuning.task import TextExample
 
 HEADER = "index\tprediction\n"
 _EPOCH = (1980, 1, 1, 0, 0, 0)

@@ -16,9 +16,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from electra_trainer.finetuning.examples import Prediction
 from electra_trainer.finetuning.squad.squad_files import Question
 from electra_trainer.finetuning.squad.windows import Spans, Window
-from electra_trainer.finetuning.task import Prediction, Row
+from electra_trainer.finetuning.task import Row
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLE = re.compile(r"\b(?:a|an|the)\b")

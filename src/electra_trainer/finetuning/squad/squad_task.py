@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from electra_trainer.batch import Batch
 from electra_trainer.data.texts import Text
 from electra_trainer.errors import ConfigError, require
-from electra_trainer.finetuning.prediction_file import by_id, jsonl
+from electra_trainer.finetuning.examples import Prediction, by_id, jsonl, strings
 from electra_trainer.finetuning.squad.squad_files import (
     Question,
     SquadFile,
@@ -45,18 +45,8 @@ from electra_trainer.finetuning.squad.squad_score import (
     score_v2,
 )
 from electra_trainer.finetuning.squad.windows import Target, window_rows
-from electra_trainer.finetuning.task import (
-    Baseline,
-    CardWords,
-    Prediction,
-    Row,
-    Task,
-    TaskData,
-    Unlabelled,
-    hash_files,
-    strings,
-)
-from electra_trainer.finetuning.texts.hold_out import require_other_file
+from electra_trainer.finetuning.task import Baseline, CardWords, Row, Task, TaskData, Unlabelled, hash_files
+from electra_trainer.finetuning.texts.splits import require_other_file
 from electra_trainer.finetuning.transformers_head import TransformersHead, copied_head
 from electra_trainer.settings.config import Model
 

@@ -13,7 +13,7 @@ from typing import Literal, get_args
 from electra_trainer.data.conllu import Word, read_conllu
 from electra_trainer.errors import ConfigError, DataError, did_you_mean
 from electra_trainer.files.reading import MOST_TEXT, read_file
-from electra_trainer.finetuning.tagging.spans import TaggedSentence
+from electra_trainer.finetuning.examples import TaggedSentence
 
 TreebankColumn = Literal["upos", "xpos", "feats", "deprel"]
 UNLABELLED = "_"

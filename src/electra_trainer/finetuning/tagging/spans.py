@@ -1,4 +1,4 @@
-"""Tagged sentences, the spans that their tags mark, and F1 over spans as conlleval counts it (CoNLL-2000 to 2003). No torch here.
+"""Spans that the tags of a sentence mark, and F1 over them as conlleval counts it (CoNLL-2000 to 2003). No torch here.
 
 Tags are O, or B, I, E or S with a type, `B-PER`; types may be missing. One reading serves IOB1, IOB2 (BIO) and BIOES and uses every tag:
 an I or E that continues nothing begins a span, as does a change of type; E and S end one.
@@ -10,31 +10,6 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 MARKS = "BIES"
-
-
-@dataclass(frozen=True, kw_only=True)
-class TaggedSentence:
-    """An example: a sentence of words, each with its label if it has one."""
-
-    words: tuple[str, ...]
-    labels: tuple[str | None, ...]
-    """One per word; None: not labelled, so neither learned nor scored."""
-    file: str = ""
-    lines: tuple[int, ...] = ()
-    """The line of each word in `file`, counted from 1."""
-
-    def __post_init__(self) -> None:
-        if len(self.words) != len(self.labels):
-            raise ValueError(f"{self.place}: {len(self.words)} words and {len(self.labels)} labels.")
-
-    @property
-    def place(self) -> str:
-        """`file:line` of the first word, for messages."""
-        return self.place_of(0)
-
-    def place_of(self, word: int) -> str:
-        """`file:line` of a word."""
-        return f"{self.file}:{self.lines[word]}" if self.lines else self.file
 
 
 class Span(NamedTuple):

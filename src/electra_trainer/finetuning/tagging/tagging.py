@@ -19,10 +19,10 @@ from electra_trainer.batch import Batch
 from electra_trainer.data.texts import Text
 from electra_trainer.errors import ConfigError, require
 from electra_trainer.finetuning.baselines import most_frequent
-from electra_trainer.finetuning.prediction_file import jsonl, tagged_text
+from electra_trainer.finetuning.examples import Prediction, TaggedSentence, jsonl, strings, tagged_text
 from electra_trainer.finetuning.tagging.column_files import read_tagged
-from electra_trainer.finetuning.tagging.spans import Scheme, SpanCounts, TaggedSentence, count_spans, fault, total
-from electra_trainer.finetuning.task import Baseline, CardWords, Prediction, Row, Task, Unlabelled, strings
+from electra_trainer.finetuning.tagging.spans import Scheme, SpanCounts, count_spans, fault, total
+from electra_trainer.finetuning.task import Baseline, CardWords, Row, Task, Unlabelled
 from electra_trainer.finetuning.transformers_head import TransformersHead, copied_head
 from electra_trainer.settings.config import Model
 

@@ -1,0 +1,1 @@
+"""Classification and regression of your own texts: files, columns, checks."""

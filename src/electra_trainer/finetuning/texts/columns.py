@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from electra_trainer.errors import ConfigError, DataError, did_you_mean
 from electra_trainer.files.cells import texts
 from electra_trainer.files.tables import Table
-from electra_trainer.finetuning.task import TextExample
+from electra_trainer.finetuning.examples import TextExample
 
 LABELS = (
     "label", "labels", "class", "target", "score", "category", "sentiment", "rating", "stars", "gold_label", "y", "value",

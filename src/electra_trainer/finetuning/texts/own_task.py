@@ -13,11 +13,11 @@ import numpy as np
 from electra_trainer.errors import DataError, did_you_mean
 from electra_trainer.files.cells import labels, numbers
 from electra_trainer.files.tables import NUMBER, Table, read_table_file
-from electra_trainer.finetuning.task import Task, TaskData, TextExample, hash_files
+from electra_trainer.finetuning.examples import TextExample
+from electra_trainer.finetuning.task import Task, TaskData, hash_files
 from electra_trainer.finetuning.texts.columns import Columns, choose_columns, choose_texts, labelled_like, text_examples
-from electra_trainer.finetuning.texts.hold_out import hold_out, require_other_file
+from electra_trainer.finetuning.texts.splits import hold_out, require_other_file, warnings
 from electra_trainer.finetuning.texts.tasks import Classification, Regression
-from electra_trainer.finetuning.texts.text_checks import warnings
 
 SMALL = 10_000
 """Lines of a training file below which more passes are made over it (Table 6 has 10 for the small RTE and STS-B, 3 for others)."""

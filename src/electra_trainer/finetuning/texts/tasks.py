@@ -18,8 +18,9 @@ from electra_trainer.batch import Batch
 from electra_trainer.data.texts import Text
 from electra_trainer.errors import ConfigError
 from electra_trainer.finetuning.baselines import text_baselines
+from electra_trainer.finetuning.examples import Prediction, TextExample
 from electra_trainer.finetuning.recipe import Recipe
-from electra_trainer.finetuning.task import Baseline, CardWords, Prediction, Row, Task, TaskData, TextExample
+from electra_trainer.finetuning.task import Baseline, CardWords, Row, Task, TaskData
 from electra_trainer.finetuning.transformers_head import TransformersHead, text_head
 from electra_trainer.settings.config import Model
 

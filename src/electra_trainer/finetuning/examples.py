@@ -1,13 +1,67 @@
-"""Predictions as a file beside the one that was predicted: its columns and what was said of each row."""
+"""Examples of texts and of tagged sentences, and the files that predictions are written to. No torch here."""
 
 import csv
 import io
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from electra_trainer.errors import DataError
 from electra_trainer.files.tables import Table
-from electra_trainer.finetuning.task import Prediction
+
+Prediction = dict[str, Any]
+"""The prediction for one example, ready for JSON: {"label": ...}, {"value": ...}, {"tags": [...]}, {"text": ...}."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextExample:
+    """A text, or a pair, with its label if it has one."""
+
+    text: str
+    pair: str | None = None
+    label: str | None = None
+    """The label as written in the file."""
+    value: float | None = None
+    """The number that a regression task learns, in the file's own units."""
+    place: str = ""
+    """`file:line`, for messages."""
+    id: str | None = None
+    """Its id in the file; predictions carry it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaggedSentence:
+    """An example: a sentence of words, each with its label if it has one."""
+
+    words: tuple[str, ...]
+    labels: tuple[str | None, ...]
+    """One per word; None: not labelled, so neither learned nor scored."""
+    file: str = ""
+    lines: tuple[int, ...] = ()
+    """The line of each word in `file`, counted from 1."""
+
+    def __post_init__(self) -> None:
+        if len(self.words) != len(self.labels):
+            raise ValueError(f"{self.place}: {len(self.words)} words and {len(self.labels)} labels.")
+
+    @property
+    def place(self) -> str:
+        """`file:line` of the first word, for messages."""
+        return self.place_of(0)
+
+    def place_of(self, word: int) -> str:
+        """`file:line` of a word."""
+        return f"{self.file}:{self.lines[word]}" if self.lines else self.file
+
+
+def strings(value: Any, index: int, expected: str, *, count: int | None = None) -> tuple[str, ...]:
+    """`value`, the `index`-th to be predicted, as a tuple of strings; DataError: it is not one, or not of `count`."""
+    fits = not isinstance(value, str) and isinstance(value, Sequence) and all(isinstance(item, str) for item in value)
+    if not fits or not value or count not in (None, len(value)):
+        raise DataError(f"predict: item {index} is {value!r:.60}, expected {expected}.")
+    return tuple(value)
+
 
 MANY = 20
 """Labels up to which each has a column with its probability."""
