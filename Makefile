@@ -22,7 +22,7 @@ OLD_PACKAGES := transformers==4.57.6 huggingface_hub==0.36.0 tokenizers==0.22.1 
 TRITON := $(VENV)/triton-3.6
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-together test-alone reliability reliability-together reliability-alone sabotage check clean venv
+.PHONY: help demo test test-together test-alone reliability reliability-together reliability-alone sabotage check count map clean venv
 .NOTPARALLEL:
 
 help: ## Show this list
@@ -64,6 +64,12 @@ check: $(VENV)/.dev ## Lint, formatting and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+count: $(VENV)/.dev ## Files, lines of code and imports, room by room
+	$(BIN)/python -m tests.house count
+
+map: $(VENV)/.dev ## Write docs/map.md from the docstrings
+	$(BIN)/python -m tests.house map
 
 clean: ## Remove .venv, caches and builds; runs/ and data/ stay
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

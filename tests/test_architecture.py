@@ -1,17 +1,13 @@
 """The rooms: imports point down only, files stay small, nothing on a load path can run code."""
 
 import ast
+from collections import Counter
 from pathlib import Path
 
 import pytest
+from tests import house
+from tests.house import FILES, ROOMS, SOURCE, circles, imports, module_name, room
 
-SOURCE = Path(__file__).resolve().parents[1] / "src" / "electra_trainer"
-FILES = sorted(SOURCE.rglob("*.py"))
-ROOMS = (
-    "version", "errors", "batch", "randomness", "files", "settings", "cost", "presets", "data", "kernels", "model", "objectives", "runs",
-    "ranks", "train", "pretrained", "inspection", "experiments", "finetuning", "paper", "supervise", "api", "cli", "__main__", "__init__",
-)  # fmt: skip
-"""From the ground up: what a room imports stands before it."""
 TORCH_FREE = (
     "errors",
     "settings.methods",
@@ -48,45 +44,47 @@ TORCH_FREE = (
 )
 
 
-def module_name(path: Path) -> str:
-    parts = path.relative_to(SOURCE).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts)
-
-
-def level(module: str) -> int:
-    room = module.split(".")[0]
-    return ROOMS.index(room)
-
-
 def is_module(name: str) -> bool:
     return (SOURCE.parent / (name.replace(".", "/") + ".py")).is_file()
 
 
-def imports(path: Path) -> list[str]:
-    """Modules of ours that a file imports, wherever in the file; type-only imports too."""
-    found = []
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("electra_trainer."):
-            found.append(node.module.removeprefix("electra_trainer."))
-        elif isinstance(node, ast.Import):
-            found += [
-                a.name.removeprefix("electra_trainer.") for a in node.names if a.name.startswith("electra_trainer.")
-            ]
-    return found
+def test_every_room_is_known() -> None:
+    assert {room(module_name(path)) for path in FILES} == {*ROOMS}
+    folders = [name for name in ROOMS if (SOURCE / name).is_dir()]
+    assert len(folders) <= 20 and len(ROOMS) - len(folders) <= 8
 
 
 @pytest.mark.parametrize("path", FILES, ids=module_name)
 def test_imports_point_down(path: Path) -> None:
+    """Also those inside functions."""
     mine = module_name(path)
-    up = [target for target in imports(path) if level(target) > level(mine)]
-    assert not up, f"{mine} (L{level(mine)}) imports {up}"
+    up = [target for target in imports(path) if ROOMS.index(room(target)) > ROOMS.index(room(mine))]
+    assert not up, f"{mine} imports {up}"
+
+
+def test_no_circles() -> None:
+    assert circles() == []
+
+
+def test_no_basename_occurs_twice() -> None:
+    counts = Counter(path.name for path in FILES if path.name != "__init__.py")
+    assert [name for name, count in counts.items() if count > 1] == []
+
+
+def test_the_map_is_current() -> None:
+    assert house.MAP.read_text(encoding="utf-8") == house.map_page(), "type: make map"
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_name)
+def test_every_file_says_its_purpose(path: Path) -> None:
+    said = house.purpose(path)
+    assert said.endswith((".", ":")) and len(said) <= 240, said
 
 
 def test_data_and_model_do_not_know_each_other() -> None:
     for path in FILES:
-        room = module_name(path).split(".")[0]
-        other = {"data": "model", "model": "data"}.get(room)
-        assert not [target for target in imports(path) if other and target.split(".")[0] == other], path
+        other = {"data": "model", "model": "data"}.get(room(module_name(path)))
+        assert not [target for target in imports(path) if other and room(target) == other], path
 
 
 @pytest.mark.parametrize("path", FILES, ids=module_name)

@@ -1,0 +1,152 @@
+"""Measure the source tree and write its map: `python -m tests.house count`, `python -m tests.house map`."""
+
+from __future__ import annotations
+
+import ast
+import io
+import sys
+import tokenize
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "src" / "electra_trainer"
+FILES = sorted(SOURCE.rglob("*.py"))
+MAP = ROOT / "docs" / "map.md"
+ROOMS = (
+    "version", "errors", "batch", "randomness", "files", "settings", "cost", "presets", "data", "kernels", "model", "objectives", "runs",
+    "ranks", "train", "pretrained", "inspection", "experiments", "finetuning", "paper", "supervise", "api", "cli", "__main__", "__init__",
+)  # fmt: skip
+"""From the ground up, with the modules at the root: each imports only what is listed before it."""
+_LAYOUT = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
+
+
+@dataclass(frozen=True)
+class Size:
+    """Lines of a file: all, those of code (no docstring, blank or comment line), and those of imports among the code."""
+
+    lines: int
+    code: int
+    imports: int
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def module_name(path: Path) -> str:
+    """Dotted, without the package; a room's `__init__` has the name of the room."""
+    parts = path.relative_to(SOURCE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts)
+
+
+def room(module: str) -> str:
+    return module.split(".")[0]
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Modules of this package that a file imports, also inside functions and for types only."""
+    known = {module_name(file) for file in FILES}
+    for node in ast.walk(tree(path)):
+        names: list[str] = []
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        for name in names:
+            inside = name.removeprefix("electra_trainer.")
+            if inside != name:
+                yield inside if inside in known else inside.rpartition(".")[0] or "__init__"
+
+
+def circles() -> list[list[str]]:
+    """Groups of modules that import one another, by Tarjan's algorithm."""
+    graph = {module_name(path): sorted({*imports(path)} - {module_name(path)}) for path in FILES}
+    number: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(module: str) -> None:
+        number[module] = lowest[module] = len(number)
+        stack.append(module)
+        for target in graph.get(module, ()):
+            if target not in number:
+                visit(target)
+                lowest[module] = min(lowest[module], lowest[target])
+            elif target in stack:
+                lowest[module] = min(lowest[module], number[target])
+        if lowest[module] == number[module]:
+            group = stack[stack.index(module) :]
+            del stack[stack.index(module) :]
+            if len(group) > 1:
+                found.append(group)
+
+    for module in graph:
+        if module not in number:
+            visit(module)
+    return found
+
+
+def size(path: Path) -> Size:
+    text = path.read_text(encoding="utf-8")
+    docstrings, imported = set[int](), set[int]()
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            docstrings |= {*range(node.lineno, (node.end_lineno or 0) + 1)}
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            imported |= {*range(node.lineno, (node.end_lineno or 0) + 1)}
+    code = set[int]()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in _LAYOUT:
+            code |= {*range(token.start[0], token.end[0] + 1)}
+    code -= docstrings
+    return Size(lines=text.count("\n"), code=len(code), imports=len(code & imported))
+
+
+def purpose(path: Path) -> str:
+    """First paragraph of a module's docstring, on one line."""
+    return " ".join((ast.get_docstring(tree(path)) or "").split("\n\n")[0].split())
+
+
+def map_page() -> str:
+    """Every file with its purpose, room by room, as docs/map.md."""
+    page = ["# The map", "", "Written by `make map` from the docstrings; a test compares it with the source. Rooms are in import order,", "downward only.", ""]  # fmt: skip
+    for name in ROOMS:
+        folder = SOURCE / name
+        if not folder.is_dir():
+            continue
+        page += [f"## {name}/", "", purpose(folder / "__init__.py"), ""]
+        files = [path for path in FILES if folder in path.parents and path.name != "__init__.py"]
+        page += [f"- `{path.relative_to(folder)}`: {purpose(path)}" for path in files]
+        page.append("")
+    page += ["## At the root", ""]
+    page += [f"- `{path.name}`: {purpose(path)}" for path in FILES if path.parent == SOURCE]
+    return "\n".join(page) + "\n"
+
+
+def count() -> str:
+    """A table of rooms: files, lines, lines of code, lines of imports."""
+    rows = [f"{'room':<14}{'files':>6}{'lines':>8}{'code':>8}{'imports':>9}"]
+    sizes = {path: size(path) for path in FILES}
+    rooms = sorted({room(module_name(path)) if path.parent != SOURCE else "(root)" for path in FILES})
+    for name in rooms:
+        mine = [s for path, s in sizes.items() if (path.relative_to(SOURCE).parts[0] if path.parent != SOURCE else "(root)") == name]  # fmt: skip
+        rows.append(f"{name:<14}{len(mine):>6}{sum(s.lines for s in mine):>8}{sum(s.code for s in mine):>8}{sum(s.imports for s in mine):>9}")  # fmt: skip
+    code, imported = sum(s.code for s in sizes.values()), sum(s.imports for s in sizes.values())
+    lines = sum(s.lines for s in sizes.values())
+    return "\n".join(
+        [*rows, f"{'all':<14}{len(FILES):>6}{lines:>8}{code:>8}{imported:>9}  {imported / code:.1%} imports"]
+    )
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["map"]:
+        MAP.write_text(map_page(), encoding="utf-8")
+    elif sys.argv[1:] == ["count"]:
+        print(count())
+    else:
+        raise SystemExit(__doc__)
