@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from electra_trainer.errors import DataError, MissingInputError, StorageError
-from electra_trainer.inspection.report import write_report
+from electra_trainer.files.templates import render
+from electra_trainer.inspection.report import health, tokens_of, write_report
 from electra_trainer.inspection.report_figures import smooth
-from electra_trainer.inspection.report_page import health, sentence
 from electra_trainer.inspection.run_read import read_run
 
 HOSTILE = "<script>alert('x')</script>"
@@ -222,7 +222,7 @@ def test_a_sentence_joins_pieces_and_marks_what_happened() -> None:
         "replaced": [False, False, False, True, False, True, False, False],
         "probability": [0.0, 0.1, 0.2, 0.8, 0.7, 0.3, 0.0, 0.0],
     }
-    assert sentence(row) == (
+    assert render("sentence.html", tokens=tokens_of(row)) == (
         '<span class="special" title="replaced: 0%">[CLS]</span> '
         '<span class="masked" title="replaced: 10%">the</span> '
         '<span title="replaced: 20%">wash</span>'

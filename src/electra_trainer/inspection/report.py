@@ -1,39 +1,49 @@
 """Run folders -> one self-contained page with pictures: curves, health, real sentences, settings.
 
     RUN/metrics.jsonl      curves, headline numbers, health     needed
-    RUN/examples.jsonl     the page of sentences                optional
+    RUN/examples.jsonl     sentences                            optional
     RUN/config.json        table of settings                    optional
     RUN/environment.json   table of the machine and versions    optional
 
-The page is report_page.py's, the pictures are report_figures.py's; this file reads. A run that was killed while it wrote
-leaves half a line: such lines are counted in a note on the page and skipped.
+The page is HTML without scripts or outside resources. Half a line, left by a run that was killed while writing, is skipped and noted.
 """
 
+import base64
+import math
+import statistics
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from electra_trainer.errors import MissingInputError, StorageError, storage_error
-from electra_trainer.inspection.run_read import read_run
+from electra_trainer.files.templates import render
+from electra_trainer.files.wording import duration
+from electra_trainer.inspection.run_read import Run, read_run
+from electra_trainer.train import measures
+
+THRESHOLD = 0.5
+"""Probability from which a token counts as called replaced."""
+ROWS, TOKENS = 12, 192
+"""Most sentences on the page, and most tokens of each."""
 
 
 def write_report(runs: Sequence[Path], *, out: Path | None = None) -> Path:
     """Write the page of one run, or of several overlaid, and its pictures.
 
     Args:
-        runs: run folders; the order is that of legends and tables.
-        out: the page (`.html`) or a folder for it; the first run's folder if None. PNGs go to `figures/` beside the page.
+        runs: run folders, in the order of legends and tables.
+        out: the page (`.html`) or a folder for it; None: the first run's folder. PNGs go to `figures/` next to the page.
 
     Returns:
         The page.
 
     Raises:
-        MissingInputError: a run, or its metrics.jsonl, is not there.
+        MissingInputError: a run or its metrics.jsonl does not exist.
         DataError: a metrics.jsonl has no usable line.
-        StorageError: something cannot be read or written.
+        StorageError: a file cannot be read or written.
     """
     from electra_trainer.inspection.report_figures import draw
-    from electra_trainer.inspection.report_page import page
 
     if not runs:
         raise MissingInputError("No run was named. Type: electra report RUN")
@@ -53,14 +63,14 @@ def write_report(runs: Sequence[Path], *, out: Path | None = None) -> Path:
             )
         for name, png in pictures.items():
             _write(figures / f"{name}.png", png)
-        _write(target, page(read, pictures).encode("utf-8", "replace"))  # a name may hold bytes that are no text
+        _write(target, _page(read, pictures).encode("utf-8", "replace"))  # a name may hold bytes that are not text
     except OSError as error:
         raise storage_error(error, target) from error
     return target
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Replace a file at once, so that nobody sees half a page."""
+    """Replace a file in one step, so that nobody sees half a page."""
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
     try:
         with temporary.open("xb") as file:
@@ -68,3 +78,153 @@ def _write(path: Path, content: bytes) -> None:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _page(runs: Sequence[Run], pictures: Mapping[str, bytes]) -> str:
+    """The whole document."""
+    return render(
+        "report.html",
+        title=" · ".join(run.name for run in runs),
+        runs=runs,
+        compared=_by_name([_values(run) for run in runs]),
+        held_out=all(run.valid for run in runs),
+        health=[health(run) for run in runs],
+        notes=[note for run in runs for note in run.notes],
+        pictures={name: base64.b64encode(png).decode() for name, png in pictures.items()},
+        sentences=[_sentences(run) for run in runs if run.examples],
+        threshold=THRESHOLD,
+        tables=[
+            _settings("Settings", [run.config for run in runs]),
+            _settings("Environment", [run.environment for run in runs]),
+        ],
+    )
+
+
+def health(run: Run) -> tuple[str, str]:
+    """("good" | "bad" | "", a sentence): is the run learning? With the verdict of the log (train/measures.py)."""
+    entropy, uniform = run.last("generator_entropy"), run.vocabulary_entropy
+    loss, constant, auc = (run.last(f"discriminator_{name}") for name in ("loss", "constant_loss", "auc"))
+    if math.isnan(loss):
+        text = f"Masked language model at a loss of {_number(run.last('generator_loss'))} nats"
+        if math.isnan(uniform):
+            return "", f"{text}."
+        learning = run.last("generator_loss") < 0.9 * uniform
+        verdict = "learning" if learning else "no better than guessing yet"
+        return "good" if learning else "bad", f"{text} against {uniform:.2f} for a uniform guess: {verdict}."
+    if math.isnan(constant):
+        rate = run.last("fake_rate")
+        constant = measures.binary_entropy(rate) if 0 < rate < 1 else math.nan
+    text = f"Discriminator {_number(loss)} against {_number(constant)} for the constant guess, AUC {_number(auc)}: "
+    if entropy > 0.9 * uniform:
+        return "bad", f"{text}the generator is still close to a uniform guess ({entropy:.2f} of {uniform:.2f} nats)."
+    words = measures.verdict(loss, constant=constant, auc=auc)
+    return {measures.LEARNING: "good", measures.BEGINNING: ""}.get(words, "bad"), f"{text}{words}."
+
+
+def _number(value: float) -> str:
+    """Three significant digits, thousands by suffix; a dash for NaN and infinity."""
+    if not math.isfinite(value):
+        return "–"
+    if value >= 1e15:
+        return _power(value)
+    for size, suffix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if abs(value) >= size:
+            return f"{value / (1e3 if suffix == 'k' else size):.3g}{suffix}"
+    return f"{value:.0f}" if abs(value) >= 1000 or value == int(value) else f"{value:#.3g}".removesuffix(".")
+
+
+def _power(value: float) -> str:
+    return f"{value:.2e}".replace("e+", "e")
+
+
+def _values(run: Run) -> dict[str, str]:
+    """Headline numbers that the run has; held out wherever it was evaluated."""
+    rows = run.train + run.valid
+
+    def newest(name: str) -> float:
+        return max((row[name] for row in rows if math.isfinite(row.get(name, math.nan))), default=math.nan)
+
+    speeds = [row["tokens_per_second"] for row in run.train if math.isfinite(row.get("tokens_per_second", math.nan))]
+    numbers = {
+        "discriminator AUC": run.last("discriminator_auc"),
+        "discriminator loss": run.last("discriminator_loss"),
+        "loss of the constant guess": run.last("discriminator_constant_loss"),
+        "fake rate": run.last("fake_rate"),
+        "generator loss": run.last("generator_loss"),
+        "generator accuracy": run.last("generator_accuracy"),
+        "steps": newest("step"),
+        "tokens": newest("tokens"),
+        "FLOPs": newest("flops"),
+        "time": newest("seconds"),
+        "tokens per second": statistics.median_high(speeds) if speeds else math.nan,
+    }
+    worded = {"FLOPs": _power, "time": duration}
+    return {name: worded.get(name, _number)(value) for name, value in numbers.items() if math.isfinite(value)}
+
+
+def _by_name(tables: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
+    """Name -> its value in each table; a dash where a table lacks it."""
+    return {name: [table.get(name, "–") for table in tables] for table in tables for name in table}
+
+
+def _settings(title: str, tables: Sequence[Mapping[str, str]]) -> dict[str, Any]:
+    """Settings by name, one column per run; those that differ are tinted and come first."""
+    rows = [
+        {"name": name, "cells": cells, "differs": len({table.get(name) for table in tables}) > 1}
+        for name, cells in _by_name(tables).items()
+    ]
+    rows.sort(key=lambda row: not row["differs"])
+    return {"title": title, "rows": rows, "differing": sum(bool(row["differs"]) for row in rows)}
+
+
+def _sentences(run: Run) -> dict[str, Any]:
+    """Held-out text as the discriminator read it, and how many of its guesses were right."""
+    rows = run.examples[:ROWS]
+    judged = all(row.get("probability") is not None for row in rows)
+    pairs = [pair for row in rows for pair in zip(_replaced(row), row["probability"], strict=True)] if judged else []
+    called = [replaced for replaced, probability in pairs if probability >= THRESHOLD]
+    fakes = sum(replaced for replaced, _ in pairs)
+    return {
+        "run": run.name,
+        "step": run.examples_step,
+        "judged": judged,
+        "hits": sum(called),
+        "fakes": fakes,
+        "alarms": len(called) - sum(called),
+        "originals": len(pairs) - fakes,
+        "sentences": [tokens_of(row) for row in rows],
+    }
+
+
+def _replaced(row: Mapping[str, Any]) -> list[bool]:
+    """Which tokens were replaced; none in a run without a discriminator."""
+    return row.get("replaced") or [False] * len(row["original"])
+
+
+def tokens_of(row: Mapping[str, Any]) -> list[dict[str, str]]:
+    """What the page shows of each token: kind, text before and after, the probability of "replaced", a space before it."""
+    probabilities = row.get("probability") or [math.nan] * len(row["original"])
+    shown: list[dict[str, str]] = []
+    for index, (original, read, masked, replaced, probability) in enumerate(
+        zip(row["original"], row["input"], row["masked"], _replaced(row), probabilities, strict=True)
+    ):
+        if original == "[PAD]":
+            continue
+        if index == TOKENS:
+            shown.append({"kind": "", "original": "", "read": "…", "chance": "", "space": " "})
+            break
+        called = probability >= THRESHOLD
+        if replaced:
+            kind = "hit" if called else "miss"
+        else:
+            kind = "alarm" if called else "masked" if masked else "special" if original in ("[CLS]", "[SEP]") else ""
+        shown.append(
+            {
+                "kind": kind,
+                "original": original.removeprefix("##"),
+                "read": read.removeprefix("##"),
+                "chance": "" if math.isnan(probability) else f"{probability:.0%}",
+                "space": "" if not shown or read.startswith("##") else " ",
+            }
+        )
+    return shown

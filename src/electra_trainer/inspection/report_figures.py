@@ -1,4 +1,4 @@
-"""The pictures of a report: {name: PNG}. Matplotlib is imported inside functions and its global state is left alone."""
+"""The figures of a report: {name: PNG}. Matplotlib is imported inside functions and its global state is left alone."""
 
 import io
 import math
@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from electra_trainer.inspection.run_read import Row, Run
 from electra_trainer.train.measures import binary_entropy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.lines import Line2D
-
-    from electra_trainer.inspection.run_read import Row, Run
 
 Points = tuple[NDArray[np.float64], NDArray[np.float64]]
 
@@ -29,7 +27,7 @@ STYLE: Any = {
     "xtick.color": INK, "ytick.color": INK, "xtick.major.size": 3, "ytick.major.size": 3,
     "legend.frameon": False, "lines.solid_capstyle": "round",
 }  # fmt: skip
-"""What every figure of this package looks like, as matplotlib's settings."""
+"""The look of every figure of this package, as matplotlib's settings."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,14 +39,14 @@ class Panel:
     title: str
     unit: str
     """Label of the vertical axis."""
-    reference: "Callable[[Run], Points] | None" = None
+    reference: Callable[[Run], Points] | None = None
     """A dashed line to compare with."""
     log: bool = False
     exact: bool = False
-    """Not noisy: drawn as it is."""
+    """Not noisy: drawn without smoothing."""
 
 
-def _constant_guess(run: "Run") -> Points:
+def _constant_guess(run: Run) -> Points:
     """Loss in nats of always answering with the fake rate: its entropy (held out where known, else of the smoothed rate)."""
     steps, values = _series(run.valid, "discriminator_constant_loss")
     if len(steps) > 1:
@@ -58,64 +56,49 @@ def _constant_guess(run: "Run") -> Points:
     return steps, np.array([binary_entropy(one) for one in rate.tolist()])
 
 
-def _level(value: "Callable[[Run], float]") -> "Callable[[Run], Points]":
+def _level(value: Callable[[Run], float]) -> Callable[[Run], Points]:
     """A horizontal line over all steps of a run."""
 
-    def line(run: "Run") -> Points:
+    def line(run: Run) -> Points:
         steps = [row["step"] for row in run.train + run.valid]
         return np.array([min(steps), max(steps)]), np.full(2, value(run))
 
     return line
 
 
-# name of the picture: (its panels, what the dashed line is)
-FIGURES: dict[str, tuple[tuple[Panel, ...], str]] = {
+FIGURES = {
     "losses": (
-        (
-            Panel(key="generator_loss", title="Generator loss", unit="nats per masked token"),
-            Panel(
-                key="discriminator_loss", title="Discriminator loss", unit="nats per token", reference=_constant_guess
-            ),
-        ),
         "constant guess (entropy of the fake rate)",
+        Panel(key="generator_loss", title="Generator loss", unit="nats per masked token"),
+        Panel(key="discriminator_loss", title="Discriminator loss", unit="nats per token", reference=_constant_guess),
     ),
     "discrimination": (
-        (
-            Panel(
-                key="discriminator_auc", title="Discriminator AUC", unit="area under ROC", reference=_level(lambda _: 0.5)
-            ),
-            Panel(key="fake_rate", title="Fake rate", unit="share of tokens replaced"),
-        ),
         "chance",
+        Panel(key="discriminator_auc", title="Discriminator AUC", unit="area under ROC", reference=_level(lambda _: 0.5)),
+        Panel(key="fake_rate", title="Fake rate", unit="share of tokens replaced"),
     ),
     "generator": (
-        (
-            Panel(key="generator_accuracy", title="Generator accuracy", unit="share of masked tokens"),
-            Panel(
-                key="generator_entropy", title="Generator entropy", unit="nats",
-                reference=_level(lambda run: run.vocabulary_entropy),
-            ),
-        ),
         "uniform guess (log of the vocabulary size)",
+        Panel(key="generator_accuracy", title="Generator accuracy", unit="share of masked tokens"),
+        Panel(key="generator_entropy", title="Generator entropy", unit="nats", reference=_level(lambda run: run.vocabulary_entropy)),
     ),
     "optimizer": (
-        (
-            Panel(key="learning_rate", title="Learning rate", unit="step size", exact=True),
-            Panel(key="gradient_norm", title="Gradient norm", unit="L2 norm before clipping", log=True),
-        ),
         "",
+        Panel(key="learning_rate", title="Learning rate", unit="step size", exact=True),
+        Panel(key="gradient_norm", title="Gradient norm", unit="L2 norm before clipping", log=True),
     ),
 }  # fmt: skip
+"""Name of the figure: (meaning of the dashed line, the panels)."""
 
 
-def draw(runs: "Sequence[Run]") -> dict[str, bytes]:
-    """All pictures that the runs have numbers for, as PNGs."""
+def draw(runs: Sequence[Run]) -> dict[str, bytes]:
+    """All figures that the runs have numbers for, as PNGs."""
     import matplotlib
 
     pictures: dict[str, bytes] = {}
     with matplotlib.rc_context(STYLE):
-        for name, (panels, dashed) in FIGURES.items():
-            shown = [panel for panel in panels if any(_has(run, panel.key) for run in runs)]
+        for name, (dashed, *panels) in FIGURES.items():
+            shown = [p for p in panels if any(len(_series(run.train + run.valid, p.key)[0]) for run in runs)]
             if shown:
                 pictures[name] = _picture(runs, shown, dashed)
     return pictures
@@ -134,54 +117,53 @@ def smooth(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return average
 
 
-def _series(rows: "Sequence[Row]", name: str) -> Points:
+def _series(rows: Sequence[Row], name: str) -> Points:
     """Steps and finite values of one quantity."""
     found = [(row["step"], row[name]) for row in rows if math.isfinite(row.get(name, math.nan))]
     points = np.array(found, dtype=np.float64).reshape(-1, 2)
     return points[:, 0], points[:, 1]
 
 
-def _has(run: "Run", name: str) -> bool:
-    return len(_series(run.train, name)[0]) + len(_series(run.valid, name)[0]) > 0
+_HELD_OUT: Any = {"linewidth": 0.9, "marker": "o", "markersize": 4.5, "markerfacecolor": "white"}
+_REFERENCE: Any = {"linewidth": 1.1, "linestyle": (0, (4, 2))}
 
 
-def _picture(runs: "Sequence[Run]", panels: Sequence[Panel], dashed: str) -> bytes:
-    """Panels side by side under one legend."""
+def _picture(runs: Sequence[Run], panels: Sequence[Panel], dashed: str) -> bytes:
+    """Panels in a row under one legend."""
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
+    from matplotlib.lines import Line2D
 
-    figure = Figure(
-        figsize=(4.3 * max(2, len(panels)), 3.4), dpi=100, layout=ConstrainedLayoutEngine(w_pad=0.08, wspace=0.04)
-    )
-    grid = figure.add_gridspec(1, max(2, len(panels)))
-    marks: set[str] = set()
+    columns, several = max(2, len(panels)), len(runs) > 1
+    figure = Figure(figsize=(4.3 * columns, 3.4), dpi=100, layout=ConstrainedLayoutEngine(w_pad=0.08, wspace=0.04))
+    grid = figure.add_gridspec(1, columns)
+    coloured = [(run, COLOURS[index % len(COLOURS)]) for index, run in enumerate(runs)]
+    drawn: set[str] = set()
     for column, panel in enumerate(panels):
         axes = figure.add_subplot(grid[0, column])
-        for run, colour in _coloured(runs):
-            marks |= _curve(axes, run, panel, colour, colour if len(runs) > 1 else INK)
+        for run, colour in coloured:
+            drawn |= _curve(axes, run, panel, colour, colour if several else INK)
         _decorate(axes, panel)
-    handles = _legend(runs, marks, dashed)
+    handles = [Line2D([], [], color=colour, linewidth=3, label=f" {run.name}") for run, colour in coloured if several]
+    colour, reference = (FAINT, FAINT) if several else (COLOURS[0], INK)
+    marks: dict[str, Any] = {
+        "train": {"color": colour, "linewidth": 1.6, "label": "training, smoothed"},
+        "valid": {"color": colour, **_HELD_OUT, "label": "held out"},
+        "reference": {"color": reference, **_REFERENCE, "label": dashed},
+    }
+    handles += [Line2D([], [], **mark) for name, mark in marks.items() if name in drawn]
     legend = figure.legend(
-        handles=handles,
-        loc="outside upper left",
-        ncols=min(4, len(handles)),
-        fontsize=9,
-        handlelength=1.8,
-        columnspacing=1.6,
-    )
+        handles=handles, loc="outside upper left", ncols=min(4, len(handles)), fontsize=9, handlelength=1.8, columnspacing=1.6
+    )  # fmt: skip
     for text in legend.get_texts():
-        text.set_parse_math(False)  # a run may be called anything
+        text.set_parse_math(False)  # a run may have any name
     png = io.BytesIO()
     figure.savefig(png, format="png", dpi=160, facecolor="white")
     return png.getvalue()
 
 
-def _coloured(runs: "Sequence[Run]") -> "list[tuple[Run, str]]":
-    return [(run, COLOURS[index % len(COLOURS)]) for index, run in enumerate(runs)]
-
-
-def _curve(axes: "Axes", run: "Run", panel: Panel, colour: str, reference_colour: str) -> set[str]:
-    """Draw a run's training curve, held-out points and dashed line; says which of them there were."""
+def _curve(axes: "Axes", run: Run, panel: Panel, colour: str, reference_colour: str) -> set[str]:
+    """Draw a run's training curve, held-out points and dashed line; returns those of "train", "valid", "reference" that it has."""
     drawn: set[str] = set()
     steps, values = _series(run.train, panel.key)
     if len(steps):
@@ -190,18 +172,15 @@ def _curve(axes: "Axes", run: "Run", panel: Panel, colour: str, reference_colour
             axes.plot(steps, values, color=colour, alpha=0.22, linewidth=0.8)
         axes.plot(steps, smoothed, color=colour, linewidth=1.6, marker="." if len(steps) == 1 else "")
         drawn.add("train")
-    held_steps, held = _series(run.valid, panel.key)
-    if len(held_steps):
-        every = max(1, len(held_steps) // 25)
-        axes.plot(
-            held_steps, held, color=colour, linewidth=0.9, marker="o", markersize=4.5, markerfacecolor="white",
-            markeredgewidth=1.2, markevery=every, zorder=3,
-        )  # fmt: skip
+    steps, values = _series(run.valid, panel.key)
+    if len(steps):
+        every = max(1, len(steps) // 25)
+        axes.plot(steps, values, color=colour, **_HELD_OUT, markeredgewidth=1.2, markevery=every, zorder=3)
         drawn.add("valid")
     if panel.reference is not None and drawn:
-        at, level = panel.reference(run)
-        if len(at) and np.isfinite(level).any():
-            axes.plot(at, level, color=reference_colour, linewidth=1.1, linestyle=(0, (4, 2)), zorder=2.5)
+        steps, level = panel.reference(run)
+        if len(steps) and np.isfinite(level).any():
+            axes.plot(steps, level, color=reference_colour, **_REFERENCE, zorder=2.5)
             drawn.add("reference")
     return drawn
 
@@ -209,9 +188,7 @@ def _curve(axes: "Axes", run: "Run", panel: Panel, colour: str, reference_colour
 def _decorate(axes: "Axes", panel: Panel) -> None:
     from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-    axes.set_title(panel.title)
-    axes.set_xlabel("step")
-    axes.set_ylabel(panel.unit)
+    axes.set(title=panel.title, xlabel="step", ylabel=panel.unit)
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10], integer=True))
     axes.margins(x=0.02)
@@ -220,32 +197,3 @@ def _decorate(axes: "Axes", panel: Panel) -> None:
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.yaxis.set_minor_formatter(NullFormatter())
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.6g}"))
-
-
-def _legend(runs: "Sequence[Run]", marks: set[str], dashed: str) -> "list[Line2D]":
-    from matplotlib.lines import Line2D
-
-    several = len(runs) > 1
-    colour = FAINT if several else COLOURS[0]
-    handles = [Line2D([], [], color=tint, linewidth=3, label=" " + run.name) for run, tint in _coloured(runs)]
-    handles = handles if several else []
-    if "train" in marks:
-        handles.append(Line2D([], [], color=colour, linewidth=1.6, label="training, smoothed"))
-    if "valid" in marks:
-        handles.append(
-            Line2D(
-                [],
-                [],
-                color=colour,
-                linewidth=0.9,
-                marker="o",
-                markersize=4.5,
-                markerfacecolor="white",
-                label="held out",
-            )
-        )
-    if "reference" in marks:
-        handles.append(
-            Line2D([], [], color=FAINT if several else INK, linewidth=1.1, linestyle=(0, (4, 2)), label=dashed)
-        )
-    return handles

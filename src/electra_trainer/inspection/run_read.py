@@ -1,6 +1,8 @@
+"""Read a run folder for its report: metrics, examples, settings; unusable lines are skipped and noted."""
+
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,21 +12,21 @@ from electra_trainer.files.reading import MOST_TEXT, NotJson, json_value, read_f
 from electra_trainer.settings.records import read_table
 
 Row = dict[str, float]
+"""The numbers of a line of metrics.jsonl."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """What a run folder says of itself."""
+    """The contents of a run folder."""
 
     name: str
-    """Shown in legends and tables; the folder's name, or its path where two folders have one name."""
-    path: Path
+    """Shown in legends and tables: the folder's name, or its path where two folders share a name."""
     train: list[Row]
-    """Rows of training, by step; the later line of a step that was logged twice."""
+    """Rows of training, by step; if a step was logged twice, its later line."""
     valid: list[Row]
     """Held-out rows, by step."""
     examples: list[dict[str, Any]]
-    """Rows of the last evaluation's examples."""
+    """Examples of the last evaluation."""
     examples_step: int
     config: dict[str, str] = field(default_factory=dict)
     """Settings by dotted name."""
@@ -34,19 +36,16 @@ class Run:
 
     @property
     def vocabulary_entropy(self) -> float:
-        """Entropy in nats of a uniform guess over the vocabulary, log V; nan if the settings are not there."""
+        """Entropy in nats of a uniform guess over the vocabulary, log V; nan if the settings are missing."""
         try:
             return math.log(int(self.config["model.vocab_size"]))
         except (KeyError, ValueError):
             return math.nan
 
     def last(self, name: str) -> float:
-        """The newest held-out value, else the newest of training, else nan."""
-        for rows in (self.valid, self.train):
-            for row in reversed(rows):
-                if not math.isnan(row.get(name, math.nan)):
-                    return row[name]
-        return math.nan
+        """The newest held-out value, else the newest training value, else nan."""
+        rows = [*reversed(self.valid), *reversed(self.train)]
+        return next((row[name] for row in rows if not math.isnan(row.get(name, math.nan))), math.nan)
 
 
 def read_run(path: Path, *, name: str | None = None) -> Run:
@@ -55,13 +54,12 @@ def read_run(path: Path, *, name: str | None = None) -> Run:
         raise MissingInputError(f"{path}: no such run folder. Check the path, or make one with: electra pretrain")
     metrics = path / "metrics.jsonl"
     if not metrics.exists():
-        raise MissingInputError(f"{metrics}: not there. Expected a run folder, as electra pretrain makes it.")
+        raise MissingInputError(f"{metrics}: no such file. Expected a run folder, as electra pretrain makes it.")
     notes: list[str] = []
     train, valid = _metrics(metrics, notes)
     examples, step = _examples(path / "examples.jsonl", notes)
     return Run(
         name=name or path.resolve().name,
-        path=path,
         train=train,
         valid=valid,
         examples=examples,
@@ -72,61 +70,58 @@ def read_run(path: Path, *, name: str | None = None) -> Run:
     )
 
 
-def _text(path: Path) -> str:
-    return read_file(path, limit=MOST_TEXT).decode("utf-8", errors="replace")
-
-
-def _lines(path: Path) -> list[tuple[int, Any]]:
+def _lines(path: Path) -> Iterator[tuple[int, Any]]:
     """(line number, value) of each line that is not blank; None where it is not JSON."""
-    found: list[tuple[int, Any]] = []
-    for number, line in enumerate(_text(path).split("\n"), start=1):
+    text = read_file(path, limit=MOST_TEXT).decode("utf-8", errors="replace")
+    for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             try:
-                found.append((number, json_value(line)))
+                yield number, json_value(line)
             except NotJson:
-                found.append((number, None))
-    return found
+                yield number, None
+
+
+def _note(bad: Sequence[int], path: Path, notes: list[str]) -> None:
+    if bad:
+        more = f" and {len(bad) - 1} more" if len(bad) > 1 else ""
+        notes.append(f"{path}:{bad[0]}{more}: not a usable line; skipped.")
 
 
 def _metrics(path: Path, notes: list[str]) -> tuple[list[Row], list[Row]]:
     """Training and held-out rows by step; the later of two lines for one step wins."""
-    splits: dict[bool, dict[float, Row]] = {False: {}, True: {}}
+    train: dict[float, Row] = {}
+    valid: dict[float, Row] = {}
     bad: list[int] = []
     for number, value in _lines(path):
         row = _numbers(value) if isinstance(value, dict) else {}
         if math.isfinite(row.get("step", math.nan)):
-            splits[value.get("split") == "valid"][row["step"]] = row
+            (valid if value.get("split") == "valid" else train)[row["step"]] = row
         else:
             bad.append(number)
-    if not splits[False] and not splits[True]:
+    if not train and not valid:
         where = f"{path}:{bad[0]}: is not a row of metrics" if bad else f"{path}: is empty"
         raise DataError(f'{where}. Expected one JSON object a line with at least "step"; did the run log anything yet?')
     _note(bad, path, notes)
-    train, valid = ([rows[step] for step in sorted(rows)] for rows in (splits[False], splits[True]))
-    return train, valid
+    return [train[step] for step in sorted(train)], [valid[step] for step in sorted(valid)]
 
 
 def _numbers(values: Mapping[str, Any]) -> Row:
-    """The numeric fields; nan for null and for what is beyond a float."""
+    """The numeric fields; nan for null and for an integer beyond a float."""
     row: Row = {}
     for name, value in values.items():
-        if value is None:
-            row[name] = math.nan
-        elif isinstance(value, int | float) and not isinstance(value, bool):
+        if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
             try:
-                row[name] = float(value)
+                row[name] = math.nan if value is None else float(value)
             except OverflowError:
                 row[name] = math.nan
     return row
 
 
 def _examples(path: Path, notes: list[str]) -> tuple[list[dict[str, Any]], int]:
-    """Rows and step of the newest evaluation; a row whose lists differ in length or kind is left out with a note."""
-    if not path.exists():
-        return [], 0
+    """Rows and step of the newest evaluation; a row whose lists differ in length or type is left out with a note."""
     best: tuple[list[dict[str, Any]], int] = ([], -1)
     bad: list[int] = []
-    for number, value in _lines(path):
+    for number, value in _lines(path) if path.exists() else ():
         if not (isinstance(value, dict) and isinstance(value.get("step"), int) and isinstance(value.get("rows"), list)):
             bad.append(number)
             continue
@@ -139,22 +134,20 @@ def _examples(path: Path, notes: list[str]) -> tuple[list[dict[str, Any]], int]:
     return best
 
 
+_EXAMPLE: dict[str, type | tuple[type, ...]] = {
+    "original": str, "input": str, "masked": bool, "replaced": bool, "probability": (int, float)
+}  # fmt: skip
+"""The lists of an example, one entry per token; runs without a discriminator lack the last two."""
+
+
 def _is_example(row: object) -> bool:
-    """True if every list is there and all are as long; `replaced` and `probability` are absent in runs of MLM."""
     if not isinstance(row, dict) or not {"original", "input", "masked"} <= row.keys():
         return False
-    kinds: dict[str, type | tuple[type, ...]] = {
-        "original": str,
-        "input": str,
-        "masked": bool,
-        "replaced": bool,
-        "probability": (int, float),
-    }
-    lists = {name: row[name] for name in kinds if row.get(name) is not None}
+    lists = {name: row[name] for name in _EXAMPLE if row.get(name) is not None}
     return all(
         isinstance(values, list)
         and len(values) == len(lists["original"])
-        and all(isinstance(value, kinds[name]) for value in values)
+        and all(isinstance(value, _EXAMPLE[name]) for value in values)
         for name, values in lists.items()
     )
 
@@ -162,7 +155,7 @@ def _is_example(row: object) -> bool:
 def _settings(path: Path, notes: list[str]) -> dict[str, str]:
     """A JSON object as {dotted name: text}; empty, with a note, if it cannot be read."""
     if not path.exists():
-        notes.append(f"{path} is not there.")
+        notes.append(f"{path} does not exist.")
         return {}
     try:
         return dict(_flat(read_table(path)))
@@ -171,19 +164,9 @@ def _settings(path: Path, notes: list[str]) -> dict[str, str]:
         return {}
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
-    found: list[tuple[str, str]] = []
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
     for name, value in values.items():
         if isinstance(value, dict) and value:
-            found += _flat(value, f"{prefix}{name}.")
+            yield from _flat(value, f"{prefix}{name}.")
         else:
-            found.append(
-                (f"{prefix}{name}", value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
-            )
-    return found
-
-
-def _note(bad: Sequence[int], path: Path, notes: list[str]) -> None:
-    if bad:
-        more = f" and {len(bad) - 1} more" if len(bad) > 1 else ""
-        notes.append(f"{path}:{bad[0]}{more}: not a usable line; skipped.")
+            yield f"{prefix}{name}", value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
