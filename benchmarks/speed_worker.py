@@ -19,7 +19,7 @@ import torch
 from benchmarks.without import leave_out
 from electra_trainer.data.store import Store
 from electra_trainer.settings.config import Config
-from electra_trainer.settings.records import from_dict
+from electra_trainer.settings.records import read
 from electra_trainer.train.device import choose_precision
 from electra_trainer.train.outlook import DTYPES, Trial, made_up_feed, matrix_rate, timed
 from electra_trainer.train.step import Feed
@@ -34,7 +34,7 @@ class System(Protocol):
 
 def build(request: dict[str, Any], device: torch.device, precision: str) -> System:
     """The system that the request describes, on its rows."""
-    config, compiled = from_dict(Config, request["config"], where="request"), bool(request["compiled"])
+    config, compiled = read(Config, request["config"], where="request"), bool(request["compiled"])
     if request["without"]:
         leave_out(request["without"])
     if request["task"] == "finetune":

@@ -66,7 +66,7 @@ def test_says_what_is_wrong_and_where(name: str, tmp_path: Path) -> None:
 
 def test_bytes_and_absence(tmp_path: Path) -> None:
     (tmp_path / "x.conllu").write_bytes(line("1").encode() + b"\n" + line("2").encode()[:4] + b"\xff\n\n")
-    with pytest.raises(DataError, match=r"x\.conllu:2: not UTF-8 at byte 4"):
+    with pytest.raises(DataError, match=r"x\.conllu:2: not UTF-8 at byte 5 of the line"):
         read_conllu(tmp_path / "x.conllu")
     with pytest.raises(MissingInputError, match="none"):
         read_conllu(tmp_path / "none.conllu")

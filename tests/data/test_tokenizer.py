@@ -100,8 +100,8 @@ BAD_VOCABULARIES = {
     b"": "empty",
     b"\n": ":1: is blank",
     vocab(b"a", b"", b"b"): ":7: is blank",
-    vocab(b"a", b"b", b"a"): ":8: token 'a' stands on line 6",
-    vocab(b"a", b"\xff"): ":7: is not UTF-8",
+    vocab(b"a", b"b", b"a"): ":8: token 'a' is on line 6",
+    vocab(b"a", b"\xff"): ":7: not UTF-8",
     vocab(b"a").replace(b"[MASK]", b"<mask>"): r"no \[MASK\]",
 }
 

@@ -140,7 +140,7 @@ def test_bytes_and_absence(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"x:3: not UTF-8.*iconv"):
         read_tagged(tmp_path / "x")
     (tmp_path / "x").write_bytes("a O\n".encode("utf-16"))
-    with pytest.raises(DataError, match="x:1: not UTF-8"):
+    with pytest.raises(DataError, match=r"x: is UTF-16\. Save it as UTF-8"):
         read_tagged(tmp_path / "x")
     with pytest.raises(MissingInputError, match="none"):
         read_tagged(tmp_path / "none")

@@ -151,7 +151,7 @@ WRONG = [
     ("sst2", "", "F.tsv: is empty"),
     ("sst2", "\n\r\n", "F.tsv: is empty"),
     ("sst2", "sentence\tlabel\n", "F.tsv: holds no rows"),
-    ("sst2", b"sentence\tlabel\na\t1\ncaf\xe9\t1\n", "F.tsv:3: not UTF-8 at byte 22 of the file"),
+    ("sst2", b"sentence\tlabel\na\t1\ncaf\xe9\t1\n", "F.tsv:3: not UTF-8 at byte 4 of the line"),
     ("sst2", "sentence\tlabel\na\t1\n".encode("utf-16"), "F.tsv: is UTF-16. Save it as UTF-8"),
     ("sst2", "sentence\tlabel\ra\t1\r", "F.tsv:1: the header has no column 'label'"),
 ]

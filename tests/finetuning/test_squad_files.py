@@ -108,7 +108,7 @@ WRONG = {
     "context missing": ({"data": [{"paragraphs": [{"contxt": "x", "qas": []}]}]}, r"paragraphs\[0\]: has no 'context'.*'contxt'"),
     "context blank": (table(entry(), context=" \n"), r"paragraphs\[0\].context: is blank"),
     "context null": (table(entry(), context=None), r"paragraphs\[0\].context: expected a string, found null"),
-    "half a surrogate": (table(entry(), context="a\ud800"), "half a surrogate pair at character 1"),
+    "half a surrogate": (table(entry(), context="a\ud800"), "half of a surrogate pair at character 2"),
     "qas missing": ({"data": [{"paragraphs": [{"context": "x"}]}]}, r"paragraphs\[0\]: has no 'qas'"),
     "question missing": (table({"id": "1", "answers": []}), r"qas\[0\]: has no 'question'"),
     "question blank": (table(entry(question="")), r"qas\[0\].question: is blank"),

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from electra_trainer.errors import DataError, ElectraError, MissingInputError, StorageError
-from electra_trainer.files import tables
+from electra_trainer.files import reading
 from electra_trainer.files.tables import Table, read_table_file
 
 GOOD = b"text,label\nan apple,fruit\na saw,tool\n"
@@ -21,48 +21,48 @@ WRONG: dict[str, tuple[str, bytes, str, str]] = {
     "empty file": ("a.csv", b"", "a.csv", "is empty. Expected column names on the first line"),
     "blank lines only": ("a.csv", b"\n\r\n  \n", "a.csv", "is empty"),
     "header only": ("a.csv", b"text,label\n", "a.csv", "holds column names (text, label) and no rows"),
-    "duplicate column": ("a.csv", b"text,label,text\na,b,c\n", "a.csv:1", "column 'text' stands there 2 times. Rename or remove one"),
+    "duplicate column": ("a.csv", b"text,label,text\na,b,c\n", "a.csv:1", "column 'text' occurs 2 times. Rename or remove one"),
     "unnamed column": ("a.csv", b"text,,label\na,b,c\n", "a.csv:1", "column 2 has no name. Give it one"),
-    "short row": ("a.csv", b"text,label\nan apple,fruit\na saw\n", "a.csv:3", "expected 2 fields (text, label), found 1. Is a comma missing?"),
+    "short row": ("a.csv", b"text,label\nan apple,fruit\na saw\n", "a.csv:3", "expected 2 fields (text, label), found 1. Put a field that holds a comma in double quotes"),
     "long row": ("a.csv", b"text,label\na saw, a drill,tool\n", "a.csv:2", "found 3. Put a field that holds a comma in double quotes"),
     "short row after a field of two lines": ("a.csv", b'text,label\n"an\napple",fruit\na saw\n', "a.csv:4", "found 1"),
     "unclosed quote": ("a.csv", b'text,label\na,b\n"an apple,fruit\na saw,tool\n', "a.csv:3", "a quote that opens in this row is never closed"),
     "text after a quote": ("a.csv", b'text,label\n"an apple,fruit\n"a saw",tool\n', "a.csv:2", 'closes on line 3 and text follows it. Expected a comma there; a quote within a quoted field is written twice ("")'),
     "NUL byte": ("a.csv", b"text,label\nan app\0le,fruit\n", "a.csv:2", "NUL at byte 7 of the line"),
-    "UTF-16 with its mark": ("a.csv", "text,label\na,b\n".encode("utf-16"), "a.csv", "is UTF-16. Save it as UTF-8"),
-    "UTF-16 without its mark": ("a.csv", "text,label\na,b\n".encode("utf-16-le"), "a.csv:1", "UTF-16, or no text at all. Save it as UTF-8 text"),
-    "a Latin-1 letter": ("a.csv", "text,label\na,b\ncafé,c\n".encode("latin-1"), "a.csv:3", "byte 4 of the line is 0xe9, which is not UTF-8 there. Save it as UTF-8, for example: iconv -f LATIN1 -t UTF-8 a.csv"),
-    "cut within a letter": ("a.csv", "text,label\na,é".encode()[:-1], "a.csv:2", "byte 3 of the line is 0xc3"),
-    "semicolons": ("a.csv", b"text;label\nan apple;fruit\n", "a.csv:1", "semicolons stand between the columns, expected commas in a .csv. Save it with commas: python -c"),
-    "tabs in a .csv": ("a.csv", b"text\tlabel\nan apple\tfruit\n", "a.csv:1", "tabs stand between the columns, expected commas in a .csv. Rename it to a.tsv"),
-    "commas in a .tsv": ("a.tsv", GOOD, "a.tsv:1", "commas stand between the columns, expected tabs in a .tsv. Rename it to a.csv"),
-    "bars": ("a.csv", b"text|label\na|b\n", "a.csv:1", "bars stand between the columns"),
-    "no header, numbers": ("a.csv", b"0,an apple\n1,a saw\n", "a.csv:1", "'0' is no name of a column: the file seems to lack its first line. Put column names on top, for example text,label"),
-    "no header, numbers with a point": ("a.tsv", b"an apple\t0.5\na saw\t1e3\n", "a.tsv:1", "'0.5' is no name of a column"),
-    "header again": ("a.csv", GOOD + GOOD, "a.csv:4", "repeats the column names. Were files put together? Delete the line"),
+    "UTF-16 with its mark": ("a.csv", "text,label\na,b\n".encode("utf-16"), "a.csv", "is UTF-16. Save it as UTF-8 text"),
+    "UTF-16 without its mark": ("a.csv", "text,label\na,b\n".encode("utf-16-le"), "a.csv:1", "UTF-16, or not text at all. Save it as UTF-8 text"),
+    "a Latin-1 letter": ("a.csv", "text,label\na,b\ncafé,c\n".encode("latin-1"), "a.csv:3", "not UTF-8 at byte 4 of the line (0xe9). Save it as UTF-8, for example: iconv -f LATIN1 -t UTF-8 OLD > NEW"),
+    "cut within a letter": ("a.csv", "text,label\na,é".encode()[:-1], "a.csv:2", "not UTF-8 at byte 3 of the line (0xc3)"),
+    "semicolons": ("a.csv", b"text;label\nan apple;fruit\n", "a.csv:1", "semicolons between the columns, expected commas in a .csv. Rename the file, or save it with the right separator"),
+    "tabs in a .csv": ("a.csv", b"text\tlabel\nan apple\tfruit\n", "a.csv:1", "tabs between the columns, expected commas in a .csv. Rename the file"),
+    "commas in a .tsv": ("a.tsv", GOOD, "a.tsv:1", "commas between the columns, expected tabs in a .tsv. Rename the file"),
+    "bars": ("a.csv", b"text|label\na|b\n", "a.csv:1", "bars between the columns"),
+    "no header, numbers": ("a.csv", b"0,an apple\n1,a saw\n", "a.csv:1", "'0' is not a column name. Put a line of column names on top of the file"),
+    "no header, numbers with a point": ("a.tsv", b"an apple\t0.5\na saw\t1e3\n", "a.tsv:1", "'0.5' is not a column name"),
+    "header again": ("a.csv", GOOD + GOOD, "a.csv:4", "repeats the column names. Delete the line"),
     "huge field": ("a.csv", b'text,label\na,b\n"' + b"x" * 1_000_001 + b'",c\n', "a.csv:3", "a field of more than 1,000,000 characters begins in this row. Is a quote left open?"),
     "huge field in a .tsv": ("a.tsv", b"text\tlabel\n" + b"x" * 1_000_001 + b"\tc\n", "a.tsv:2", "a field of 1,000,001 characters, more than 1,000,000"),
-    "line ends of old Macs": ("a.csv", b"text,label\rab,x\rcd,y\r", "a.csv:1", "a carriage return stands within a line. Save the file with the line ends of Unix"),
-    "line ends of old Macs in a .tsv": ("a.tsv", b"text\tlabel\rab\tx\rcd\ty\r", "a.tsv:1", "a line end stands within the name of a column ('label\\rab')"),
-    "tab within a field": ("a.tsv", b"text\tlabel\nan\tapple\tfruit\n", "a.tsv:2", "found 3. A tab stands within a field: remove it, or save the file as .csv"),
-    "line end within a field": ("a.tsv", b'text\tlabel\n"an\napple"\tfruit\n', "a.tsv:2", "found 1. A tab is missing, or a line end stands within a field"),
+    "line ends of old Macs": ("a.csv", b"text,label\rab,x\rcd,y\r", "a.csv:1", "a carriage return within a line. Save the file with the line ends of Unix"),
+    "line ends of old Macs in a .tsv": ("a.tsv", b"text\tlabel\rab\tx\rcd\ty\r", "a.tsv:1", "a line end within the name of a column ('label\\rab')"),
+    "tab within a field": ("a.tsv", b"text\tlabel\nan\tapple\tfruit\n", "a.tsv:2", "found 3. A field of a .tsv can hold neither a tab nor a line end: remove it, or save the file as .csv"),
+    "line end within a field": ("a.tsv", b'text\tlabel\n"an\napple"\tfruit\n', "a.tsv:2", "found 1. A field of a .tsv can hold neither a tab nor a line end"),
     "too many columns": ("a.csv", b",".join(b"c%d" % n for n in range(1001)) + b"\n", "a.csv:1", "1,001 columns"),
     "unknown extension": ("a.data", GOOD, "a.data", "the name ends in '.data', expected .csv, .tsv, .jsonl"),
     "no extension": ("data", GOOD, "data", "the name ends in 'nothing', expected .csv"),
-    "a list in JSON": ("a.json", b"[]", "a.json", "the name ends in '.json', expected .csv, .tsv, .jsonl. Write one object a line"),
-    "text file": ("a.txt", GOOD, "a.txt", "Name it .tsv if tabs stand between its columns"),
-    "Excel": ("a.xlsx", b"PK\3\4", "a.xlsx", "Save the sheet as CSV in UTF-8"),
-    "Excel by another name": ("a.csv", b"PK\3\4rest", "a.csv", "is a zip or an Excel file. Save the sheet as CSV in UTF-8"),
+    "a list in JSON": ("a.json", b"[]", "a.json", "the name ends in '.json', expected .csv, .tsv, .jsonl. Convert or rename it"),
+    "text file": ("a.txt", GOOD, "a.txt", ".csv has commas between its columns, .tsv tabs"),
+    "Excel": ("a.xlsx", b"PK\3\4", "a.xlsx", "the name ends in '.xlsx', expected .csv, .tsv, .jsonl. Convert or rename it"),
+    "Excel by another name": ("a.csv", b"PK\3\4rest", "a.csv", "is a zip or an Excel file. Save it as UTF-8 text"),
     "gzip by another name": ("a.tsv", b"\x1f\x8b\x08rest", "a.tsv", "is compressed with gzip"),
     "Parquet by another name": ("a.csv", b"PAR1rest", "a.csv", "is a Parquet file"),
-    "empty .jsonl": ("a.jsonl", b"\n\n", "a.jsonl", "is empty. Expected a JSON object a line"),
-    "no object": ("a.jsonl", b'{"text": "a"}\n"b"\n', "a.jsonl:2", "is a text, expected an object such as"),
-    "list of objects": ("a.jsonl", b'[{"text": "a"}]\n', "a.jsonl:1", "is a list, expected an object"),
+    "empty .jsonl": ("a.jsonl", b"\n\n", "a.jsonl", "is empty. Expected an object such as"),
+    "no object": ("a.jsonl", b'{"text": "a"}\n"b"\n', "a.jsonl:2", "is a text. Expected an object such as"),
+    "list of objects": ("a.jsonl", b'[{"text": "a"}]\n', "a.jsonl:1", "is a list. Expected an object such as"),
     "broken JSON": ("a.jsonl", b'{"text": "a"}\n\n{"text": "b"\n', "a.jsonl:3", "not valid JSON (Expecting"),
     "objects over several lines": ("a.jsonl", b'{\n"text": "a"\n}\n', "a.jsonl:1", "not valid JSON (Expecting property name"),
     "objects without keys": ("a.jsonl", b'{}\n{}\n', "a.jsonl:1", "an object without names. Expected"),
     "objects with a nameless key": ("a.jsonl", b'\n{"": 5}\n', "a.jsonl:2", "an object without names. Expected"),
-    "key twice": ("a.jsonl", b'{"text": "a", "text": "b"}\n', "a.jsonl:1", "key 'text' stands there twice. Remove one"),
+    "key twice": ("a.jsonl", b'{"text": "a", "text": "b"}\n', "a.jsonl:1", "key 'text' occurs twice. Remove one"),
     "endless nesting": ("a.jsonl", b"[" * 100_000 + b"\n", "a.jsonl:1", "nested too deeply"),
     "endless number": ("a.jsonl", b'{"label": ' + b"1" * 5000 + b"}\n", "a.jsonl:1", "a number of thousands of digits"),
     "too many keys": ("a.jsonl", b"".join(b'{"k%d": 1}\n' % n for n in range(1001)), "a.jsonl:1001", "more than 1,000 different keys"),
@@ -87,7 +87,7 @@ def test_there_are_enough_cases() -> None:
 
 
 def test_long_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "MAX_LINE", 1 << 20)
+    monkeypatch.setattr(reading, "MOST_LINE", 1 << 20)
     (tmp_path / "a.jsonl").write_bytes(b'{"text": "a"}\n{"text": "' + b"x" * (1 << 20) + b'"}\n')
     with pytest.raises(DataError, match=r"a\.jsonl:2: a line of more than 1 MiB"):
         read_table_file(tmp_path / "a.jsonl")
@@ -103,7 +103,7 @@ def test_paths_that_are_no_file(tmp_path: Path) -> None:
         read_table_file(tmp_path / "pipe.csv")
     with pytest.raises(StorageError):
         read_table_file(tmp_path / ("x" * 300 + ".csv"))
-    with pytest.raises(DataError, match="is no file name"):
+    with pytest.raises(MissingInputError, match="is no file name"):
         read_table_file(Path("a\0b.csv"))
 
 

@@ -15,7 +15,7 @@ from electra_trainer.presets.models import MODELS
 from electra_trainer.presets.paper_rows import PRESETS, SUMMARIES, preset
 from electra_trainer.settings.config import Config, generator_shape
 from electra_trainer.settings.methods import MLM, Learned, TwoStage, Unigram
-from electra_trainer.settings.records import differences, from_dict, to_dict
+from electra_trainer.settings.records import differences, read, to_dict
 
 ROWS = [name for name in PRESETS if name not in MODELS]
 EQUAL_COMPUTE = {
@@ -31,7 +31,7 @@ EQUAL_COMPUTE = {
 def test_every_preset_is_a_whole_run(name: str) -> None:
     config = preset(name)
     assert config.preset == name
-    assert from_dict(Config, json.loads(json.dumps(to_dict(config))), where="file") == config
+    assert read(Config, json.loads(json.dumps(to_dict(config))), where="file") == config
     costs = dataclasses.astuple(run_flops(config)) + dataclasses.astuple(infer_flops(config))
     assert all(math.isfinite(cost) and cost > 0 for cost in costs)
     assert parameters(config).joint > 0

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from electra_trainer.errors import ConfigError, MissingInputError
-from electra_trainer.presets import models
+from electra_trainer.presets import models, paper_rows
 from electra_trainer.presets.paper_rows import PRESETS
 from electra_trainer.settings.config import BatchShape, Config, Model, Optimizer, generator_shape, with_steps
 from electra_trainer.settings.methods import MLM, RTD, Learned
-from electra_trainer.settings.records import differences, from_dict, merge, overlay, read_table, to_dict
+from electra_trainer.settings.records import differences, merge, overlay, read, read_table, to_dict
 
 # Table 5: layers, hidden, feed-forward, heads, embedding; learning rate, batch, steps; Appendix A and released: row length, masked
 TABLE_5 = {
@@ -36,12 +36,12 @@ GENERATORS = {  # multiplier -> hidden, feed-forward, heads
 
 def test_every_published_run_is_here() -> None:
     assert set(models.MODELS) == {*TABLE_5, "tiny"}
-    assert all(models.preset(name).preset == name for name in PRESETS)
+    assert all(paper_rows.preset(name).preset == name for name in PRESETS)
 
 
 @pytest.mark.parametrize("name", TABLE_5)
 def test_table_5(name: str) -> None:
-    made = models.preset(name)
+    made = paper_rows.preset(name)
     model = made.model
     assert (
         model.num_hidden_layers, model.hidden_size, model.intermediate_size, model.num_attention_heads, model.embedding_size,
@@ -52,7 +52,7 @@ def test_table_5(name: str) -> None:
 
 @pytest.mark.parametrize("name", TABLE_5)
 def test_what_all_published_runs_have_in_common(name: str) -> None:
-    made = models.preset(name)
+    made = paper_rows.preset(name)
     model, optimizer = made.model, made.optimizer
     assert (model.hidden_dropout_prob, model.attention_probs_dropout_prob) == (0.1, 0.1)
     assert (model.vocab_size, model.max_position_embeddings, model.type_vocab_size) == (30522, 512, 2)
@@ -83,7 +83,7 @@ def test_presets_are_complete(name: str) -> None:
 
 @pytest.mark.parametrize("name", GENERATORS)
 def test_generator_shapes(name: str) -> None:
-    made = models.preset(name)
+    made = paper_rows.preset(name)
     width, hidden, inner, heads = GENERATORS[name]
     shape = generator_shape(made)
     assert made.generator.width == width
@@ -107,9 +107,9 @@ def test_an_impossible_generator_is_refused_with_a_proposal() -> None:
 @pytest.mark.parametrize("name", PRESETS)
 def test_there_and_back(name: str) -> None:
     """Through JSON text, as a run folder keeps it."""
-    made = models.preset(name)
+    made = paper_rows.preset(name)
     text = json.dumps(to_dict(made))
-    assert from_dict(Config, json.loads(text), where="file") == made
+    assert read(Config, json.loads(text), where="file") == made
 
 
 def test_every_field_is_written() -> None:
@@ -139,7 +139,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 def test_wrong_settings(case: str) -> None:
     data, message = WRONG[case]
     with pytest.raises(ConfigError, match=message) as caught:
-        from_dict(Config, data, where="my.toml")
+        read(Config, data, where="my.toml")
     assert str(caught.value).startswith("my.toml: ")
 
 
@@ -169,12 +169,12 @@ def test_impossible_values(cls: type, fields: dict[str, Any]) -> None:
 
 
 def test_whole_numbers_stand_for_floats() -> None:
-    assert from_dict(Config, {"optimizer": {"learning_rate": 1}}, where="x").optimizer.learning_rate == 1.0
+    assert read(Config, {"optimizer": {"learning_rate": 1}}, where="x").optimizer.learning_rate == 1.0
 
 
 def test_unknown_preset() -> None:
     with pytest.raises(ConfigError, match=r"Unknown preset 'smal'\. Did you mean 'small'\?"):
-        models.preset("smal")
+        paper_rows.preset("smal")
 
 
 def test_merge_lays_tables_upon_tables() -> None:

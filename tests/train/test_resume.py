@@ -76,13 +76,13 @@ def test_sigkill_between_checkpoints(data: Path, whole: Path, tmp_path: Path) ->
     config.write_text(json.dumps(to_dict(small_config())))
     script = (
         "import os, signal, sys; from pathlib import Path; from electra_trainer.train import loop\n"
-        "from electra_trainer.settings.records import from_dict, read_table; from electra_trainer.settings.config import Config\n"
+        "from electra_trainer.settings.records import read, read_table; from electra_trainer.settings.config import Config\n"
         "real = loop.train_step\n"
         "def killed(*a, step, **k):\n"
         "    if step == 7: os.kill(os.getpid(), signal.SIGKILL)\n"
         "    return real(*a, step=step, **k)\n"
         "loop.train_step = killed\n"
-        "config = from_dict(Config, read_table(Path(sys.argv[1])), where='')\n"
+        "config = read(Config, read_table(Path(sys.argv[1])), where='')\n"
         "loop.pretrain(config, Path(sys.argv[2]), out=Path(sys.argv[3]), device='cpu', quiet=True)\n"
     )
     # as many threads as here: the order of sums in a product depends on it

@@ -1,7 +1,7 @@
-"""Reading a treebank in CoNLL-U (https://universaldependencies.org/format.html): sentences of words with their tags.
+"""Read a treebank in CoNLL-U (https://universaldependencies.org/format.html): sentences of words with their tags.
 
-Strict: a file that was cut short, saved with spaces for tabs, or is something else is an error that says the line, since a tagger
-trained on half of it would only look a little worse.
+Strict: a file that was cut short or saved with spaces for tabs is an error that says the line, since a tagger trained on half of it would
+only look a little worse.
 """
 
 import re
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from electra_trainer.errors import DataError, MissingInputError, did_you_mean
-from electra_trainer.files.reading import MOST_TEXT, read_file, short
+from electra_trainer.files import reading
 
 UPOS = (
     "ADJ", "ADP", "ADV", "AUX", "CCONJ", "DET", "INTJ", "NOUN", "NUM", "PART", "PRON", "PROPN", "PUNCT", "SCONJ", "SYM",
@@ -75,28 +75,20 @@ def read_conllu(path: str | Path) -> list[Sentence]:
         DataError: not CoNLL-U; says file:line.
     """
     path = Path(path)
-    data = read_file(path, limit=MOST_TEXT)
-    lines = data.removeprefix(b"\xef\xbb\xbf").split(b"\n")
-    if lines.pop():  # what follows the last line end
-        raise DataError(f"{path}:{len(lines) + 1}: the file ends within a line. It was cut short: fetch it again.")
+    data = reading.read_file(path, limit=reading.MOST_TEXT)
+    last = data.count(b"\n")
+    if data and not data.endswith(b"\n"):
+        raise DataError(f"{path}:{last + 1}: the file ends within a line. It was cut short: fetch it again.")
     sentences: list[Sentence] = []
     block: list[tuple[int, str]] = []
-    for number, raw in enumerate(lines, start=1):
-        try:
-            line = raw.removesuffix(b"\r").decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise DataError(
-                f"{path}:{number}: not UTF-8 at byte {error.start} of the line. Save it as UTF-8."
-            ) from None
-        if "\0" in line:
-            raise DataError(f"{path}:{number}: NUL in the line: UTF-16, or no text at all. Save it as UTF-8 text.")
+    for number, line in reading.lines(data, path):
         if line:
             block.append((number, line))
         elif block:
             sentences.append(_sentence(block, path=path))
             block = []
     if block:
-        raise DataError(f"{path}:{len(lines)}: the file ends within a sentence. It was cut short: fetch it again.")
+        raise DataError(f"{path}:{last}: the file ends within a sentence. It was cut short: fetch it again.")
     if not sentences:
         raise DataError(f"{path}: holds no sentences.")
     return sentences
@@ -127,7 +119,7 @@ def _word(line: str, *, path: Path, number: int, expected: int) -> Word | None:
         raise DataError(f"{where}: expected {_COLUMNS} fields between tabs, found {len(fields)}.{tabs}")
     if not all(map(str.strip, fields)):
         blank = 1 + next(index for index, value in enumerate(fields) if not value.strip())
-        raise DataError(f"{where}: field {blank} is empty. A value that is not known is written _.")
+        raise DataError(f"{where}: field {blank} is empty. Write _ for an unknown value.")
     name, form, _, upos, xpos, feats, _, deprel, _, _ = fields
     if span := _RANGE.fullmatch(name):
         first, last = int(span[1]), int(span[2])
@@ -137,13 +129,8 @@ def _word(line: str, *, path: Path, number: int, expected: int) -> Word | None:
     if _EMPTY_NODE.fullmatch(name):
         return None
     if not _NUMBER.fullmatch(name) or int(name) != expected:
-        raise DataError(f"{where}: word number {short(name)}: expected {expected}.")
+        raise DataError(f"{where}: word number {reading.short(name)}: expected {expected}.")
     if upos != "_" and upos not in UPOS:
-        raise DataError(f"{where}: unknown part of speech {short(upos)}.{did_you_mean(upos.upper(), UPOS)}")
-    return Word(
-        form=form, line=number, upos=_known(upos), xpos=_known(xpos), feats=_known(feats), deprel=_known(deprel)
-    )
-
-
-def _known(value: str) -> str | None:
-    return None if value == "_" else value
+        raise DataError(f"{where}: unknown part of speech {reading.short(upos)}.{did_you_mean(upos.upper(), UPOS)}")
+    upos_, xpos_, feats_, deprel_ = (None if value == "_" else value for value in (upos, xpos, feats, deprel))
+    return Word(form=form, line=number, upos=upos_, xpos=xpos_, feats=feats_, deprel=deprel_)

@@ -1,22 +1,20 @@
-"""What a folder of prepared rows says about itself: `manifest.json`, checked field by field when it is read."""
+"""Read and write `manifest.json`, which describes a folder of prepared rows; every field is checked."""
 
 import json
-import types
-import typing
-from dataclasses import asdict, dataclass, fields
-from typing import Any, TypeVar
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from electra_trainer.data.tokenizer import Specials
 from electra_trainer.errors import DataError
 from electra_trainer.files.reading import parse_json, short
-from electra_trainer.settings.records import hash_of
+from electra_trainer.settings import records
 
 VERSION = 3
 _WITHOUT_SEAL, _WITHOUT_DOCUMENTS = 2, 1
-"""Still read: no hash of the manifest itself; and not known which documents the rows are from."""
+"""Still read: without a hash of the manifest itself; also without the documents that the rows are from."""
 DTYPES = {"<u2": 2, "<u4": 4}
 """Kinds of ids on disk, with their bytes."""
-_T = TypeVar("_T")
+_REMEDY = "It was damaged or changed by hand; run the same prepare command again with --overwrite."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +44,7 @@ class FileInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class DocumentFiles:
-    """The files that say which documents the rows are from: see row_documents.py."""
+    """The files that say which documents the rows are from: see documents.py."""
 
     names: FileInfo
     train: FileInfo
@@ -78,7 +76,7 @@ class Manifest:
         if self.documents is None:
             del values["documents"]
         if self.version == VERSION:
-            values["sha256"] = hash_of(values)
+            values["sha256"] = records.hash_of(values)
         return json.dumps(values, indent=2, sort_keys=True) + "\n"
 
     @staticmethod
@@ -96,43 +94,12 @@ class Manifest:
                 "--overwrite."
             )
         seal = value.pop("sha256", None) if version == VERSION else None
-        manifest = _read(Manifest, value, where=where, prefix="")
+        absent = {"documents": None} if version == _WITHOUT_DOCUMENTS else {}
+        manifest = records.read(Manifest, absent | value, where=where, error=DataError, remedy=_REMEDY, complete=True)
         _check(manifest, where=where)
-        if version == VERSION and seal != hash_of(value):
+        if version == VERSION and seal != records.hash_of(value):
             raise DataError(f"{where}: is not as it was written (SHA-256). {_REMEDY}")
         return manifest
-
-
-def _read(kind: type[_T], value: object, *, where: str, prefix: str) -> _T:
-    if not isinstance(value, dict):
-        raise DataError(f"{where}: {prefix or 'the file'} should be an object. {_REMEDY}")
-    hints = typing.get_type_hints(kind)
-    names = [item.name for item in fields(kind)]  # type: ignore[arg-type]
-    if kind is Manifest and value["version"] == _WITHOUT_DOCUMENTS:
-        names.remove("documents")
-    for name in names:
-        if name not in value:
-            raise DataError(f"{where}: field {prefix}{name} is missing. {_REMEDY}")
-    for name in value:
-        if name not in names:
-            raise DataError(f"{where}: field {short(prefix + name)} is unknown. {_REMEDY}")
-    return kind(**{name: _field(hints[name], value[name], where=where, name=prefix + name) for name in names})
-
-
-def _field(kind: Any, value: object, *, where: str, name: str) -> object:
-    if kind == DocumentFiles | None:
-        kind = DocumentFiles
-    if kind in (SplitInfo, Specials, DocumentFiles, FileInfo):
-        return _read(kind, value, where=where, prefix=f"{name}.")
-    wanted = dict if isinstance(kind, types.GenericAlias) else kind
-    if wanted is float and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value) if value.bit_length() < 64 else value
-    if not isinstance(value, wanted) or isinstance(value, bool):
-        raise DataError(f"{where}: field {name} is {short(value)}, expected {wanted.__name__}. {_REMEDY}")
-    return value
-
-
-_REMEDY = "It was damaged or changed by hand; run the same prepare command again with --overwrite."
 
 
 def _check(manifest: Manifest, *, where: str) -> None:
@@ -140,22 +107,21 @@ def _check(manifest: Manifest, *, where: str) -> None:
         if not condition:
             raise DataError(f"{where}: {what}. {_REMEDY}")
 
+    size = DTYPES.get(manifest.dtype, 0)
+    require(
+        (manifest.documents is None) == (manifest.version == _WITHOUT_DOCUMENTS), "documents does not fit its version"
+    )
     require(8 <= manifest.sequence_length <= 1 << 16, f"sequence_length {manifest.sequence_length} is out of range")
-    require(manifest.dtype in DTYPES, f"dtype {manifest.dtype!r} is none of {', '.join(DTYPES)}")
-    size = DTYPES[manifest.dtype]
-    require(
-        5 <= manifest.vocab_size <= 1 << (8 * size),
-        f"vocab_size {manifest.vocab_size} does not fit dtype {manifest.dtype}",
-    )
+    require(size > 0, f"dtype {manifest.dtype!r} is none of {', '.join(DTYPES)}")
+    fits = 5 <= manifest.vocab_size <= 1 << (8 * size)
+    require(fits, f"vocab_size {manifest.vocab_size} does not fit dtype {manifest.dtype}")
     ids = list(asdict(manifest.specials).values())
-    require(
-        len(set(ids)) == len(ids) and all(0 <= number < manifest.vocab_size for number in ids), "the specials cannot be"
-    )
-    for name in ("train", "valid"):
-        split: SplitInfo = getattr(manifest, name)
+    distinct = len(set(ids)) == len(ids) and all(0 <= number < manifest.vocab_size for number in ids)
+    require(distinct, "two specials have the same id, or one has an id outside of the vocabulary")
+    for name, split in (("train", manifest.train), ("valid", manifest.valid)):
         positions = split.rows * manifest.sequence_length
         require(split.rows >= 1, f"{name} has no rows")
         require(split.bytes == positions * size, f"{name}.bytes does not fit its rows")
         require(0 < split.text_tokens < split.tokens <= positions, f"{name}.tokens does not fit its rows")
         require(split.documents >= 1, f"{name} has no documents")
-        require(0 <= split.padding < 1, f"{name}.padding is no share")
+        require(0 <= split.padding < 1, f"{name}.padding is not a share")

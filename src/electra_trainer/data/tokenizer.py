@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError, did_you_mean, storage_error
-from electra_trainer.files.reading import parse_json, read_file
+from electra_trainer.files import reading
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -95,12 +95,10 @@ def load_tokenizer(path: str | Path, *, cased: bool | None = None, keep_accents:
         raise MissingInputError(
             f"{path}: holds neither tokenizer.json nor vocab.txt. Make one with `electra tokenizer FILES --out {path}`."
         )
-    data = _read(path)
+    data = reading.read_file(path, limit=_MAX_FILE_BYTES)
     if path.suffix == ".json":
         if cased is not None or keep_accents is not None:
-            raise ConfigError(
-                f"{path}: says itself what it does with capitals and accents. Leave --cased and --keep-accents away."
-            )
+            raise ConfigError(f"{path}: already defines casing and accents. Drop --cased and --keep-accents.")
         tokenizer = from_json(data, where=str(path))
     else:
         vocab = read_vocab(data, where=str(path))
@@ -138,24 +136,20 @@ def read_vocab(data: bytes, *, where: str) -> dict[str, int]:
     Raises:
         DataError: a blank line, a token that stands twice, bytes that are not UTF-8, with the line.
     """
-    lines = data.removeprefix(b"\xef\xbb\xbf").split(b"\n")
-    if lines[-1].strip() == b"":
+    lines = list(reading.lines(data, where))
+    if lines and not data.endswith(b"\n") and not lines[-1][1].strip():
         lines.pop()
     if not lines:
         raise DataError(f"{where}: is empty, expected one token a line.")
     vocab: dict[str, int] = {}
-    for number, line in enumerate(lines, start=1):
-        try:
-            token = line.removesuffix(b"\r").decode("utf-8")
-        except UnicodeDecodeError:
-            raise DataError(f"{where}:{number}: is not UTF-8. Expected one token a line.") from None
+    for number, token in lines:
         if not token.strip(" \t"):
             raise DataError(
                 f"{where}:{number}: is blank; ids are line numbers, so every line needs a token. Repair the file."
             )
         if token in vocab:
             raise DataError(
-                f"{where}:{number}: token {token!r} stands on line {vocab[token] + 1} already. Remove or rename one."
+                f"{where}:{number}: token {token!r} is on line {vocab[token] + 1} already. Remove or rename one."
             )
         vocab[token] = number - 1
     missing = [token for token in SPECIAL_TOKENS if token not in vocab]
@@ -295,12 +289,8 @@ def _guarded(make: Any, *, where: str) -> Any:
         ) from None
 
 
-def _read(path: Path) -> bytes:
-    return read_file(path, limit=_MAX_FILE_BYTES)
-
-
 def _lower_case(path: Path) -> bool:
     try:
-        return bool(parse_json(read_file(path), where=str(path), remedy="").get("do_lower_case", True))
+        return bool(reading.parse_json(reading.read_file(path), where=str(path), remedy="").get("do_lower_case", True))
     except (ElectraError, AttributeError):
         return True

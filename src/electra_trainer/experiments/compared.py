@@ -20,8 +20,9 @@ from typing import Any, Literal
 from electra_trainer.errors import ConfigError, DataError, MissingInputError
 from electra_trainer.files.durable import open_lock, replace_durably
 from electra_trainer.presets.arms import arm
+from electra_trainer.settings import records
 from electra_trainer.settings.config import FOLLOWS_FROM_STEPS, Config
-from electra_trainer.settings.records import checked, differences, from_dict, read_object, to_dict
+from electra_trainer.settings.records import checked, differences, read_object, to_dict
 
 Match = Literal["paper-flops", "real-flops", "steps", "time"]
 Say = Callable[[str], None]
@@ -182,7 +183,7 @@ def read(folder: Path) -> Experiment:
     path, table = folder / _FILE, declaration(folder)
     try:
         del table["version"]
-        arms = {name: from_dict(Config, plain, where=f"{path}: {name}") for name, plain in table.pop("arms").items()}
+        arms = {name: records.read(Config, plain, where=f"{path}: {name}") for name, plain in table.pop("arms").items()}
         seeds, metrics = tuple(table.pop("seeds")), tuple(table.pop("metrics"))
         return Experiment(arms=arms, seeds=seeds, metrics=metrics, **table)
     except (TypeError, KeyError, AttributeError) as error:

@@ -12,8 +12,9 @@ from typing import Any
 from electra_trainer.errors import ConfigError
 from electra_trainer.experiments.compared import cells, declaration
 from electra_trainer.experiments.compared_results import Result, read_result
+from electra_trainer.settings import records
 from electra_trainer.settings.config import Config
-from electra_trainer.settings.records import from_dict, read_table
+from electra_trainer.settings.records import read_table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,8 +69,8 @@ def _config(done: Sequence[Result], settings: Any, *, where: str) -> Config:
     """The configuration that ran, fitted to its data; the planned one where no run is there."""
     for cell in done:
         if (file := cell.run / "config.json").is_file():
-            return from_dict(Config, read_table(file), where=str(file))
-    return from_dict(Config, settings, where=where)
+            return records.read(Config, read_table(file), where=str(file))
+    return records.read(Config, settings, where=where)
 
 
 def _cells(path: Path, arm: str, seeds: Sequence[Any]) -> tuple[list[Result], list[int], list[str]]:

@@ -1,12 +1,13 @@
-"""Files and JSON that anybody may have written: nothing hangs, nothing fills the memory, and what is wrong is a sentence."""
+"""Read files, text lines and JSON that anybody may have written: nothing hangs, nothing fills the memory, every fault is a sentence."""
 
 import errno
+import io
 import json
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from electra_trainer.errors import DataError, ElectraError, MissingInputError, storage_error
 
@@ -16,8 +17,19 @@ MOST_TEXT = 1 << 30
 """Bytes of a text or a data set that is read whole."""
 MOST_VALUES = 1_000_000
 """Values of one JSON document that holds settings or a text: a short one of brackets takes fifty times its size in memory."""
-_BOM = b"\xef\xbb\xbf"
+MOST_LINE = 1 << 24
+"""Bytes of one line of text."""
+BOM = b"\xef\xbb\xbf"
 _CHUNK = 1 << 20
+_FOREIGN = {
+    b"\xff\xfe": "UTF-16",
+    b"\xfe\xff": "UTF-16",
+    b"PK\x03\x04": "a zip or an Excel file",
+    b"\xd0\xcf\x11\xe0": "an Excel file",
+    b"\x1f\x8b": "compressed with gzip",
+    b"PAR1": "a Parquet file",
+}
+"""How files begin that are often taken for text."""
 
 
 def read_file(path: Path, *, limit: int = MOST_SETTINGS, error: type[ElectraError] = DataError) -> bytes:
@@ -94,6 +106,64 @@ def _at_most(descriptor: int, limit: int) -> bytes | None:
     return b"".join(parts)
 
 
+def lines(
+    text: bytes | IO[bytes], where: object, *, ends: bool = False, hashed: Callable[[bytes], None] | None = None
+) -> Iterator[tuple[int, str]]:
+    r"""Numbered lines of UTF-8 text, split at "\n" only: U+2028, U+0085 and the like are ordinary characters.
+
+    Args:
+        text: all of it, or a file opened for reading bytes.
+        where: name of the text in messages.
+        ends: keep the line ends. Otherwise lines lose "\n" and a "\r" before it. The byte order mark is always removed.
+        hashed: called with the bytes of each line.
+
+    Raises:
+        DataError: another kind of file, a line of more than `MOST_LINE` bytes, NUL, or not UTF-8; says the line. OSError: from reading.
+    """
+    stream = io.BytesIO(text) if isinstance(text, bytes) else text
+    number = 0
+    while raw := stream.readline(MOST_LINE + 1):
+        number += 1
+        if hashed:
+            hashed(raw)
+        if number == 1:
+            if foreign := next((what for magic, what in _FOREIGN.items() if raw.startswith(magic)), None):
+                raise DataError(f"{where}: is {foreign}. Save it as UTF-8 text.")
+            raw = raw.removeprefix(BOM)
+        if len(raw) > MOST_LINE:
+            raise DataError(f"{where}:{number}: a line of more than {MOST_LINE >> 20} MiB. Expected lines of text.")
+        if b"\0" in raw:
+            raise DataError(
+                f"{where}:{number}: NUL at byte {raw.index(0) + 1} of the line: UTF-16, or not text at all. Save it as UTF-8 text."
+            )
+        try:
+            line = raw.decode()
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"{where}:{number}: not UTF-8 at byte {error.start + 1} of the line (0x{raw[error.start]:02x}). "
+                "Save it as UTF-8, for example: iconv -f LATIN1 -t UTF-8 OLD > NEW"
+            ) from None
+        yield number, line if ends else line.removesuffix("\n").removesuffix("\r")
+
+
+def half_character(text: str) -> int | None:
+    r"""Index of the first half of a surrogate pair, which UTF-8 cannot hold (JSON's "\ud800"); None in sound text."""
+    if text.isascii():  # known at no cost
+        return None
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        return error.start
+    return None
+
+
+def encodable(text: str, where: str) -> str:
+    """The same text; DataError if UTF-8 cannot hold it."""
+    if (at := half_character(text)) is not None:
+        raise DataError(f"{where} holds half of a surrogate pair at character {at + 1:,}. Repair the JSON.")
+    return text
+
+
 def here(path: str, flags: int) -> int:
     """An opener for `open`: a file that is written in its folder, and not where a link in a folder of somebody's leads; a pipe is an error."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
@@ -123,7 +193,7 @@ def json_value(
     if len(document) > most < _values(document):
         raise NotJson(f"of more than {most:,} values")
     try:
-        text = document if isinstance(document, str) else document.removeprefix(_BOM).decode()
+        text = document if isinstance(document, str) else document.removeprefix(BOM).decode()
         return json.loads(text.removeprefix("\ufeff"), object_pairs_hook=pairs)
     except UnicodeDecodeError as error:
         raise NotJson(f"not UTF-8 at byte {error.start:,}", error.object.count(b"\n", 0, error.start) + 1) from None

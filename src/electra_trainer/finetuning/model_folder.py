@@ -8,21 +8,19 @@ tokenizer.json, tokenizer_config.json, vocab.txt
 The kinds of tasks by name: what `Task.described` wrote becomes a task again.
 """
 
-import dataclasses
 import hashlib
 import json
 import sys
-import types
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, cast
 
 from torch import Tensor
 
 from electra_trainer.data.texts import Text
 from electra_trainer.data.tokenizer import as_plain_text, load_tokenizer, specials_of, tokenizer_files
-from electra_trainer.errors import CheckpointError, ConfigError, DataError, MissingInputError, did_you_mean
+from electra_trainer.errors import CheckpointError, DataError, MissingInputError, did_you_mean
 from electra_trainer.files.reading import read_file, short
 from electra_trainer.finetuning.card import Facts, Scores, handed_card
 from electra_trainer.finetuning.examples import Prediction
@@ -38,6 +36,7 @@ from electra_trainer.pretrained.folders import check_equal, publish, safetensors
 from electra_trainer.pretrained.source import Source, load_source
 from electra_trainer.runs.checkpoint import newest
 from electra_trainer.runs.run_folder import RunFolder
+from electra_trainer.settings import records
 from electra_trainer.settings.records import read_table
 from electra_trainer.train.device import choose_device, choose_precision
 from electra_trainer.version import __version__
@@ -45,7 +44,6 @@ from electra_trainer.version import __version__
 TASK = "electra_task.json"
 _TENSOR_FILES = ("model.safetensors", "head.safetensors")
 FORMAT = 1
-_NAMES = {field.name for field in fields(Columns)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,7 +193,7 @@ def load_finetuned(folder: str | Path, *, own: Collection[type[Task]] = ()) -> F
         text=Text(
             tokenizer=as_plain_text(tokenizer), specials=specials_of(tokenizer, where=str(folder)), length=length
         ),
-        columns=_columns(table.get("columns"), where=folder / TASK),
+        columns=_columns(table.get("columns"), where=f"{folder / TASK}: columns"),
         pair=table.get("pair") is True,
         table=table,
         precision=recipe.get("precision", "auto"),
@@ -265,13 +263,9 @@ def _verify(path: Path, sha256: object) -> None:
         )
 
 
-def _columns(value: Any, *, where: Path) -> Columns | None:
-    if value is None:
-        return None
-    names = value.values() if isinstance(value, dict) else (1,)
-    if not all(name is None or isinstance(name, str) for name in names) or not {"text"} <= value.keys() <= _NAMES:
-        raise CheckpointError(f"{where}: columns {short(value)} cannot be. Export the run again.")
-    return Columns(**value)
+def _columns(table: object, *, where: str) -> Columns | None:
+    remedy = "Export the run again."
+    return None if table is None else records.read(Columns, table, where=where, error=CheckpointError, remedy=remedy)
 
 
 KINDS: dict[str, type[Task]] = {
@@ -299,34 +293,9 @@ def task_from(description: object, *, where: str = "task", own: Collection[type[
             "given with own=[...]."
         )
     made: Any = others.get(kind) or KINDS[kind]
-    hints = get_type_hints(made)
-    fields = [field.name for field in dataclasses.fields(made)]
-    values: dict[str, Any] = {}
-    for name, value in table.items():
-        if name not in fields:
-            raise DataError(
-                f"{where}: a {kind} has no field {short(name)}.{did_you_mean(name, fields)} Known: {', '.join(fields)}."
-            )
-        if not _fits(value, hints[name]):
-            raise DataError(f"{where}: {name} = {short(value)} cannot be. Export the run again.")
-        values[name] = tuple(value) if isinstance(value, list) else value
     try:
-        return cast(Task, made(**values))
-    except (TypeError, ValueError, OverflowError, ConfigError) as error:
+        return cast(
+            Task, records.read(made, table, where=f"{where}: {kind}", error=DataError, remedy="Export the run again.")
+        )
+    except (TypeError, ValueError, OverflowError) as error:
         raise DataError(f"{where}: not a {kind}: {error}") from None
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    """Whether a plain value can stand in a field of that type."""
-    origin, members = get_origin(hint), get_args(hint)
-    if origin in (Union, types.UnionType):
-        return any(_fits(value, member) for member in members)
-    if origin is Literal:
-        return value in members and not isinstance(value, bool)
-    if origin is tuple:
-        return isinstance(value, list | tuple) and all(_fits(item, members[0]) for item in value)
-    if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    return isinstance(value, hint)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from electra_trainer.data.tokenizer import as_plain_text
 from electra_trainer.errors import ConfigError, DataError, MissingInputError, did_you_mean
-from electra_trainer.files.reading import MOST_TEXT, parse_json, read_file, short
+from electra_trainer.files.reading import MOST_TEXT, encodable, parse_json, read_file, short
 from electra_trainer.paper.appendix_g import most_positions
 from electra_trainer.paper.sentence_scores import SentenceScores
 from electra_trainer.pretrained.pretrained import Pretrained
@@ -209,8 +209,7 @@ def _read_line(line: bytes, *, where: str, paradigm: str) -> Pair:
     for name in (*_SENTENCES, "UID", "field", "linguistics_term"):
         if not isinstance(texts[name], str):
             raise DataError(f"{where}: {name} = {short(texts[name])}, expected a text. Correct or remove the line.")
-        if not texts[name].isascii() and any("\ud800" <= character <= "\udfff" for character in texts[name]):
-            raise DataError(f"{where}: {name} holds half of a surrogate pair. Correct or remove the line.")
+        encodable(texts[name], f"{where}: {name}")
     return Pair(
         good=texts["sentence_good"],
         bad=texts["sentence_bad"],

@@ -28,8 +28,9 @@ from electra_trainer.model.networks import Discriminator, TokenPredictor
 from electra_trainer.objectives import Exported
 from electra_trainer.pretrained.cards import model_card
 from electra_trainer.pretrained.folders import check_equal, publish, safetensors_bytes
+from electra_trainer.settings import records
 from electra_trainer.settings.config import Config, Model
-from electra_trainer.settings.records import from_dict, read_table
+from electra_trainer.settings.records import read_table
 
 _SHAPE_KEYS = (
     "vocab_size", "embedding_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
@@ -187,7 +188,7 @@ def _outline(
     """A network without memory behind its tensors: a config.json may ask for any size, the file of weights says what there is."""
     where = str(folder / "config.json")
     try:
-        model = from_dict(Model, {name: table[name] for name in _SHAPE_KEYS if name in table}, where=where)
+        model = records.read(Model, {name: table[name] for name in _SHAPE_KEYS if name in table}, where=where)
         if model.num_hidden_layers > most_layers:
             raise CheckpointError(
                 f"{where}: num_hidden_layers {model.num_hidden_layers:,}, and the file of weights has {most_layers:,} tensors. "

@@ -31,8 +31,9 @@ from electra_trainer.files.durable import (
 from electra_trainer.files.reading import MOST_TEXT, here, parse_json, read_file
 from electra_trainer.runs.truncate import take_back
 from electra_trainer.runs.verified import Origin
+from electra_trainer.settings import records
 from electra_trainer.settings.config import Config
-from electra_trainer.settings.records import from_dict, hash_of, read_table, to_dict
+from electra_trainer.settings.records import hash_of, read_table, to_dict
 
 _LOCK = ".lock"
 _BEFORE_CONFIG = ("tokenizer", "environment.json")
@@ -113,7 +114,7 @@ class RunFolder:
         if not self.exists:
             raise MissingInputError(f"{self.path}: no run is here (no config.json). Check the path.")
         path = self.path / "config.json"
-        return from_dict(Config, read_table(path), where=str(path))
+        return records.read(Config, read_table(path), where=str(path))
 
     @property
     def run_id(self) -> str:

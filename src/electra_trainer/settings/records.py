@@ -1,8 +1,6 @@
-"""Config <-> dictionaries and files. Strict: an unknown key or a wrong type is an error that says what was meant.
+"""Settings as plain tables and files, and back. Strict: an unknown key or a wrong type is an error that says what was meant.
 
-A tagged union is written as its fields plus `"kind"`, the class's name with hyphens: `{"kind": "all-tokens-mlm", "weight": 1.0}`.
-
-Fields of a JSON file that `electra compare` wrote: each is what it should be, or a DataError names file and field.
+A member of a tagged union is written as its fields plus `"kind"`, the class's name with hyphens: `{"kind": "all-tokens-mlm", "weight": 1.0}`.
 """
 
 import dataclasses
@@ -10,11 +8,12 @@ import hashlib
 import json
 import tomllib
 import types
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from electra_trainer.errors import ConfigError, DataError, did_you_mean
-from electra_trainer.files.reading import parse_json, read_file, short
+from electra_trainer.errors import ConfigError, DataError, ElectraError, did_you_mean
+from electra_trainer.files.reading import BOM, parse_json, read_file, short
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.methods import ObjectiveSettings, kind_of
 
@@ -25,78 +24,116 @@ def to_dict(value: Any) -> Any:
     """A dataclass as plain dictionaries; members of unions carry their `kind`."""
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         return value
-    hints = get_type_hints(type(value))
-    fields: dict[str, Any] = {}
+    hints, fields = get_type_hints(type(value)), {}
     for field in dataclasses.fields(value):
         inner = getattr(value, field.name)
-        plain = to_dict(inner)
-        if _union_members(hints[field.name]):
-            plain = {"kind": kind_of(type(inner)), **plain}
-        fields[field.name] = plain
+        kind = {"kind": kind_of(type(inner))} if _members(hints[field.name]) else {}
+        fields[field.name] = kind | to_dict(inner) if kind else to_dict(inner)
     return fields
 
 
-def from_dict(cls: type[T], data: Any, *, where: str) -> T:
-    """Build `cls` from plain dictionaries; fields that are missing keep their defaults.
+def read(
+    cls: type[T],
+    table: object,
+    *,
+    where: str,
+    error: type[ElectraError] = ConfigError,
+    remedy: str = "",
+    complete: bool = False,
+) -> T:
+    """Build a dataclass from a plain table, as JSON or TOML holds it.
+
+    Lists become tuples, whole numbers become floats and tables become dataclasses where the field's type says so.
 
     Args:
-        where: what the data is called in an error, for example a file's name.
+        cls: the dataclass; `kind` chooses among the members of a tagged union.
+        table: field names and plain values; a missing field keeps its default.
+        where: name of the table in messages, for example a file's name.
+        error: class of the errors.
+        remedy: a sentence that ends every message.
+        complete: fields with a default are required too.
 
     Raises:
-        ConfigError: unknown key, wrong type, or a value that the class refuses.
+        `error`: an unknown or missing field, a value of another type, or a value that the class refuses.
     """
-    if not isinstance(data, dict):
-        raise ConfigError(f"{where}: expected a table of fields, found {short(data)}.")
-    hints = get_type_hints(cls)
-    known = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
-    values: dict[str, Any] = {}
-    for name, value in data.items():
-        if name not in known:
-            raise ConfigError(
-                f"{where}: unknown field {short(name)}.{did_you_mean(name, known)} Known: {', '.join(known)}."
-            )
-        values[name] = _convert(hints[name], value, where=f"{where}: {name}")
+
+    def fault(message: str) -> ElectraError:
+        return error(f"{message} {remedy}".rstrip())
+
+    return _record(cls, table, where, fault, complete)  # type: ignore[no-any-return]
+
+
+def _record(cls: Any, table: object, where: str, fault: Callable[[str], ElectraError], complete: bool) -> Any:
+    if not isinstance(table, dict):
+        raise fault(f"{where}: expected a table of fields, found {short(table)}.")
+    hints, fields = get_type_hints(cls), {field.name: field for field in dataclasses.fields(cls)}
+    for name in table:
+        if name not in fields:
+            known = f"{did_you_mean(name, fields)} Known: {', '.join(fields)}."
+            raise fault(f"{where}: unknown field {short(name)}.{known}")
+    for name, field in fields.items():
+        required = complete or (field.default is field.default_factory is dataclasses.MISSING)
+        if required and name not in table:
+            raise fault(f"{where}: field {name} is missing.")
+    values = {name: _value(hints[name], value, f"{where}: {name}", fault, complete) for name, value in table.items()}
     try:
         return cls(**values)
-    except ConfigError as error:
-        raise ConfigError(f"{where}: {error}") from None
+    except ElectraError as refused:
+        raise fault(f"{where}: {refused}") from None
 
 
-def _union_members(hint: Any) -> list[type]:
-    """The classes that a field may hold, where its table says which by `kind`; the first is meant where it does not."""
+def _members(hint: Any) -> dict[str, type]:
+    """The classes that a field may hold where its table names one by `kind`; the first is meant where it names none."""
     if hint is ObjectiveSettings:
-        return list(ObjectiveSettings.kinds.values())
-    if get_origin(hint) in (Union, types.UnionType):
-        return [member for member in get_args(hint) if isinstance(member, type) and dataclasses.is_dataclass(member)]
-    return []
+        return dict(ObjectiveSettings.kinds)
+    classes = [one for one in get_args(hint) if isinstance(one, type) and dataclasses.is_dataclass(one)]
+    return {kind_of(one): one for one in classes} if len(classes) > 1 else {}
 
 
-def _convert(hint: Any, value: Any, *, where: str) -> Any:
-    if members := _union_members(hint):
-        by_kind = {kind_of(member): member for member in members}
+def _value(hint: Any, value: Any, where: str, fault: Callable[[str], ElectraError], complete: bool) -> Any:
+    """A plain value as a field of type `hint` holds it."""
+    kind, inner = get_origin(hint), get_args(hint)
+    if members := _members(hint):
         if not isinstance(value, dict):
-            raise ConfigError(f'{where}: expected a table with "kind", one of {", ".join(by_kind)}.')
-        kind = str(value.get("kind", next(iter(by_kind))))
-        if kind not in by_kind:
-            raise ConfigError(
-                f"{where}: unknown kind {short(kind)}.{did_you_mean(kind, by_kind)} Known: {', '.join(by_kind)}."
-            )
-        return from_dict(by_kind[kind], {k: v for k, v in value.items() if k != "kind"}, where=where)
+            raise fault(f'{where}: expected a table with "kind", one of {", ".join(members)}.')
+        name = str(value.get("kind", next(iter(members))))
+        if name not in members:
+            known = f"{did_you_mean(name, members)} Known: {', '.join(members)}."
+            raise fault(f"{where}: unknown kind {short(name)}.{known}")
+        rest = {key: one for key, one in value.items() if key != "kind"}
+        return _record(members[name], rest, where, fault, complete)
+    if kind in (Union, types.UnionType):
+        if value is None and types.NoneType in inner:
+            return None
+        options = [one for one in inner if one is not types.NoneType]
+        fitting = [one for one in options if isinstance(one, type) and type(value) is one]
+        return _value((fitting or options)[0], value, where, fault, complete)
     if dataclasses.is_dataclass(hint):
-        return from_dict(hint, value, where=where)  # type: ignore[arg-type]
-    if get_origin(hint) is Literal:
-        if value not in get_args(hint):
-            raise ConfigError(
-                f"{where} = {short(value)}: expected one of {', '.join(map(repr, get_args(hint)))}."
-                f"{did_you_mean(str(value), map(str, get_args(hint)))}"
-            )
+        return _record(hint, value, where, fault, complete)
+    if kind is Literal:
+        if not any(type(value) is type(one) and value == one for one in inner):
+            near = did_you_mean(str(value), map(str, inner))
+            raise fault(f"{where} = {short(value)}: expected one of {', '.join(map(repr, inner))}.{near}")
+        return value
+    if kind in (dict, Mapping) and isinstance(value, dict):
+        return {name: _value(inner[1], one, f"{where}: {name}", fault, complete) for name, one in value.items()}
+    if kind in (tuple, list, Sequence) and isinstance(value, list | tuple):
+        every = inner * len(value) if kind is not tuple else inner[:1] * len(value) if ... in inner else inner
+        if len(every) == len(value):
+            found = [
+                _value(one, each, f"{where}[{at}]", fault, complete)
+                for at, (one, each) in enumerate(zip(every, value, strict=True))
+            ]
+            return found if kind is list else tuple(found)
+    if hint is Any:
         return value
     if isinstance(value, int) and value.bit_length() > 63:
-        raise ConfigError(f"{where}: a whole number of {value.bit_length():,} bits. Expected one of 63 at most.")
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        raise fault(f"{where}: a whole number of {value.bit_length():,} bits. Expected one of 63 at most.")
+    if hint is float and type(value) is int:
         return float(value)
-    if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
-        raise ConfigError(f"{where} = {short(value)}: expected {hint.__name__}, found {type(value).__name__}.")
+    if kind or not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
+        wanted = hint.__name__ if not kind else "a table" if kind in (dict, Mapping) else "a list"
+        raise fault(f"{where} = {short(value)}: expected {wanted}, found {type(value).__name__}.")
     return value
 
 
@@ -105,10 +142,9 @@ def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     merged = dict(base)
     for name, value in over.items():
         old = merged.get(name)
-        same = (
-            isinstance(old, dict) and isinstance(value, dict) and old.get("kind") == value.get("kind", old.get("kind"))
-        )
-        merged[name] = merge(old, value) if same else value  # type: ignore[arg-type]
+        if isinstance(old, dict) and isinstance(value, dict) and old.get("kind") == value.get("kind", old.get("kind")):
+            value = merge(old, value)
+        merged[name] = value
     return merged
 
 
@@ -116,23 +152,24 @@ def read_table(path: Path) -> dict[str, Any]:
     """Read a `.json` or `.toml` file of settings.
 
     Raises:
-        MissingInputError, StorageError: cannot be read. ConfigError: no regular file, too large, neither JSON nor TOML, or no table.
+        MissingInputError, StorageError: cannot be read. ConfigError: not a regular file, too large, neither JSON nor TOML, or not a table.
     """
     content = read_file(path, error=ConfigError)
+    expected = "as in the config.json of a run"
     if path.suffix == ".toml":
         table: Any = _toml(content, path)
     else:
         yaml = " YAML is not read." if path.suffix in (".yaml", ".yml") else ""
-        remedy = f"Expected a JSON object, or TOML in a .toml file, as in the config.json of a run.{yaml}"
+        remedy = f"Expected a JSON object, or TOML in a .toml file, {expected}.{yaml}"
         table = parse_json(content, where=str(path), remedy=remedy, error=ConfigError)
     if not isinstance(table, dict):
-        raise ConfigError(f"{path}: expected a table of fields, as in the config.json of a run; found {short(table)}.")
+        raise ConfigError(f"{path}: expected a table of fields, {expected}; found {short(table)}.")
     return table
 
 
 def _toml(content: bytes, path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(content.removeprefix(b"\xef\xbb\xbf").decode())
+        return tomllib.loads(content.removeprefix(BOM).decode())
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not UTF-8 at byte {error.start}. Save it as UTF-8.") from None
     except RecursionError:
@@ -145,7 +182,7 @@ def _toml(content: bytes, path: Path) -> dict[str, Any]:
 
 def overlay(config: Config, path: Path) -> Config:
     """`config` with the settings of a file laid upon it; the file may hold only some of them."""
-    return from_dict(Config, merge(to_dict(config), read_table(path)), where=str(path))
+    return read(Config, merge(to_dict(config), read_table(path)), where=str(path))
 
 
 def hash_of(value: object) -> str:
@@ -155,15 +192,16 @@ def hash_of(value: object) -> str:
 
 def differences(first: object, second: object) -> list[str]:
     """Dotted names of the fields in which two configs (or tables of plain values) differ, with both values."""
-
-    def flatten(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-        flat: dict[str, Any] = {}
-        for name, value in table.items():
-            flat |= flatten(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
-        return flat
-
-    one, two = flatten(to_dict(first)), flatten(to_dict(second))
+    one, two = flat(to_dict(first)), flat(to_dict(second))
     return [f"{name}: {one.get(name)!r} -> {two.get(name)!r}" for name in one | two if one.get(name) != two.get(name)]
+
+
+def flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested tables as one table with dotted names."""
+    found: dict[str, Any] = {}
+    for name, value in table.items():
+        found |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+    return found
 
 
 _WORDS = {int: "a whole number", float: "a number", str: "a text", dict: "an object", list: "a list"}

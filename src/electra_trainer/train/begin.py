@@ -16,8 +16,9 @@ from electra_trainer.runs.checkpoint import numbered
 from electra_trainer.runs.run_folder import RunFolder
 from electra_trainer.runs.signals import beat
 from electra_trainer.runs.status import write_running
+from electra_trainer.settings import records
 from electra_trainer.settings.config import FOLLOWS_FROM_STEPS, Config
-from electra_trainer.settings.records import differences, from_dict, to_dict
+from electra_trainer.settings.records import differences, to_dict
 from electra_trainer.train.device import arithmetic, choose_precision
 from electra_trainer.train.plan import Length, fit_to_data, measure_time, steps_for
 from electra_trainer.train.weights import Initial, ReadsInitial, check_initial
@@ -77,7 +78,7 @@ def begin(
             precision = choose_precision(config.precision, device)
             timing = measure_time(config, store, device=device, precision=precision, shard=shard)
         settled = led(begun)
-    return from_dict(Config, json.loads(settled), where=str(folder.path)), initial[0] if initial else None
+    return records.read(Config, json.loads(settled), where=str(folder.path)), initial[0] if initial else None
 
 
 def _as_bytes(config: Config) -> bytes:

@@ -1,9 +1,7 @@
-r"""GLUE's tables as bytes -> examples: the official files, the same columns in any order, and the Hub's column names.
+r"""Read GLUE's tables: the official files, the same columns in any order, and the Hub's rows (`nyu-mll/glue`).
 
 Fields stand between tabs and are never quoted (a `"` is a character of the text). Lines end at "\n" alone, with or without "\r" before it:
-texts may hold U+2028 and the like. No torch here.
-
-GLUE from the Hub (`nyu-mll/glue`), by the package `datasets`: the extra [hub].
+texts may hold U+2028 and the like. The Hub is read by the package `datasets`: the extra [hub]. No torch here.
 """
 
 import json
@@ -14,148 +12,95 @@ from pathlib import Path
 from typing import Any
 
 from electra_trainer.errors import ConfigError, DataError, did_you_mean
-from electra_trainer.files.reading import MOST_TEXT, read_file, short
+from electra_trainer.files import reading
+from electra_trainer.files.tables import Table
 from electra_trainer.finetuning.examples import TextExample
 
 _IDS = ("index", "idx", "id")
 _TORN = 1000
+"""One line in so many may be torn."""
+REPOSITORY = "nyu-mll/glue"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """What a task's columns are called: the official name first, the Hub's after it."""
+    """Names of a task's columns: the official one first, the Hub's after it."""
 
     text: tuple[str, ...]
     pair: tuple[str, ...] = ()
     """Empty: one text a row."""
     label: tuple[str, ...] = ("label",)
     labels: tuple[str, ...] = ()
-    """As the official files write them, in the order of the Hub's numbers. Empty: a number is asked for."""
+    """Labels as the official files write them, in the order of the Hub's numbers. Empty: the label is a number."""
     bounds: tuple[float, float] = (0.0, 5.0)
-    """Least and greatest such number."""
+    """Least and greatest number."""
     headless: tuple[str, ...] = ()
     """The columns of official training and dev files that have no header."""
     may_lack_one: bool = False
     """One text of a pair may be empty: some of Quora's questions are."""
     may_be_torn: bool = False
-    """The first official training file has rows that a line end tore apart: QQP's, GLUE-baselines#5."""
-
-    def is_pair(self) -> bool:
-        return bool(self.pair)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Columns:
-    """Where a file has what, counted from 0."""
-
-    names: tuple[str, ...]
-    text: int
-    pair: int | None
-    label: int | None
-    id: int | None
-
-
-def read_bytes(path: Path) -> bytes:
-    """A file's content.
-
-    Raises:
-        MissingInputError, DataError, StorageError: it cannot be read.
-    """
-    return read_file(path, limit=MOST_TEXT)
+    """A line end tore rows of the first official training file apart: QQP's, GLUE-baselines#5."""
 
 
 def parse(content: bytes, layout: Layout, *, path: Path | str, labelled: bool) -> tuple[list[TextExample], int]:
-    """The examples of a file, and how many torn lines were left out (`Layout.may_be_torn`).
+    """The examples of a file, and the number of torn lines that were left out (`Layout.may_be_torn`).
 
     Args:
-        path: what the file is called in messages.
-        labelled: each row has its label; without, a column of labels is not read.
+        path: name of the file in messages.
+        labelled: each row has its label; otherwise a column of labels is not read.
 
     Raises:
-        DataError: anything that is no row; says file:line, what was expected and what to do.
+        DataError: a malformed line; says file:line, what was expected and what to do.
     """
-    lines = _lines(content, path)
-    columns, first = _columns(lines, layout, path=path, labelled=labelled)
-    examples: list[TextExample] = []
-    torn: list[DataError] = []
-    for number, line in enumerate(lines[first:], start=first + 1):
-        where = f"{path}:{number}"
-        fields = line.split("\t")
-        if len(fields) != len(columns.names):
-            wrong = _wrong_count(fields, columns, where=where)
-            if not (layout.may_be_torn and labelled and len(fields) < len(columns.names)):
-                raise wrong
-            torn.append(wrong)
-            continue
-        examples.append(_example(fields, columns, layout, where=where))
-    if len(torn) * _TORN > len(lines):
-        raise torn[0]
-    if not examples:
-        raise DataError(f"{path}: holds no rows. It was cut short: fetch it again.")
-    return examples, len(torn)
-
-
-def _lines(content: bytes, path: Path | str) -> list[str]:
-    """Lines without their ends; empty ones at the end of the file are no rows."""
-    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise DataError(f"{path}: is UTF-16. Save it as UTF-8.")
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        number = content.count(b"\n", 0, error.start) + 1
-        raise DataError(f"{path}:{number}: not UTF-8 at byte {error.start} of the file. Save it as UTF-8.") from None
-    if "\0" in text:
-        number = text.count("\n", 0, text.index("\0")) + 1
-        raise DataError(f"{path}:{number}: NUL in the line: UTF-16, or no text at all. Save it as UTF-8 text.")
-    lines = [line.removesuffix("\r") for line in text.split("\n")]
-    while lines and not lines[-1]:
+    lines = [(number, line.split("\t")) for number, line in reading.lines(content, path)]
+    while lines and lines[-1][1] == [""]:
         lines.pop()
     if not lines:
         raise DataError(f"{path}: is empty. Fetch it again.")
-    return lines
+    columns, first = _header(lines[0][1], layout, path=path, labelled=labelled)
+    remedy = f"{_tabs(columns)} Name the columns in the first line."
+    places = _places(columns, layout, labelled=labelled, header=f"{path}:1: the header", remedy=remedy)
+    torn: list[DataError] = []
+    rows: list[tuple[str, ...]] = []
+    numbers: list[int] = []
+    for number, fields in lines[first:]:
+        if len(fields) == len(columns):
+            rows.append(tuple(fields))
+            numbers.append(number)
+            continue
+        wrong = _wrong_count(fields, columns, where=f"{path}:{number}")
+        if not (layout.may_be_torn and labelled and len(fields) < len(columns)):
+            raise wrong
+        torn.append(wrong)
+    if len(torn) * _TORN > len(lines):
+        raise torn[0]
+    if not rows:
+        raise DataError(f"{path}: holds no rows. It was cut short: fetch it again.")
+    table = Table(path=Path(path), columns=columns, rows=rows, lines=numbers)
+    return _examples(table, places, layout), len(torn)
 
 
-def _columns(lines: Sequence[str], layout: Layout, *, path: Path | str, labelled: bool) -> tuple[_Columns, int]:
-    """The columns, and how many lines are no rows: 1 for a header, 0 for none."""
-    names = tuple(lines[0].split("\t"))
-    first = 1
+def _header(names: Sequence[str], layout: Layout, *, path: Path | str, labelled: bool) -> tuple[tuple[str, ...], int]:
+    """The columns, and how many lines are a header: 0 or 1."""
     if layout.headless and labelled and not set(names) & set(layout.text):
         if len(names) != len(layout.headless):
             raise DataError(
                 f"{path}:1: expected {len(layout.headless)} fields between tabs ({', '.join(layout.headless)}) and no header, or a header "
                 f"with {layout.text[0]} and {layout.label[0]}; found {len(names)}.{_tabs(names)}"
             )
-        names, first = layout.headless, 0
+        return layout.headless, 0
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise DataError(f"{path}:1: the header has the column {twice!r} twice. Rename or remove one.")
-    columns = _Columns(
-        names=names,
-        text=_find(names, layout.text, path),
-        pair=_find(names, layout.pair, path) if layout.is_pair() else None,
-        label=_find(names, layout.label, path) if labelled else None,
-        id=next((names.index(name) for name in _IDS if name in names), None),
-    )
-    return columns, first
+    return tuple(names), 1
 
 
-def _find(names: Sequence[str], wanted: Sequence[str], path: Path | str) -> int:
-    for name in wanted:
-        if name in names:
-            return names.index(name)
-    hint = next((near for name in wanted if (near := did_you_mean(name, names))), "")
-    raise DataError(
-        f"{path}:1: the header has no column {' or '.join(map(repr, wanted))}.{hint} Found: {', '.join(map(repr, names[:20]))}."
-        f"{_tabs(names)} Name the columns in the first line."
-    )
-
-
-def _wrong_count(fields: Sequence[str], columns: _Columns, *, where: str) -> DataError:
+def _wrong_count(fields: Sequence[str], columns: Sequence[str], *, where: str) -> DataError:
     if fields == [""]:
         return DataError(f"{where}: an empty line. Remove it.")
     return DataError(
-        f"{where}: expected {len(columns.names)} fields between tabs ({', '.join(columns.names)}), found {len(fields)}."
-        f"{_tabs(fields)} Mend or remove the line; a text can hold no tab and no line end."
+        f"{where}: expected {len(columns)} fields between tabs ({', '.join(columns)}), found {len(fields)}.{_tabs(fields)} Mend or remove "
+        "the line; a text can hold neither a tab nor a line end."
     )
 
 
@@ -163,32 +108,54 @@ def _tabs(fields: Sequence[str]) -> str:
     return "" if len(fields) > 1 else " The line has no tab: is it a .csv, or did an editor replace the tabs?"
 
 
-def _example(fields: Sequence[str], columns: _Columns, layout: Layout, *, where: str) -> TextExample:
-    text = fields[columns.text]
-    pair = None if columns.pair is None else fields[columns.pair]
-    empty = [
-        columns.names[index]
-        for index in (columns.text, columns.pair)
-        if index is not None and not fields[index].strip()
-    ]
-    if empty and not (layout.may_lack_one and len(empty) < 2):
-        raise DataError(f"{where}: {empty[0]} is empty. Expected a text; fill it in or remove the line.")
-    label = value = None
-    if columns.label is not None:
-        if layout.labels:
-            label = read_label(fields[columns.label], layout.labels, where=where)
-        else:
-            value = read_number(fields[columns.label], layout.bounds, where=where)
-    name = None if columns.id is None else fields[columns.id]
-    return TextExample(text=text, pair=pair, label=label, value=value, place=where, id=name)
+@dataclass(frozen=True, kw_only=True)
+class _Places:
+    """Where a row has what, counted from 0."""
+
+    texts: tuple[int, ...]
+    label: int | None
+    id: int | None
+
+
+def _places(names: Sequence[str], layout: Layout, *, labelled: bool, header: str, remedy: str) -> _Places:
+    """The columns of a layout; `header` and `remedy` begin and end the error on one that is not there."""
+
+    def find(wanted: Sequence[str]) -> int:
+        at = next((names.index(name) for name in wanted if name in names), None)
+        if at is None:
+            hint = next((near for name in wanted if (near := did_you_mean(name, names))), "")
+            raise DataError(
+                f"{header} has no column {' or '.join(map(repr, wanted))}.{hint} Found: {', '.join(map(repr, names[:20]))}.{remedy}"
+            )
+        return at
+
+    return _Places(
+        texts=tuple(find(wanted) for wanted in (layout.text, layout.pair) if wanted),
+        label=find(layout.label) if labelled else None,
+        id=next((names.index(name) for name in _IDS if name in names), None),
+    )
+
+
+def _examples(table: Table, places: _Places, layout: Layout) -> list[TextExample]:
+    examples = []
+    for number, row in enumerate(table.rows):
+        where = table.where(number)
+        texts = ["" if row[at] is None else str(row[at]) for at in places.texts]
+        empty = [table.columns[at] for at, text in zip(places.texts, texts, strict=True) if not text.strip()]
+        if empty and not (layout.may_lack_one and len(empty) < 2):
+            raise DataError(f"{where}: {empty[0]} is empty. Expected a text; fill it in or remove the line.")
+        label = value = None
+        if places.label is not None and layout.labels:
+            label = read_label(str(row[places.label]), layout.labels, where=where)
+        elif places.label is not None:
+            value = read_number(str(row[places.label]), layout.bounds, where=where)
+        name, pair = None if places.id is None else str(row[places.id]), texts[1] if layout.pair else None
+        examples.append(TextExample(text=texts[0], pair=pair, label=label, value=value, place=where, id=name))
+    return examples
 
 
 def read_label(written: str, labels: Sequence[str], *, where: str) -> str:
-    """A label in the official files' words, from these or from the Hub's number.
-
-    Raises:
-        DataError: neither.
-    """
+    """A label in the official files' words, from those words or from the Hub's number; DataError if it is neither."""
     if written in labels:
         return written
     numbers = [str(index) for index in range(len(labels))]
@@ -200,7 +167,7 @@ def read_label(written: str, labels: Sequence[str], *, where: str) -> str:
     if written == "-1":
         raise DataError(f"{where}: label '-1' stands for a hidden one. Expected one of: {known}. Test sets have none.")
     raise DataError(
-        f"{where}: unknown label {short(written)}.{did_you_mean(written, labels)} Expected one of: {known}. Mend or remove the line."
+        f"{where}: unknown label {reading.short(written)}.{did_you_mean(written, labels)} Expected one of: {known}. Mend or remove the line."
     )
 
 
@@ -208,7 +175,7 @@ def read_number(written: str, bounds: tuple[float, float], *, where: str) -> flo
     """A score within `bounds`.
 
     Raises:
-        DataError: no number, or out of them.
+        DataError: not a number, or outside of them.
     """
     low, high = bounds
     try:
@@ -217,12 +184,9 @@ def read_number(written: str, bounds: tuple[float, float], *, where: str) -> flo
         value = math.nan
     if not low <= value <= high:
         raise DataError(
-            f"{where}: score {short(written)}: expected a number from {low:g} to {high:g}. Mend or remove the line."
+            f"{where}: score {reading.short(written)}: expected a number from {low:g} to {high:g}. Mend or remove the line."
         )
     return value
-
-
-REPOSITORY = "nyu-mll/glue"
 
 
 def read_hub(config: str, split: str, layout: Layout, *, labelled: bool) -> list[TextExample]:
@@ -248,43 +212,22 @@ def read_hub(config: str, split: str, layout: Layout, *, labelled: bool) -> list
         raise ConfigError(
             f"--data hub: {REPOSITORY} ({config}, {split}) could not be read ({said}). Check the network, or give GLUE's folder."
         ) from None
-    examples = [
-        _hub_example(row, layout, labelled=labelled, where=f"{REPOSITORY} {config} {split}:{number}")
-        for number, row in enumerate(rows)
-    ]
-    if not examples:
-        raise DataError(f"{REPOSITORY} {config} {split}: holds no rows.")
-    return examples
-
-
-def _hub_example(row: Mapping[str, Any], layout: Layout, *, labelled: bool, where: str) -> TextExample:
-    text = _field(row, layout.text, where=where)
-    pair = _field(row, layout.pair, where=where) if layout.is_pair() else None
-    label = value = None
-    if labelled:
-        written = str(_field(row, layout.label, where=where))
-        if layout.labels:
-            label = read_label(written, layout.labels, where=where)
-        else:
-            value = read_number(written, layout.bounds, where=where)
-    return TextExample(
-        text=str(text),
-        pair=None if pair is None else str(pair),
-        label=label,
-        value=value,
-        place=where,
-        id=str(row["idx"]) if "idx" in row else None,
+    split_name, found = f"{REPOSITORY} {config} {split}", [dict(row) for row in rows]
+    if not found:
+        raise DataError(f"{split_name}: holds no rows.")
+    names = tuple(found[0])
+    table = Table(
+        path=Path(split_name),
+        columns=names,
+        rows=[tuple(map(row.get, names)) for row in found],
+        lines=range(len(found)),
     )
-
-
-def _field(row: Mapping[str, Any], names: tuple[str, ...], *, where: str) -> Any:
-    for name in names:
-        if row.get(name) is not None:
-            return row[name]
-    raise DataError(f"{where}: has no {' or '.join(names)}. The repository has changed: give GLUE's folder.")
+    remedy = " The repository has changed: give GLUE's folder."
+    places = _places(names, layout, labelled=labelled, header=f"{split_name}:0: the row", remedy=remedy)
+    return _examples(table, places, layout)
 
 
 def as_bytes(examples: Iterable[TextExample]) -> bytes:
-    """What a hash of them is taken of."""
+    """Examples as bytes to hash."""
     rows = ([one.id, one.text, one.pair, one.label, one.value] for one in examples)
     return "".join(json.dumps(row) + "\n" for row in rows).encode()

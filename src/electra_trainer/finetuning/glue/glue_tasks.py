@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from electra_trainer.errors import ConfigError, MissingInputError, did_you_mean, storage_error
+from electra_trainer.files.reading import MOST_TEXT, read_file
 from electra_trainer.finetuning.examples import TextExample
-from electra_trainer.finetuning.glue.glue_files import Layout, as_bytes, parse, read_bytes, read_hub
+from electra_trainer.finetuning.glue.glue_files import Layout, as_bytes, parse, read_hub
 
 if TYPE_CHECKING:
     from electra_trainer.finetuning.task import TaskData
@@ -231,7 +232,7 @@ class GlueTask:
             hashed[split] = as_bytes(examples)
             return examples, torn
         path = _require_file(self.folder, row, split)
-        hashed[split] = read_bytes(path)
+        hashed[split] = read_file(path, limit=MOST_TEXT)
         return parse(hashed[split], row.layout, path=path, labelled=labelled)
 
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from electra_trainer.errors import ConfigError, DataError, MissingInputError
 from electra_trainer.files.durable import replace_durably
+from electra_trainer.files.reading import MOST_TEXT, read_file
 from electra_trainer.finetuning.examples import TextExample
-from electra_trainer.finetuning.glue.glue_files import read_bytes
 from electra_trainer.finetuning.glue.glue_tasks import ROWS, GlueRow, GlueTask
 
 HEADER = "index\tprediction\n"
@@ -166,7 +166,7 @@ def _indices(examples: Sequence[TextExample]) -> list[str]:
 def _predicted(run: Path, part: Part, rows: int, row: GlueRow) -> list[str]:
     """Predictions as the server reads them."""
     path = _predictions(run, part)
-    lines = read_bytes(path).decode("utf-8", errors="replace").removesuffix("\n").split("\n")
+    lines = read_file(path, limit=MOST_TEXT).decode("utf-8", errors="replace").removesuffix("\n").split("\n")
     if len(lines) != rows:
         raise DataError(
             f"{path}: {len(lines):,} predictions, the test set has {rows:,} rows. It has changed since: give the folder that the run read."

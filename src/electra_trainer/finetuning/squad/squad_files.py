@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from electra_trainer.errors import DataError, did_you_mean
-from electra_trainer.files.reading import MOST_TEXT, parse_json, read_file, short
+from electra_trainer.files.reading import MOST_TEXT, encodable, parse_json, read_file, short
 
 T = TypeVar("T")
 _MOST = 20_000_000
@@ -252,11 +252,7 @@ def _text(table: Any, name: str, where: str) -> str:
     text = _field(table, name, str, where)
     if not text.strip():
         raise DataError(f"{where}.{name}: is blank. Expected text.")
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise DataError(f"{where}.{name}: half a surrogate pair at character {error.start:,}. Expected text.") from None
-    return text
+    return encodable(text, f"{where}.{name}")
 
 
 def _short(value: Any) -> str:

@@ -12,7 +12,7 @@ from typing import Literal, get_args
 
 from electra_trainer.data.conllu import Word, read_conllu
 from electra_trainer.errors import ConfigError, DataError, did_you_mean
-from electra_trainer.files.reading import MOST_TEXT, read_file
+from electra_trainer.files import reading
 from electra_trainer.finetuning.examples import TaggedSentence
 
 TreebankColumn = Literal["upos", "xpos", "feats", "deprel"]
@@ -88,7 +88,7 @@ class _Layout:
 
 def _read_columns(path: Path, words: int, labels: int | None) -> list[TaggedSentence]:
     """Sentences of a column file; `labels` is a column, 0 the last one, None no column."""
-    lines = _lines(path)
+    lines = [line for _, line in reading.lines(reading.read_file(path, limit=reading.MOST_TEXT), path)]
     layout = _layout(lines, path)
     last = layout.columns if labels == 0 else labels
     words = 1 if labels is None and layout.columns == 1 else words
@@ -118,22 +118,6 @@ def _sentence(block: list[list[str]], words: int, labels: int | None, *, path: P
         file=str(path),
         lines=tuple(range(end - len(block), end)),
     )
-
-
-def _lines(path: Path) -> list[str]:
-    r"""Text between "\n"s, without "\r" and byte order mark."""
-    data = read_file(path, limit=MOST_TEXT)
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        number = data.count(b"\n", 0, error.start) + 1
-        raise DataError(
-            f"{path}:{number}: not UTF-8. Save it as UTF-8 (iconv -f latin1 -t utf-8 OLD > NEW, if it is Latin-1)."
-        ) from None
-    if "\0" in text:
-        number = text.count("\n", 0, text.index("\0")) + 1
-        raise DataError(f"{path}:{number}: NUL in the line: UTF-16, or no text at all. Save it as UTF-8 text.")
-    return [line.removesuffix("\r") for line in text.removeprefix("\ufeff").split("\n")]
 
 
 def _layout(lines: list[str], path: Path) -> _Layout:
