@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import re
@@ -12,11 +13,14 @@ from pathlib import Path
 
 import pytest
 from tests.finetuning.toy import write_model
-from tests.prepared import write_store
+from tests.prepared import small_config, write_store
+
+from electra_trainer.settings.records import to_dict
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
 FILE, LINE, TASK = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+(SINK,) = re.findall(r"```diff\n(.*?csv_file.*?)```", PAGE, re.DOTALL)
 COMMANDS = re.search(r"```bash\n(.*?)```", PAGE, re.DOTALL)
 
 
@@ -121,3 +125,29 @@ def test_a_task_of_ones_own(tmp_path: Path) -> None:
     assert [row["floor"] for row in topics["comparisons"]] == ["untrained"]
     assert "[{'labels': ['news', 'sport']}]" in done.stdout
     assert (tmp_path / "topics" / "model" / "head.safetensors").is_file()
+
+
+@pytest.mark.slow
+def test_a_metrics_sink(tmp_path: Path) -> None:
+    """The page's commit: one new file, one new line; a run that resumes writes every number once."""
+    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    subprocess.run(["git", "apply", "-"], input=SINK, text=True, check=True, cwd=tmp_path)
+    changed = [line for line in SINK.split("runs/metrics.py\n@@")[1].splitlines() if line.startswith(("+", "-"))]
+    assert len(changed) == 1
+    data, run_folder, config = write_store(tmp_path / "data"), tmp_path / "run", tmp_path / "config.json"
+    config.write_text(json.dumps(to_dict(small_config())))
+    words = ["pretrain", str(data), "--config", str(config), "--out", str(run_folder), "--device", "cpu", "--quiet"]
+    program = f"from electra_trainer.cli.main import main; print(main({words!r}))"
+    assert run(tmp_path / "src", "-c", program).strip().endswith("0")
+
+    def recorded() -> list[tuple[str, str, str]]:
+        with (run_folder / "metrics.csv").open() as file:
+            return [(step, split, name) for step, split, name, _ in csv.reader(file)]
+
+    before = recorded()
+    rows = [json.loads(line) for line in (run_folder / "metrics.jsonl").read_text().splitlines()]
+    expected = [(str(r["step"]), r.get("split", "train"), n) for r in rows for n in r if n not in ("step", "split")]
+    assert before == expected and len(set(before)) == len(before)
+    shutil.rmtree(sorted((run_folder / "checkpoints").glob("step-*"))[-1])
+    assert run(tmp_path / "src", "-c", program).strip().endswith("0")
+    assert recorded() == before

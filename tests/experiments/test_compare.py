@@ -124,7 +124,7 @@ def test_interrupted_it_goes_on_to_the_same_results(
         return real(*arguments, **more)
 
     monkeypatch.setattr(loop, "train_step", interrupted)
-    with pytest.raises(Interrupted, match="The same command goes on"):
+    with pytest.raises(Interrupted, match="The same command continues"):
         run(data, tmp_path / "exp")
     finished = list(results(tmp_path / "exp"))
     assert finished == (["electra-1"] if stop_at > STEPS else [])

@@ -15,8 +15,9 @@ from electra_trainer.batch import Batch
 from electra_trainer.finetuning.recipe import Recipe, recipe
 from electra_trainer.finetuning.run import Job, build_feed
 from electra_trainer.finetuning.task import Row
-from electra_trainer.finetuning.training_step import Feed, FineTuned, StepResult, accumulate, build_network, train_step
+from electra_trainer.finetuning.training_step import Feed, FineTuned, accumulate, build_network, train_step
 from electra_trainer.train.optim import build_optimizer
+from electra_trainer.train.step import StepResult
 
 ROWS = 10
 SAME = 2e-5  # relative, of norms
@@ -115,7 +116,7 @@ def test_dropout_follows_from_seed_and_step() -> None:
 
 def test_a_step_says_what_it_did() -> None:
     network, _, result = one_step(job().recipe)
-    assert result.finite and result.gradient_norm > 0 and math.isfinite(result.loss)
+    assert result.finite and result.gradient_norm > 0 and math.isfinite(result.metrics["loss"])
     assert result.learning_rate == pytest.approx(3e-4 * 4 / 5)  # t = 1 of five steps, of which none warms up
     assert result.tokens == sum(len(row.ids) for row in build_feed(job(), device=CPU, precision="fp32").rows)
     assert all(parameter.grad is None for parameter in network.parameters())

@@ -30,7 +30,7 @@ from electra_trainer.settings.methods import (
     Uniform,
     Unigram,
 )
-from electra_trainer.train.loop import give_frequencies
+from electra_trainer.train.weights import give_frequencies
 
 COUNTS = torch.tensor([0, 5, 0, 0, 40, 1, 0, 14, 100, 40, 0])
 DRAWS = 100_000

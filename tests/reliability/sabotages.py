@@ -185,7 +185,7 @@ FURTHER = (
         name="never-silently-again",
         takes_away="a run whose checkpoints are gone does not begin again in silence",
         file="train/loop.py",
-        sought="            run.folder.require_unsaved()\n",
+        sought="        self.folder.require_unsaved()\n",
         put="",
         caught_by={
             "tests/train/test_resume_refused.py::test_checkpoints_that_are_gone_are_asked_for[nothing]": r"DID NOT RAISE"
@@ -213,9 +213,9 @@ FURTHER = (
     Sabotage(
         name="moments",
         takes_away="the optimizer's moments are put back",
-        file="train/loop.py",
-        sought="    load_optimizer_tensors(run.objective, run.optimizer, handed_out(moments))\n",
-        put="    list(handed_out(moments))\n",
+        file="train/resumable.py",
+        sought="        load_optimizer_tensors(self.network, self.optimizer, handed_out(moments))\n",
+        put="        list(handed_out(moments))\n",
         caught_by={
             "tests/train/test_resume.py::test_stop_at_every_step[6]": r"assert torch\.equal\(mine\[name\], theirs\[name\]\)"
         },
@@ -223,8 +223,8 @@ FURTHER = (
     Sabotage(
         name="rows-taken-back",
         takes_away="rows of metrics beyond the checkpoint are taken back before their steps are done again",
-        file="train/loop.py",
-        sought="        run.folder.forget_after(saved.step, warn)\n",
+        file="train/resumable.py",
+        sought="            self.metrics.forget_after(self.step)\n",
         put="",
         caught_by={
             "tests/train/test_resume.py::test_sigkill_between_checkpoints": r"assert curve\(one\) == curve\(two\)"
@@ -233,9 +233,9 @@ FURTHER = (
     Sabotage(
         name="numbers-only",
         takes_away="weights that are no numbers are never saved",
-        file="train/loop.py",
-        sought="    if bad is not None:\n",
-        put="    if False:\n",
+        file="train/resumable.py",
+        sought="            if bad is not None:\n",
+        put="            if False:\n",
         caught_by={
             "tests/reliability/test_numbers.py::test_bad_weights_and_moments_are_never_saved[weight nan-1]": r"assert \(?\d+ == 4"
         },
@@ -329,7 +329,7 @@ FURTHER = (
     Sabotage(
         name="rows-of-all-ranks",
         takes_away="the rows that are named are those whose loss is no number, on whatever rank",
-        file="train/look.py",
+        file="train/diagnose.py",
         sought="gathered(json.dumps(found).encode())",
         put="[json.dumps(found).encode()]",
         caught_by={f"{_BAD_STEP}[loss nan-2]": r"assert named_rows\(log\) == |assert \[\d+, .* == \["},

@@ -21,7 +21,7 @@ from tests.reliability.ranks import free_port, start_ranks, wait_for, wait_until
 
 from electra_trainer.errors import ConfigError, ElectraError, Interrupted, as_known
 from electra_trainer.ranks import failure, world
-from electra_trainer.runs.status import status_kept
+from electra_trainer.runs.status import Status
 from electra_trainer.settings.records import to_dict
 from electra_trainer.supervise.supervise import Policy, supervise
 from electra_trainer.train import begin, loop
@@ -138,8 +138,8 @@ def end_of(arrange: Callable[[Path, int], None], data: Path, notes: Path, *, siz
     def work(rank: int) -> int:
         arrange(notes, rank)
         try:
-            with status_kept(notes / "run"):
-                loop.pretrain(CONFIG, data, out=notes / "run", device="cpu", quiet=True)
+            with Status(notes / "run") as status:
+                loop.pretrain(CONFIG, data, out=notes / "run", device="cpu", quiet=True, status=status)
         except Exception as error:
             return (as_known(error) or ElectraError()).exit_code
         return 0

@@ -23,10 +23,9 @@ from tests.reliability.whole_runs import differences, each_step, store, tiny_run
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from electra_trainer.objectives import Objective
-from electra_trainer.runs import run_folder, saving
+from electra_trainer.runs import metrics, run_folder, saving
 from electra_trainer.runs.checkpoint import numbered
 from electra_trainer.runs.saving import Saver
-from electra_trainer.train import loop
 
 STEPS, EVERY = 16, 4
 CONFIG = tiny_run(steps=STEPS, every=EVERY)
@@ -199,6 +198,6 @@ def killed_on_a_slow_disk(data: Path, whole: Path, out: Path, progress: Progress
 def killed_without_going_back(data: Path, whole: Path, out: Path, progress: Progress) -> bool:
     """Control: one kill, and rows of metrics.jsonl beyond the checkpoint stay, as where a file is only added to."""
     assert session(data, out, progress, Death("step", EVERY + 3)) == -signal.SIGKILL
-    with mock.patch.object(loop.RunFolder, "forget_after", lambda *_: None):
+    with mock.patch.object(metrics.JsonLines, "forget_after", lambda *_: None):
         assert session(data, out, progress, Death("nothing", 1)) == 0
     return differences(whole, out) == []

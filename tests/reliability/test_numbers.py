@@ -29,8 +29,8 @@ from electra_trainer.runs.verified import read
 from electra_trainer.settings.config import Config
 from electra_trainer.train import loop, step
 from electra_trainer.train.loop import pretrain
-from electra_trainer.train.measures import BAD_STEPS_IN_A_ROW
 from electra_trainer.train.optim import build_optimizer
+from electra_trainer.train.resumable import BAD_STEPS_IN_A_ROW
 
 CPU = torch.device("cpu")
 
@@ -109,19 +109,19 @@ def largest_difference(one: dict[str, torch.Tensor], other: dict[str, torch.Tens
     return max(float((one[name] - other[name]).norm() / norms[name]) for name in one if norms[name] > 1e-9)
 
 
-def poison_gradient(value: float) -> Callable[[loop._Run], None]:
-    def put(run: loop._Run) -> None:
-        handle = next(run.objective.parameters()).register_hook(lambda grad: torch.full_like(grad, value))
+def poison_gradient(value: float) -> Callable[[loop.Pretraining], None]:
+    def put(run: loop.Pretraining) -> None:
+        handle = next(run.network.parameters()).register_hook(lambda grad: torch.full_like(grad, value))
         run.poison = handle  # type: ignore[attr-defined]
 
     return put
 
 
-def poison_loss(value: float, *, added: bool = False) -> Callable[[loop._Run], None]:
+def poison_loss(value: float, *, added: bool = False) -> Callable[[loop.Pretraining], None]:
     """A factor of every loss; or a summand, of which no gradient knows."""
 
-    def put(run: loop._Run) -> None:
-        forward, step = run.objective.forward, run.step
+    def put(run: loop.Pretraining) -> None:
+        forward, step = run.network.forward, run.step
 
         def poisoned(masked: Masked, rng: Rng, **more: Any) -> Any:
             losses = forward(masked, rng, **more)
@@ -131,35 +131,41 @@ def poison_loss(value: float, *, added: bool = False) -> Callable[[loop._Run], N
             terms = {n: dataclasses.replace(t, sum=sums[n]) for n, t in losses.terms.items()}
             return dataclasses.replace(losses, terms=terms)
 
-        run.objective.forward = poisoned  # type: ignore[method-assign]
+        run.network.forward = poisoned  # type: ignore[method-assign]
 
     return put
 
 
-def poison_weight(value: float) -> Callable[[loop._Run], None]:
-    def put(run: loop._Run) -> None:
+def poison_weight(value: float) -> Callable[[loop.Pretraining], None]:
+    def put(run: loop.Pretraining) -> None:
         with torch.no_grad():
-            next(run.objective.parameters()).view(-1)[7] = value
+            next(run.network.parameters()).view(-1)[7] = value
 
     return put
 
 
-def poison_moment(value: float) -> Callable[[loop._Run], None]:
-    def put(run: loop._Run) -> None:
+def poison_moment(value: float) -> Callable[[loop.Pretraining], None]:
+    def put(run: loop.Pretraining) -> None:
         next(iter(run.optimizer.state.values()))["exp_avg"].view(-1)[7] = value
 
     return put
 
 
 def train(
-    settings: Config, data: Path, out: Path, *, poison: Callable[[loop._Run], None] | None, at: range, rank: int | None
+    settings: Config,
+    data: Path,
+    out: Path,
+    *,
+    poison: Callable[[loop.Pretraining], None] | None,
+    at: range,
+    rank: int | None,
 ) -> None:
     """A run in which `poison` is applied before the steps `at`, on `rank` alone, or on all."""
     real = loop.train_step
-    current: list[loop._Run] = []
-    begin = loop._train
+    current: list[loop.Pretraining] = []
+    begin = loop.Pretraining.train
 
-    def noted(run: loop._Run, *arguments: Any) -> None:
+    def noted(run: loop.Pretraining, *arguments: Any) -> None:
         current.append(run)
         begin(run, *arguments)
 
@@ -174,7 +180,7 @@ def train(
             if hasattr(run, "poison"):
                 run.poison.remove()
 
-    loop._train, loop.train_step = noted, poisoned
+    loop.Pretraining.train, loop.train_step = noted, poisoned  # type: ignore[method-assign]
     pretrain(settings, data, out=out, device="cpu", quiet=True)
 
 
@@ -297,10 +303,10 @@ def test_bad_weights_and_moments_are_never_saved(
 
 def test_the_message_of_the_end(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "0")
-    monkeypatch.setattr(loop, "_train", loop._train)
+    monkeypatch.setattr(loop.Pretraining, "train", loop.Pretraining.train)
     monkeypatch.setattr(loop, "train_step", loop.train_step)
     with pytest.raises(
         Diverged,
-        match=r"for 10 steps, up to step 15; the weights from before are saved\. In the last of them the loss is no number in rows \d",
+        match=r"for 10 steps, up to step 15; the weights from before are saved\. In the last of them the loss is NaN or infinite in rows \d",
     ):
         train(config(), data, tmp_path / "run", poison=PASSING["loss nan"], at=range(5, 99), rank=None)

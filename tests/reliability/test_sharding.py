@@ -29,7 +29,7 @@ from electra_trainer.runs.checkpoint import numbered
 from electra_trainer.runs.verified import Saved, read
 from electra_trainer.settings.config import Checkpoint, Config, Evaluation, Schedule
 from electra_trainer.settings.methods import TwoStage
-from electra_trainer.train import loop, step
+from electra_trainer.train import loop, resumable, step
 from electra_trainer.train.loop import pretrain
 from electra_trainer.train.optim import optimizer_tensors
 from electra_trainer.train.weights import stored
@@ -137,17 +137,17 @@ def test_the_same_run(data: Path, whole: dict[int, Path], parts: dict[int, Path]
 @contextmanager
 def noting_shares(path: Path) -> Iterator[None]:
     """After training each rank appends the share of all bytes of weights and of moments that it holds."""
-    real = loop._train
+    real = loop.Pretraining.train
 
-    def noted(run: loop._Run, *arguments: Any) -> None:
+    def noted(run: loop.Pretraining, *arguments: Any) -> None:
         real(run, *arguments)
-        tensors = {**stored(run.objective), **optimizer_tensors(run.objective, run.optimizer)}
+        tensors = {**stored(run.network), **optimizer_tensors(run.network, run.optimizer)}
         memory = [sharding.local(tensor).untyped_storage() for tensor in tensors.values()]
         held = sum({part.data_ptr(): part.nbytes() for part in memory}.values())  # what lies in one piece counts once
         with path.open("a") as file:
             file.write(f"{held / sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())}\n")
 
-    with mock.patch.object(loop, "_train", noted):
+    with mock.patch.object(loop.Pretraining, "train", noted):
         yield
 
 
@@ -193,7 +193,7 @@ def test_the_next_session_may_be_another(data: Path, whole: dict[int, Path], tmp
         if not control.exists():
             shutil.copytree(out, control)
     train(2, config(), data, out, shard=True)
-    with mock.patch.object(loop, "load_optimizer_tensors", lambda *_: None):
+    with mock.patch.object(resumable, "load_optimizer_tensors", lambda *_: None):
         train(2, config(), data, control, shard=True)
     found, without_moments = apart(whole[1], out), apart(whole[1], control)
     report(

@@ -161,7 +161,7 @@ if "GLIBC_TUNABLES" in os.environ:  # the program that took over, before it can 
     number = signal.Signals[os.environ["SIGNAL"]]
     signal.signal(number, signal.SIG_DFL)  # whatever a shell left of it
     os.kill(os.getpid(), number)
-from electra_trainer.cli import main
+from electra_trainer.cli.main import main
 sys.exit(main())
 """
 

@@ -24,7 +24,7 @@ from tests.reliability.whole_runs import differences
 
 from electra_trainer.errors import ElectraError
 from electra_trainer.runs.signals import FORWARDS, STOP, StopRequest, leave_when_told
-from electra_trainer.runs.status import status_kept
+from electra_trainer.runs.status import Status
 from electra_trainer.settings.records import to_dict
 from electra_trainer.supervise.supervise import Policy, supervise
 from electra_trainer.train import loop
@@ -49,8 +49,8 @@ def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def trained(data: Path, out: Path) -> int:
     try:
-        with status_kept(out):
-            loop.pretrain(CONFIG, data, out=out, device="cpu", quiet=True)
+        with Status(out) as status:
+            loop.pretrain(CONFIG, data, out=out, device="cpu", quiet=True, status=status)
     except ElectraError as error:
         return error.exit_code
     return 0

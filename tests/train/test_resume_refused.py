@@ -20,10 +20,10 @@ from electra_trainer.errors import CheckpointError, DataError, StorageError
 from electra_trainer.inspection.evaluate import evaluate
 from electra_trainer.pretrained.pretrained import export_run
 from electra_trainer.runs.checkpoint import numbered, save
+from electra_trainer.runs.metrics import readable_rows, truncated
 from electra_trainer.runs.progress import Display
 from electra_trainer.runs.run_folder import RunFolder
 from electra_trainer.runs.signals import FOLDER
-from electra_trainer.runs.truncate import readable_rows, take_back
 from electra_trainer.runs.verified import read, sealed
 from electra_trainer.settings.records import overlay, to_dict
 from electra_trainer.train import loop
@@ -116,7 +116,7 @@ def test_a_start_that_ended_before_its_first_save_begins_by_itself(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "_save", dies)
+        patch.setattr(loop.Pretraining, "save", dies)
         with pytest.raises(KeyboardInterrupt):
             go_on(data, tmp_path / "run")
     assert (tmp_path / "run" / "config.json").exists() and not numbered(tmp_path / "run" / "checkpoints")
@@ -189,7 +189,7 @@ def test_what_stays_of_rows(tmp_path: Path) -> None:
         ([], [], 0, 0),
     ):
         path.write_bytes(b"".join(damaged))
-        found = take_back(path, 3)
+        found = truncated(path, 3)
         assert (b"".join(found.content), found.unreadable, found.lost) == (b"".join(left), unreadable, lost)
 
 

@@ -14,7 +14,7 @@ from tests.reliability.moments import just_before
 from tests.reliability.ranks import run_ranks, start_ranks, wait_for, wait_until
 
 from electra_trainer.errors import ElectraError
-from electra_trainer.runs.status import status_kept
+from electra_trainer.runs.status import Status
 from electra_trainer.supervise.supervise import Policy, supervise
 from electra_trainer.train import loop
 
@@ -32,8 +32,8 @@ def status_of(out: Path) -> dict:
 
 def trained(data: Path, out: Path, *, steps: int = 8) -> int:
     try:
-        with status_kept(out):
-            loop.pretrain(small_config(steps=steps), data, out=out, device="cpu", quiet=True)
+        with Status(out) as status:
+            loop.pretrain(small_config(steps=steps), data, out=out, device="cpu", quiet=True, status=status)
     except ElectraError as error:
         return error.exit_code
     return 0

@@ -84,7 +84,7 @@ def run_pretrain(arguments: PretrainArguments) -> None:
     from electra_trainer.inspection.report import write_report
     from electra_trainer.pretrained.source import InitFrom
     from electra_trainer.runs.signals import process_leads
-    from electra_trainer.runs.status import status_kept
+    from electra_trainer.runs.status import Status
     from electra_trainer.train.loop import pretrain
     from electra_trainer.train.plan import Length
 
@@ -97,7 +97,7 @@ def run_pretrain(arguments: PretrainArguments) -> None:
     if arguments.restarts or arguments.processes != 1:
         _supervised(arguments)
         return
-    with status_kept(arguments.out):
+    with Status(arguments.out) as status:
         pretrain(
             arguments.settings,
             arguments.data,
@@ -107,6 +107,7 @@ def run_pretrain(arguments: PretrainArguments) -> None:
             device=arguments.device,
             shard=arguments.shard,
             quiet=arguments.quiet,
+            status=status,
         )
     if not process_leads():
         return
@@ -117,7 +118,7 @@ def run_pretrain(arguments: PretrainArguments) -> None:
 
 def _supervised(arguments: PretrainArguments) -> None:
     """Train in processes of their own, started again where that helps; exits with the run's code."""
-    from electra_trainer.runs.status import write_failed
+    from electra_trainer.runs.status import Status
     from electra_trainer.supervise.supervise import Policy, supervise
 
     if "RANK" in os.environ:
@@ -130,7 +131,7 @@ def _supervised(arguments: PretrainArguments) -> None:
     try:
         _check_what_all_would_say(arguments)
     except ElectraError as error:
-        write_failed(arguments.out, error)
+        Status(arguments.out).failed(error)
         raise
     code = supervise(command_of(arguments.words, processes=arguments.processes), arguments.out, policy)
     if code:

@@ -68,6 +68,8 @@ class Relay:
     def say(self, line: str, *, style: str | None = None) -> None:
         self._tell(Event(kind="said", text=line, style=style))
 
+    warn = say
+
     def step(self, done: int, metrics: dict[str, float], *, tokens_per_second: float, last: bool = False) -> None:
         if self._first:  # runs tell of every tenth step: a later one than that is of a run that goes on
             self._first = False

@@ -6,7 +6,7 @@ result.json       the scores, written last           predictions/    one JSON ob
 checkpoints/      while it trains                    weights/        the fine-tuned weights, where they are kept
 timing.json       how long it trained
 
-Dropout, order and first weights are functions of the seed and the step, so a run that was killed goes on and ends in the same bits.
+Dropout, order and first weights are functions of the seed and the step, so a run that was killed resumes and ends with the same bits.
 """
 
 import json
@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from electra_trainer.data.texts import Text
-from electra_trainer.errors import ConfigError, DataError, Diverged, Interrupted
+from electra_trainer.errors import ConfigError, DataError, Interrupted
 from electra_trainer.experiments.results import RESULT, Result, read_result, write_result
 from electra_trainer.files.durable import make_folder, replace_durably
 from electra_trainer.finetuning.examples import Prediction
@@ -33,14 +33,13 @@ from electra_trainer.finetuning.training_step import (
     Feed,
     FineTuned,
     Order,
-    StepResult,
     build_network,
     layer_share,
     predict,
     train_step,
 )
 from electra_trainer.pretrained.source import Source
-from electra_trainer.runs.checkpoint import load_newest, numbered, require_space, save
+from electra_trainer.runs.checkpoint import numbered, save
 from electra_trainer.runs.progress import Display, Shows
 from electra_trainer.runs.run_folder import RunFolder
 from electra_trainer.runs.saving import Saver, surely
@@ -48,14 +47,8 @@ from electra_trainer.runs.signals import StopRequest
 from electra_trainer.runs.verified import Saved
 from electra_trainer.settings.records import differences, read_table
 from electra_trainer.train.device import choose_device, choose_precision
-from electra_trainer.train.measures import BAD_STEPS_IN_A_ROW
-from electra_trainer.train.optim import (
-    build_optimizer,
-    check_optimizer_tensors,
-    load_optimizer_tensors,
-    optimizer_tensors,
-)
-from electra_trainer.train.weights import restore
+from electra_trainer.train.resumable import Resumable
+from electra_trainer.train.step import StepResult
 
 SAVE_EVERY = 60.0
 """Seconds between checkpoints; when one is saved changes no result."""
@@ -89,25 +82,30 @@ class Job:
 
 
 @dataclass(kw_only=True)
-class _State:
-    job: Job
-    folder: RunFolder
-    network: FineTuned
-    optimizer: torch.optim.Optimizer
-    feed: Feed
-    steps: int
-    display: Shows
-    saver: Saver
-    step: int = 0
-    bad_steps: int = 0
-    """Steps in a row, up to this one, without a finite gradient."""
-    seconds: float = 0.0
-    """Of training, earlier sessions included, up to `started`."""
-    started: float | None = None
-    """When this session's training began; None while there is none."""
+class FineTuning(Resumable[FineTuned]):
+    """A run in progress."""
 
-    def elapsed(self) -> float:
-        return self.seconds + (time.monotonic() - self.started if self.started is not None else 0.0)
+    job: Job
+    feed: Feed
+    last_saved: float = 0.0
+
+    keeps_checkpoints = False
+    remedy = "--learning-rate"
+
+    def before_steps(self) -> None:
+        """See `Resumable`."""
+        self.last_saved = time.monotonic()
+
+    def compute(self, *, logged: bool) -> StepResult:
+        """See `Resumable`."""
+        return train_step(self.network, self.optimizer, self.feed, step=self.step)
+
+    def save_due(self) -> bool:
+        """Every `SAVE_EVERY` seconds."""
+        due = time.monotonic() - self.last_saved > SAVE_EVERY
+        if due:
+            self.last_saved = time.monotonic()
+        return due
 
 
 def finetune_run(
@@ -144,32 +142,34 @@ def finetune_run(
             return read_result(out)
         if stop is None:
             stop = partial(getattr, stack.enter_context(StopRequest()), "name")
-        state = _prepare(job, folder, device=where, show=display or partial(_shown, quiet=quiet))
-        with state.display, state.saver:
-            _train(state, stop)
+        run = _built(job, folder, device=where, show=display or partial(_shown, quiet=quiet))
+        run.resume()
+        assert run.saver is not None
+        with run.display, run.saver:
+            run.train(stop)
             try:
-                scores, doubts = _evaluate(state, stop)
+                scores, doubts = _evaluate(run, stop)
             except Interrupted:
-                state.saver.finish(_saved(state))
+                run.save(Saver.finish)
                 raise
         result = Result(
             task=job.data.task.name,
             seed=job.seed,
-            steps=state.steps,
+            steps=run.steps,
             scores=scores,
             doubts=doubts,
-            rows=len(state.feed.rows),
-            seconds=round(state.seconds, 3),
+            rows=len(run.feed.rows),
+            seconds=round(run.seconds, 3),
         )
         folder.sync_rows()
         if keep_weights:
-            _keep(state)
+            _keep(run)
         write_result(folder, result)
         return result
 
 
 def _shown(steps: int, *, quiet: bool) -> Display:
-    return Display(total=steps, quiet=quiet)
+    return Display(total=steps, quiet=quiet, silent=quiet)
 
 
 def is_finished(out: Path, *, keep_weights: bool = False) -> bool:
@@ -214,36 +214,23 @@ def build_feed(job: Job, *, device: torch.device, precision: str) -> Feed:
     )
 
 
-def _prepare(job: Job, folder: RunFolder, *, device: torch.device, show: Callable[[int], Shows]) -> _State:
-    """Rows, network and optimizer, and the newest checkpoint put back."""
+def _built(job: Job, folder: RunFolder, *, device: torch.device, show: Callable[[int], Shows]) -> FineTuning:
+    """Rows, and the network as it begins, on the CPU."""
     feed = build_feed(job, device=device, precision=job.recipe.precision)
-    steps = feed.steps
-    network = build_network(job.source, job.data.task, job.recipe, seed=job.seed).to(device)
-    display = show(steps)
-    share = layer_share(job.recipe, job.source.model.num_hidden_layers)
-    state = _State(
-        job=job,
+    return FineTuning(
+        network=build_network(job.source, job.data.task, job.recipe, seed=job.seed),
         folder=folder,
-        network=network,
-        optimizer=build_optimizer(network, job.recipe.optimizer, share),
+        device=device,
+        precision=job.recipe.precision,
+        settings=job.recipe.optimizer,
+        share=layer_share(job.recipe, job.source.model.num_hidden_layers),
+        steps=feed.steps,
+        log_every=_LOG_EVERY,
+        keep=1,
+        display=show(feed.steps),
+        job=job,
         feed=feed,
-        steps=steps,
-        display=display,
-        saver=Saver(folder, keep=1, say=partial(_tell, display, folder, style="bold red")),
     )
-    warn = partial(_say, state, style="bold red")
-    saved = load_newest(folder.checkpoints, origin=folder.origin, warn=warn, network=lambda: network)
-    if saved is not None:
-        restore(network, saved.weights)
-        check_optimizer_tensors(network, saved.optimizer)
-        load_optimizer_tensors(network, state.optimizer, saved.optimizer.items())
-        state.step, state.seconds = saved.step, float(saved.state["seconds"])
-        state.bad_steps = saved.state.get("bad_steps", 0)
-        _say(state, f"resuming at step {state.step:,} of {steps:,}")
-    else:
-        require_space(folder.path, 16 * sum(parameter.numel() for parameter in network.parameters()))
-    folder.forget_after(state.step, warn)
-    return state
 
 
 def _training_rows(job: Job, text: Text) -> list[Row]:
@@ -255,77 +242,30 @@ def _training_rows(job: Job, text: Text) -> list[Row]:
     return rows
 
 
-def _train(state: _State, stop: Callable[[], str | None]) -> None:
-    state.started = last_saved = since = time.monotonic()
-    tokens = 0
-    state.network.train()
-    while state.step < state.steps:
-        result = train_step(state.network, state.optimizer, state.feed, step=state.step)
-        state.step += 1
-        tokens += result.tokens
-        state.bad_steps = 0 if result.finite else state.bad_steps + 1
-        if not result.finite:
-            _say(state, f"step {state.step}: the gradient is not a finite number; the step was skipped", style="yellow")
-        if state.bad_steps >= BAD_STEPS_IN_A_ROW:
-            raise Diverged(
-                f"the gradient was not a finite number for {state.bad_steps} steps, up to step {state.step}. "
-                "Lower --learning-rate."
-            )
-        now = time.monotonic()
-        if state.step % _LOG_EVERY == 0 or state.step == state.steps:
-            _log(state, result, tokens_per_second=tokens / max(now - since, 1e-9))
-            tokens, since = 0, now
-        name = stop()
-        if name:
-            state.saver.finish(_saved(state))
-        elif now - last_saved > SAVE_EVERY:
-            state.saver.begin(_saved(state))
-            last_saved = now
-        else:
-            state.saver.check()
-        if name:
-            raise Interrupted(
-                f"{name}: saved at step {state.step:,} of {state.steps:,}. The same command goes on from there."
-            )
-    state.seconds, state.started = state.elapsed(), None
-
-
-def _log(state: _State, result: StepResult, *, tokens_per_second: float) -> None:
-    row = {
-        "step": state.step,
-        "loss": result.loss,
-        "learning_rate": result.learning_rate,
-        "gradient_norm": result.gradient_norm,
-    }
-    state.folder.append("metrics.jsonl", {**row, "tokens_per_second": round(tokens_per_second, 1)})
-    last = state.step == state.steps
-    state.display.step(state.step, {"loss": result.loss}, tokens_per_second=tokens_per_second, last=last)
-
-
-def _evaluate(state: _State, stop: Callable[[], str | None]) -> tuple[dict[str, dict[str, float]], tuple[str, ...]]:
+def _evaluate(run: FineTuning, stop: Callable[[], str | None]) -> tuple[dict[str, dict[str, float]], tuple[str, ...]]:
     """Predict every split, write the predictions down, and score those with answers."""
-    data = state.job.data
-    text = state.job.source.text(state.job.recipe.max_length)
+    data = run.job.data
+    text = run.job.source.text(run.job.recipe.max_length)
     scores: dict[str, dict[str, float]] = {}
     doubts: list[str] = []
     for split, examples in {**data.dev, **data.test}.items():
         predictions = predict(
-            state.network,
-            state.job.data.task,
+            run.network,
+            run.job.data.task,
             examples,
             text=text,
-            device=state.feed.device,
-            precision=state.feed.precision,
+            device=run.feed.device,
+            precision=run.feed.precision,
             stop=stop,
         )
-        _write_predictions(state.folder, split, predictions)
+        _write_predictions(run.folder, split, predictions)
         if split in data.dev:
             scores[split] = data.task.score(examples, predictions)
             doubts += [f"{split}: {doubt}" for doubt in data.task.doubts(examples, predictions)]
     if any(COLLAPSED in doubt for doubt in doubts):
-        doubts.append(_advice(state.steps))
+        doubts.append(_advice(run.steps))
     for doubt in doubts:
-        _say(state, f"WARNING: {doubt}", style="bold red")
+        run.say(f"WARNING: {doubt}", style="bold red")
     return scores, tuple(doubts)
 
 
@@ -342,26 +282,8 @@ def _write_predictions(folder: RunFolder, split: str, predictions: Sequence[Pred
     replace_durably(path, "".join(json.dumps(prediction) + "\n" for prediction in predictions).encode())
 
 
-def _saved(state: _State) -> Saved:
-    return Saved(
-        step=state.step,
-        weights=dict(state.network.named_parameters()),
-        optimizer=optimizer_tensors(state.network, state.optimizer),
-        state={"seconds": state.elapsed(), "bad_steps": state.bad_steps},
-    )
-
-
-def _keep(state: _State) -> None:
+def _keep(run: FineTuning) -> None:
     """Keep the weights, as a checkpoint keeps them: whole or not at all."""
-    saved = Saved(step=state.steps, weights=dict(state.network.named_parameters()), optimizer={}, state={})
-    place, origin = state.folder.path / "weights", state.folder.origin
-    surely(lambda: save(place, saved, origin=origin, keep=1), say=lambda line: _say(state, line, style="bold red"))
-
-
-def _say(state: _State, line: str, style: str | None = None) -> None:
-    _tell(state.display, state.folder, line, style=style)
-
-
-def _tell(display: Shows, folder: RunFolder, line: str, style: str | None = None) -> None:
-    display.say(line, style=style)
-    folder.log(line.strip())
+    saved = Saved(step=run.steps, weights=dict(run.network.named_parameters()), optimizer={}, state={})
+    place, origin = run.folder.path / "weights", run.folder.origin
+    surely(lambda: save(place, saved, origin=origin, keep=1), say=run.warn)

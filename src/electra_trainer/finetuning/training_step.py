@@ -29,7 +29,7 @@ from electra_trainer.pretrained.source import Source
 from electra_trainer.randomness import Rng, key
 from electra_trainer.train.device import autocast
 from electra_trainer.train.schedule import learning_rate
-from electra_trainer.train.step import update
+from electra_trainer.train.step import StepResult, update
 
 _LAYER = re.compile(r"electra\.encoder\.layer\.(\d+)\.")
 
@@ -109,30 +109,15 @@ class Feed:
         return [self.rows[index] for index in self.order.at(step)]
 
 
-@dataclass(frozen=True, kw_only=True)
-class StepResult:
-    """What a step did."""
-
-    finite: bool
-    """False: the gradient was not a number; weights and moments are untouched."""
-    loss: float
-    """A row, or a token: whatever the task counts."""
-    gradient_norm: float
-    """Of what the recipe reduces to, before clipping."""
-    learning_rate: float
-    tokens: int
-    """Real ones that were read."""
-
-
 def train_step(network: FineTuned, optimizer: torch.optim.Optimizer, feed: Feed, *, step: int) -> StepResult:
-    """Forward, backward and update for step `step`, counted from 0."""
+    """Forward, backward and update for step `step`, counted from 0; its loss is that of a row, or a token: what the task counts."""
     recipe, rows = feed.recipe, feed.batch(step)
     loss = accumulate(network, feed, rows, step=step)
     schedule, warmup = recipe.schedule_of(feed.steps), recipe.warmup_of(feed.steps)
     rate = learning_rate(step, peak=recipe.learning_rate, schedule=schedule, warmup=warmup)
     norm, finite = update(network, optimizer, clip_norm=recipe.clip_norm, rate=rate)
     tokens = sum(len(row.ids) for row in rows)
-    return StepResult(finite=finite, loss=loss, gradient_norm=norm, learning_rate=rate, tokens=tokens)
+    return StepResult(finite=finite, gradient_norm=norm, learning_rate=rate, metrics={"loss": loss}, tokens=tokens)
 
 
 def accumulate(network: FineTuned, feed: Feed, rows: Sequence[Row], *, step: int) -> float:

@@ -22,11 +22,10 @@ from electra_trainer.runs.verified import read
 from electra_trainer.settings.config import Config
 from electra_trainer.train.device import arithmetic, choose_device, choose_precision, set_threads, use_threads
 from electra_trainer.train.graph import forget, train_step
-from electra_trainer.train.loop import give_frequencies
 from electra_trainer.train.optim import build_optimizer, load_optimizer_tensors
 from electra_trainer.train.schedule import Phases
 from electra_trainer.train.step import Feed, StepResult
-from electra_trainer.train.weights import begin_with, restore
+from electra_trainer.train.weights import begin_with, give_frequencies, restore
 
 _PLACE = {"step", "tokens", "flops", "flops_real", "seconds", "tokens_per_second"}
 """What a row of metrics.jsonl says besides what its step computed."""

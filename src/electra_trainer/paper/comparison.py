@@ -30,9 +30,10 @@ from electra_trainer.settings.config import Config
 from electra_trainer.settings.records import differences
 from electra_trainer.train.begin import begin_run
 from electra_trainer.train.device import choose_device, choose_precision, use_threads
-from electra_trainer.train.loop import give_frequencies, pretrain, state_of
+from electra_trainer.train.loop import pretrain
 from electra_trainer.train.optim import build_optimizer
 from electra_trainer.train.plan import Length, Timing, fit_to_data, measure_time, seconds, steps_for
+from electra_trainer.train.weights import give_frequencies, state_of
 
 
 @dataclass(frozen=True, kw_only=True)

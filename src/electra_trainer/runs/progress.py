@@ -25,6 +25,9 @@ class Shows(Protocol):
     def say(self, line: str, *, style: str | None = None) -> None:
         """A line that stays."""
 
+    def warn(self, line: str, *, style: str | None = None) -> None:
+        """The same of a line that is also for those who want warnings only."""
+
     def step(self, done: int, metrics: dict[str, float], *, tokens_per_second: float, last: bool = False) -> None:
         """Show the state after `done` steps."""
 

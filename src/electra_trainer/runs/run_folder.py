@@ -15,7 +15,6 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
@@ -29,7 +28,6 @@ from electra_trainer.files.durable import (
     write_all,
 )
 from electra_trainer.files.reading import MOST_TEXT, here, parse_json, read_file
-from electra_trainer.runs.truncate import take_back
 from electra_trainer.runs.verified import Origin
 from electra_trainer.settings import records
 from electra_trainer.settings.config import Config
@@ -38,7 +36,8 @@ from electra_trainer.settings.records import hash_of, read_table, to_dict
 _LOCK = ".lock"
 _BEFORE_CONFIG = ("tokenizer", "environment.json")
 """What a run writes before config.json."""
-_ROWS = ("metrics.jsonl", "examples.jsonl")
+METRICS, EXAMPLES = "metrics.jsonl", "examples.jsonl"
+_ROWS = (METRICS, EXAMPLES)
 _CHANGED = "It was damaged or changed by hand: restore it, or choose another run."
 
 
@@ -195,27 +194,6 @@ class RunFolder:
                 sync_folder(self.path)  # its name too
             except OSError as error:
                 raise storage_error(error, path, writing=True) from None
-
-    def forget_after(self, step: int, warn: Callable[[str], None]) -> None:
-        """Drop rows of metrics.jsonl and examples.jsonl beyond `step`: they will be computed again.
-
-        Args:
-            step: of the checkpoint that is gone on from.
-            warn: is told of lines that cannot be read.
-
-        Raises:
-            DataError: one of them is no regular file, or over a gigabyte. StorageError: it cannot be read or written.
-        """
-        for name in _ROWS:
-            path = self.path / name
-            if os.path.lexists(path):
-                kept = take_back(path, step)
-                replace_durably(path, kept.content)
-                if kept.unreadable or kept.lost:
-                    warn(
-                        f"{path}: DAMAGED. Of the lines up to step {step:,}, {kept.unreadable:,} cannot be read and stay as they are; behind "
-                        f"them {kept.lost:,} that cannot be read were dropped. Restore the file from a backup, or delete such lines."
-                    )
 
     def require_unsaved(self) -> None:
         """Whether a run without a checkpoint may begin at its first step.

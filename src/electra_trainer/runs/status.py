@@ -7,10 +7,10 @@ writes it, so a start that finds another at work does not. What says `running` w
 import os
 import platform
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from electra_trainer.errors import ConfigError, ElectraError, Interrupted, StorageError, as_known
 from electra_trainer.runs.checkpoint import numbered
@@ -21,47 +21,55 @@ NAME = "status.json"
 _SOON = 0.05
 
 
-class _Kept:
-    """The run of this process."""
+class Status:
+    """Reports how one start of a run goes: a context manager around it. Rank 0 alone writes, and only where a run has begun.
 
-    wanted = False
-    """Whether how it ends will be written, and so how it goes."""
-    folder: RunFolder | None = None
-    """Where it is, once it began."""
+    Args:
+        out: the run folder.
+    """
 
+    def __init__(self, out: Path) -> None:
+        self._out = out
+        self._locked: RunFolder | None = None
+        """The run's folder once this process has locked it."""
 
-@contextmanager
-def status_kept(out: Path) -> Iterator[None]:
-    """Write RUN/status.json when the run begins, and when the block ends, however it ends; rank 0 alone, and only where a run has begun."""
-    _Kept.wanted = True
-    try:
-        yield
-    except Exception as error:
-        end_by_itself()
-        write_failed(out, as_known(error) or ElectraError(f"{type(error).__name__}: {error}"))
-        raise
-    else:
-        end_by_itself()
-        _write(out, state="done", exit_code=0, message="")
-    finally:
-        _Kept.wanted, _Kept.folder = False, None
+    def __enter__(self) -> Self:
+        return self
 
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            end_by_itself()
+            self._write(state="done", exit_code=0, message="")
+        elif isinstance(error, Exception):
+            end_by_itself()
+            self.failed(as_known(error) or ElectraError(f"{type(error).__name__}: {error}"))
 
-def write_running(folder: RunFolder) -> None:
-    """Say that this process, which has locked the run, trains there; nothing outside `status_kept`."""
-    if _Kept.wanted:
-        _Kept.folder = folder
-        _put_facts(folder, {"state": "running", "pid": os.getpid(), "host": platform.node()})
+    def running(self, folder: RunFolder) -> None:
+        """Report that this process, which has locked the run, trains there."""
+        self._locked = folder
+        self._write(state="running", pid=os.getpid(), host=platform.node())
 
+    def failed(self, error: ElectraError) -> None:
+        """Report what ended the run."""
+        state = "stopped" if isinstance(error, Interrupted) else "failed"
+        self._write(state=state, exit_code=error.exit_code, message=str(error))
 
-def write_failed(out: Path, error: ElectraError) -> None:
-    """Say what ended the run."""
-    _write(
-        out,
-        state="stopped" if isinstance(error, Interrupted) else "failed",
-        exit_code=error.exit_code,
-        message=str(error),
-    )
+    def _write(self, **facts: Any) -> None:
+        folder = RunFolder(self._out)
+        if not (process_leads() and folder.exists):
+            return
+        saved = numbered(folder.checkpoints)
+        step, now = saved[-1][0] if saved else None, time.strftime("%Y-%m-%d %H:%M:%S")
+        table = {**facts, "step": step, "time": now, "launch": os.environ.get(LAUNCH)}
+        try:
+            if self._locked is not None and self._locked.locked:
+                self._locked.write_json(NAME, table)
+            else:
+                put_status(folder, table)
+        except StorageError:
+            return  # what ended the run says so itself, or it ended well
 
 
 def put_status(folder: RunFolder, table: dict[str, Any], *, wait: float = 0.0) -> bool:
@@ -76,9 +84,6 @@ def put_status(folder: RunFolder, table: dict[str, Any], *, wait: float = 0.0) -
     Raises:
         StorageError: the disk does not take it.
     """
-    if _Kept.folder is not None and _Kept.folder.locked:
-        _Kept.folder.write_json(NAME, table)
-        return True
     end = time.monotonic() + wait
     while True:
         with closing(RunFolder(folder.path)) as own:
@@ -91,23 +96,3 @@ def put_status(folder: RunFolder, table: dict[str, Any], *, wait: float = 0.0) -
                 own.write_json(NAME, table)
                 return True
         time.sleep(_SOON)
-
-
-def _write(out: Path, **facts: Any) -> None:
-    folder = RunFolder(out)
-    if process_leads() and folder.exists:
-        _put_facts(folder, facts)
-
-
-def _put_facts(folder: RunFolder, facts: dict[str, Any]) -> None:
-    saved = numbered(folder.checkpoints)
-    table = {
-        **facts,
-        "step": saved[-1][0] if saved else None,
-        "time": time.strftime("%Y-%m-%d %H:%M:%S"),
-        "launch": os.environ.get(LAUNCH),
-    }
-    try:
-        put_status(folder, table)
-    except StorageError:
-        return  # what ended the run says so itself, or it ended well

@@ -15,7 +15,7 @@ from electra_trainer.ranks.world import led, world
 from electra_trainer.runs.checkpoint import numbered
 from electra_trainer.runs.run_folder import RunFolder
 from electra_trainer.runs.signals import beat
-from electra_trainer.runs.status import write_running
+from electra_trainer.runs.status import Status
 from electra_trainer.settings import records
 from electra_trainer.settings.config import FOLLOWS_FROM_STEPS, Config
 from electra_trainer.settings.records import differences, to_dict
@@ -46,6 +46,7 @@ def begin(
     device: torch.device,
     init: ReadsInitial | None,
     shard: bool = False,
+    status: Status | None = None,
 ) -> tuple[Config, Initial | None]:
     """Open the run folder on rank 0, and settle the config on every rank: that of the run on disk if there is one.
 
@@ -60,15 +61,16 @@ def begin(
 
     def opened() -> bytes:
         folder.open_for_writing()
-        if folder.exists:
-            write_running(folder)
+        if folder.exists and status is not None:
+            status.running(folder)
         initial.append(_read_initial(init, folder, config, store))
         return _as_bytes(_went_on(config, folder, store, length)) if folder.exists else b""
 
     def begun() -> bytes:
         complete = steps_for(length, config, timing)
         begin_run(folder, complete, store, initial[0], device=device)
-        write_running(folder)
+        if status is not None:
+            status.running(folder)
         return _as_bytes(complete)
 
     settled = led(opened)

@@ -122,10 +122,6 @@ def _joined(lanes: Sequence[Losses], name: str) -> torch.Tensor:
     return torch.cat([lane.diagnostics[name] for lane in lanes])
 
 
-BAD_STEPS_IN_A_ROW = 10
-"""Steps without a finite gradient after which a run ends: it would not come back."""
-
-
 def binary_entropy(rate: float) -> float:
     """Loss, in nats a token, of always guessing the share of replaced tokens: what a blind discriminator reaches."""
     if rate <= 0 or rate >= 1:

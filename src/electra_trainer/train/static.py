@@ -184,7 +184,9 @@ class StaticStep:
         norm, bad = self.outcome.tolist()
         set_rate(self.optimizer, rate)
         metrics = measure(diagnosed, counts) if diagnose and not bad else {}
-        return StepResult(finite=not bad, gradient_norm=norm, learning_rate=rate, metrics=metrics)
+        return StepResult(
+            finite=not bad, gradient_norm=norm, learning_rate=rate, metrics=metrics, tokens=config.tokens_per_step
+        )
 
     def run(self, *, last: bool) -> None:
         """One lane, and after the last one the update. A CUDA graph takes its place (graph.py)."""

@@ -101,11 +101,13 @@ class StepResult:
     """What a step did."""
 
     finite: bool
-    """False: loss or gradient was not a number; weights and moments are untouched."""
+    """False: loss or gradient was NaN or infinite; weights and moments are untouched."""
     gradient_norm: float
     learning_rate: float
     metrics: dict[str, float]
     """Empty unless asked for."""
+    tokens: int
+    """That the whole step read."""
 
 
 def train_step(
@@ -139,11 +141,13 @@ def train_step(
     finish_first()
     norm, finite = update(objective, optimizer, clip_norm=config.optimizer.clip_norm, rate=rate)
     metrics = measure(over_ranks(diagnosed), counts) if diagnose and finite else {}
-    return StepResult(finite=finite, gradient_norm=norm, learning_rate=rate, metrics=metrics)
+    return StepResult(
+        finite=finite, gradient_norm=norm, learning_rate=rate, metrics=metrics, tokens=config.tokens_per_step
+    )
 
 
 def backward(loss: Tensor) -> None:
-    """Gradients of a loss; none of them is a number where the loss is none, even if its derivative is: so the step is skipped, by all ranks."""
+    """Backward pass. If the loss is NaN or infinite, all gradients become non-finite too, so every rank skips the step."""
     loss.backward(1 + 0 * loss.detach())  # type: ignore[no-untyped-call]
 
 
@@ -153,7 +157,7 @@ def update(
     """Clip the gradient to a global norm (0: not at all) and move the weights; gradients are cleared.
 
     Returns:
-        The norm before clipping, and whether it is a number; if not, weights and moments are untouched.
+        The norm before clipping, and whether it is finite; if not, weights and moments are untouched.
     """
     norm = clip_gradients(network, clip_norm or float("inf"))
     finite = bool(np.isfinite(norm))

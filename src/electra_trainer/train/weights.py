@@ -9,12 +9,18 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
+from electra_trainer.data.batches import uniform_counts, word_counts
 from electra_trainer.data.store import Store
 from electra_trainer.errors import CheckpointError, ConfigError
+from electra_trainer.model.networks import WordFrequencies
 from electra_trainer.objectives import Objective, build
+from electra_trainer.ranks.sharding import whole
 from electra_trainer.runs.checkpoint import newest
 from electra_trainer.runs.run_folder import RunFolder
+from electra_trainer.runs.verified import Saved
 from electra_trainer.settings.config import Config, Model
+from electra_trainer.settings.methods import Unigram
+from electra_trainer.train.optim import optimizer_tensors
 
 _SHAPE = (
     "vocab_size", "embedding_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
@@ -65,6 +71,22 @@ def trained(folder: RunFolder, config: Config) -> tuple[Objective, int]:
     saved = newest(folder.checkpoints, origin=folder.origin, network=built)
     restore(built(), saved.weights)
     return built(), saved.step
+
+
+def state_of(
+    network: nn.Module, optimizer: torch.optim.Optimizer, *, step: int, seconds: float, bad_steps: int = 0
+) -> Saved:
+    """What a checkpoint holds of a run; where ranks divide it all of them call this, and rank 0 gets the whole."""
+    weights, moments = whole(stored(network)), whole(optimizer_tensors(network, optimizer))
+    return Saved(step=step, weights=weights, optimizer=moments, state={"seconds": seconds, "bad_steps": bad_steps})
+
+
+def give_frequencies(objective: Objective, store: Store) -> None:
+    """Give a generator that samples by word frequency those of the training rows."""
+    for module in objective.modules():
+        if isinstance(module, WordFrequencies):
+            counts = word_counts if isinstance(objective.config.generator, Unigram) else uniform_counts
+            module.use(torch.from_numpy(counts(store)))
 
 
 class ReadsInitial(Protocol):

@@ -1,0 +1,159 @@
+"""Where the rows that a run records go: a list of sinks, the first of which is metrics.jsonl.
+
+A sink takes rows and, when a run resumes from a checkpoint, forgets those of later steps, since they will be computed again. For a
+.jsonl file that is truncation. The file may be anybody's: pipes and devices are refused without waiting, it is read a line at a time, and
+no line that may predate the checkpoint is dropped merely because it is unreadable.
+"""
+
+import os
+import pkgutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+from electra_trainer.files.durable import replace_durably
+from electra_trainer.files.reading import MOST_TEXT, NotJson, json_value, open_regular
+from electra_trainer.runs.run_folder import EXAMPLES, METRICS, RunFolder
+
+SINKS = (
+    "electra_trainer.runs.metrics:JsonLines",  # metrics.jsonl
+)
+"""Every sink, as `module:class`; it is imported when a run begins, so a tracker's library costs other commands nothing."""
+_LONGEST = 1 << 24
+"""Bytes beyond which a line is not a row."""
+_PIECE = 1 << 20
+
+
+class Sink(Protocol):
+    """A place for rows of metrics. The process that leads a run makes each sink once a session, when the run's folder has begun."""
+
+    def __init__(self, folder: RunFolder, warn: Callable[[str], None]) -> None:
+        """`warn` shows a person one line and logs it."""
+
+    def write(self, row: dict[str, Any]) -> None:
+        """Take one row: `step`, metrics by name, and `split` where they are held-out."""
+
+    def forget_after(self, step: int) -> None:
+        """Drop the rows of steps after `step`, where the run resumes."""
+
+
+class Metrics:
+    """What both training loops record through: rows of metrics to every sink, and example rows to examples.jsonl."""
+
+    def __init__(self, folder: RunFolder, warn: Callable[[str], None]) -> None:
+        self._sinks: list[Sink] = [pkgutil.resolve_name(name)(folder, warn) for name in SINKS]
+        self.examples = JsonLines(folder, warn, name=EXAMPLES)
+
+    def write(self, row: dict[str, Any]) -> None:
+        """See `Sink`."""
+        for sink in self._sinks:
+            sink.write(row)
+
+    def forget_after(self, step: int) -> None:
+        """See `Sink`; DataError, StorageError: see `JsonLines`."""
+        for sink in (*self._sinks, self.examples):
+            sink.forget_after(step)
+
+
+class JsonLines:
+    """A file of one JSON object a line in the run's folder, on disk before the checkpoint that follows (`RunFolder.sync_rows`)."""
+
+    def __init__(self, folder: RunFolder, warn: Callable[[str], None], *, name: str = METRICS) -> None:
+        self._folder, self._warn, self._name = folder, warn, name
+
+    def write(self, row: dict[str, Any]) -> None:
+        """Add a line."""
+        self._folder.append(self._name, row)
+
+    def forget_after(self, step: int) -> None:
+        """Truncate the file, and warn of lines that cannot be read.
+
+        Raises:
+            DataError: it is not a regular file, or over a gigabyte. StorageError: it cannot be read or written.
+        """
+        path = self._folder.path / self._name
+        if not os.path.lexists(path):
+            return
+        kept = truncated(path, step)
+        replace_durably(path, kept.content)
+        if kept.unreadable or kept.lost:
+            self._warn(
+                f"{path}: DAMAGED. Of the lines up to step {step:,}, {kept.unreadable:,} cannot be read and stay as they are; after them "
+                f"{kept.lost:,} unreadable lines were dropped. Restore the file from a backup, or delete such lines."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """What stays of a file."""
+
+    content: Iterator[bytes]
+    """Its bytes, once."""
+    unreadable: int
+    """Lines of these that cannot be read."""
+    lost: int
+    """Unreadable lines after the last valid row. They are dropped, because they may belong to steps after the checkpoint."""
+
+
+def readable_rows(path: Path) -> Iterator[dict[str, Any]]:
+    """The rows of a file that can be read, if there is one; DataError, StorageError: it is not a regular file or cannot be read."""
+    if os.path.lexists(path):
+        with _opened(path) as file:
+            yield from (row for _, row, _ in _lines(file) if row is not None)
+
+
+def truncated(path: Path, step: int) -> Kept:
+    """The file without rows after `step`. An unreadable line is kept only if a later line belongs to `step` or earlier.
+
+    Raises:
+        DataError: it is not a regular file, or over a gigabyte. StorageError: the disk does not give it.
+    """
+    at = last = unreadable = waiting = 0
+    with _opened(path) as file:
+        for length, row, ended in _lines(file):
+            at += length
+            if row is None:
+                waiting += ended
+            elif row["step"] <= step:
+                last, unreadable, waiting = at, unreadable + waiting, 0
+    return Kept(content=_content(path, last, step), unreadable=unreadable, lost=waiting)
+
+
+def _opened(path: Path) -> IO[bytes]:
+    return os.fdopen(open_regular(path, limit=MOST_TEXT), "rb")
+
+
+def _lines(file: IO[bytes]) -> Iterator[tuple[int, dict[str, Any] | None, bool]]:
+    """The length of each line, its row (None where it holds none), and whether it ends with a newline, as a line cut short does not."""
+    while line := file.readline(_LONGEST):
+        length, row = len(line), _row(line)
+        while not line.endswith(b"\n") and (line := file.readline(_LONGEST)):
+            length, row = length + len(line), None
+        yield length, row, line.endswith(b"\n")
+
+
+def _row(line: bytes) -> dict[str, Any] | None:
+    try:
+        row = json_value(line)
+    except NotJson:
+        return None
+    placed = isinstance(row, dict) and type(row.get("step")) in (int, float) and row["step"] >= 0  # not NaN
+    return row if placed else None
+
+
+def _content(path: Path, last: int, step: int) -> Iterator[bytes]:
+    """The lines of the first `last` bytes, without rows after `step`; a newline is added where the last line lacks one."""
+    with _opened(path) as file, _opened(path) as again:
+        for length, row, ended in _lines(file):
+            if last <= 0:
+                return
+            last -= length
+            if row is not None and row["step"] > step:
+                again.seek(length, os.SEEK_CUR)
+                continue
+            while piece := again.read(min(length, _PIECE)):
+                length -= len(piece)
+                yield piece
+            if not ended:
+                yield b"\n"
