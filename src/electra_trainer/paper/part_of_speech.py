@@ -24,7 +24,8 @@ from electra_trainer.data.conllu import UPOS, Sentence, Word
 from electra_trainer.data.texts import Text
 from electra_trainer.data.tokenizer import Specials, as_plain_text, specials_of
 from electra_trainer.errors import DataError
-from electra_trainer.finetuning.tagging.tagging import TaggedSentence, Tagging
+from electra_trainer.finetuning.examples import TaggedSentence
+from electra_trainer.finetuning.tagging.tagging import Tagging
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.randomness import key
 

@@ -178,7 +178,7 @@ def _load_run(folder: RunFolder) -> Pretrained:
     config = folder.config()
     objective, step = trained(folder, config)
     exported = tuple(objective.eval().exported())
-    by_name = {item.name: item.network for item in exported}
+    by_name: dict[str, nn.Module] = {item.name: item.network for item in exported}
     length = config.batch.sequence_length
     return _pretrained(by_name, tokenizer=folder.tokenizer, length=length, networks=exported, config=config, step=step)
 
