@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tyro
 from tests.command import Electra
 from tests.finetuning.own_files import FRUIT, TOOLS, rows, write_csv, write_encoder
 
@@ -17,8 +16,9 @@ import electra_trainer.finetuning.recipe
 import electra_trainer.inspection.report
 from electra_trainer import OwnTask, load_finetuned
 from electra_trainer.api import finetune
-from electra_trainer.cli.flags import RecipeFlags
-from electra_trainer.errors import DataError
+from electra_trainer.cli.finetune import parse_finetune
+from electra_trainer.cli.main import main
+from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.files.tables import Table
 from electra_trainer.finetuning.card import counts, shown
 from electra_trainer.finetuning.examples import TextExample, predicted_csv, predicted_jsonl, tagged_text
@@ -268,25 +268,41 @@ def test_what_is_wrong_is_said(work: Path, electra: Electra, first: tuple[int, s
     assert not (work / "o").exists() or not list((work / "o").glob("cells/*/*"))
 
 
+def changes(*words: str) -> dict[str, object]:
+    made = parse_finetune(["M", "--train", "t.csv", "--out", "o", *words])
+    return made.recipe.changes()
+
+
 def test_flags_of_a_recipe() -> None:
-    assert RecipeFlags().changes() == {}
-    assert RecipeFlags(epochs=2, dropout=0.0).changes() == {"epochs": 2, "dropout": 0.0, "attention_dropout": 0.0}
-    assert RecipeFlags(dropout=0.0, attention_dropout=0.1).changes() == {"dropout": 0.0, "attention_dropout": 0.1}
+    assert changes() == {}
+    assert changes("--epochs", "2", "--dropout=0") == {"epochs": 2, "dropout": 0.0, "attention_dropout": 0.0}
+    assert changes("--dropout", "0", "--attention_dropout", "0.1") == {"dropout": 0.0, "attention_dropout": 0.1}
+    assert changes("--max-length", "128") == {"max_length": 128}, "given, though it is the default"
+    assert changes("--recipe", "released", "--double-unordered", "False") == {"double_unordered": False}
+
+
+def test_a_named_recipe_decides_the_defaults_of_its_flags(capsys: pytest.CaptureFixture[str]) -> None:
+    for name, decay in (("paper", "(default: 0.0)"), ("released", "(default: 0.01)")):
+        assert main(["finetune", "--recipe", name, "--help"]) == 0
+        shown = " ".join(
+            capsys.readouterr().out.split("--weight-decay")[1].split("--dropout")[0].replace("│", "").split()
+        )
+        assert decay in shown
+    with pytest.raises(ConfigError, match="--recipe relased: unknown"):
+        changes("--recipe", "relased")
 
 
 def test_every_field_of_a_recipe_is_a_flag() -> None:
     """All of them reach the recipe, and none is left at its default."""
-    assert {field.name for field in fields(RecipeFlags)} == {"recipe", *(field.name for field in fields(Recipe))}
     given: dict[str, Any] = {
         "learning_rate": 1.0, "layer_decay": 0.5, "top_layer_power": 3, "epochs": 2.0, "batch_size": 7, "micro_batch": 3,
         "max_length": 9, "warmup_fraction": 0.3, "schedule": "released", "weight_decay": 0.2, "dropout": 0.4,
         "attention_dropout": 0.6, "head_dropout": "texts", "reduction": "sum", "clip_norm": 2.0, "double_unordered": True, "precision": "bf16",
         "pooling": "mean",
     }  # fmt: skip
-    words = [word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", str(value))]
-    made = tyro.cli(RecipeFlags, args=words)
-    assert made.changes() == given and made.changes().keys() == {field.name for field in fields(Recipe)}
-    assert vars(recipe("paper", hidden_size=256, **made.changes())) == given  # type: ignore[arg-type]
+    made = changes(*(word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", str(value))))
+    assert made == given and made.keys() == {field.name for field in fields(Recipe)}
+    assert vars(recipe("paper", hidden_size=256, **made)) == given  # type: ignore[arg-type]
 
 
 def table(columns: tuple[str, ...], *values: tuple[Any, ...]) -> Table:

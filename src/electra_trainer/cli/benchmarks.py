@@ -4,13 +4,15 @@
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import tyro
 
-from electra_trainer.cli.flags import RecipeFlags
+from electra_trainer.cli.flags import RecipeFlags, recipe_flags
+from electra_trainer.cli.main import parse
 
 if TYPE_CHECKING:
     from electra_trainer.finetuning.glue.glue_tasks import GlueTask
@@ -53,6 +55,13 @@ class GlueArguments:
     """Print one JSON object."""
     quiet: bool = False
     """Print the tables only."""
+
+
+def parse_glue(words: Sequence[str]) -> GlueArguments:
+    """Flags -> Arguments; the recipe decides the defaults of its flags."""
+    default = GlueArguments(model=tyro.MISSING, data=tyro.MISSING, out=tyro.MISSING, recipe=recipe_flags(words))
+    arguments: GlueArguments = parse(GlueArguments, words, verb="glue", default=default)
+    return arguments
 
 
 def run_glue(arguments: GlueArguments) -> None:
@@ -166,6 +175,19 @@ class SquadArguments:
     """Print the table only."""
     recipe: tyro.conf.OmitArgPrefixes[RecipeFlags] = field(default_factory=RecipeFlags)
     """How the encoder is fine-tuned; rows have up to 512 tokens where --max-length does not say otherwise."""
+
+
+def parse_squad(words: Sequence[str]) -> SquadArguments:
+    """Flags -> Arguments; the recipe decides the defaults of its flags, and SQuAD those of epochs and rows."""
+    default = SquadArguments(
+        model=tyro.MISSING,
+        train=tyro.MISSING,
+        out=tyro.MISSING,
+        version=tyro.MISSING,
+        recipe=recipe_flags(words, epochs=2.0, max_length=512),
+    )
+    arguments: SquadArguments = parse(SquadArguments, words, verb="squad", default=default)
+    return arguments
 
 
 def run_squad(arguments: SquadArguments) -> None:

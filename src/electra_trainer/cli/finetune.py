@@ -1,13 +1,15 @@
 """`electra finetune MODEL --train reviews.csv --out DIR`."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import tyro
 
-from electra_trainer.cli.flags import RecipeFlags
+from electra_trainer.cli.flags import RecipeFlags, recipe_flags
+from electra_trainer.cli.main import parse
 from electra_trainer.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -59,6 +61,13 @@ class FinetuneArguments:
     """Show no progress."""
     recipe: tyro.conf.OmitArgPrefixes[RecipeFlags] = field(default_factory=RecipeFlags)
     """How the encoder is fine-tuned."""
+
+
+def parse_finetune(words: Sequence[str]) -> FinetuneArguments:
+    """Flags -> Arguments; the recipe decides the defaults of its flags."""
+    default = FinetuneArguments(model=tyro.MISSING, train=tyro.MISSING, out=tyro.MISSING, recipe=recipe_flags(words))
+    arguments: FinetuneArguments = parse(FinetuneArguments, words, verb="finetune", default=default)
+    return arguments
 
 
 def run_finetune(arguments: FinetuneArguments) -> None:

@@ -10,38 +10,39 @@ from electra_trainer.settings.config import Optimizer, Schedule
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """Everything of a fine-tuning run but its encoder, its task and its seed. The defaults are Table 6's for Small."""
+    """Everything of a fine-tuning run but its encoder, its task and its seed. The defaults are Table 6's for Small.
+
+    The fields are also flags of the command line, and their docstrings the flags' help.
+    """
 
     learning_rate: float = 3e-4
-    """Peak learning rate of the head; layers below it learn slower by `layer_decay`."""
+    """Peak learning rate of the head; lower layers learn more slowly. Table 6: 3e-4 for Small and narrower, 1e-4 for Base, 5e-5 for Large."""
     layer_decay: float = 0.8
-    """Each layer's learning rate as a share of that of the layer above it; 1: all alike."""
+    """Each layer's learning rate as a share of that of the layer above it; 1: all alike. Table 6: 0.9 for Large."""
     top_layer_power: int = 1
-    """The top layer learns at learning_rate * layer_decay ** this: the paper 1; the released code 2, an exponent off by one."""
+    """The top layer learns at learning-rate * layer-decay ** this: the paper 1; the released code 2, an exponent off by one."""
     epochs: float = 3.0
-    """Passes over the training rows."""
+    """Passes over the training rows. Default: the task's, 3 for most."""
     batch_size: int = 32
-    """Rows a step."""
+    """Rows per step."""
     micro_batch: int | None = None
-    """Rows that are computed together, for devices with little memory; None: the whole batch. The gradient is the batch's."""
+    """Rows computed at once, for devices with little memory; None: the whole batch. The gradient is still the batch's."""
     max_length: int = 128
-    """Longest row in tokens; longer texts are cut, longer contexts read in windows."""
+    """Longest row in tokens, at most the encoder's; longer texts are cut, longer contexts read in windows."""
     warmup_fraction: float = 0.1
     """Share of the steps over which the learning rate rises."""
     schedule: Literal["linear", "released"] = "linear"
-    """`linear`: up over the warm-up, then down to 0. `released`: decay and warm-up multiplied, from step 0."""
+    """linear: up over the warm-up, then down to 0. released: decay and warm-up multiplied, from step 0."""
     weight_decay: float = 0.0
     """Decay per unit of learning rate; biases and LayerNorm are excluded. The paper 0, the released code 0.01."""
     dropout: float = 0.1
-    """Dropout after embeddings, attention, feed-forward, and before the head: see `head_dropout`."""
+    """Dropout after embeddings, attention, feed-forward, and before the head; as a flag also on attention weights unless these are given."""
     attention_dropout: float = 0.1
     """Dropout on attention weights."""
     head_dropout: Literal["all", "texts"] = "all"
-    """Which tasks have dropout before their head: all, or those that say something of a whole text (the released code: classification and
-    regression, but not tagging and question answering)."""
+    """Tasks with dropout before the head: all, or only those that judge whole texts, as in the released code."""
     pooling: Literal["cls", "mean"] | None = None
-    """What stands for a whole text: the hidden state of [CLS], as the paper, or the mean over all tokens of the row, [CLS] and [SEP] too.
-    None: the task's own, [CLS]. For classification and regression."""
+    """What represents a whole text: [CLS], as in the paper, or the mean of its row's tokens, for encoders trained for hours, not days."""
     reduction: Literal["mean", "sum"] = "mean"
     """Of the losses of a batch, before the gradient is clipped; the released code sums."""
     clip_norm: float = 1.0
@@ -49,26 +50,29 @@ class Recipe:
     double_unordered: bool = False
     """Train on pairs without an order (MRPC, STS-B) in both orders, as the released code does."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """Arithmetic of the forward pass; weights stay fp32. `auto` is bf16 where the device is faster with it; a run notes which it was."""
+    """Arithmetic of the forward pass; weights stay fp32. auto: as the experiment began, else bf16 where the device is faster with it."""
 
     def __post_init__(self) -> None:
-        require(self.learning_rate > 0, "learning_rate", self.learning_rate, "a number above 0")
-        require(0 < self.layer_decay <= 1, "layer_decay", self.layer_decay, "above 0 and at most 1")
-        require(self.top_layer_power >= 0, "top_layer_power", self.top_layer_power, "0 or more")
-        require(0 < self.epochs <= 10_000, "epochs", self.epochs, "above 0 and at most 10,000")
-        require(self.batch_size >= 1, "batch_size", self.batch_size, "at least 1")
-        require(self.micro_batch is None or self.micro_batch >= 1, "micro_batch", self.micro_batch, "at least 1")
-        require(self.max_length >= 8, "max_length", self.max_length, "at least 8")
-        require(0 <= self.warmup_fraction < 1, "warmup_fraction", self.warmup_fraction, "from 0 to below 1")
-        require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "0 or more")
+        for name, fits, expected in (
+            ("learning_rate", self.learning_rate > 0, "a number above 0"),
+            ("layer_decay", 0 < self.layer_decay <= 1, "above 0 and at most 1"),
+            ("top_layer_power", self.top_layer_power >= 0, "0 or more"),
+            ("epochs", 0 < self.epochs <= 10_000, "above 0 and at most 10,000"),
+            ("batch_size", self.batch_size >= 1, "at least 1"),
+            ("micro_batch", self.micro_batch is None or self.micro_batch >= 1, "at least 1"),
+            ("max_length", self.max_length >= 8, "at least 8"),
+            ("warmup_fraction", 0 <= self.warmup_fraction < 1, "from 0 to below 1"),
+            ("weight_decay", self.weight_decay >= 0, "0 or more"),
+            ("clip_norm", self.clip_norm >= 0, "0 or more"),
+            ("pooling", self.pooling in (None, "cls", "mean"), "cls or mean"),
+            ("precision", self.precision in ("auto", "fp32", "bf16"), "auto, fp32 or bf16"),
+        ):
+            require(fits, name, getattr(self, name), expected)
         probability("dropout", self.dropout)
         probability("attention_dropout", self.attention_dropout)
-        require(self.clip_norm >= 0, "clip_norm", self.clip_norm, "0 or more")
-        require(self.pooling in (None, "cls", "mean"), "pooling", self.pooling, "cls or mean")
-        require(self.precision in ("auto", "fp32", "bf16"), "precision", self.precision, "auto, fp32 or bf16")
 
     def fitted(self, longest: int) -> "Recipe":
-        """For an encoder that was trained on rows of up to `longest` tokens, and reads no longer ones."""
+        """The recipe for an encoder that reads rows of up to `longest` tokens."""
         return replace(self, max_length=min(self.max_length, longest))
 
     @property
@@ -77,7 +81,7 @@ class Recipe:
         return Optimizer(learning_rate=self.learning_rate, weight_decay=self.weight_decay, clip_norm=self.clip_norm)
 
     def schedule_of(self, steps: int) -> Schedule:
-        """The learning rate's course over so many steps."""
+        """The learning rate over a run of `steps` steps."""
         return Schedule(steps=steps, warmup_steps=int(steps * self.warmup_fraction), shape=self.schedule)
 
     def warmup_of(self, steps: int) -> float:
@@ -111,7 +115,7 @@ RECIPES: dict[str, Callable[..., Recipe]] = {"paper": paper, "released": release
 
 
 def deviations(asked: Recipe, base: Recipe) -> dict[str, object]:
-    """Fields in which `asked` is another recipe than `base`: what a reader of a score must know. Precision is told elsewhere."""
+    """Fields in which `asked` differs from `base`: what a reader of a score must know. Precision is reported elsewhere."""
     return {
         field: value
         for field, value in asdict(asked).items()
@@ -123,7 +127,7 @@ def recipe(name: str, *, hidden_size: int, epochs: float, **changes: object) -> 
     """The recipe of that name for an encoder of that width, with the fields in `changes` that are not None.
 
     Raises:
-        ConfigError: no such recipe, or a value that cannot be.
+        ConfigError: no such recipe, or an impossible value.
     """
     if name not in RECIPES:
         raise ConfigError(f"--recipe {name}: unknown.{did_you_mean(name, RECIPES)} Known: {', '.join(RECIPES)}.")
