@@ -56,27 +56,29 @@ def test_every_preset_is_in_the_table() -> None:
         assert f"`{name}`" in README
 
 
-def test_map_names_every_file() -> None:
-    """Each module of the package stands in the map of the rooms."""
-    page = README.split("## The map of the rooms")[1]
-    package = ROOT / "src" / "electra_trainer"
-    for path in package.rglob("*.py"):
-        if path.stem not in ("__init__", "__main__") and path.parent.name != "verbs":
-            assert path.name in page, path.relative_to(package)
+def test_it_is_read_in_three_minutes() -> None:
+    lines = README.splitlines()
+    assert len(lines) <= 130
+    code = [line for block in re.findall(r"```\w*\n(.*?)```", README, re.S) for line in block.splitlines()]
+    assert max(map(len, code)) <= 96
+    assert not [line for line in code if re.search(r"\S\s+# ", line)], "a trailing comment"
+
+
+def test_every_room_is_in_the_layout() -> None:
+    layout = README.split("## Project layout")[1]
+    for folder in (ROOT / "src" / "electra_trainer").iterdir():
+        if folder.is_dir() and folder.name != "__pycache__":
+            assert f"- `{folder.name}/` " in layout, folder.name
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("quick_measurement")
 def test_the_journey_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """The second block, line by line, with a smaller vocabulary, preset and length."""
+    """The block "Train on your text", line by line, with a smaller vocabulary, preset and length."""
     (tmp_path / "corpus").mkdir()
     write_text(tmp_path / "corpus" / "mine.txt")
     monkeypatch.chdir(tmp_path)
-    journey = [
-        command
-        for command in block_after("## From your text to your encoder")
-        if "mine" in command or "corpus" in command
-    ]
+    journey = [command for command in block_after("## Train on your text") if "mine" in command or "corpus" in command]
     small = {"30522": "500", "small": "tiny", "4h": "3s", "--seq-len 128": "--seq-len 32"}
     for command in journey:
         for old, new in small.items():
@@ -90,9 +92,9 @@ def test_the_journey_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     assert done.returncode == 0, done.stderr
 
 
-def block_after(heading: str) -> list[str]:
+def block_after(heading: str, page: str = README) -> list[str]:
     """The commands of the first shell block under a heading, their comments left out."""
-    block = README.split(heading)[1].split("```bash\n")[1].split("```")[0].replace("\\\n", "")
+    block = page.split(heading)[1].split("```bash\n")[1].split("```")[0].replace("\\\n", "")
     return [line.split("#")[0].strip() for line in block.splitlines() if line.startswith("electra ")]
 
 
@@ -100,7 +102,7 @@ def block_after(heading: str) -> list[str]:
 def test_the_fine_tuning_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The block on fine-tuning, line by line, on little data and for one epoch, then the lines of Python."""
+    """The block on fine-tuning, line by line, on little data and for one epoch."""
     monkeypatch.chdir(tmp_path)
     write_encoder(tmp_path / "runs/mine")
     write_csv(tmp_path / "reviews.csv", rows(120))
@@ -115,7 +117,7 @@ def test_the_fine_tuning_runs(
         "# dev\n" + dev.read_text(encoding="utf-8"), encoding="utf-8"
     )  # a copy of the training file would be refused
     (tmp_path / "page.txt").write_text("the red box was left on the table by ada", encoding="utf-8")
-    commands = block_after("## Fine-tune and evaluate")
+    commands = block_after("## Fine-tune it")
     assert [shlex.split(command)[1] for command in commands] == [
         "finetune", "predict", "finetune", "glue", "squad", "answer",
     ]  # fmt: skip
@@ -126,9 +128,6 @@ def test_the_fine_tuning_runs(
         assert main(words) == 0, f"{command}\n{capsys.readouterr().err}"
     assert len((tmp_path / "predictions.csv").read_text().splitlines()) == 10
     assert "CoLA" in (tmp_path / "exp/glue/glue.md").read_text()
-    code = next(block for block in re.findall(r"```python\n(.*?)```", README, re.S) if "OwnTask" in block)
-    code = code.replace('out="exp/reviews"', 'out="exp/python", epochs=1.0').replace("exp/reviews", "exp/python")
-    exec(code, {})
 
 
 def questions(split: str) -> dict[str, object]:
@@ -154,12 +153,12 @@ SMALLER = {"pretrain": FEW, "compare": FEW, "cloze": ["--rows", "8"]}
 def test_the_experiments_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The block of experiments, line by line, on little text and for few steps."""
+    """The commands of docs/analysis.md, line by line, on little text and for few steps."""
     (tmp_path / "data").mkdir()
     write_store(tmp_path / "data" / "wiki")
     write_pairs(tmp_path / "blimp")
     write_treebank(tmp_path / "ud-english-ewt")
-    commands = block_after("## Every experiment of the paper")
+    commands = block_after("## All of it, in commands", (ROOT / "docs" / "analysis.md").read_text(encoding="utf-8"))
     assert {shlex.split(command)[1] for command in commands} >= {
         "pretrain", "compare", "table", "figure", "cloze", "minimal-pairs", "flops",
     }  # fmt: skip

@@ -1,1 +1,1 @@
-"""One verb of the command line a file: its `Arguments`, and `run`."""
+"""The verbs of the command line."""

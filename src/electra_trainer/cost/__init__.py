@@ -1,1 +1,1 @@
-"""What a run costs, from its configuration alone: parameters, operations, memory. No torch here."""
+"""Parameters, FLOPs and memory from the settings alone."""

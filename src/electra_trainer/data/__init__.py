@@ -1,1 +1,1 @@
-
+"""Text to documents, ids, rows on disk, batches and masks."""

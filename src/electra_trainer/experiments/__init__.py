@@ -1,0 +1,1 @@
+"""Keys × seeds as resumable cells, compared by seed."""

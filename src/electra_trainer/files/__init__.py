@@ -1,0 +1,1 @@
+"""Read what anybody may have written; write what must survive a power cut."""

@@ -1,0 +1,1 @@
+"""What a run did: evaluation, replay of a step, the report."""

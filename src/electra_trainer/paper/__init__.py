@@ -1,1 +1,1 @@
-"""What trained runs can do: readings of the paper's appendices and probes of grammar."""
+"""What the paper measured, with our numbers under it."""

@@ -1,0 +1,1 @@
+"""One function per published run, and the arms of the experiments."""

@@ -1,0 +1,1 @@
+"""Start a run again when it dies."""
