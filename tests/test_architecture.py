@@ -17,7 +17,6 @@ TORCH_FREE = (
     "presets.arms",
     "cost.flops",
     "cost.memory",
-    "paper.published_costs",
     "cli.main",
     "cli.show",
     "data.corpus",

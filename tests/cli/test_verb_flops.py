@@ -10,7 +10,7 @@ import pytest
 from electra_trainer.cli.main import main
 from electra_trainer.cost.flops import run_flops
 from electra_trainer.errors import ConfigError
-from electra_trainer.paper.published_costs import PUBLISHED
+from electra_trainer.paper.published import PUBLISHED
 from electra_trainer.presets.arms import objective_title
 from electra_trainer.presets.paper_rows import PRESETS, preset
 from electra_trainer.settings.config import Config

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from electra_trainer.cost import matrix_products, paper_flops
-from electra_trainer.paper.published_costs import Cost
+from electra_trainer.paper.published import Cost
 from electra_trainer.presets.paper_rows import preset
 from electra_trainer.settings.config import Model
 

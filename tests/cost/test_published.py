@@ -9,7 +9,7 @@ import pytest
 from tests.cost.architectures import ARCHITECTURES, ELMO_MEASURED, XLNET_MEASURED, elmo_softmax, elmo_word, xlnet_row
 
 from electra_trainer.errors import ConfigError
-from electra_trainer.paper.published_costs import PUBLISHED, cost_of
+from electra_trainer.paper.published import PUBLISHED, cost_of
 
 TOTALS = {
     "elmo": 3.4114394716164127e18,

@@ -1,15 +1,14 @@
-"""`electra cloze RUN DATA`.
-
-`electra minimal-pairs RUN blimp/`.
-"""
+"""The verbs `electra cloze RUN DATA` and `electra minimal-pairs RUN blimp/`."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tyro
+
+from electra_trainer.files.table_writer import Table
 
 if TYPE_CHECKING:
     from electra_trainer.experiments.statistics import Estimate
@@ -31,9 +30,9 @@ class ClozeArguments:
     json: bool = False
     """Print one JSON object."""
     against: Path | None = None
-    """Another run (an MLM run, say) that predicts the very same words."""
+    """Another run, such as an MLM run, that predicts the very same words."""
     rows: int = 256
-    """Held-out rows that are read, drawn at random."""
+    """Number of held-out rows, drawn at random."""
     per_row: int = 4
     """Words of each row, drawn at random, never special tokens."""
     top: int = 100
@@ -70,37 +69,30 @@ def run_cloze(arguments: ClozeArguments) -> None:
         _show(found)
 
 
-def _fields(estimate: "Estimate") -> dict[str, float | None]:
-    """An estimate as an object; from a single row it has no standard error, and JSON no NaN."""
-    return {name: value if isfinite(value) else None for name, value in asdict(estimate).items()}
+def _plain(value: Any) -> Any:
+    """A value as JSON has it: an estimate is an object, and NaN (the standard error of a single row) is null."""
+    if isinstance(value, dict):
+        return {name: _plain(one) for name, one in value.items()}
+    if isinstance(value, float) and not isfinite(value):
+        return None
+    return _plain(asdict(value)) if is_dataclass(value) and not isinstance(value, type) else value
 
 
 def as_json(found: "Cloze") -> dict[str, Any]:
     """The result as one object, without the words themselves."""
-    return {
-        "accuracy": {name: _fields(estimate) for name, estimate in found.accuracy.items()},
-        "difference": {name: _fields(estimate) for name, estimate in found.difference.items()},
-        "among_top": _fields(found.among_top) if found.among_top is not None else None,
-        "top": found.top,
-        "positions": found.positions,
-        "rows": found.rows,
-        "per_row": found.per_row,
-        "p_mask": found.p_mask,
-        "notes": list(found.notes),
-    }
+    shown = ("accuracy", "difference", "among_top", "top", "positions", "rows", "per_row", "p_mask", "notes")
+    return {name: _plain(getattr(found, name)) for name in shown}
 
 
 def _show(found: "Cloze") -> None:
     print(
         f"{found.positions:,} held-out words in {found.rows:,} rows, at most {found.per_row} a row, each masked alone"
     )
-    for name, estimate in found.accuracy.items():
-        print(f"  {name:<26} {_percent(estimate)}")
-    for name, estimate in found.difference.items():
-        print(f"  {name:<26} {_percent(estimate)}")
+    lines = {**found.accuracy, **found.difference}
     if found.among_top is not None:
-        name = f"in the generator's top {found.top:,}"
-        print(f"  {name:<26} {_percent(found.among_top)}")
+        lines[f"in the generator's top {found.top:,}"] = found.among_top
+    for name, estimate in lines.items():
+        print(f"  {name:<26} {_percent(estimate)}")
     if found.p_mask is not None:
         print(f"appendix-g: p_mask = {found.p_mask:g}, a = {(1 - found.p_mask) / found.p_mask:.4g}")
     for note in found.notes:
@@ -131,7 +123,7 @@ class MinimalPairsArguments:
     paradigms: str | None = None
     """Only these paradigms, names with commas between."""
     limit: int | None = None
-    """Only the first so many pairs of each paradigm."""
+    """Only the first N pairs of each paradigm."""
     scores: str | None = None
     """Only these scores, names with commas between."""
     p_mask: float | None = None
@@ -176,21 +168,19 @@ def pairs_as_json(found: "MinimalPairs") -> dict[str, Any]:
         "identical": found.identical,
         "long": found.long,
         "limit": found.limit,
-        "notes": list(found.notes),
+        "notes": found.notes,
     }
 
 
 def _show_pairs(found: "MinimalPairs") -> None:
     scores = list(found.scores.values())
-    lines = [["accuracy, %", *found.scores]]
+    rows: list[list[str]] = []
     for group in ("paradigms", "terms", "fields"):
         tables = [getattr(score, group) for score in scores]
-        lines += [[name, *(f"{100 * table[name]:.1f}" for table in tables)] for name in tables[0]] + [[]]
+        rows += [[name, *(f"{100 * table[name]:.1f}" for table in tables)] for name in tables[0]] + [[]]
     means = [f"{100 * score.mean:.2f} ± {100 * score.standard_error:.2f}" for score in scores]
-    lines += [["mean over paradigms", *means], ["ties, counted wrong", *(f"{score.ties:,}" for score in scores)]]
-    width = max(len(line[0]) for line in lines if line)
-    for line in lines:
-        print("  ".join([line[0].ljust(width), *(cell.rjust(18) for cell in line[1:])]) if line else "")
+    rows += [["mean over paradigms", *means], ["ties, counted wrong", *(f"{score.ties:,}" for score in scores)]]
+    print(Table(head=["accuracy, %", *found.scores], rows=rows, words=1).text(least=18))
     part = "" if found.limit is None else f", the first {found.limit:,} or fewer of each paradigm"
     print(f"{found.pairs:,} pairs of {len(scores[0].paradigms)} paradigms{part}; ± is one standard error")
     if found.identical:

@@ -1,13 +1,18 @@
-"""`electra table 4 EXP [EXP …]`.
+"""The verbs `electra table 4 EXP [EXP …]`, `electra figure 1|3|4 EXP [EXP …]` and `electra figure 2 RUN`."""
 
-`electra figure 1|3|4 EXP [EXP …]` and `electra figure 2 RUN`.
-"""
-
+import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import tyro
+
+from electra_trainer.errors import ConfigError
+from electra_trainer.files.durable import write_output
+
+if TYPE_CHECKING:
+    from electra_trainer.experiments.read_experiment import Findings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,16 +32,12 @@ class TableArguments:
 
 
 def run_table(arguments: TableArguments) -> None:
-    """Write it and say where, or print it."""
-    from electra_trainer.errors import ConfigError
-    from electra_trainer.experiments.read_experiment import read_experiment
-    from electra_trainer.files.durable import write_output
+    """Write the table and print where, or print the table."""
     from electra_trainer.paper.paper_tables import build_table, write
 
     if not arguments.experiments:
         raise ConfigError("table: give at least one experiment folder, for example: electra table 4 experiments/tiny")
-    experiments = [read_experiment(path) for path in dict.fromkeys(arguments.experiments)]
-    table = build_table(arguments.number, experiments, metrics=arguments.metrics)
+    table = build_table(arguments.number, _read(arguments.experiments), metrics=arguments.metrics)
     out = arguments.out
     endings: dict[str, Literal["md", "tex", "csv"]] = {".md": "md", ".tex": "tex", ".csv": "csv"}
     if out is not None and arguments.format is None and out.suffix not in endings:
@@ -48,6 +49,12 @@ def run_table(arguments: TableArguments) -> None:
         return
     write_output(out, text.encode())
     print(out)
+
+
+def _read(paths: Sequence[Path]) -> "list[Findings]":
+    from electra_trainer.experiments.read_experiment import read_experiment
+
+    return [read_experiment(path) for path in dict.fromkeys(paths)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,10 +78,7 @@ class FigureArguments:
 
 
 def run_figure(arguments: FigureArguments) -> None:
-    """Draw it and say where; figure 2 is printed as well."""
-    from electra_trainer.errors import ConfigError
-    from electra_trainer.files.durable import write_output
-
+    """Draw the figure and print where; figure 2 is printed as well."""
     if not arguments.paths:
         raise ConfigError(
             "figure: give an experiment folder (figure 2: a run folder), for example: electra figure 1 experiments/tiny"
@@ -87,21 +91,23 @@ def run_figure(arguments: FigureArguments) -> None:
 
 
 def _from_experiments(arguments: FigureArguments, form: str) -> bytes:
-    from electra_trainer.errors import ConfigError
-    from electra_trainer.experiments.read_experiment import read_experiment
     from electra_trainer.paper.figures import draw_figure
 
     if arguments.text is not None or arguments.mask is not None:
         raise ConfigError(f"--text and --mask belong to figure 2, not to figure {arguments.number}.")
-    experiments = [read_experiment(path) for path in dict.fromkeys(arguments.paths)]
-    return draw_figure(arguments.number, experiments, metric=arguments.metric, form=form)
+    return draw_figure(arguments.number, _read(arguments.paths), metric=arguments.metric, form=form)
 
 
 def _worked_example(arguments: FigureArguments, form: str) -> bytes:
     from rich.console import Console
 
-    from electra_trainer.errors import ConfigError
-    from electra_trainer.paper.worked_example import PAPER_TEXT, draw_example, terminal_table, worked_example
+    from electra_trainer.paper.worked_example import (
+        PAPER_MASK,
+        PAPER_TEXT,
+        draw_example,
+        terminal_table,
+        worked_example,
+    )
     from electra_trainer.pretrained.pretrained import load
 
     if len(arguments.paths) != 1:
@@ -109,7 +115,8 @@ def _worked_example(arguments: FigureArguments, form: str) -> bytes:
     if arguments.metric is not None:
         raise ConfigError("--metric belongs to figures 1, 3 and 4.")
     text = PAPER_TEXT if arguments.text is None else arguments.text
-    example = worked_example(load(arguments.paths[0]), text, mask=_mask(arguments, text), seed=arguments.seed)
+    mask = PAPER_MASK if text == PAPER_TEXT and arguments.mask is None else _mask(arguments, text)
+    example = worked_example(load(arguments.paths[0]), text, mask=mask, seed=arguments.seed)
     parts = arguments.paths[0].resolve().parts
     name = "/".join(parts[-3:]) if parts[-1] == "run" else parts[-1]  # a cell of an experiment: ARM/seed-N/run
     content = draw_example(example, name=name, form=form)
@@ -118,21 +125,11 @@ def _worked_example(arguments: FigureArguments, form: str) -> bytes:
 
 
 def _mask(arguments: FigureArguments, text: str) -> tuple[int, ...]:
-    """The words to mask, from 1."""
-    import random
-
-    from electra_trainer.errors import ConfigError
-    from electra_trainer.paper.worked_example import PAPER_MASK, PAPER_TEXT
-
+    """The words to mask, counted from 1: as given, else one word in seven."""
     if arguments.mask is None:
-        if text == PAPER_TEXT:
-            return PAPER_MASK
         words = len(text.split())
-        return tuple(
-            sorted(
-                random.Random(arguments.seed).sample(range(1, words + 1), k=max(1, round(words / 7)) if words else 0)
-            )
-        )
+        count = max(1, round(words / 7)) if words else 0
+        return tuple(sorted(random.Random(arguments.seed).sample(range(1, words + 1), k=count)))
     try:
         return tuple(sorted({int(word) for word in arguments.mask.split(",")}))
     except ValueError:

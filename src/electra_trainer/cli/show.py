@@ -12,7 +12,7 @@ import tyro
 
 from electra_trainer.cost import flops
 from electra_trainer.cost.parameters import parameters
-from electra_trainer.paper.published_costs import PUBLISHED, Cost, cost_of
+from electra_trainer.paper.published import PUBLISHED, Cost, cost_of
 from electra_trainer.presets.paper_rows import PRESETS, SUMMARIES, preset
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.records import to_dict

@@ -1,7 +1,7 @@
-"""Figures 1, 3 and 4 from experiments. Matplotlib is imported inside functions and its global state is left alone.
+"""Figures 1, 3 and 4 from experiments. Matplotlib is imported inside functions, and its global state does not change.
 
-Points are means over seeds with one standard deviation; thin lines are single seeds during training. Arms that belong into
-a figure and are not there are named in the caption under it.
+Points are means over seeds with one standard deviation; thin lines are single seeds during training. The caption names the arms that
+belong in the figure but are missing.
 """
 
 import io
@@ -10,20 +10,13 @@ import textwrap
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from electra_trainer.cost.parameters import parameters
 from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.experiments.read_experiment import Findings
 from electra_trainer.experiments.statistics import Group
 from electra_trainer.inspection.report_figures import COLOURS, FAINT, INK, STYLE
-from electra_trainer.paper.figure_points import (
-    Reading,
-    choose_metric,
-    factor,
-    generator_size,
-    missing_arms,
-    paired_gain,
-    published_points,
-    readings,
-)
+from electra_trainer.paper import figure_points
+from electra_trainer.paper.figure_points import Reading, missing_arms, readings
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,8 +24,12 @@ if TYPE_CHECKING:
 
 FORMATS = ("svg", "png", "pdf")
 ALGORITHMS = ("electra", "mlm", "two-stage", "adversarial")
-"""What the right of Figure 3 compares."""
+"""The arms in the right panel of Figure 3."""
 _FLOPS_LABEL = "training FLOPs, as the paper counts"
+_OWN_TASK = "A held-out metric is each arm's own task: it compares arms whose generators and counted tokens are alike, and no others."
+_POINTS = (
+    "Points: mean over seeds, bars: one standard deviation (none for one seed); thin lines: single seeds in training."
+)
 
 
 def draw_figure(number: int, experiments: Sequence[Findings], *, metric: str | None, form: str) -> bytes:
@@ -48,7 +45,7 @@ def draw_figure(number: int, experiments: Sequence[Findings], *, metric: str | N
     """
     if number not in FIGURES:
         raise ConfigError(f"figure {number}: expected 1, 3 or 4 with experiments, or 2 with a run.")
-    name = choose_metric(experiments, metric)
+    name = figure_points.choose_metric(experiments, metric)
     return rendered(lambda: FIGURES[number](experiments, name), form)
 
 
@@ -59,23 +56,20 @@ def rendered(make: "Callable[[], Figure]", form: str) -> bytes:
         ConfigError: unknown format.
     """
     import matplotlib
+    from matplotlib.text import Text
 
     if form not in FORMATS:
-        raise ConfigError(f"--out: {form!r} is no format of figures. Expected a name that ends in .svg, .png or .pdf.")
+        raise ConfigError(
+            f"--out: {form!r} is not a format of figures. Expected a name that ends in .svg, .png or .pdf."
+        )
     content = io.BytesIO()
     with matplotlib.rc_context({**STYLE, "svg.fonttype": "none", "svg.hashsalt": "electra"}):
         figure = make()
-        for text in _texts(figure):
-            text.set_parse_math(False)  # an arm may be called anything
+        for text in figure.findobj(Text):
+            text.set_parse_math(False)  # an arm may have any name
         undated: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(form, {})
         figure.savefig(content, format=form, dpi=160, facecolor="white", metadata=undated)
     return content.getvalue()
-
-
-def _texts(figure: "Figure") -> list[Any]:
-    from matplotlib.text import Text
-
-    return figure.findobj(Text)
 
 
 def new_figure(columns: int, *, height: float = 3.9) -> "tuple[Figure, list[Axes]]":
@@ -95,15 +89,14 @@ def caption(figure: "Figure", *sentences: str) -> None:
     figure.supxlabel(text, x=0.01, ha="left", fontsize=8, color=INK)
 
 
-def _own_task(metric: str) -> str:
-    """What a held-out metric of the objective cannot say."""
-    if not metric.startswith("held-out/"):
-        return ""
-    return "A held-out metric is each arm's own task: it compares arms whose generators and counted tokens are alike, and no others."
+def _explain(figure: "Figure", title: str, metric: str, absent: Sequence[str]) -> None:
+    """The caption: what is shown, how to read it, and what is missing."""
+    missing = f"Missing (not trained, not done, or without this metric): {', '.join(absent)}." if absent else ""
+    caption(figure, title, _OWN_TASK if metric.startswith("held-out/") else "", _POINTS, missing)
 
 
 def _figure_1(experiments: Sequence[Findings], metric: str) -> "Figure":
-    """Score against training FLOPs; the paper's GLUE scores beside it, or behind it where the axis is GLUE."""
+    """Score against training FLOPs; the paper's GLUE scores in a second panel, or behind ours where the axis is GLUE."""
     shown = readings(experiments, metric)
     glue = metric == "glue/average"
     figure, axes = new_figure(1 if glue else 2)
@@ -114,9 +107,8 @@ def _figure_1(experiments: Sequence[Findings], metric: str) -> "Figure":
     if not glue:
         _published(axes[1], grey=False)
         axes[1].set_title("The paper's (Tables 1 and 2)")
-    caption(
-        figure, f"Figure 1. {_words(metric)} against training compute.", _own_task(metric), _points(), _missing(experiments, shown),
-    )  # fmt: skip
+    title = f"Figure 1. {_words(metric)} against training compute."
+    _explain(figure, title, metric, missing_arms(experiments, shown))
     return figure
 
 
@@ -128,17 +120,15 @@ def _figure_3(experiments: Sequence[Findings], metric: str) -> "Figure":
     compared = [reading for reading in shown if reading.entry.arm in ALGORITHMS]
     _against_flops(axes[1], compared, metric, several=len(experiments) > 1)
     axes[1].set_title("Training algorithms")
+    title = f"Figure 3. {_words(metric)}. Left: size of the generator. Right: training algorithms at their cost."
     absent = missing_arms(experiments, shown, also=("unigram", "same-size", *ALGORITHMS))
-    caption(
-        figure, f"Figure 3. {_words(metric)}. Left: size of the generator. Right: training algorithms at their cost.",
-        _own_task(metric), _points(), _missing_words(absent),
-    )  # fmt: skip
+    _explain(figure, title, metric, absent)
     return figure
 
 
 def _generator_sizes(axes: "Axes", experiments: Sequence[Findings], shown: Sequence[Reading], metric: str) -> None:
     """Sizes at equal distances, those without hidden units first; a line joins an experiment's learned generators."""
-    sized = [(size, reading) for reading in shown if (size := generator_size(reading)) is not None]
+    sized = [(size, reading) for reading in shown if (size := figure_points.generator_size(reading)) is not None]
     places = sorted({(size.order, size.label) for size, _ in sized})
     for index, experiment in enumerate(experiments):
         colour, line = COLOURS[index % len(COLOURS)], []
@@ -158,7 +148,7 @@ def _generator_sizes(axes: "Axes", experiments: Sequence[Findings], shown: Seque
 
 
 def _figure_4(experiments: Sequence[Findings], metric: str) -> "Figure":
-    """Left: BERT beside ELECTRA for each size. Centre: the gain. Right: the smallest model's curves."""
+    """Left: BERT next to ELECTRA for each size. Centre: the gain. Right: the smallest model's curves."""
     shown = [reading for reading in readings(experiments, metric) if reading.entry.arm in ("electra", "mlm")]
     if not shown:
         raise DataError(
@@ -177,7 +167,7 @@ def _figure_4(experiments: Sequence[Findings], metric: str) -> "Figure":
         axes[0].plot([at for at, _ in points], [score.mean for _, score in points], color=colour)
     for at in range(len(ordered)):
         if (at, "electra") in by_place and (at, "mlm") in by_place:
-            gain = paired_gain(by_place[at, "electra"], by_place[at, "mlm"], metric)
+            gain = figure_points.paired_gain(by_place[at, "electra"], by_place[at, "mlm"], metric)
             if gain is not None:
                 _error_bar(axes[1], at, gain, INK, label=None)
     axes[1].axhline(0, color=FAINT, linewidth=1.1, linestyle=(0, (4, 2)))
@@ -189,11 +179,10 @@ def _figure_4(experiments: Sequence[Findings], metric: str) -> "Figure":
     smallest = [reading for reading in shown if reading.entry.experiment is ordered[0]]
     _against_flops(axes[2], smallest, metric, several=False)
     axes[2].set_title(f"Convergence, {ordered[0].preset}")
-    absent = missing_arms(experiments, shown, also=("electra", "mlm"))
-    caption(
-        figure, f"Figure 4. {_words(metric)}. BERT beside ELECTRA for different model sizes, and the smallest model on its way.",
-        _own_task(metric), _points(), _missing_words(absent),
-    )  # fmt: skip
+    title = (
+        f"Figure 4. {_words(metric)}. BERT beside ELECTRA for different model sizes, and the smallest model on its way."
+    )
+    _explain(figure, title, metric, missing_arms(experiments, shown, also=("electra", "mlm")))
     return figure
 
 
@@ -216,7 +205,7 @@ def _against_flops(axes: "Axes", shown: Sequence[Reading], metric: str, *, sever
 
 
 def _powers(axes: "Axes") -> None:
-    """A logarithmic axis of FLOPs, at least a decade wide, with the paper's way of writing powers of ten."""
+    """A logarithmic axis of FLOPs, at least a decade wide, with powers of ten as the paper writes them."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     axes.set_xscale("log")
@@ -239,16 +228,16 @@ def _name_axes(axes: "Axes", title: str, across: str, metric: str, shown: Sequen
     axes.set_title(title)
     axes.set_xlabel(across)
     axes.set_ylabel(_words(metric))
-    if shown:
-        axes.legend(fontsize=8) if axes.get_legend_handles_labels()[0] else None
-    elif not axes.has_data():
+    if shown and axes.get_legend_handles_labels()[0]:
+        axes.legend(fontsize=8)
+    elif not shown and not axes.has_data():
         axes.text(0.5, 0.5, "missing", transform=axes.transAxes, ha="center", va="center", color=FAINT)
 
 
 def _published(axes: "Axes", *, grey: bool) -> None:
-    """The paper's points, with names; in grey where ours stand before them."""
+    """The paper's points, with names; in grey where ours are in front of them."""
     tints = (FAINT, FAINT, FAINT) if grey else (COLOURS[0], COLOURS[1], FAINT)
-    for (family, points), colour, mark in zip(published_points().items(), tints, "osD", strict=True):
+    for (family, points), colour, mark in zip(figure_points.published_points().items(), tints, "osD", strict=True):
         flops, scores = [point[0] for point in points], [point[1] for point in points]
         label = f"{family} (paper)"
         line = "none" if family == "others" else "-"
@@ -267,8 +256,6 @@ def _published(axes: "Axes", *, grey: bool) -> None:
 
 
 def _kept_parameters(experiment: Findings) -> float:
-    from electra_trainer.cost.parameters import parameters
-
     known = [parameters(config).kept for config in experiment.configs.values() if config is not None]
     return min(known, default=float("inf"))
 
@@ -281,16 +268,10 @@ def _labelled(experiment: Findings) -> str:
 
 
 def _words(metric: str) -> str:
-    return "GLUE score" if metric == "glue/average" else f"{metric} (points)" if factor(metric) > 1 else metric
-
-
-def _points() -> str:
-    return "Points: mean over seeds, bars: one standard deviation (none for one seed); thin lines: single seeds in training."
-
-
-def _missing(experiments: Sequence[Findings], shown: Sequence[Reading]) -> str:
-    return _missing_words(missing_arms(experiments, shown))
-
-
-def _missing_words(names: Sequence[str]) -> str:
-    return f"Missing (not trained, not done, or without this metric): {', '.join(names)}." if names else ""
+    return (
+        "GLUE score"
+        if metric == "glue/average"
+        else f"{metric} (points)"
+        if figure_points.factor(metric) > 1
+        else metric
+    )

@@ -1,19 +1,17 @@
-"""Probes: what is asked of the encoder that a cell kept. None downloads anything.
+"""Probes: measurements of the encoder that a cell of an experiment trained. None downloads anything.
 
     held-out              the objective's own metrics over all held-out rows, always with the same masks
     pos=TREEBANK          part-of-speech tags from the frozen encoder (part_of_speech.py)
     minimal-pairs=FOLDER  which sentence of a pair is the grammatical one (minimal_pairs.py)
-    glue=FOLDER           fine-tuned on the tasks of GLUE in it (glue_probe.py): the columns of the paper's tables
+    glue=FOLDER           scores on the tasks of GLUE in it, after fine-tuning by the paper's recipe (Table 6)
 
 A probe is one function, `Subject -> {name: number}`; `PROBES` names it, and its numbers appear as `PROBE/name`.
-
-The probe `glue=FOLDER`: the kept encoder fine-tuned on the tasks of GLUE that are in a folder, by the paper's recipe (Table 6).
 """
 
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 from electra_trainer.data.conllu import read_conllu, treebank_file
@@ -25,7 +23,7 @@ from electra_trainer.finetuning.run import Job, finetune_run
 from electra_trainer.inspection.evaluate import evaluate
 from electra_trainer.paper.minimal_pairs import minimal_pairs as score_pairs
 from electra_trainer.paper.minimal_pairs import read_pairs
-from electra_trainer.paper.part_of_speech import probe_tags
+from electra_trainer.paper.part_of_speech import TagScores, probe_tags
 from electra_trainer.paper.published import GLUE_TASKS
 from electra_trainer.pretrained.pretrained import kept_encoder, load
 from electra_trainer.pretrained.source import load_source
@@ -34,18 +32,18 @@ from electra_trainer.train.device import choose_device
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """What a probe is given."""
+    """The input of a probe."""
 
     run: Path
     """The run folder of the cell."""
     data: Path
     """The prepared rows that it was trained on."""
     folder: Path | None
-    """The folder that was named with the probe."""
+    """The folder that was given with the probe."""
     seed: int
     device: str
     sentences: int
-    """Sentences that a probe which learns is trained on."""
+    """Training sentences of a probe that learns."""
     pairs: int
     """Minimal pairs that are read of each paradigm."""
 
@@ -69,12 +67,7 @@ def part_of_speech(subject: Subject) -> dict[str, float]:
         seed=subject.seed,
         device=choose_device(subject.device),
     )
-    return {
-        "accuracy": scores.accuracy,
-        "embeddings_accuracy": scores.embeddings_accuracy,
-        "majority_accuracy": scores.majority_accuracy,
-        "mean_layer": scores.mean_layer,
-    }
+    return asdict(scores)
 
 
 def minimal_pairs(subject: Subject) -> dict[str, float]:
@@ -86,9 +79,40 @@ def minimal_pairs(subject: Subject) -> dict[str, float]:
 
 
 def glue(subject: Subject) -> dict[str, float]:
-    """Dev scores of each task of the paper that is in the folder, fine-tuned once, with the subject's seed."""
+    """Dev scores of the paper's tasks in the folder, by the names of its columns, `cola`, `sst` … and `average` if all eight are there.
+
+    Each task is a separate run folder in `glue/` next to the run, so that finished tasks are not repeated.
+
+    Raises:
+        Interrupted: stopped and saved. ElectraError: as the files and `finetune_run`.
+    """
     assert subject.folder is not None
-    return probe_glue(subject.run, subject.folder, seed=subject.seed, device=subject.device)
+    source = load_source(subject.run)
+    scores = []
+    for task in _glue_tasks(subject.folder):
+        given = _glue_task(subject.folder, task)
+        settings = recipe("paper", hidden_size=source.model.hidden_size, epochs=given.epochs).fitted(source.length)
+        job = Job(source=source, data=given.load(), recipe=settings, seed=subject.seed)
+        result = finetune_run(job, out=subject.run.parent / "glue" / task, device=subject.device, quiet=True)
+        by_split = {
+            split: {metric: Spread(by_seed={subject.seed: value}) for metric, value in values.items()}
+            for split, values in result.scores.items()
+        }
+        scores.append(TaskScores(task=task, scores=by_split))
+    return {name.removeprefix("glue/"): value for name, value in glue_metrics(scores).items()}
+
+
+def _glue_tasks(folder: Path) -> list[str]:
+    found = [task for task in tasks_in(folder) if task in PAPER]
+    if not found:
+        raise MissingInputError(
+            f"--probe glue={folder}: holds no task of GLUE. Expected folders such as CoLA and RTE with train.tsv and dev.tsv."
+        )
+    return found
+
+
+def _glue_task(folder: Path, task: str) -> GlueTask:
+    return GlueTask(folder=str(folder), task=task, test=False)
 
 
 ProbeFunction = Callable[[Subject], dict[str, float]]
@@ -99,17 +123,17 @@ PROBES: dict[str, ProbeFunction] = {
     "glue": glue,
 }
 METRICS: dict[str, tuple[str, ...]] = {
-    "pos": ("accuracy", "embeddings_accuracy", "majority_accuracy", "mean_layer"),
+    "pos": tuple(field.name for field in fields(TagScores)),
     "minimal-pairs": ("discriminator", "appendix-g", "encoder", "pseudo-likelihood", "generator"),
     "glue": (*GLUE_TASKS, "average"),
 }
-"""What a probe may give, where that is known before it is asked."""
+"""The numbers that a probe can give, where they are known in advance."""
 _NEEDS_FOLDER = {
     "pos": "the folder of a treebank in CoNLL-U",
     "minimal-pairs": "the folder of BLiMP's .jsonl files",
     "glue": "GLUE's folder, or that of one of its tasks",
 }
-"""Probes that read something, and what it is."""
+"""The folder of each probe that reads one."""
 
 
 def parse_probes(words: Sequence[str]) -> dict[str, Path | None]:
@@ -137,17 +161,20 @@ def parse_probes(words: Sequence[str]) -> dict[str, Path | None]:
 
 
 def fingerprint(name: str, folder: Path | None) -> str | None:
-    """A hash of the files that a probe reads, which are checked as far as is quick: before hours of training, not after.
+    """A hash of the files that a probe reads. They are checked as far as is quick: before hours of training, not after.
 
     Raises:
-        MissingInputError, DataError: they are not there, or not what the probe reads.
+        MissingInputError, DataError: the files are missing, or are not what the probe reads.
     """
     if folder is None:
         return None
     if not folder.is_dir():
         raise MissingInputError(f"--probe {name}={folder}: no such folder. Expected {_NEEDS_FOLDER[name]}.")
+    digest = hashlib.sha256()
     if name == "glue":
-        return glue_fingerprint(folder)
+        for task in _glue_tasks(folder):
+            digest.update(task.encode() + b"\0" + _glue_task(folder, task).load().sha256.encode())
+        return digest.hexdigest()
     if name == "pos":
         files = [treebank_file(folder, "train"), treebank_file(folder, "dev")]
         for path in files:
@@ -157,11 +184,9 @@ def fingerprint(name: str, folder: Path | None) -> str | None:
         if not files:
             raise MissingInputError(f"--probe {name}={folder}: holds no .jsonl file. Expected {_NEEDS_FOLDER[name]}.")
         read_pairs(folder)
-    digest = hashlib.sha256()
     for path in files:
-        digest.update(path.name.encode() + b"\0")
         try:
-            digest.update(hashlib.sha256(path.read_bytes()).digest())
+            digest.update(path.name.encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
         except OSError as error:
             raise storage_error(error, path) from None
     return digest.hexdigest()
@@ -171,7 +196,7 @@ def probe(names: Mapping[str, str | None], subject: Subject) -> dict[str, float]
     """The numbers of some probes, each under `PROBE/name`.
 
     Raises:
-        Diverged: a probe gave a number that is none, of weights that are none.
+        Diverged: a probe gave NaN or an infinite number, as NaN weights do.
     """
     metrics: dict[str, float] = {}
     for name, folder in names.items():
@@ -181,48 +206,3 @@ def probe(names: Mapping[str, str | None], subject: Subject) -> dict[str, float]
             raise Diverged(f"probe {name} gave {bad[0]} = {found[bad[0]]}.")
         metrics |= {f"{name}/{metric}": value for metric, value in found.items()}
     return metrics
-
-
-def probe_glue(run: Path, folder: Path, *, seed: int, device: str) -> dict[str, float]:
-    """Scores on the dev sets by the names of the paper's columns, `cola`, `sst` ... and `average` if all eight tasks are there.
-
-    Each task is a run folder of its own in `glue/` beside `run`, so that what was done is not done again.
-
-    Raises:
-        Interrupted: stopped and saved. ElectraError: as the files and `finetune_run`.
-    """
-    source = load_source(run)
-    scores = []
-    for task in _tasks(folder):
-        given = GlueTask(folder=str(folder), task=task, test=False)
-        settings = recipe("paper", hidden_size=source.model.hidden_size, epochs=given.epochs)
-        job = Job(source=source, data=given.load(), recipe=settings.fitted(source.length), seed=seed)
-        result = finetune_run(job, out=run.parent / "glue" / task, device=device, quiet=True)
-        by_split = {
-            split: {metric: Spread(by_seed={seed: value}) for metric, value in values.items()}
-            for split, values in result.scores.items()
-        }
-        scores.append(TaskScores(task=task, scores=by_split))
-    return {name.removeprefix("glue/"): value for name, value in glue_metrics(scores).items()}
-
-
-def glue_fingerprint(folder: Path) -> str:
-    """A hash of the files that the probe reads, all of which are read.
-
-    Raises:
-        MissingInputError, DataError: no task is there, or a row is none.
-    """
-    digest = hashlib.sha256()
-    for task in _tasks(folder):
-        digest.update(task.encode() + b"\0")
-        digest.update(GlueTask(folder=str(folder), task=task, test=False).load().sha256.encode())
-    return digest.hexdigest()
-
-
-def _tasks(folder: Path) -> list[str]:
-    found = [task for task in tasks_in(folder) if task in PAPER]
-    if not found:
-        raise MissingInputError(
-            f"--probe glue={folder}: holds no task of GLUE. Expected folders such as CoLA and RTE with train.tsv and dev.tsv."
-        )
-    return found

@@ -1,6 +1,6 @@
-"""Figure 2 from a real run: one sentence masked, filled by the generator, judged by the discriminator.
+"""Figure 2 from a real run: a sentence is masked, filled by the generator and judged by the discriminator.
 
-Figure 2 drawn as in the paper, from left to right, and the same on a terminal.
+It is drawn from left to right as in the paper, and printed as a table on the terminal.
 """
 
 from collections.abc import Sequence
@@ -28,26 +28,26 @@ PAPER_MASK = (1, 3)
 
 @dataclass(frozen=True, kw_only=True)
 class WorkedExample:
-    """A sentence on its way through both networks, token by token."""
+    """A sentence passing through both networks, token by token."""
 
     original: list[str]
     masked: list[bool]
     sampled: list[str]
-    """What the discriminator reads: the generator's samples at masked tokens, the original elsewhere."""
+    """The discriminator's input: the generator's samples at masked tokens, the original elsewhere."""
     replaced: list[bool]
-    """The truth: the token is not the original one. A sample that hits the original counts as original (§2)."""
+    """The truth: the token differs from the original one. A sample equal to the original counts as original (§2)."""
     probability: list[float]
     """Of "replaced", by the discriminator."""
     seed: int
 
     @property
     def verdicts(self) -> list[str]:
-        """Each token: "replaced" where the discriminator holds that for likelier than not, else "original"."""
+        """For each token "replaced" where the discriminator considers that more likely than not, else "original"."""
         return ["replaced" if probability > 0.5 else "original" for probability in self.probability]
 
     @property
     def right(self) -> int:
-        """Tokens that are judged rightly."""
+        """Number of tokens with the right verdict."""
         return sum((word == "replaced") == truth for word, truth in zip(self.verdicts, self.replaced, strict=True))
 
 
@@ -59,7 +59,7 @@ def worked_example(model: Pretrained, text: str, *, mask: Sequence[int], seed: i
         mask: words to mask, counted from 1; punctuation marks are words, and every piece of a word is masked.
 
     Raises:
-        ConfigError: no generator network or no discriminator here, or a word that the text does not have.
+        ConfigError: there is no generator network or no discriminator, or a word that the text does not have.
         DataError: the text is empty or longer than a trained row.
     """
     if model.discriminator is None:
@@ -85,40 +85,39 @@ def worked_example(model: Pretrained, text: str, *, mask: Sequence[int], seed: i
             f"--mask {','.join(map(str, mask))}: expected words from 1 to {max(words) + 1} of {text!r}, for example 1,3."
         )
     masked = [word + 1 in set(mask) for word in words]
-    ids = [model.specials.cls, *encoding.ids, model.specials.sep]
+    special = model.specials
     slots = [index + 1 for index, chosen in enumerate(masked) if chosen]
-    corrupted = list(ids)
-    for slot, sample in zip(slots, _samples(model, ids, slots, seed), strict=True):
+    corrupted = [special.cls, *encoding.ids, special.sep]
+    samples = _samples(
+        model, [special.mask if index in slots else token for index, token in enumerate(corrupted)], slots, seed
+    )
+    for slot, sample in zip(slots, samples, strict=True):
         corrupted[slot] = sample
     batch = encode_rows([corrupted])
-    probability = model.discriminator(batch.ids_BT, batch)[0, 1:-1].sigmoid().tolist()
     return WorkedExample(
-        original=[_word(model, token) for token in ids[1:-1]],
+        original=[_word(model, token) for token in encoding.ids],
         masked=masked,
         sampled=[_word(model, token) for token in corrupted[1:-1]],
-        replaced=[new != old for new, old in zip(corrupted[1:-1], ids[1:-1], strict=True)],
-        probability=probability,
+        replaced=[new != old for new, old in zip(corrupted[1:-1], encoding.ids, strict=True)],
+        probability=model.discriminator(batch.ids_BT, batch)[0, 1:-1].sigmoid().tolist(),
         seed=seed,
     )
 
 
-def _samples(model: Pretrained, ids: Sequence[int], slots: Sequence[int], seed: int) -> list[int]:
+def _samples(model: Pretrained, masked: Sequence[int], slots: Sequence[int], seed: int) -> list[int]:
     """One draw from the generator's distribution for each slot, all from one pass over the masked row."""
     assert model.generator is not None
-    masked = [model.specials.mask if index in set(slots) else token for index, token in enumerate(ids)]
     batch = encode_rows([masked])
-    logits_KV = model.generator(batch.ids_BT, batch, torch.tensor(slots))
-    drawn: list[int] = (
-        torch.multinomial(logits_KV.softmax(-1), 1, generator=torch.Generator().manual_seed(seed)).squeeze(1).tolist()
-    )
-    return drawn
+    p_KV = model.generator(batch.ids_BT, batch, torch.tensor(slots)).softmax(-1)
+    drawn_K1 = torch.multinomial(p_KV, 1, generator=torch.Generator().manual_seed(seed))
+    return [int(token) for token in drawn_K1[:, 0]]
 
 
 def _word(model: Pretrained, token: int) -> str:
     return model.tokenizer.id_to_token(token) or f"[{token}]"
 
 
-# Where each column stands, in inches from the left
+# Position of each column, in inches from the left
 _ORIGINAL, _MASKED, _GENERATOR, _SAMPLED, _DISCRIMINATOR, _VERDICT = 0.8, 2.3, 3.9, 5.5, 7.1, 8.9
 _WIDTH, _ROW = 10.2, 0.42
 
@@ -157,12 +156,8 @@ def _figure(example: WorkedExample, name: str) -> "Figure":
     axes.set_xlim(0, _WIDTH)
     axes.set_ylim(-height, 0)
     axes.set_axis_off()
-    for at, title in (
-        (_ORIGINAL, "original"),
-        (_MASKED, "masked"),
-        (_SAMPLED, "sampled"),
-        (_VERDICT, "verdict, P(replaced)"),
-    ):
+    titles = {_ORIGINAL: "original", _MASKED: "masked", _SAMPLED: "sampled", _VERDICT: "verdict, P(replaced)"}
+    for at, title in titles.items():
         axes.text(at, -0.5 * _ROW, title, ha="center", va="center", fontsize=9, color=FAINT)
     for index in range(rows):
         _row(axes, example, index, -(index + 1.5) * _ROW)
@@ -178,17 +173,17 @@ def _figure(example: WorkedExample, name: str) -> "Figure":
 
 
 def _row(axes: "Axes", example: WorkedExample, index: int, y: float) -> None:
-    """One token's way from left to right."""
+    """One token, from left to right."""
     masked, verdict = example.masked[index], example.verdicts[index]
     right = (verdict == "replaced") == example.replaced[index]
-    sample_colour = COLOURS[1] if masked else INK
+    colour = COLOURS[1] if masked else INK
     _draw_word(axes, _ORIGINAL, y, example.original[index], INK)
     _arrow(axes, _ORIGINAL + 0.62, _MASKED - 0.62, y)
-    _draw_word(axes, _MASKED, y, "[MASK]" if masked else example.original[index], COLOURS[1] if masked else INK)
+    _draw_word(axes, _MASKED, y, "[MASK]" if masked else example.original[index], colour)
     if masked:
         _arrow(axes, _MASKED + 0.62, _GENERATOR - 0.65, y)
         _arrow(axes, _GENERATOR + 0.65, _SAMPLED - 0.65, y, note="sample")
-    _draw_word(axes, _SAMPLED, y, example.sampled[index], sample_colour)
+    _draw_word(axes, _SAMPLED, y, example.sampled[index], colour)
     _arrow(axes, _SAMPLED + 0.62, _DISCRIMINATOR - 0.65, y)
     _arrow(axes, _DISCRIMINATOR + 0.65, _VERDICT - 0.85, y)
     text = f"{verdict} {example.probability[index]:.2f}" + ("" if right else "  (wrong)")
