@@ -8,43 +8,21 @@ Column names are compared without regard to case. Anything else is asked for, ne
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from electra_trainer.errors import ConfigError, DataError, did_you_mean
 from electra_trainer.files.cells import texts
 from electra_trainer.files.tables import Table
 from electra_trainer.finetuning.examples import TextExample
 
-LABELS = (
-    "label", "labels", "class", "target", "score", "category", "sentiment", "rating", "stars", "gold_label", "y", "value",
-)  # fmt: skip
-TEXTS = (
-    "text",
-    "texts",
-    "sentence",
-    "review",
-    "comment",
-    "content",
-    "body",
-    "message",
-    "document",
-    "tweet",
-    "utterance",
-)
+LABELS = "label labels class target score category sentiment rating stars gold_label y value".split()
+TEXTS = "text texts sentence review comment content body message document tweet utterance".split()
 PAIRS = (
-    ("sentence1", "sentence2"),
-    ("premise", "hypothesis"),
-    ("question1", "question2"),
-    ("text1", "text2"),
-    ("text_a", "text_b"),
-    ("sentence_a", "sentence_b"),
-    ("question", "sentence"),
-    ("text", "text_pair"),
-)
-
-
+    ("sentence1", "sentence2"), ("premise", "hypothesis"), ("question1", "question2"), ("text1", "text2"),
+    ("text_a", "text_b"), ("sentence_a", "sentence_b"), ("question", "sentence"), ("text", "text_pair"),
+)  # fmt: skip
 _LOOKED_AT = 1000
-"""Rows from which a likely column is told."""
+"""Rows from which a likely column is guessed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,77 +45,65 @@ def choose_columns(table: Table, *, text: str | None, text_pair: str | None, lab
 
     Args:
         table: the file.
-        text, text_pair, label: what the flags name; None: by the rule above.
+        text, text_pair, label: columns named by flags; None: by the rule above.
 
     Raises:
         ConfigError: a flag names no column, or one column twice; or a flag is needed.
     """
+    _require_columns(table, text=text, text_pair=text_pair, label=label)
     names = [name for name in table.columns if name]
-    for flag, given in (("--text", text), ("--text-pair", text_pair), ("--label", label)):
-        _require(table, flag, given)
     if len(names) < 2:
         raise DataError(f"{table.path}: has one column ({names[0]!r}), expected a text and a label.")
-    taken = [name for name in (text, text_pair, label) if name is not None]
+    taken = (text, text_pair, label)
     if label is None:
-        found = _only(table, "--label", LABELS, [name for name in names if name not in taken])
-        label = found or (names[1] if len(names) == 2 and names[1] not in taken else None)
-        if label is None and len(names) == 2:
-            label = names[0]
+        label = _only(table, "--label", LABELS, [name for name in names if name not in taken])
+    if label is None and len(names) == 2:
+        label = names[1] if names[1] not in taken else names[0]
     if label is None:
         raise _ask(table, "--label", "the label")
     left = [name for name in names if name != label]
-    if text is None and text_pair is None and (pair := _pair(left)) is not None:
-        text, text_pair = pair
-    if text is None:
-        left = [name for name in left if name != text_pair]
-        text = left[0] if len(left) == 1 else _only(table, "--text", TEXTS, left)
-    if text is None:
-        raise _ask(table, "--text", "the text")
-    _distinct(text, text_pair, label)
+    if text is None and text_pair is None:
+        text, text_pair = _pair(left)
+    text = text or _remaining_text(table, [name for name in left if name != text_pair])
+    _require_columns(table, text=text, text_pair=text_pair, label=label)
     return Columns(text=text, pair=text_pair, label=label)
 
 
 def choose_texts(
     table: Table, like: Columns | None, *, text: str | None = None, text_pair: str | None = None, pair: bool = False
 ) -> Columns:
-    """Columns of a file that is to be predicted: the flags', or those that training had.
+    """Columns of a file to be predicted: those named by flags, or those of training.
 
     Args:
         table: the file.
         like: the columns of training, where they are known.
-        text, text_pair: what the flags name.
+        text, text_pair: columns named by flags.
         pair: whether a pair is needed, where `like` does not say.
 
     Raises:
-        ConfigError: a flag names no column, or a flag is needed. DataError: a column that training had is not there.
+        ConfigError: a flag names no column, or a flag is needed. DataError: a column of training is missing.
     """
-    _require(table, "--text", text)
-    _require(table, "--text-pair", text_pair)
+    _require_columns(table, text=text, text_pair=text_pair)
     names = [name for name in table.columns if name]
-    if like is None and pair and text is None and text_pair is None and (found := _pair(names)) is not None:
-        text, text_pair = found
-    if text is None:
-        left = [name for name in names if name != text_pair]
-        text = (
-            _as_trained(table, like.text, flag="--text") if like is not None
-            else left[0] if len(left) == 1 else _only(table, "--text", TEXTS, left)
-        )  # fmt: skip
-    if text is None:
-        raise _ask(table, "--text", "the text")
+    if like is None and pair and text is None and text_pair is None:
+        text, text_pair = _pair(names)
+    if text is None and like is not None:
+        text = _as_trained(table, like.text, flag="--text")
+    text = text or _remaining_text(table, [name for name in names if name != text_pair])
     if text_pair is None and like is not None and like.pair is not None:
         text_pair = _as_trained(table, like.pair, flag="--text-pair")
     if text_pair is None and pair:
         raise _ask(table, "--text-pair", "the second text")
-    _distinct(text, text_pair, None)
+    _require_columns(table, text=text, text_pair=text_pair)
     return Columns(text=text, pair=text_pair)
 
 
 def labelled_like(table: Table, columns: Columns) -> Columns:
-    """The same columns in another file, the development set say; DataError: one is not there."""
+    """The same columns in another file, the development set say; DataError: one is missing."""
     for name in (columns.text, columns.pair, columns.label):
         if name is not None:
             _as_trained(table, name, flag=None)
-    return replace(columns)
+    return columns
 
 
 def text_examples(table: Table, columns: Columns) -> list[TextExample]:
@@ -160,11 +126,20 @@ def _as_trained(table: Table, name: str, *, flag: str | None) -> str:
     return name
 
 
-def _require(table: Table, flag: str, name: str | None) -> None:
-    if name is not None and name not in table.columns:
-        raise ConfigError(
-            f"{flag} {name}: {table.path} has no such column.{did_you_mean(name, table.columns)} Its columns: {_listed(table.columns)}."
-        )
+def _require_columns(table: Table, **named: str | None) -> None:
+    """ConfigError: a named column is missing, or named twice."""
+    flags: dict[str, str] = {}
+    for field, name in named.items():
+        flag = f"--{field.replace('_', '-')}"
+        if name is None:
+            continue
+        if name not in table.columns:
+            raise ConfigError(
+                f"{flag} {name}: {table.path} has no such column.{did_you_mean(name, table.columns)} Its columns: {_listed(table.columns)}."
+            )
+        if name in flags:
+            raise ConfigError(f"{flags[name]} and {flag} are both {name!r}. Name two different columns.")
+        flags[name] = flag
 
 
 def _only(table: Table, flag: str, known: Sequence[str], names: Iterable[str]) -> str | None:
@@ -175,17 +150,18 @@ def _only(table: Table, flag: str, known: Sequence[str], names: Iterable[str]) -
     return found[0] if found else None
 
 
-def _pair(names: Sequence[str]) -> tuple[str, str] | None:
+def _remaining_text(table: Table, left: Sequence[str]) -> str:
+    """The column of the text: the only one left, or the one with a text's name; ConfigError: neither."""
+    text = left[0] if len(left) == 1 else _only(table, "--text", TEXTS, left)
+    if text is None:
+        raise _ask(table, "--text", "the text")
+    return text
+
+
+def _pair(names: Sequence[str]) -> tuple[str, str] | tuple[None, None]:
+    """Two columns named as a known pair."""
     folded = {name.casefold(): name for name in names}
-    return next(((folded[one], folded[two]) for one, two in PAIRS if one in folded and two in folded), None)
-
-
-def _distinct(text: str, pair: str | None, label: str | None) -> None:
-    named = [("--text", text), ("--text-pair", pair), ("--label", label)]
-    for index, (flag, name) in enumerate(named):
-        for other, same in named[:index]:
-            if name is not None and name == same:
-                raise ConfigError(f"{other} and {flag} are both {name!r}. Name two different columns.")
+    return next(((folded[one], folded[two]) for one, two in PAIRS if one in folded and two in folded), (None, None))
 
 
 def _ask(table: Table, flag: str, what: str) -> ConfigError:
