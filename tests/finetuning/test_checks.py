@@ -34,7 +34,7 @@ def test_overlap() -> None:
     dev = [GOOD[0], ("something else", "tool"), (GOOD[4][0].upper() + " ", "fruit"), GOOD[7]]
     (sentence,) = told(GOOD, dev)
     assert sentence.startswith(
-        "3 of 4 development rows (75 %) stand in the training file too, so the scores are too good: "
+        "3 of 4 development rows (75 %) are in the training file too, so the scores are too good: "
     )
     assert "dev.csv:2 is train.csv:2; dev.csv:4 is train.csv:6; dev.csv:5 is train.csv:9." in sentence
     assert "Of these, 1 with another label there" in sentence
@@ -88,23 +88,23 @@ RULES = {
 @pytest.mark.parametrize("rule", RULES)
 def test_rules_that_know_no_language(rule: str) -> None:
     (sentence,) = told([(RULES[rule](text, label), label) for text, label in GOOD])
-    assert sentence.startswith(rule + " tells the label in 100 % of the rows. Is that meant?")
+    assert sentence.startswith(rule + " predicts the label in 100 % of the rows. Is that intended?")
 
 
 def test_length_tells_the_label() -> None:
     train = [(("short and " + "abcdefghij"[n % 10]) * (1 + n % 2) + f" {n:03}", str(n % 2)) for n in range(100)]
-    assert told(train) == ["the length of the text alone tells the label in 100 % of the rows. Is that meant?"]
+    assert told(train) == ["the length of the text alone predicts the label in 100 % of the rows. Is that intended?"]
 
 
 def test_the_same_text_twice_tells_the_label() -> None:
     train = [TextExample(text=text, pair=text if label == "tool" else "another", label=label) for text, label in GOOD]
     found = warnings(train, [], held_out=True)
-    assert any("whether the two texts are the same alone tells the label" in sentence for sentence in found)
+    assert any("whether the two texts are the same alone predicts the label" in sentence for sentence in found)
 
 
 TEXTS = {
     "the same": (["hello there" for n in range(30)], "the text is the same in all rows ('hello there'). Is it the right column?"),
-    "numbers": ([f"{n} - {n}" for n in range(30)], "the text holds no letters, for example '0 - 0': are these numbers or ids?"),
+    "numbers": ([f"{n} - {n}" for n in range(30)], "the text holds no letters, for example '0 - 0': numbers or ids?"),
     "ids": ([f"user{n}" for n in range(30)], "the text is one word with digits, another one in each row ('user0'): are these ids?"),
 }  # fmt: skip
 
@@ -126,7 +126,7 @@ def test_imbalance() -> None:
 def test_rare_and_single_classes() -> None:
     many = rows(400)
     assert told([*many, ("one nut", "nut"), ("two nuts", "nut")]) == [
-        "'nut' has 2 of 402 training rows. Read macro_f1, which counts each class alike."
+        "'nut' has 2 of 402 training rows. Read macro_f1, which weights all classes equally."
     ]
     assert told([*many, ("one nut", "nut")]) == ["1 class with a single training row ('nut'): too few to learn from."]
 
@@ -137,7 +137,7 @@ def test_labels_that_are_the_same_number() -> None:
     assert told([(text, str(number % 4)) for number, text in enumerate(texts)]) == []
     (sentence,) = told([(text, ("0", "1", "0.0", "1.0")[number % 4]) for number, text in enumerate(texts)])
     assert sentence == (
-        "the labels '0', '0.0', '1', '1.0' are numbers written in several ways, each a class of its own. Write a number in one way."
+        "the labels '0', '0.0', '1', '1.0' are numbers written in several ways, each a separate class. Write a number in one way."
     )
     (sentence,) = told([(text, ("2", "no", "+2")[number % 3]) for number, text in enumerate(texts)])
     assert sentence.startswith("the labels '+2', '2' are numbers written in several ways")

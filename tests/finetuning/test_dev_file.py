@@ -21,7 +21,7 @@ def test_the_same_file_by_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     Path("other").write_text("text,label\na,c\n")
     for dev in (train, Path("./train.csv"), tmp_path / "train.csv", Path("link"), Path("hard"), Path("copy")):
         with pytest.raises(
-            ConfigError, match=r"^--dev .*: is the training file train.csv; .* by heart. Do otherwise\.$"
+            ConfigError, match=r"^--dev .*: is the training file train.csv; .* was memorized. Do otherwise\.$"
         ):
             require_other_file(train, dev, instead="Do otherwise.")
     for dev in (Path("other"), Path("none"), tmp_path):

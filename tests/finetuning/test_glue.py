@@ -88,7 +88,7 @@ def test_rows_that_stand_twice_are_told(tmp_path: Path) -> None:
         "train.tsv:2 ('entailment'). No model can be right about both."
     )
     assert overlap == (
-        "warning: 3 of 12 development rows (25 %) stand in the training file too, so the scores are too good: dev.tsv:11 is "
+        "warning: 3 of 12 development rows (25 %) are in the training file too, so the scores are too good: dev.tsv:11 is "
         "train.tsv:2; dev.tsv:12 is train.tsv:3; dev.tsv:13 is train.tsv:4. Of these, 1 with another label there."
     )
     assert [note.split(": dev_")[1][:10] for note in task(tmp_path, "mnli").load().notes[4:]] == [

@@ -52,7 +52,7 @@ WRONG: dict[str, Case] = {
     "no header, words": ({"train.csv": MORE}, {}, DataError, "train.csv:1: ", "'fruit' is the name of a column and, on line 3, a label in it: does the file lack its first line? Put column names on top, for example text and label; or say --label fruit"),
     "unseen label in dev": ({"train.csv": GOOD, "dev.csv": b"text,label\na plum,fruits\n"}, {"dev": "dev.csv"}, DataError, "dev.csv:2: ", "label 'fruits' in column 'label' never occurs in the training file. Did you mean 'fruit'? Its labels: 'fruit', 'tool'"),
     "dev without the column": ({"train.csv": GOOD, "dev.csv": b"text,class\na plum,fruit\n"}, {"dev": "dev.csv"}, DataError, "dev.csv: ", "has no column 'label', which the training file has. Its columns: 'text', 'class'. Name it as in the training file"),
-    "dev is train": ({"train.csv": GOOD}, {"dev": "train.csv"}, ConfigError, "--dev train.csv: ", "is the training file train.csv; its scores would say what was learned by heart. Leave --dev out, and a tenth of it is held out"),
+    "dev is train": ({"train.csv": GOOD}, {"dev": "train.csv"}, ConfigError, "--dev train.csv: ", "is the training file train.csv; its scores would show what was memorized. Leave --dev out, and a tenth of it is held out"),
     "dev is a copy of train": ({"train.csv": GOOD, "dev.csv": GOOD}, {"dev": "dev.csv"}, ConfigError, "--dev dev.csv: ", "is the training file"),
     "broken dev": ({"train.csv": GOOD, "dev.csv": b"text,label\na plum\n"}, {"dev": "dev.csv"}, DataError, "dev.csv:2: ", "expected 2 fields"),
     "predict without the text": ({"train.csv": GOOD, "new.csv": b"texts\na plum\n"}, {"predict": "new.csv"}, DataError, "new.csv: ", "has no column 'text', which the training file has. Did you mean 'texts'? Its columns: 'texts'. Rename it, or name it: --text COLUMN"),
@@ -219,7 +219,7 @@ def test_what_counts_is_in_the_hash(tmp_path: Path) -> None:
 def test_small_files_are_read_more_often(tmp_path: Path) -> None:
     assert OwnTask(train=write_csv(tmp_path / "a.csv", [("a", "b")] * 9_000)).epochs == 10
     assert OwnTask(train=write_csv(tmp_path / "b.csv", [("a", "b")] * 10_000)).epochs == 3
-    note = "fewer than 10,000 lines: 10 epochs, of larger files 3, unless --epochs says otherwise."
+    note = "fewer than 10,000 lines: 10 epochs, for larger files 3, unless --epochs says otherwise."
     assert note in OwnTask(train=write_csv(tmp_path / "c.csv", rows(40))).load().notes
     many = [(f"{text} {number}", label) for number, (text, label) in enumerate(rows(200) * 50)]
     assert not any("epochs" in said for said in OwnTask(train=write_csv(tmp_path / "d.csv", many)).load().notes)

@@ -71,7 +71,7 @@ def test_one_command_from_two_columns(work: Path, first: tuple[int, str, str]) -
         "columns: text = 'text', label = 'label'.",
         "8 of 80 rows were held out",
         "2 classes in 72 training rows: fruit 36, tool 36.",
-        "fewer than 10,000 lines: 10 epochs, of larger files 3, unless --epochs says otherwise.",
+        "fewer than 10,000 lines: 10 epochs, for larger files 3, unless --epochs says otherwise.",
         "accuracy",
         "The best run on dev:",
         "true \\ said  fruit  tool",
@@ -229,7 +229,7 @@ def test_warnings_are_told(work: Path, electra: Electra) -> None:
     )
     assert code == 0
     assert (
-        "warning: 1 of 21 development rows (4.76 %) stand in the training file too, so the scores are too good: dev.csv:2 is train.csv:81."
+        "warning: 1 of 21 development rows (4.76 %) are in the training file too, so the scores are too good: dev.csv:2 is train.csv:81."
         in out
     )
     assert "- warning: 1 of 21" in (work / "overlap" / "model" / "README.md").read_text()
@@ -245,7 +245,7 @@ WRONG: dict[str, tuple[tuple[str, ...], int, str]] = {
     "tagging of columns of text": (("finetune", "encoder", "--train", "words.conll", "--dev", "dev.conll", "--task", "tagging", "--text", "text", "--out", "o"), 78, "--text: tagging reads words, a line each"),
     "pooling in tagging": (("finetune", "encoder", "--train", "words.conll", "--dev", "dev.conll", "--task", "tagging", "--pooling", "mean", "--out", "o"), 78, "--pooling mean: tagging has no choice of what stands for a text"),
     "words of a table": (("finetune", "encoder", "--train", "train.csv", "--words", "2", "--out", "o"), 78, "--words: is for tagging. Leave it out, or say --task tagging"),
-    "tagging scored on what it learns": (("finetune", "encoder", "--train", "words.conll", "--dev", "words.conll", "--task", "tagging", "--out", "o"), 78, "--dev words.conll: is the training file words.conll; its scores would say what was learned by heart. Leave --dev out"),
+    "tagging scored on what it learns": (("finetune", "encoder", "--train", "words.conll", "--dev", "words.conll", "--task", "tagging", "--out", "o"), 78, "--dev words.conll: is the training file words.conll; its scores would show what was memorized. Leave --dev out"),
     "no encoder": (("finetune", "encodre", "--train", "train.csv", "--out", "o"), 66, "encodre: no such folder. Expected a run folder"),
     "no recipe": (("finetune", "encoder", "--train", "train.csv", "--out", "o", "--recipe", "papers"), 78, "--recipe papers: unknown. Did you mean 'paper'?"),
     "no model": (("predict", "none", "new.csv"), 66, "none: no such folder. Expected a fine-tuned model"),

@@ -1,9 +1,9 @@
-"""A task of one's own: classification or regression of texts or pairs, from .csv, .tsv or .jsonl."""
+"""A task of your own: classification or regression of texts or pairs, from .csv, .tsv or .jsonl."""
 
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
@@ -20,10 +20,9 @@ from electra_trainer.finetuning.texts.splits import hold_out, require_other_file
 from electra_trainer.finetuning.texts.tasks import Classification, Regression
 
 SMALL = 10_000
-"""Lines of a training file below which more passes are made over it (Table 6 has 10 for the small RTE and STS-B, 3 for others)."""
-
+"""A training file with fewer lines is passed over 10 times (Table 6: 10 for the small RTE and STS-B, 3 for others)."""
 EPOCHS = 3.0
-"""Of larger ones."""
+"""For larger files."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,14 +49,14 @@ class OwnTask:
         return 10.0 if _lines_in(Path(self.train)) < SMALL else EPOCHS
 
     def columns(self) -> Columns:
-        """What is taken for text, pair and label; reads the training file."""
+        """The columns of text, pair and label; reads the training file."""
         return self._choose(read_table_file(Path(self.train)))
 
     def load(self) -> TaskData:
         """Read and check all files.
 
         Raises:
-            MissingInputError, StorageError: a file cannot be read. ConfigError: a column is not there, or must be named.
+            MissingInputError, StorageError: a file cannot be read. ConfigError: a column is missing, or must be named.
             DataError: a row, or the labels as a whole, cannot be used; with file:line.
         """
         if self.dev is not None:
@@ -66,13 +65,15 @@ class OwnTask:
         columns = self._choose(table)
         train = _examples(table, columns, self.kind, named=self.label is not None)
         make = _classes if self.kind == "classification" else _range
-        make(train, table.path)  # labels that cannot be used, before some are held out
+        make(train, table.path)  # unusable labels are found before some are held out
         hashes = {"train": table.sha256}
         notes = [columns.described()]
         if self.dev is None:
-            split = hold_out(train, where=str(table.path))
-            train, dev = split.train, split.held_out
-            notes.append(_held_out_note(len(dev), len(table.rows)))
+            train, dev = hold_out(train, where=str(table.path))
+            notes.append(
+                f"no development file: {len(dev):,} of {len(table.rows):,} rows were held out, chosen by a hash of the text; no text is "
+                "on both sides." + (" So few give coarse scores: better give a --dev file." if len(dev) < 100 else "")
+            )
         else:
             other = read_table_file(Path(self.dev))
             dev = _examples(other, labelled_like(other, columns), self.kind, named=True)
@@ -86,10 +87,9 @@ class OwnTask:
             test = {"predict": text_examples(asked, choose_texts(asked, columns))}
             hashes["predict"] = asked.sha256
         if self.epochs != EPOCHS:
-            said = [
-                *said,
-                f"fewer than {SMALL:,} lines: {self.epochs:g} epochs, of larger files {EPOCHS:g}, unless --epochs says otherwise.",
-            ]
+            said.append(
+                f"fewer than {SMALL:,} lines: {self.epochs:g} epochs, for larger files {EPOCHS:g}, unless --epochs says otherwise."
+            )
         hashes["columns"] = json.dumps(asdict(columns))
         return TaskData(
             task=task,
@@ -108,21 +108,18 @@ def _examples(table: Table, columns: Columns, kind: str, *, named: bool) -> list
     assert columns.label is not None
     bare = text_examples(table, columns)
     if kind == "regression":
-        values = numbers(table, columns.label)
-        return [
-            TextExample(text=e.text, pair=e.pair, place=e.place, value=v) for e, v in zip(bare, values, strict=True)
-        ]
+        return [replace(one, value=value) for one, value in zip(bare, numbers(table, columns.label), strict=True)]
     names = labels(table, columns.label)
     if columns.label in names and not named:
         raise DataError(
             f"{table.path}:1: {columns.label!r} is the name of a column and, on line {table.lines[names.index(columns.label)]}, a label in it: "
             f"does the file lack its first line? Put column names on top, for example text and label; or say --label {columns.label}"
         )
-    return [TextExample(text=e.text, pair=e.pair, place=e.place, label=n) for e, n in zip(bare, names, strict=True)]
+    return [replace(one, label=name) for one, name in zip(bare, names, strict=True)]
 
 
 def _classes(train: Sequence[TextExample], path: Path) -> tuple[Task, list[str]]:
-    """The task, its labels in order: numbers by size, all else by letters."""
+    """The task, its labels in order: numbers by size, others by letters."""
     counts = Counter(str(example.label) for example in train)
     names = sorted(counts)
     numeric = all(NUMBER.fullmatch(name) for name in names)
@@ -150,7 +147,7 @@ def _classes(train: Sequence[TextExample], path: Path) -> tuple[Task, list[str]]
 
 
 def _range(train: Sequence[TextExample], path: Path) -> tuple[Task, list[str]]:
-    """The task, its numbers brought to mean 0 and standard deviation 1."""
+    """The task, its numbers scaled to mean 0 and standard deviation 1."""
     values = np.array([example.value for example in train], dtype=np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
         scale, mean = float(np.std(values)), float(np.mean(values))
@@ -164,11 +161,6 @@ def _range(train: Sequence[TextExample], path: Path) -> tuple[Task, list[str]]:
     return Regression(shift=mean, scale=scale), [note]
 
 
-def _held_out_note(held_out: int, rows: int) -> str:
-    coarse = " So few make coarse scores: better give a --dev file." if held_out < 100 else ""
-    return f"no development file: {held_out:,} of {rows:,} rows were held out, chosen by a hash of the text; no text is on both sides.{coarse}"
-
-
 def _known_labels(dev: Sequence[TextExample], known: Sequence[str], columns: Columns) -> None:
     for example in dev:
         if example.label not in known:
@@ -180,7 +172,7 @@ def _known_labels(dev: Sequence[TextExample], known: Sequence[str], columns: Col
 
 
 def _lines_in(path: Path) -> int:
-    """Line ends in a file; 0 where it cannot be read, which `load` will tell."""
+    """Line ends in a file; 0 if it cannot be read, which `load` reports."""
     try:
         with path.open("rb") as file:
             return sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(1 << 20), b""))

@@ -9,9 +9,9 @@ import filecmp
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -21,24 +21,31 @@ from electra_trainer.finetuning.examples import TaggedSentence, TextExample
 
 SHARE = 0.1
 _RANGES = 10
-"""Of a regression's values, at most, from each of which the same share is held out."""
+"""Most ranges of a regression's values; the same share of each is held out."""
+E = TypeVar("E")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Split:
+class Split(NamedTuple, Generic[E]):
     """Examples to learn from, and examples held out; each in the order of the file."""
 
-    train: list[TextExample]
-    held_out: list[TextExample]
+    train: list[E]
+    held_out: list[E]
+
+
+def _split(examples: Sequence[E], chosen: Collection[int], *, where: str, what: str) -> Split[E]:
+    if not chosen:
+        raise DataError(f"{where}: has too few {what} to hold some out. Add {what}, or give a --dev file.")
+    train = [example for index, example in enumerate(examples) if index not in chosen]
+    return Split(train, [examples[index] for index in sorted(chosen)])
 
 
 def same_text(example: TextExample) -> str:
-    """What two examples share if they say the same: their texts without regard to case and spaces."""
+    """The texts without regard to case and spaces: equal if two examples say the same."""
     first = " ".join(example.text.casefold().split())
     return first if example.pair is None else first + "\n" + " ".join(example.pair.casefold().split())
 
 
-def hold_out(examples: Sequence[TextExample], *, where: str, share: float = SHARE) -> Split:
+def hold_out(examples: Sequence[TextExample], *, where: str, share: float = SHARE) -> Split[TextExample]:
     """Split labelled examples; `where` is what they were read from.
 
     Raises:
@@ -61,18 +68,13 @@ def hold_out(examples: Sequence[TextExample], *, where: str, share: float = SHAR
         chosen.update(row for text in ordered[:count] for row in groups[text])
     if examples[0].value is None:
         chosen = _leave_every_class(groups, chosen, [str(example.label) for example in examples])
-    if not chosen:
-        raise DataError(f"{where}: has too few rows to hold some out. Add rows, or give a --dev file.")
-    return Split(
-        train=[example for index, example in enumerate(examples) if index not in chosen],
-        held_out=[examples[index] for index in sorted(chosen)],
-    )
+    return _split(examples, chosen, where=where, what="rows")
 
 
 def hold_out_sentences(
     sentences: Sequence[TaggedSentence], *, where: str, share: float = SHARE
-) -> tuple[list[TaggedSentence], list[TaggedSentence]]:
-    """Sentences to learn from and sentences held out, each in the order of the file; the same words are on one side.
+) -> Split[TaggedSentence]:
+    """Split sentences; those with the same words are on one side.
 
     Raises:
         DataError: too few different sentences, or each of them has a label that no other has.
@@ -89,16 +91,11 @@ def hold_out_sentences(
             left -= own
             chosen.update(groups[text])
             wanted -= 1
-    if not chosen:
-        raise DataError(f"{where}: has too few sentences to hold some out. Add sentences, or give a --dev file.")
-    return (
-        [sentence for index, sentence in enumerate(sentences) if index not in chosen],
-        [sentences[index] for index in sorted(chosen)],
-    )
+    return _split(sentences, chosen, where=where, what="sentences")
 
 
 def _leave_every_class(groups: Mapping[str, list[int]], chosen: set[int], labels: Sequence[str]) -> set[int]:
-    """`chosen` without the texts that bear the last rows of a class: a text that stands there with two labels, say."""
+    """`chosen` without texts that have the last rows of a class, such as a text that occurs with two labels."""
     left = {label for row, label in enumerate(labels) if row not in chosen}
     kept = set(chosen)
     for rows in groups.values():
@@ -109,7 +106,7 @@ def _leave_every_class(groups: Mapping[str, list[int]], chosen: set[int], labels
 
 
 def _strata(examples: Sequence[TextExample]) -> list[str]:
-    """The class of each example; of numbers, the range that it falls into."""
+    """The class of each example; for numbers, their range."""
     if examples[0].value is None:
         return [str(example.label) for example in examples]
     values = np.array([example.value for example in examples], dtype=np.float64)
@@ -119,7 +116,7 @@ def _strata(examples: Sequence[TextExample]) -> list[str]:
 
 
 def _quotas(sizes: dict[str, int], *, share: float) -> dict[str, int]:
-    """How many texts of each stratum: largest remainders, one at least in all, and never the whole of a stratum."""
+    """Texts to hold out of each stratum: largest remainders, at least one in all, and never a whole stratum."""
     total = max(1, round(share * sum(sizes.values())))
     quotas = {name: min(int(size * share), size - 1) for name, size in sizes.items()}
     by_remainder = sorted(sizes, key=lambda name: (-(sizes[name] * share - quotas[name]), -sizes[name], _hash(name)))
@@ -138,10 +135,10 @@ def _hash(text: str) -> bytes:
 def require_other_file(
     train: Path, dev: Path, *, instead: str = "Leave --dev out, and a tenth of it is held out."
 ) -> None:
-    """See that `dev` is neither `train` nor a copy of it. What cannot be read is left to whoever reads it.
+    """Refuse a development file that is the training file or a copy of it; unreadable files are for the reader to report.
 
     Args:
-        instead: what to do, a sentence.
+        instead: the remedy, a sentence.
 
     Raises:
         ConfigError: it is.
@@ -152,21 +149,19 @@ def require_other_file(
         return
     if same:
         raise ConfigError(
-            f"--dev {dev}: is the training file {train}; its scores would say what was learned by heart. {instead}"
+            f"--dev {dev}: is the training file {train}; its scores would show what was memorized. {instead}"
         )
 
 
 _BETWEEN = re.compile(r"[\W_]+")
 WARNING = "warning: "
-"""Begins each sentence here, so that a reader can tell it from what is only said."""
+"""Marks a sentence as a warning among notes."""
 MOSTLY, HARDLY = 0.9, 0.1
-"""The label stands in at least this share of its own rows and at most that of the others: a leak."""
+"""A label leaks if it occurs in the text of at least the first share of its own rows, and at most the second of the others."""
 _ENOUGH = 20
-"""Rows below which a rule that fits all of them says little."""
+"""In fewer rows a rule that fits all of them says little."""
 _RULE = 0.99
-"""Share of rows that a rule too simple for language must explain to be told."""
-_SUSPECTS, _TOLD = 20, 3
-"""Labels that are looked at closely, and that are named."""
+"""Share of rows that a simple rule must explain to be reported."""
 _LOOKED_AT = 10_000
 """Rows, about, that are searched for leaks."""
 
@@ -189,7 +184,7 @@ def warnings_of_a_benchmark(train: Sequence[TextExample], dev: Iterable[Sequence
 
 
 def overlap(train: Sequence[TextExample], dev: Sequence[TextExample]) -> list[str]:
-    """Texts that stand in both files."""
+    """Texts that occur in both files."""
     first: dict[str, TextExample] = {}
     for example in train:
         first.setdefault(same_text(example), example)
@@ -200,7 +195,7 @@ def overlap(train: Sequence[TextExample], dev: Sequence[TextExample]) -> list[st
     differ = sum(_answer(mine) != _answer(other) for mine, other in both)
     told = f" Of these, {differ:,} with another label there." if differ else ""
     return [
-        f"{len(both):,} of {len(dev):,} development rows ({_percent(len(both), len(dev))}) stand in the training file too, so the scores "
+        f"{len(both):,} of {len(dev):,} development rows ({_percent(len(both), len(dev))}) are in the training file too, so the scores "
         f"are too good: {examples}.{told}"
     ]
 
@@ -208,48 +203,42 @@ def overlap(train: Sequence[TextExample], dev: Sequence[TextExample]) -> list[st
 def contradictions(train: Sequence[TextExample]) -> list[str]:
     """The same text with different labels."""
     first: dict[str, TextExample] = {}
-    pairs: list[tuple[TextExample, TextExample]] = []
-    repeated = 0
-    for example in train:
-        mine = first.setdefault(same_text(example), example)
-        repeated += mine is not example
-        if mine is not example and _answer(mine) != _answer(example):
-            pairs.append((mine, example))
+    repeats = [(mine, one) for one in train if (mine := first.setdefault(same_text(one), one)) is not one]
+    pairs = [(mine, other) for mine, other in repeats if _answer(mine) != _answer(other)]
     found = []
     if pairs:
         one, two = pairs[0]
         found.append(
-            f"{_rows(len(pairs), 'training')} with the text of another and a different label, for example "
+            f"{len(pairs):,} training row{'' if len(pairs) == 1 else 's'} with the text of another and a different label, for example "
             f"{_at(two)} ({_answer(two)!r}) and {_at(one)} ({_answer(one)!r}). No model can be right about both."
         )
-    if repeated >= max(2, len(train) // 10):
-        found.append(
-            f"{repeated:,} of {len(train):,} training rows ({_percent(repeated, len(train))}) repeat the text of another."
-        )
+    if len(repeats) >= max(2, len(train) // 10):
+        share = _percent(len(repeats), len(train))
+        found.append(f"{len(repeats):,} of {len(train):,} training rows ({share}) repeat the text of another.")
     return found
 
 
 def odd_texts(train: Sequence[TextExample]) -> list[str]:
-    """A column that is no text: ids, numbers, the same for all."""
+    """Columns that hold no text: ids, numbers, the same in all rows."""
     if len(train) < _ENOUGH:
         return []
+    columns = {"text": [example.text for example in train]}
+    if train[0].pair is not None:
+        columns["text pair"] = [example.pair or "" for example in train]
     found = []
-    for name, column in _columns(train).items():
+    for name, column in columns.items():
+        first, words = _short(column[0]), [text.split() for text in column]
         if len(set(column)) == 1:
-            found.append(f"the {name} is the same in all rows ({_short(column[0])}). Is it the right column?")
+            found.append(f"the {name} is the same in all rows ({first}). Is it the right column?")
         elif sum(not any(letter.isalpha() for letter in text) for text in column) >= MOSTLY * len(column):
-            found.append(
-                f"the {name} holds no letters, for example {_short(column[0])}: are these numbers or ids? Is it the right column?"
-            )
-        elif len(set(column)) == len(column) and all(_looks_like_id(text) for text in column):
-            found.append(
-                f"the {name} is one word with digits, another one in each row ({_short(column[0])}): are these ids?"
-            )
+            found.append(f"the {name} holds no letters, for example {first}: numbers or ids? Is it the right column?")
+        elif len(set(column)) == len(column) and all(len(w) == 1 and any(map(str.isdigit, w[0])) for w in words):
+            found.append(f"the {name} is one word with digits, another one in each row ({first}): are these ids?")
     return found
 
 
 def label_in_text(train: Sequence[TextExample]) -> list[str]:
-    """The label's own words stand in the text of nearly all of its rows and hardly elsewhere."""
+    """Labels whose own words occur in the text of nearly all of their rows and hardly elsewhere."""
     rows = _some(train)
     counts = Counter(str(example.label) for example in rows)
     words = [f" {_words(example.text + ' ' + (example.pair or ''))} " for example in rows]
@@ -261,7 +250,7 @@ def label_in_text(train: Sequence[TextExample]) -> list[str]:
         if sought[label].strip() and 5 <= count < len(rows) and own[label] >= MOSTLY * count
     ]
     found = []
-    for label in suspects[:_SUSPECTS]:
+    for label in suspects[:20]:
         count, others = counts[label], len(rows) - counts[label]
         there = sum(sought[label] in text for row, text in zip(rows, words, strict=True) if row.label != label)
         if there <= HARDLY * others:
@@ -269,82 +258,68 @@ def label_in_text(train: Sequence[TextExample]) -> list[str]:
                 f"the text of {_percent(own[label], count)} of the rows labelled {label!r} says {label!r} itself, and of "
                 f"{_percent(there, others)} of the others: the label has leaked into the text."
             )
-    return found[:_TOLD]
+    return found[:3]
 
 
 def simple_rules(train: Sequence[TextExample]) -> list[str]:
-    """A rule that knows no language tells the classes apart."""
+    """A rule without knowledge of language that predicts the label."""
     train = _some(train)
     counts = Counter(example.label for example in train)
     if len(train) < _ENOUGH or len(counts) < 2 or max(counts.values()) > MOSTLY * len(train):
         return []
     rules: dict[str, Callable[[TextExample], str]] = {
         "the first word of the text": lambda example: next(iter(example.text.split()), ""),
-        "the last word of the text": lambda example: example.text.split()[-1] if example.text.split() else "",
+        "the last word of the text": lambda example: next(reversed(example.text.split()), ""),
         "the length of the text": lambda example: str(len(example.text)),
         "whether the two texts are the same": lambda example: str(example.text == example.pair),
     }
-    for name, rule in rules.items():
-        said = [rule(example) for example in train]
-        if len(set(said)) <= len(train) // 4 and _explained(said, train) >= _RULE * len(train):
-            return [
-                f"{name} alone tells the label in {_percent(_explained(said, train), len(train))} of the rows. Is that meant?"
-            ]
-    for word, right in _telling_words(train):
+    said = {name: [rule(example) for example in train] for name, rule in rules.items()}
+    explained = [(name, _explained(one, train)) for name, one in said.items() if len(set(one)) <= len(train) // 4]
+    for name, right in (*explained, *((f"the word {word!r}", right) for word, right in _telling_words(train))):
         if right >= _RULE * len(train):
-            return [
-                f"the word {word!r} alone tells the label in {_percent(right, len(train))} of the rows. Is that meant?"
-            ]
+            return [f"{name} alone predicts the label in {_percent(right, len(train))} of the rows. Is that intended?"]
     return []
 
 
 def imbalance(train: Sequence[TextExample]) -> list[str]:
-    """A class that nearly all rows have, or that nearly none has."""
+    """Classes that nearly all rows have, or nearly none; labels that differ only in how they are written."""
     counts = Counter(str(example.label) for example in train).most_common()
     (most, many), (least, few) = counts[0], counts[-1]
     found = []
     single = [label for label, count in counts if count == 1]
     if single:
         names = ", ".join(map(repr, single[:5])) + (" and others" if len(single) > 5 else "")
-        found.append(
-            f"{len(single)} class{'es' if len(single) > 1 else ''} with a single training row ({names}): too few to learn from."
-        )
+        classes = f"{len(single)} class{'es' if len(single) > 1 else ''}"
+        found.append(f"{classes} with a single training row ({names}): too few to learn from.")
     if many >= MOSTLY * len(train):
+        share = _percent(many, len(train))
         found.append(
-            f"{_percent(many, len(train))} of the rows are {most!r}, so always saying that is as accurate. Read macro_f1 and matthews."
+            f"{share} of the rows are {most!r}, so always saying that is as accurate. Read macro_f1 and matthews."
         )
-    elif few > 1 and few < 0.01 * len(train):
+    elif 1 < few < 0.01 * len(train):
         found.append(
-            f"{least!r} has {few} of {len(train):,} training rows. Read macro_f1, which counts each class alike."
+            f"{least!r} has {few} of {len(train):,} training rows. Read macro_f1, which weights all classes equally."
         )
     values = Counter(float(label) for label, _ in counts if NUMBER.fullmatch(label))
-    equal = [label for label, _ in counts if NUMBER.fullmatch(label) and values[float(label)] > 1]
-    if equal:
-        found.append(
-            f"the labels {', '.join(map(repr, sorted(equal)[:4]))} are numbers written in several ways, each a class of its own. Write a "
-            "number in one way."
-        )
     folded = Counter(label.casefold() for label, _ in counts)
-    alike = [label for label, _ in counts if folded[label.casefold()] > 1]
-    if alike:
-        found.append(
-            f"the labels {', '.join(map(repr, sorted(alike)[:4]))} differ in capitals only. Are they the same class?"
-        )
+    equal = sorted(label for label, _ in counts if NUMBER.fullmatch(label) and values[float(label)] > 1)
+    alike = sorted(label for label, _ in counts if folded[label.casefold()] > 1)
+    for labels, why in (
+        (equal, "are numbers written in several ways, each a separate class. Write a number in one way."),
+        (alike, "differ in capitals only. Are they the same class?"),
+    ):
+        if labels:
+            found.append(f"the labels {', '.join(map(repr, labels[:4]))} {why}")
     return found
 
 
 def _some(train: Sequence[TextExample]) -> Sequence[TextExample]:
-    """Rows from the whole of the file, as many as a check needs."""
+    """Rows from all over the file, as many as a check needs."""
     return train[:: 1 + len(train) // _LOOKED_AT]
 
 
-def _columns(train: Sequence[TextExample]) -> Mapping[str, list[str]]:
-    columns = {"text": [example.text for example in train]}
-    return columns if train[0].pair is None else {**columns, "text pair": [example.pair or "" for example in train]}
-
-
 def _explained(said: Sequence[str], train: Sequence[TextExample]) -> int:
-    """Rows that are right if each answer of a rule stands for the class that it goes with most."""
+    """Right rows if each answer of a rule predicts its most frequent class."""
     both: dict[str, Counter[str]] = {}
     for answer, example in zip(said, train, strict=True):
         both.setdefault(answer, Counter())[str(example.label)] += 1
@@ -352,7 +327,7 @@ def _explained(said: Sequence[str], train: Sequence[TextExample]) -> int:
 
 
 def _telling_words(train: Sequence[TextExample]) -> Iterator[tuple[str, int]]:
-    """Frequent words, with the rows that are right if the word's presence told the label."""
+    """Frequent words, and right rows if the word's presence predicts the label."""
     classes = Counter(str(example.label) for example in train)
     with_word: dict[str, Counter[str]] = {}
     for example in train:
@@ -367,17 +342,9 @@ def _words(text: str) -> str:
     return _BETWEEN.sub(" ", text.casefold()).strip()
 
 
-def _rows(count: int, what: str) -> str:
-    return f"{count:,} {what} row{'' if count == 1 else 's'}"
-
-
 def _at(example: TextExample) -> str:
-    """`file:line` without the folder, which is nobody else's business."""
+    """`file:line` without the folder."""
     return PurePath(example.place).name
-
-
-def _looks_like_id(text: str) -> bool:
-    return len(text.split()) == 1 and any(letter.isdigit() for letter in text)
 
 
 def _answer(example: TextExample) -> str | float | None:
