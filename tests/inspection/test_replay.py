@@ -128,7 +128,8 @@ def test_a_step_before_the_first_checkpoint(run: Path, electra: Electra) -> None
     code, out, err = electra("replay", run, "--step", 4, "--rows", 1)
     assert code == 0 and "training again from step 0 to 3 (3 steps)" in err
     assert (
-        "from the initial weights, 3 steps in between trained again" in out and "came out again, to the last bit" in out
+        "from the initial weights, 3 steps in between trained again" in out
+        and "were reproduced, to the last bit" in out
     )
 
 
@@ -258,7 +259,7 @@ def test_weights_that_a_run_began_with(run: Path, data: Path, tmp_path: Path) ->
     shutil.rmtree(first)
     shutil.copytree(tmp_path / "third", first)
     assert replay(tmp_path / "second", step=3).identical
-    with pytest.raises(CheckpointError, match="which are others now"):
+    with pytest.raises(CheckpointError, match="which have changed since"):
         replay(tmp_path / "second", step=1)
 
 
@@ -278,7 +279,7 @@ def test_the_step_that_stopped_a_run(data: Path, tmp_path: Path, electra: Electr
     assert bad and all(str(row) in str(stopped.value) for row in bad)
     shapes_agree(found)
     code, shown, _ = electra("replay", out, "--step", step)
-    assert code == 0 and f"not a number in rows {bad[0]}" in shown and "NOT A NUMBER" in shown
+    assert code == 0 and f"NaN or infinite in rows {bad[0]}" in shown and "NaN OR INFINITE" in shown
     told = json.loads(electra("replay", out, "--step", step, "--json")[1], parse_constant=pytest.fail)
     assert told["finite"] is False and "nan" in told["computed"].values()
     assert numbered(out / "checkpoints") == before
@@ -296,5 +297,5 @@ def test_nothing_of_a_text_steers_the_terminal() -> None:
 def test_from_python(run: Path) -> None:
     import electra_trainer
 
-    found = electra_trainer.inspection.replay(run, step=6)
+    found = electra_trainer.replay(run, step=6)
     assert found.identical and not torch.is_inference_mode_enabled()

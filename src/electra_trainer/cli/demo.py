@@ -147,7 +147,7 @@ def _size(path: Path) -> int:
 
 
 def _score(run: Path) -> None:
-    from electra_trainer.inspection.terminal import print_scored
+    from electra_trainer.cli.use import print_scored
     from electra_trainer.pretrained.pretrained import load
 
     model = load(run)

@@ -1,14 +1,11 @@
-"""`electra evaluate RUN DATA`.
+"""Verbs that use a trained network or look into its run: evaluate, score, fill, export, replay, report.
 
-`electra score RUN "the chef flew the meal"`.
-
-`electra fill RUN "the [MASK] cooked the meal"`.
-
-`electra export RUN --out DIR`.
-
-`electra replay RUN --step 1000`.
-
-`electra report RUN [RUN …]`.
+electra evaluate RUN DATA
+electra score RUN "the chef flew the meal"
+electra fill RUN "the [MASK] cooked the meal"
+electra export RUN --out DIR
+electra replay RUN --step 1000
+electra report RUN [RUN …]
 """
 
 import json
@@ -24,6 +21,7 @@ from electra_trainer.errors import ConfigError
 if TYPE_CHECKING:
     from electra_trainer.inspection.replay import Replayed
     from electra_trainer.inspection.replay_rows import ReplayedRow
+    from electra_trainer.pretrained.pretrained import Scored
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +55,7 @@ def run_evaluate(arguments: EvaluateArguments) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreArguments:
-    """Say of each token of a text how likely it was replaced."""
+    """The probability that a token was replaced, for each token of a text."""
 
     run: tyro.conf.Positional[Path]
     """Run folder or exported folder."""
@@ -75,9 +73,29 @@ def run_score(arguments: ScoreArguments) -> None:
     if arguments.json:
         print(json.dumps(asdict(scored)))
         return
-    from electra_trainer.inspection.terminal import print_scored
-
     print_scored(scored)
+
+
+def print_scored(scored: "Scored", *, mark_above: float | None = None) -> None:
+    """Print two lines: the tokens, and under each the probability of "replaced"; suspects stand out.
+
+    Args:
+        scored: the sentence.
+        mark_above: probability from which a token is marked; default: twice the sentence's mean, at least 0.2.
+    """
+    from rich.console import Console
+    from rich.text import Text
+
+    probabilities = scored.replaced_probability
+    limit = max(0.2, 2 * sum(probabilities) / len(probabilities)) if mark_above is None else mark_above
+    words, numbers = Text("  "), Text("  ")
+    for token, probability in zip(scored.tokens, probabilities, strict=True):
+        width, suspect = max(len(token) + 2, 6), probability >= limit
+        words.append(f"[{token}]".ljust(width) if suspect else f" {token} ".ljust(width), "bold red" if suspect else "")
+        numbers.append(f" {probability:.2f} ".ljust(width), "red" if suspect else "dim")
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(words)
+    console.print(numbers)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +107,7 @@ class FillArguments:
     text: tyro.conf.Positional[str]
     """A text with at least one [MASK]."""
     top: int = 5
-    """Words a gap."""
+    """Words per gap."""
     json: bool = False
     """Print a JSON list: for each [MASK] its words with probabilities."""
 
@@ -117,7 +135,7 @@ class ExportArguments:
 
 
 def run_export(arguments: ExportArguments) -> None:
-    """Write, read back, and, where transformers is installed, compare logits."""
+    """Write, read back, and compare logits if transformers is installed."""
     from importlib.util import find_spec
 
     from electra_trainer.errors import CheckpointError
@@ -136,25 +154,22 @@ def run_export(arguments: ExportArguments) -> None:
         print(line)
 
 
-_SHOWN = 4
-
-
 @dataclass(frozen=True, kw_only=True)
 class ReplayArguments:
-    """One step of a run again: its rows with the documents that they are from, what was masked and replaced, and its losses, compared to the
-    last bit with metrics.jsonl. From the nearest checkpoint before it; nothing is written into the run.
+    """Compute one step of a run again: its rows with their documents, what was masked and replaced, and its losses, compared to the
+    last bit with metrics.jsonl. It starts from the nearest earlier checkpoint; nothing is written into the run.
 
-    In the text `[meal→food]` was masked and read as food, `[meal]` was masked and came out as it was.
+    In the text `[meal→food]` was masked and read as food; `[meal]` was masked and stayed as it was.
     """
 
     run: tyro.conf.Positional[Path]
     """Run folder."""
     step: int
-    """Which step, from 1, as in metrics.jsonl and log.txt."""
+    """The step, from 1, as in metrics.jsonl and log.txt."""
     data: Path | None = None
     """Prepared folder that the run was trained on; default: where it was when the run began."""
     rows: int | None = None
-    """Rows that are shown, at most; default: 4, with --json all."""
+    """Most rows to show; default: 4, with --json all."""
     lane: int | None = None
     """Only the rows of this lane, from 0."""
     row: int | None = None
@@ -183,16 +198,12 @@ def run_replay(arguments: ReplayArguments) -> None:
     if arguments.json:
         print(json.dumps(as_json(found, rows[: arguments.rows])))
         return
-    print_replayed(found, rows[: _SHOWN if arguments.rows is None else arguments.rows])
+    print_replayed(found, rows[: 4 if arguments.rows is None else arguments.rows])
 
 
 def _chosen(arguments: ReplayArguments, found: "Replayed") -> "list[ReplayedRow]":
-    """The rows that were asked for; ConfigError when the step has none such."""
-    rows = [
-        row
-        for row in found.rows
-        if arguments.lane in (None, row.lane) and arguments.row in (None, row.row)
-    ]  # fmt: skip
+    """The rows of --lane and --row; ConfigError if the step has none."""
+    rows = [row for row in found.rows if arguments.lane in (None, row.lane) and arguments.row in (None, row.row)]
     if not rows:
         asked = f"--lane {arguments.lane}" if arguments.row is None else f"--row {arguments.row}"
         have = ", ".join(str(row.row) for row in found.rows[:12])
@@ -205,17 +216,16 @@ def _chosen(arguments: ReplayArguments, found: "Replayed") -> "list[ReplayedRow]
 
 @dataclass(frozen=True, kw_only=True)
 class ReportArguments:
-    """One page with pictures: losses, AUC, rates, and sentences with masked, sampled and detected tokens."""
+    """One page with figures: losses, AUC, rates, and sentences with masked, sampled and detected tokens."""
 
     runs: tyro.conf.Positional[tuple[Path, ...]]
-    """Run folders; several are laid over one another."""
+    """Run folders; several are overlaid."""
     out: Path | None = None
-    """Where the page goes; default: report.html in the first run."""
+    """The page, or a folder for it; default: report.html in the first run."""
 
 
 def run_report(arguments: ReportArguments) -> None:
-    """Write it and say where."""
-    from electra_trainer.errors import ConfigError
+    """Write the page and print its path."""
     from electra_trainer.inspection.report import write_report
 
     if not arguments.runs:

@@ -1,5 +1,7 @@
 """Texts for people: durations, and texts that Markdown shows as they are."""
 
+import math
+
 MARKDOWN = "\\`*_[]<>|"
 """Letters that can begin markup or end a cell of a table."""
 
@@ -9,6 +11,23 @@ def duration(seconds: float) -> str:
     if seconds < 100:
         return f"{max(seconds, 0):.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+def number(value: float) -> str:
+    """Three significant digits, thousands by suffix: `0.0965`, `3000`, `12.3M`; a dash for NaN and infinity."""
+    if not math.isfinite(value):
+        return "–"
+    if value >= 1e15:
+        return power(value)
+    for size, unit, suffix in ((1e12, 1e12, "T"), (1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / unit:.3g}{suffix}"
+    return f"{value:.0f}" if abs(value) >= 1000 or value == int(value) else f"{value:#.3g}".removesuffix(".")
+
+
+def power(value: float) -> str:
+    """`6.90e13`."""
+    return f"{value:.2e}".replace("e+", "e")
 
 
 def escape_markdown(text: str, letters: str = MARKDOWN) -> str:

@@ -1,6 +1,6 @@
-"""One step of a run again: its rows and their documents, its text before and after corruption, its losses, and whether they are those recorded.
+"""One step of a run, computed again: its rows and documents, its text before and after corruption, its losses, and whether they match the record.
 
-A step is a function of (weights, config, seed, step), so the nearest checkpoint before it is enough: what lies between is trained again
+A step is a function of (weights, config, seed, step), so the nearest checkpoint before it is enough: the steps in between are trained again
 in memory. Nothing is written into the run.
 """
 
@@ -10,25 +10,27 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.optim import Optimizer
 
 from electra_trainer.data.store import Store
 from electra_trainer.errors import CheckpointError, ConfigError, DataError, MissingInputError
-from electra_trainer.inspection.replay_rows import ReplayedRow, StepRows
+from electra_trainer.inspection.replay_rows import ReplayedRow, rows_of_step
 from electra_trainer.objectives import Objective, build
 from electra_trainer.pretrained.source import InitFrom
 from electra_trainer.runs.checkpoint import numbered
 from electra_trainer.runs.run_folder import RunFolder, environment_facts, read_jsonl
 from electra_trainer.runs.verified import read
 from electra_trainer.settings.config import Config
-from electra_trainer.train.device import arithmetic, choose_device, choose_precision, set_threads, use_threads
+from electra_trainer.train import device as devices
 from electra_trainer.train.graph import forget, train_step
 from electra_trainer.train.optim import build_optimizer, load_optimizer_tensors
 from electra_trainer.train.schedule import Phases
 from electra_trainer.train.step import Feed, StepResult
 from electra_trainer.train.weights import begin_with, give_frequencies, restore
 
+Tell = Callable[[str], None]
 _PLACE = {"step", "tokens", "flops", "flops_real", "seconds", "tokens_per_second"}
-"""What a row of metrics.jsonl says besides what its step computed."""
+"""Fields of a row of metrics.jsonl that its step did not compute."""
 _FACTS = {
     "electra_trainer": "electra-trainer",
     "git": "the source's revision",
@@ -36,8 +38,8 @@ _FACTS = {
     "numpy": "NumPy",
     "cpu_capability": "the processor's instructions",
 }
-"""What the bits of a step depend on, as environment.json calls it and as people do."""
-_BESIDE = "The text is from forward passes beside the step, which came out otherwise in the last bits; a sample may be another word."
+"""Facts in environment.json that the bits of a step depend on, and their names for people."""
+_SEPARATE = "The text comes from separate forward passes that differ from the step in the last bits, so a sampled word may differ."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,19 +49,25 @@ class Replayed:
     step: int
     """Counted from 1, as in metrics.jsonl and in the log."""
     began: int
-    """The step of the checkpoint that it was computed from; 0: the weights that the run began with."""
-    recomputed: int
-    """Steps that were trained again to come from there to the step before."""
+    """The step of the checkpoint that it was computed from; 0: the run's initial weights."""
     result: StepResult
-    """Learning rate, norm of the gradient before clipping, and metrics; not moved anything if not finite."""
+    """Learning rate, gradient norm before clipping, and metrics; if they are not finite, the weights did not move."""
     recorded: dict[str, Any] | None
-    """What metrics.jsonl says that this step computed; None where it has no row of it."""
+    """What metrics.jsonl records of this step; None if it has no row of it."""
     rows: list[ReplayedRow]
-    """All rows of the batch, in its order."""
-    documents_known: bool
-    """Whether the rows know their documents; a store of an earlier version does not."""
+    """All rows of the batch, in order."""
     reservations: list[str]
-    """Why the bits may be others than the run's, a sentence each."""
+    """Why the bits may differ from the run's, a sentence each."""
+
+    @property
+    def recomputed(self) -> int:
+        """Steps trained again between that checkpoint and this step."""
+        return self.step - 1 - self.began
+
+    @property
+    def documents_known(self) -> bool:
+        """Whether the rows know their documents; a store of an earlier version does not."""
+        return self.rows[0].documents is not None
 
     @property
     def computed(self) -> dict[str, float]:
@@ -69,39 +77,33 @@ class Replayed:
 
     @property
     def differences(self) -> dict[str, tuple[Any, Any]]:
-        """Numbers that are not, to the last bit, the recorded ones: what is recorded and what was computed."""
+        """Name -> (recorded, computed) of the numbers that do not match to the last bit."""
         if self.recorded is None:
             return {}
         theirs, mine = self.recorded, self.computed
-        names = [*theirs, *(name for name in mine if name not in theirs)]
-        return {n: (theirs.get(n), mine.get(n)) for n in names if theirs.get(n) != mine.get(n)}
+        return {n: (theirs.get(n), mine.get(n)) for n in {**theirs, **mine} if theirs.get(n) != mine.get(n)}
 
     @property
     def identical(self) -> bool | None:
-        """Whether all recorded numbers came out again to the last bit; None where none are recorded."""
+        """Whether all recorded numbers were reproduced to the last bit; None if none are recorded."""
         return None if self.recorded is None else not self.differences
 
 
 def replay(
-    run: str | Path,
-    *,
-    step: int,
-    data: str | Path | None = None,
-    device: str = "auto",
-    tell: Callable[[str], None] = lambda _: None,
+    run: str | Path, *, step: int, data: str | Path | None = None, device: str = "auto", tell: Tell = lambda _: None
 ) -> Replayed:
     """Compute a step of a run again.
 
     Args:
         run: the run folder; nothing in it is changed.
-        step: from 1, as in metrics.jsonl; also one that the run has not come to yet.
+        step: from 1, as in metrics.jsonl; may be beyond the run's last step so far.
         data: the prepared folder; None: where it was when the run began.
         device: auto (the run's), cpu, cuda or cuda:N.
-        tell: is told, a line each, what takes time and which checkpoints do not verify.
+        tell: receives a line about anything slow and about each checkpoint that does not verify.
 
     Raises:
-        ConfigError: no such step. MissingInputError, DataError: no run, or not the data of the run. CheckpointError: the weights that it
-        began with are others now.
+        ConfigError: no such step. MissingInputError, DataError: no run, or not the run's data. CheckpointError: the weights that it
+        began with have changed since.
     """
     folder = RunFolder(Path(run))
     config, facts = folder.config(), folder.environment()
@@ -114,7 +116,7 @@ def replay(
     objective.to(where)
     optimizer = build_optimizer(objective, config.optimizer)
     feed = Feed.of(config, store, device=where, precision=precision)
-    began = _restore_before(step, folder, facts, objective, optimizer, tell)
+    began = _restore_before(step, folder, objective, optimizer, tell)
     if step - 1 > began:
         tell(f"training again from step {began:,} to {step - 1:,} ({step - 1 - began:,} steps), in memory")
     phases = Phases(config, objective)
@@ -122,22 +124,15 @@ def replay(
     for at in range(began, step - 1):
         train_step(phases.at(at), optimizer, feed, step=at, diagnose=(at + 1) % config.log_every == 0)
     part = phases.at(step - 1)
-    rows = StepRows(part, feed, store, step=step - 1)
+    rows, metrics = rows_of_step(part, feed, store, step=step - 1)
     result = train_step(part, optimizer, feed, step=step - 1, diagnose=True)
     forget()
     if not result.finite:
-        result = replace(result, metrics=rows.metrics)
-    elif result.metrics != rows.metrics:
-        reservations.append(_BESIDE)
+        result = replace(result, metrics=metrics)
+    elif result.metrics != metrics:
+        reservations.append(_SEPARATE)
     return Replayed(
-        step=step,
-        began=began,
-        recomputed=step - 1 - began,
-        result=result,
-        recorded=_recorded(folder, step),
-        rows=rows.rows,
-        documents_known=rows.documents_known,
-        reservations=reservations,
+        step=step, began=began, result=result, recorded=_recorded(folder, step), rows=rows, reservations=reservations
     )
 
 
@@ -146,7 +141,7 @@ def _store(folder: RunFolder, facts: dict[str, Any], data: str | Path | None) ->
     noted = facts.get("data_folder")
     if data is None and not isinstance(noted, str):
         raise ConfigError(
-            f"{folder.path}: does not say where its rows are. Give the folder that it was trained on with --data."
+            f"{folder.path}: does not record where its rows are. Give the folder that it was trained on with --data."
         )
     try:
         store = Store.open(Path(data if data is not None else str(noted)))
@@ -164,46 +159,39 @@ def _store(folder: RunFolder, facts: dict[str, Any], data: str | Path | None) ->
 
 
 def _machine(config: Config, facts: dict[str, Any], device: str) -> tuple[torch.device, str, list[str]]:
-    """Where to compute and in which precision, as the run did where that is known, and what is different here."""
-    use_threads()
+    """The device and the precision, those of the run where they are known, and what differs here."""
+    devices.use_threads()
     threads = facts.get("threads")
     if isinstance(threads, int) and 1 <= threads <= 1024:
-        set_threads(threads)
+        devices.set_threads(threads)
     noted = facts.get("device") or ("cuda" if facts.get("gpu") else "cpu")
-    absent = device == "auto" and noted == "cuda" and not torch.cuda.is_available()
-    where = choose_device(device if device != "auto" else "cpu" if absent or noted != "cuda" else "cuda")
+    same = "cuda" if noted == "cuda" and torch.cuda.is_available() else "cpu"
+    where = devices.choose_device(same if device == "auto" else device)
     theirs = facts.get("arithmetic")
     known = isinstance(theirs, str) and theirs[:4] in ("fp32", "bf16")
-    precision = str(theirs)[:4] if known else choose_precision(config.precision, where)
-    mine, found = environment_facts(), []
+    precision = str(theirs)[:4] if known else devices.choose_precision(config.precision, where)
+    mine, here, found = environment_facts(), devices.arithmetic(precision, where), []
     if where.type != noted:
         found.append(f"The run computed on {noted}, this is {where.type}: sums are in another order.")
     elif where.type == "cuda" and facts.get("gpu") != mine["gpu"]:
         found.append(f"The run computed on {facts.get('gpu')}, this is {mine['gpu']}.")
-    here = arithmetic(precision, where)
-    if theirs is not None and theirs != here:
+    if theirs not in (None, here):
         found.append(f"The run computed in {theirs}, this is {here}.")
     if not config.deterministic and facts.get("processes", 1) != 1:
         found.append(
             f"The run had {facts['processes']} processes and no --deterministic: gradients were added in another order."
         )
-    odd = [(what, facts.get(name), mine[name]) for name, what in _FACTS.items() if facts.get(name) != mine[name]]
-    found += [f"When the run began {what} was {before}, here it is {now}." for what, before, now in odd]
+    found += [
+        f"When the run began, {what} was {facts.get(name)}, here it is {mine[name]}."
+        for name, what in _FACTS.items()
+        if facts.get(name) != mine[name]
+    ]
     return where, precision, found
 
 
-def _restore_before(
-    step: int,
-    folder: RunFolder,
-    facts: dict[str, Any],
-    objective: Objective,
-    optimizer: torch.optim.Optimizer,
-    tell: Callable[[str], None],
-) -> int:
-    """Put back the newest checkpoint that verifies of those before `step`, or the initial weights; returns the steps that were done then."""
-    for at, path in reversed(numbered(folder.checkpoints)):
-        if at >= step:
-            continue
+def _restore_before(step: int, folder: RunFolder, objective: Objective, optimizer: Optimizer, tell: Tell) -> int:
+    """Restore the newest checkpoint before `step` that verifies, or else the initial weights; returns its step, or 0."""
+    for path in reversed([path for at, path in numbered(folder.checkpoints) if at < step]):
         try:
             saved = read(path, origin=folder.origin, network=lambda: objective)
         except CheckpointError as error:
@@ -212,19 +200,19 @@ def _restore_before(
         restore(objective, saved.weights)
         load_optimizer_tensors(objective, optimizer, saved.optimizer.items())
         return saved.step
-    if isinstance(init := facts.get("init"), dict):
+    if isinstance(init := folder.environment().get("init"), dict):
         initial = InitFrom(name=str(init.get("name"))).read()
         if initial.identity != init:
             raise CheckpointError(
-                f"{folder.path}: began with the weights of {init.get('name')}, which are others now, and no checkpoint before step {step} is "
-                "left. Put them back, or replay a later step."
+                f"{folder.path}: began with the weights of {init.get('name')}, which have changed since, and no checkpoint before step "
+                f"{step} is left. Put them back, or replay a later step."
             )
         begin_with(objective, initial)
     return 0
 
 
 def _recorded(folder: RunFolder, step: int) -> dict[str, Any] | None:
-    """What the step computed, as metrics.jsonl has it."""
+    """The numbers of the step in metrics.jsonl."""
     path = folder.path / "metrics.jsonl"
     rows = read_jsonl(path) if path.exists() else []
     mine = [row for row in rows if row.get("step") == step and "split" not in row]

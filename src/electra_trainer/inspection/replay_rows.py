@@ -1,15 +1,14 @@
-"""The rows of one training step as the networks saw them, with the documents that they are from."""
+"""The rows of one training step as the networks read them, with their documents."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from tokenizers import Tokenizer
 from torch import Tensor
 
-from electra_trainer.batch import Losses, Masked, Term
+from electra_trainer.batch import Losses, Masked
 from electra_trainer.data.batches import batch_rows
-from electra_trainer.data.documents import Passage, Place, RowDocuments
+from electra_trainer.data.documents import Passage, Place
 from electra_trainer.data.store import Store
 from electra_trainer.objectives import Objective
 from electra_trainer.train.device import autocast
@@ -27,36 +26,38 @@ class DocumentPart:
     end: int
     """The token after its last one."""
     skipped: int
-    """Tokens of the document's text that stand in rows before this one."""
+    """Tokens of the document's text in earlier rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayedRow:
-    """A row of a batch; lists have an entry a token, padding left out."""
+    """A row of a batch; lists have one entry per token, without padding."""
 
     row: int
     """Its number in train.bin, from 0."""
     lane: int
     original: list[str]
     masked_input: list[str]
-    """What the generator, or an MLM, read."""
+    """The input of the generator, or of an MLM."""
     corrupted: list[str] | None
-    """What the discriminator (or the encoder behind a generator) read; None where there is no such network in the step."""
+    """The input of the discriminator (or of the encoder after a generator); None if the step has no such network."""
     masked: list[bool]
     """Whether the position was chosen for prediction."""
     finite: bool
-    """Whether all that was computed of it is a number."""
+    """Whether everything computed from it is finite."""
     documents: list[DocumentPart] | None
     """None where the store does not know."""
 
     @property
     def shown(self) -> list[str]:
-        """The text as the network that is kept read it."""
+        """The input of the main network."""
         return self.masked_input if self.corrupted is None else self.corrupted
 
 
-class StepRows:
-    """The rows of a step, from forward passes as training computes them; weights are not moved.
+def rows_of_step(
+    objective: Objective, feed: Feed, store: Store, *, step: int
+) -> tuple[list[ReplayedRow], dict[str, float]]:
+    """The rows of a step and its metrics, from forward passes as training computes them; weights do not move.
 
     Args:
         objective: what the step trains, with the weights from before it, in training mode.
@@ -64,69 +65,57 @@ class StepRows:
         store: the run's.
         step: counted from 0.
     """
+    config, tokenizer, documents = feed.config, store.tokenizer(), store.documents("train")
+    picked = batch_rows(step, rows=len(feed.rows), size=config.batch.size, seed=config.seed)
+    lanes = feed.lanes(step)
+    counts = add_counts([objective.counts(masked) for masked, _ in lanes])
 
-    def __init__(self, objective: Objective, feed: Feed, store: Store, *, step: int) -> None:
-        config = feed.config
-        self._tokenizer: Tokenizer = store.tokenizer()
-        self._documents = store.documents("train")
-        self._feed, self._specials = feed, [feed.pad, feed.cls, feed.sep]
-        self.documents_known = self._documents is not None
-        picked = batch_rows(step, rows=len(feed.rows), size=config.batch.size, seed=config.seed)
-        lanes = feed.lanes(step)
-        counts = add_counts([objective.counts(masked) for masked, _ in lanes])
-        measured: list[Losses] = []
-        self.rows: list[ReplayedRow] = []
-        for lane, (masked, rng) in enumerate(lanes):
-            rng.seed_dropout()
-            with autocast(feed.precision, feed.device):
-                losses: Losses = objective(masked, rng, diagnose=True)
-            terms = {n: Term(sum=t.sum.detach(), count=t.count, weight=t.weight) for n, t in losses.terms.items()}
-            losses = Losses(terms=terms, diagnostics=losses.diagnostics)
-            measured.append(keep_measured(losses))
-            numbers = picked[lane * config.lane_size : (lane + 1) * config.lane_size]
-            self.rows += self._of_lane(lane, numbers.tolist(), masked, losses)
-        self.metrics = measure(measured, counts)
-        """What the step measures, from these passes."""
+    def words(ids_T: Tensor) -> list[str]:
+        return [tokenizer.id_to_token(number) or f"[{number}]" for number in ids_T.tolist()]
 
-    def _of_lane(self, lane: int, numbers: list[int], masked: Masked, losses: Losses) -> list[ReplayedRow]:
-        original_BT, input_BT, chosen_BT = masked.batch.ids_BT, masked.input_BT, masked.chosen_BT
+    measured: list[Losses] = []
+    rows: list[ReplayedRow] = []
+    for lane, (masked, rng) in enumerate(lanes):
+        rng.seed_dropout()
+        with autocast(feed.precision, feed.device):
+            losses: Losses = objective(masked, rng, diagnose=True)
+        terms = {name: replace(term, sum=term.sum.detach()) for name, term in losses.terms.items()}
+        losses = replace(losses, terms=terms)
+        measured.append(keep_measured(losses))
+        numbers = picked[lane * config.lane_size : (lane + 1) * config.lane_size].tolist()
         corrupted_BT = losses.diagnostics.get("corrupted_BT")
         real_B, finite_B = masked.batch.real_BT.sum(1).tolist(), finite_rows(masked, losses).tolist()
-        return [
+        rows += [
             ReplayedRow(
                 row=number,
                 lane=lane,
-                original=self._tokens(original_BT[at, : real_B[at]]),
-                masked_input=self._tokens(input_BT[at, : real_B[at]]),
-                corrupted=None if corrupted_BT is None else self._tokens(corrupted_BT[at, : real_B[at]]),
-                masked=chosen_BT[at, : real_B[at]].tolist(),
-                finite=finite_B[at],
-                documents=None if self._documents is None else self._parts(self._documents, number, real_B[at]),
+                original=words(masked.batch.ids_BT[at, :real]),
+                masked_input=words(masked.input_BT[at, :real]),
+                corrupted=None if corrupted_BT is None else words(corrupted_BT[at, :real]),
+                masked=masked.chosen_BT[at, :real].tolist(),
+                finite=finite,
+                documents=None if documents is None else _parts(documents.row(number), feed, row=number, real=real),
             )
-            for at, number in enumerate(numbers)
+            for at, (number, real, finite) in enumerate(zip(numbers, real_B, finite_B, strict=True))
         ]
+    return rows, measure(measured, counts)
 
-    def _tokens(self, ids_T: Tensor) -> list[str]:
-        return [self._tokenizer.id_to_token(number) or f"[{number}]" for number in ids_T.tolist()]
 
-    def _parts(self, documents: RowDocuments, row: int, real: int) -> list[DocumentPart]:
-        return [
-            DocumentPart(place=one.place, begin=one.begin, end=min(one.end, real), skipped=self._skipped(one, row))
-            for one in documents.row(row)
-        ]
-
-    def _skipped(self, passage: Passage, row: int) -> int:
-        rows = self._feed.rows
-        length = rows.shape[1]
-        first, column = divmod(passage.start, length)
-        before = rows[first:row].reshape(-1)[column:]
-        return int((~np.isin(before, self._specials)).sum())
+def _parts(passages: list[Passage], feed: Feed, *, row: int, real: int) -> list[DocumentPart]:
+    """The documents of a row of `real` tokens."""
+    parts = []
+    for one in passages:
+        first, column = divmod(one.start, feed.rows.shape[1])
+        before = feed.rows[first:row].reshape(-1)[column:]
+        skipped = int((~np.isin(before, [feed.pad, feed.cls, feed.sep])).sum())
+        parts.append(DocumentPart(place=one.place, begin=one.begin, end=min(one.end, real), skipped=skipped))
+    return parts
 
 
 def finite_rows(masked: Masked, losses: Losses) -> Tensor:
-    """Bool [B]: rows all of whose numbers are finite; where the lane's losses are not and no row shows why, none is."""
-    diagnostics, shape = losses.diagnostics, masked.batch.ids_BT.shape
-    bad_BT = torch.zeros(shape, dtype=torch.bool, device=masked.batch.ids_BT.device)
+    """Bool [B]: rows all of whose values are finite; if the lane's losses are not and no row shows why, none is."""
+    diagnostics = losses.diagnostics
+    bad_BT = torch.zeros_like(masked.batch.ids_BT, dtype=torch.bool)
     if "replaced_logit_BT" in diagnostics:
         bad_BT |= ~diagnostics["replaced_logit_BT"].isfinite() & masked.batch.real_BT
     for name in ("generator_entropy_K", "encoder_entropy_K"):

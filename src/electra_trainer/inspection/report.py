@@ -11,14 +11,14 @@ The page is HTML without scripts or outside resources. Half a line, left by a ru
 import base64
 import math
 import statistics
-import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from electra_trainer.errors import MissingInputError, StorageError, storage_error
+from electra_trainer.files.durable import replace_durably
 from electra_trainer.files.templates import render
-from electra_trainer.files.wording import duration
+from electra_trainer.files.wording import duration, number, power
 from electra_trainer.inspection.run_read import Run, read_run
 from electra_trainer.train import measures
 
@@ -53,31 +53,19 @@ def write_report(runs: Sequence[Path], *, out: Path | None = None) -> Path:
         for path, name in zip(runs, names, strict=True)
     ]
     target = runs[0] / "report.html" if out is None else out if out.suffix == ".html" else out / "report.html"
-    pictures = draw(read)
+    figures, pictures = target.parent / "figures", draw(read)
     try:
-        figures = target.parent / "figures"
         figures.mkdir(parents=True, exist_ok=True)
         if figures.is_symlink():
             raise StorageError(
                 f"{figures}: is a link, and pictures are written there. Remove it, or choose another --out."
             )
-        for name, png in pictures.items():
-            _write(figures / f"{name}.png", png)
-        _write(target, _page(read, pictures).encode("utf-8", "replace"))  # a name may hold bytes that are not text
     except OSError as error:
         raise storage_error(error, target) from error
+    for name, png in pictures.items():
+        replace_durably(figures / f"{name}.png", png)
+    replace_durably(target, _page(read, pictures).encode("utf-8", "replace"))  # a name may hold bytes that are not text
     return target
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Replace a file in one step, so that nobody sees half a page."""
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
-    try:
-        with temporary.open("xb") as file:
-            file.write(content)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _page(runs: Sequence[Run], pictures: Mapping[str, bytes]) -> str:
@@ -105,7 +93,7 @@ def health(run: Run) -> tuple[str, str]:
     entropy, uniform = run.last("generator_entropy"), run.vocabulary_entropy
     loss, constant, auc = (run.last(f"discriminator_{name}") for name in ("loss", "constant_loss", "auc"))
     if math.isnan(loss):
-        text = f"Masked language model at a loss of {_number(run.last('generator_loss'))} nats"
+        text = f"Masked language model at a loss of {number(run.last('generator_loss'))} nats"
         if math.isnan(uniform):
             return "", f"{text}."
         learning = run.last("generator_loss") < 0.9 * uniform
@@ -114,27 +102,11 @@ def health(run: Run) -> tuple[str, str]:
     if math.isnan(constant):
         rate = run.last("fake_rate")
         constant = measures.binary_entropy(rate) if 0 < rate < 1 else math.nan
-    text = f"Discriminator {_number(loss)} against {_number(constant)} for the constant guess, AUC {_number(auc)}: "
+    text = f"Discriminator {number(loss)} against {number(constant)} for the constant guess, AUC {number(auc)}: "
     if entropy > 0.9 * uniform:
         return "bad", f"{text}the generator is still close to a uniform guess ({entropy:.2f} of {uniform:.2f} nats)."
     words = measures.verdict(loss, constant=constant, auc=auc)
     return {measures.LEARNING: "good", measures.BEGINNING: ""}.get(words, "bad"), f"{text}{words}."
-
-
-def _number(value: float) -> str:
-    """Three significant digits, thousands by suffix; a dash for NaN and infinity."""
-    if not math.isfinite(value):
-        return "–"
-    if value >= 1e15:
-        return _power(value)
-    for size, suffix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "k")):
-        if abs(value) >= size:
-            return f"{value / (1e3 if suffix == 'k' else size):.3g}{suffix}"
-    return f"{value:.0f}" if abs(value) >= 1000 or value == int(value) else f"{value:#.3g}".removesuffix(".")
-
-
-def _power(value: float) -> str:
-    return f"{value:.2e}".replace("e+", "e")
 
 
 def _values(run: Run) -> dict[str, str]:
@@ -158,8 +130,8 @@ def _values(run: Run) -> dict[str, str]:
         "time": newest("seconds"),
         "tokens per second": statistics.median_high(speeds) if speeds else math.nan,
     }
-    worded = {"FLOPs": _power, "time": duration}
-    return {name: worded.get(name, _number)(value) for name, value in numbers.items() if math.isfinite(value)}
+    worded = {"FLOPs": power, "time": duration}
+    return {name: worded.get(name, number)(value) for name, value in numbers.items() if math.isfinite(value)}
 
 
 def _by_name(tables: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
@@ -202,29 +174,24 @@ def _replaced(row: Mapping[str, Any]) -> list[bool]:
 
 
 def tokens_of(row: Mapping[str, Any]) -> list[dict[str, str]]:
-    """What the page shows of each token: kind, text before and after, the probability of "replaced", a space before it."""
-    probabilities = row.get("probability") or [math.nan] * len(row["original"])
-    shown: list[dict[str, str]] = []
-    for index, (original, read, masked, replaced, probability) in enumerate(
-        zip(row["original"], row["input"], row["masked"], _replaced(row), probabilities, strict=True)
-    ):
+    """What sentence.html.j2 shows of each token: kind, text before and after, the probability of "replaced", a space before it."""
+    chances = row.get("probability") or [math.nan] * len(row["original"])
+    columns = zip(row["original"], row["input"], row["masked"], _replaced(row), chances, strict=True)
+    tokens: list[dict[str, str]] = []
+    for index, (original, read, masked, replaced, chance) in enumerate(columns):
         if original == "[PAD]":
             continue
         if index == TOKENS:
-            shown.append({"kind": "", "original": "", "read": "…", "chance": "", "space": " "})
-            break
-        called = probability >= THRESHOLD
-        if replaced:
-            kind = "hit" if called else "miss"
-        else:
-            kind = "alarm" if called else "masked" if masked else "special" if original in ("[CLS]", "[SEP]") else ""
-        shown.append(
-            {
-                "kind": kind,
-                "original": original.removeprefix("##"),
-                "read": read.removeprefix("##"),
-                "chance": "" if math.isnan(probability) else f"{probability:.0%}",
-                "space": "" if not shown or read.startswith("##") else " ",
-            }
-        )
-    return shown
+            return [*tokens, {"kind": "", "original": "…", "read": "…", "chance": "", "space": " "}]
+        called = chance >= THRESHOLD
+        kinds = {"hit": replaced and called, "miss": replaced, "alarm": called, "masked": masked}
+        special = "special" if original in ("[CLS]", "[SEP]") else ""
+        token = {
+            "kind": next((kind for kind, holds in kinds.items() if holds), special),
+            "original": original.removeprefix("##"),
+            "read": read.removeprefix("##"),
+            "chance": "" if math.isnan(chance) else f"{chance:.0%}",
+            "space": "" if not tokens or read.startswith("##") else " ",
+        }
+        tokens.append(token)
+    return tokens
