@@ -1,4 +1,6 @@
-"""The operations of ELMo, XLNet, GPT and T5, counted from their architectures: where the numbers in published.toml come from."""
+"""The operations of ELMo, XLNet, GPT and T5, counted from their architectures: where the numbers in published.toml come
+from.
+"""
 
 from dataclasses import replace
 
@@ -26,11 +28,12 @@ def gpt(norm_slip: bool) -> Cost:
 
 
 def t5_11b(norm_slip: bool) -> Cost:
-    """T5 11B: 24 + 24 layers of width 1,024, 128 heads of 128, feed-forward width 65,536, 32,000 words; 1M steps of 2,048 rows.
+    """T5 11B: 24 + 24 layers of width 1,024, 128 heads of 128, feed-forward width 65,536, 32,000 words; 1M steps of
+    2,048 rows.
 
-    paper: both stacks read 512 tokens, the encoder has no softmax, the decoder one at every position, and the authors count
-    mixture and output of attention as wide as the hidden states. real: heads at their width, no dense layer before the softmax, and a
-    decoder that reads its 114 targets (15 % of 512 tokens in spans of 3, a sentinel each).
+    paper: both stacks read 512 tokens, the encoder has no softmax, the decoder one at every position, and the authors
+    count mixture and output of attention as wide as the hidden states. real: heads at their width, no dense layer
+    before the softmax, and a decoder that reads its 114 targets (15 % of 512 tokens in spans of 3, a sentinel each).
     """
     heads, head_size, length, targets, rows = 128, 128, 512, 114, 2048 * 1_000_000
     model = Model(
@@ -89,8 +92,8 @@ def elmo(norm_slip: bool) -> Cost:
 def elmo_word() -> int:
     """Matrix products of one word, softmax left out.
 
-    Two directions of two LSTM layers with 4,096 cells, each layer projected to 512. The word is read from its 50 characters,
-    embedded in 16, by filters of width 1 to 7, then two highway layers of 2,048 and a projection to 512.
+    Two directions of two LSTM layers with 4,096 cells, each layer projected to 512. The word is read from its 50
+    characters, embedded in 16, by filters of width 1 to 7, then two highway layers of 2,048 and a projection to 512.
     """
     cells, projected, characters, character_size = 4096, 512, 50, 16
     gates = 4 * cells * (projected + projected)
@@ -114,7 +117,8 @@ XLNET_MEASURED = 15_064_773_691_518
 def xlnet(norm_slip: bool) -> Cost:
     """XLNet-Large: 500,000 steps of 8,192 rows of 512 tokens.
 
-    paper: the measured forward pass. Inference is not in the paper's tables: one stream, counted as BERT's, with relative positions.
+    paper: the measured forward pass. Inference is not in the paper's tables: one stream, counted as BERT's, with
+    relative positions.
     """
     model, rows = _xlnet_model(), 500_000 * 8192
     relative = model.num_hidden_layers * _relative_positions(model, length=_INFER_LENGTH, queries=_INFER_LENGTH)
@@ -128,8 +132,8 @@ def xlnet(norm_slip: bool) -> Cost:
 def xlnet_row() -> int:
     """Matrix products of one row in training.
 
-    The content stream reads all 512 tokens as BERT-Large does, the query stream the 85 that are predicted (a sixth) with the content
-    stream's keys and values. Both attend to relative positions as well. No memory of earlier segments.
+    The content stream reads all 512 tokens as BERT-Large does, the query stream the 85 that are predicted (a sixth)
+    with the content stream's keys and values. Both attend to relative positions as well. No memory of earlier segments.
     """
     model, length, targets = _xlnet_model(), 512, 85
     h = model.hidden_size

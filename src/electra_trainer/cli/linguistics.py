@@ -18,9 +18,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ClozeArguments:
-    """ELECTRA as a masked language model (Appendix G): how often is a held-out word predicted, one masked word at a time.
+    """ELECTRA as a masked language model (Appendix G): how often is a held-out word predicted, one masked word at a
+    time.
 
-    The generator alone, and generator and discriminator together, by argmax of D·p_G / (a(1-D) + p_G) over the generator's top words.
+    The generator alone, and generator and discriminator together, by argmax of D·p_G / (a(1-D) + p_G) over the
+    generator's top words.
     """
 
     run: tyro.conf.Positional[Path]
@@ -110,8 +112,9 @@ def _percent(estimate: "Estimate") -> str:
 class MinimalPairsArguments:
     """In how many minimal pairs (BLiMP) the run scores the acceptable sentence above the other one; a tie is wrong.
 
-    Scores: `discriminator`, `appendix-g` and `generator` of an ELECTRA run, `pseudo-likelihood` of an MLM run, `encoder` and
-    `generator` of a replace-mlm or all-tokens-mlm run. All but `discriminator` take a forward pass for each token.
+    Scores: `discriminator`, `appendix-g` and `generator` of an ELECTRA run, `pseudo-likelihood` of an MLM run,
+    `encoder` and `generator` of a replace-mlm or all-tokens-mlm run. All but `discriminator` take a forward pass for
+    each token.
     """
 
     run: tyro.conf.Positional[Path]

@@ -26,7 +26,7 @@ class TableArguments:
     format: Literal["md", "tex", "csv"] | None = None
     """Markdown, LaTeX (booktabs) or CSV; default: as the ending of --out says, else md."""
     metrics: tuple[str, ...] = ()
-    """Metrics in the columns that the paper does not have, for example pos/accuracy "held-out/*"; default: all of two levels."""
+    """Metrics in further columns, for example pos/accuracy "held-out/*"; default: all of at most two levels."""
     out: Path | None = None
     """File to write; links are relative to its folder. Default: the terminal, links relative to this folder."""
 
@@ -66,11 +66,11 @@ class FigureArguments:
     paths: tyro.conf.Positional[tuple[Path, ...]]
     """Experiment folders; for figure 2 one run folder or exported folder."""
     metric: str | None = None
-    """Figures 1, 3, 4: what is shown, for example pos/accuracy; default: the first of the usual ones that all arms share."""
+    """Figures 1, 3, 4: the metric, for example pos/accuracy; default: the first usual one that all arms share."""
     text: str | None = None
     """Figure 2: a sentence; default: the paper's, "the chef cooked the meal"."""
     mask: str | None = None
-    """Figure 2: the words to mask, counted from 1, for example 1,3; default: the paper's for its sentence, else one word in seven."""
+    """Figure 2: words to mask, from 1, for example 1,3; default: the paper's for its sentence, else one in seven."""
     seed: int = 1
     """Figure 2: seed of the generator's samples (and of the words to mask)."""
     out: Path | None = None

@@ -1,14 +1,16 @@
 """ELECTRA as a masked language model (Appendix G): the likelihood of a word by an optimal discriminator.
 
-For a context c with one token masked out, Appendix G writes the discriminator's loss as a sum over the vocabulary and finds its
-critical point, D = p_data (a + p_G) / (a p_data + p_G). Solved for p_data it is
+For a context c with one token masked out, Appendix G writes the discriminator's loss as a sum over the vocabulary and
+finds its critical point, D = p_data (a + p_G) / (a p_data + p_G). Solved for p_data it is
 
     p_data(x | c) = D(x, c) p_G(x | c) / (a (1 - D(x, c)) + p_G(x | c)),      a = (1 - p_mask) / p_mask
 
-with D the probability that x is the original. A real discriminator is not optimal, so the sum over a vocabulary need not be 1.
+with D the probability that x is the original. A real discriminator is not optimal, so the sum over a vocabulary need
+not be 1.
 
-The second half runs the networks on every token of many sentences, without padding. A sentence is a row of ids `[CLS] … [SEP]`.
-Sentences of one length are computed together, at most `TOKENS_TOGETHER` tokens at a time, so memory does not grow with their number.
+The second half runs the networks on every token of many sentences, without padding. A sentence is a row of ids `[CLS] …
+[SEP]`. Sentences of one length are computed together, at most `TOKENS_TOGETHER` tokens at a time, so memory does not
+grow with their number.
 """
 
 from collections.abc import Iterator, Sequence
@@ -36,7 +38,8 @@ def log_likelihood(replaced_logit: Tensor, log_p_generator: Tensor, *, p_mask: f
     Args:
         replaced_logit: the discriminator's logit of "x was replaced", with x put into the context: D = sigmoid(-logit).
         log_p_generator: log p_G(x | c), of the same shape.
-        p_mask: share of the discriminator's tokens that were masked, above 0 and at most 1. At 1 (a = 0) the result is D itself.
+        p_mask: share of the discriminator's tokens that were masked, above 0 and at most 1. At 1 (a = 0) the result is
+        D itself.
     """
     odds = torch.tensor((1 - p_mask) / p_mask, dtype=replaced_logit.dtype, device=replaced_logit.device)
     log_fake = odds.log() + F.logsigmoid(replaced_logit)  # log a (1 - D)
@@ -54,8 +57,8 @@ class MaskedShare(NamedTuple):
 def masked_share(config: Config | None, *, given: float | None = None) -> MaskedShare:
     """p_mask of Appendix G: the share of the tokens in the discriminator's loss that were masked in training.
 
-    This is the run's masking.fraction, lowered by the inputs that `sentence-contrast` leaves unchanged. It is 1 for ELECTRA 15 %,
-    whose loss counts masked tokens only, so that D is p_data itself.
+    This is the run's masking.fraction, lowered by the inputs that `sentence-contrast` leaves unchanged. It is 1 for
+    ELECTRA 15 %, whose loss counts masked tokens only, so that D is p_data itself.
 
     Args:
         config: the run's, None for an exported folder.
@@ -91,13 +94,15 @@ def masked_share(config: Config | None, *, given: float | None = None) -> Masked
 
 
 def sampling_temperature(config: Config | None) -> float:
-    """The temperature at which the run's generator sampled: p_G of Appendix G is the distribution of the replacements."""
+    """The temperature at which the run's generator sampled: p_G is the distribution of the replacements."""
     generator = config.generator if config is not None else None
     return generator.temperature if isinstance(generator, Learned) else 1.0
 
 
 def own_generator(pretrained: Pretrained) -> TokenPredictor | None:
-    """The generator next to the exported network, if there is one (`Pretrained.generator` is an MLM run's encoder otherwise)."""
+    """The generator next to the exported network, if there is one (`Pretrained.generator` is an MLM run's encoder
+    otherwise).
+    """
     return pretrained.generator if pretrained.generator is not pretrained.encoder else None
 
 

@@ -40,7 +40,9 @@ PER_ROW = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Cloze:
-    """Accuracies at the same held-out words. Standard errors treat a row's words as one cluster (statistics.clustered_mean)."""
+    """Accuracies at the same held-out words. Standard errors treat a row's words as one cluster
+    (statistics.clustered_mean).
+    """
 
     accuracy: dict[str, Estimate]
     """By predictor: see the top of cloze.py."""
@@ -169,8 +171,8 @@ def _require_predictor(pretrained: Pretrained, what: str) -> None:
     if config is not None and not isinstance(config.generator, Learned):
         kind = type(config.generator).__name__.lower()
         raise ConfigError(
-            f"cloze: the generator of {what} is {kind}, not a network, so nothing here predicts a word from its context. "
-            "Give a run that was trained with --generator learned, or an MLM run."
+            f"cloze: the generator of {what} is {kind}, not a network, so nothing here predicts a word from its "
+            "context. Give a run that was trained with --generator learned, or an MLM run."
         )
     raise ConfigError(
         f"cloze: {what} has no generator. Give the run, or the export's folder that holds discriminator and generator."
@@ -180,7 +182,8 @@ def _require_predictor(pretrained: Pretrained, what: str) -> None:
 def _require_same_words(pretrained: Pretrained, store: Store) -> None:
     if tokenizer_sha256(pretrained.tokenizer) != store.manifest.tokenizer_sha256:
         raise DataError(
-            f"{store.folder}: was prepared with another tokenizer than the run's. Prepare it with the run's folder `tokenizer`."
+            f"{store.folder}: was prepared with another tokenizer than the run's. "
+            "Prepare it with the run's folder `tokenizer`."
         )
     positions = appendix_g.most_positions(pretrained)
     if positions is not None and store.sequence_length > positions:
@@ -258,7 +261,8 @@ def predict_with_discriminator(
 ) -> Predictions:
     """The generator's prediction, and Appendix G's among the generator's `top` words.
 
-    Memory does not grow with the number of sites, nor with `top`: candidates are put into their contexts some rows at a time.
+    Memory does not grow with the number of sites, nor with `top`: candidates are put into their contexts some rows at a
+    time.
 
     Args:
         generator, discriminator: of one run; without a discriminator or `p_mask` there is no prediction by Appendix G.

@@ -1,7 +1,7 @@
 """Figures 1, 3 and 4 from experiments. Matplotlib is imported inside functions, and its global state does not change.
 
-Points are means over seeds with one standard deviation; thin lines are single seeds during training. The caption names the arms that
-belong in the figure but are missing.
+Points are means over seeds with one standard deviation; thin lines are single seeds during training. The caption names
+the arms that belong in the figure but are missing.
 """
 
 import io
@@ -26,7 +26,10 @@ FORMATS = ("svg", "png", "pdf")
 ALGORITHMS = ("electra", "mlm", "two-stage", "adversarial")
 """The arms in the right panel of Figure 3."""
 _FLOPS_LABEL = "training FLOPs, as the paper counts"
-_OWN_TASK = "A held-out metric is each arm's own task: it compares arms whose generators and counted tokens are alike, and no others."
+_OWN_TASK = (
+    "A held-out metric is each arm's own task: it compares arms whose generators and counted tokens are alike, "
+    "and no others."
+)
 _POINTS = (
     "Points: mean over seeds, bars: one standard deviation (none for one seed); thin lines: single seeds in training."
 )
@@ -96,7 +99,7 @@ def _explain(figure: "Figure", title: str, metric: str, absent: Sequence[str]) -
 
 
 def _figure_1(experiments: Sequence[Findings], metric: str) -> "Figure":
-    """Score against training FLOPs; the paper's GLUE scores in a second panel, or behind ours where the axis is GLUE."""
+    """Score against training FLOPs; the paper's GLUE scores in a second panel, or behind ours on an axis of GLUE."""
     shown = readings(experiments, metric)
     glue = metric == "glue/average"
     figure, axes = new_figure(1 if glue else 2)
@@ -179,9 +182,7 @@ def _figure_4(experiments: Sequence[Findings], metric: str) -> "Figure":
     smallest = [reading for reading in shown if reading.entry.experiment is ordered[0]]
     _against_flops(axes[2], smallest, metric, several=False)
     axes[2].set_title(f"Convergence, {ordered[0].preset}")
-    title = (
-        f"Figure 4. {_words(metric)}. BERT beside ELECTRA for different model sizes, and the smallest model on its way."
-    )
+    title = f"Figure 4. {_words(metric)}. BERT and ELECTRA for several model sizes; the smallest during training."
     _explain(figure, title, metric, missing_arms(experiments, shown, also=("electra", "mlm")))
     return figure
 

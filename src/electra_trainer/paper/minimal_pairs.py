@@ -1,6 +1,7 @@
 """Minimal pairs (BLiMP): in how many does a run score the acceptable sentence above the other one.
 
-The scores are those of sentence_scores.py. A tie is wrong. The files have BLiMP's format: one JSON object a line, one file a paradigm.
+The scores are those of sentence_scores.py. A tie is wrong. The files have BLiMP's format: one JSON object a line, one
+file a paradigm.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -90,13 +91,13 @@ def minimal_pairs(
         p_mask: share of masked tokens for `appendix-g`; None: the run's.
 
     Raises:
-        MissingInputError: no such folder. DataError: a line that is not a pair, a sentence without tokens or with more of them than
-        the networks have positions, with file:line. ConfigError: an unknown paradigm or score.
+        MissingInputError: no such folder. DataError: a line that is not a pair, a sentence without tokens or with more
+        of them than the networks have positions, with file:line. ConfigError: an unknown paradigm or score.
     """
     given = SentenceScores(pretrained, p_mask=p_mask, chosen=scores)
     pairs = read_pairs(folder, paradigms=paradigms, limit=limit)
     encoded = _encode(pretrained, pairs)
-    # Each row once: sentences that are the same tokens tie in any batch. Sorted, so that the pairs' order does not matter.
+    # Each row once: sentences that are the same tokens tie in any batch. Sorted: the pairs' order does not matter.
     rows = sorted(set(encoded), key=lambda row: (len(row), row))
     place = {row: number for number, row in enumerate(rows)}
     good_P, bad_P = np.array([place[row] for row in encoded]).reshape(-1, 2).T
@@ -124,7 +125,8 @@ def _encode(pretrained: Pretrained, pairs: Sequence[Pair]) -> list[tuple[int, ..
             raise DataError(f"{where}: sentence {texts[number]!r} has no tokens. Remove the pair.")
         if len(encoding.ids) + 2 > most:
             raise DataError(
-                f"{where}: a sentence has {len(encoding.ids)} tokens, the networks have positions for {most - 2}. Remove the pair."
+                f"{where}: a sentence has {len(encoding.ids)} tokens, the networks have positions for {most - 2}. "
+                "Remove the pair."
             )
         rows.append((specials.cls, *encoding.ids, specials.sep))
     return rows
@@ -168,8 +170,8 @@ def read_pairs(folder: str | Path, *, paradigms: Sequence[str] | None = None, li
         limit: only the first `limit` of each paradigm; None: all.
 
     Raises:
-        MissingInputError: no such folder. DataError: no pairs, or a line that is not a pair, with file:line. StorageError: cannot be
-        read. ConfigError: an unknown paradigm, or a limit below 1.
+        MissingInputError: no such folder. DataError: no pairs, or a line that is not a pair, with file:line.
+        StorageError: cannot be read. ConfigError: an unknown paradigm, or a limit below 1.
     """
     if limit is not None and limit < 1:
         raise ConfigError(f"--limit {limit}: expected at least 1 pair a paradigm.")

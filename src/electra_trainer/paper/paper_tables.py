@@ -1,8 +1,8 @@
 """Tables 1, 2, 3, 4 and 7 with our rows under the paper's, as Markdown, LaTeX or CSV. No torch here.
 
-The paper's rows keep their order. A row that this package can train (an ELECTRA or the paper's own BERT) is followed by one row
-for every experiment that has it, or by one row that says it is missing. Runs that match no row of the paper come last.
-Every number of ours links to its run; nothing that is missing is blank or zero.
+The paper's rows keep their order. A row that this package can train (an ELECTRA or the paper's own BERT) is followed by
+one row for every experiment that has it, or by one row that says it is missing. Runs that match no row of the paper
+come last. Every number of ours links to its run; nothing that is missing is blank or zero.
 """
 
 import math
@@ -28,8 +28,9 @@ ABSENT_CSV = "NA"
 _LEGEND = (
     f"{ABSENT}: missing. In a row of the paper: it prints no number, or the transcribed copy is illegible there; "
     "in a row of ours: not trained or not measured.",
-    "ours: mean ± standard deviation over the seeds, which are counted under “seeds”; a link leads to the runs. Training FLOPs, "
-    "inference FLOPs and parameters as the paper counts them. Rows of the paper without “ours” are other people's systems.",
+    "ours: mean ± standard deviation over the seeds, which are counted under “seeds”; a link leads to the runs. "
+    "Training FLOPs, inference FLOPs and parameters as the paper counts them. "
+    "Rows of the paper without “ours” are other people's systems.",
 )
 
 
@@ -167,7 +168,8 @@ def build_table(number: int, experiments: Sequence[Findings], *, metrics: Sequen
         metrics: patterns of further metrics (`pos/*`), each a column; empty: all of at most two levels.
 
     Raises:
-        ConfigError: no such table, or a pattern that matches nothing. DataError: a score in points where a share is expected.
+        ConfigError: no such table, or a pattern that matches nothing. DataError: a score in points where a share is
+        expected.
     """
     if number not in TABLES:
         raise ConfigError(

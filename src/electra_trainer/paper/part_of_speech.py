@@ -1,11 +1,12 @@
 """Part-of-speech probe: how much of a word's tag a linear layer reads from the frozen encoder.
 
-Each word is represented by the mean of its tokens, since in a small vocabulary the suffix that reveals the tag is often a separate
-token. The probe learns a softmax mix of the outputs of all layers, embeddings included, and a linear layer on top of it: replaced token
-detection specialises the last layer, so a probe of that layer alone would measure the specialisation.
+Each word is represented by the mean of its tokens, since in a small vocabulary the suffix that reveals the tag is often
+a separate token. The probe learns a softmax mix of the outputs of all layers, embeddings included, and a linear layer
+on top of it: replaced token detection specialises the last layer, so a probe of that layer alone would measure the
+specialisation.
 
-The accuracy comes with two baselines without context: the tag that a word has most often, and the same linear layer on the mean of the
-word's token embeddings. A probe of fresh weights (`untrained`) is the third.
+The accuracy comes with two baselines without context: the tag that a word has most often, and the same linear layer on
+the mean of the word's token embeddings. A probe of fresh weights (`untrained`) is the third.
 """
 
 from collections import Counter
@@ -51,7 +52,7 @@ class TagScores:
 
 @dataclass(frozen=True, kw_only=True)
 class _Words:
-    """Tagged words as the probe sees them; W words, S states (embeddings and layers), D hidden size, E embedding size."""
+    """The probe's tagged words: W words, S states (embeddings and layers), D hidden size, E embedding size."""
 
     forms: list[str]
     tags_W: Tensor
@@ -208,7 +209,7 @@ def _begins(sizes: Sequence[int], device: torch.device) -> Tensor:
 
 @torch.no_grad()
 def _states(encoder: Encoder, rows: Sequence[_Row], *, specials: Specials, device: torch.device) -> Tensor:
-    """Embeddings and every layer's output, normalised, as the mean over the tokens of each tagged word; fp16 [W, S, D]."""
+    """Embeddings and every layer's output, normalised, as the mean over each tagged word's tokens; fp16 [W, S, D]."""
     widest = max(len(row.ids) for row in rows)
     ids_BT = np.full((len(rows), widest), specials.pad, dtype=np.int64)
     for index, row in enumerate(rows):
@@ -230,7 +231,9 @@ def _states(encoder: Encoder, rows: Sequence[_Row], *, specials: Specials, devic
 
 
 def layer_outputs(encoder: Encoder, ids_BT: Tensor, batch: Batch) -> list[Tensor]:
-    """The input of the first layer, then the output of each: layers + 1 tensors [B, T, D]. In fp32, so that every module runs."""
+    """The input of the first layer, then the output of each: layers + 1 tensors [B, T, D]. In fp32, so that every
+    module runs.
+    """
     found: list[Tensor] = []
     first = encoder.encoder.layer[0]
     hooks = [first.register_forward_pre_hook(lambda _, inputs: found.append(inputs[0]))]

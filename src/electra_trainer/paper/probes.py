@@ -79,7 +79,8 @@ def minimal_pairs(subject: Subject) -> dict[str, float]:
 
 
 def glue(subject: Subject) -> dict[str, float]:
-    """Dev scores of the paper's tasks in the folder, by the names of its columns, `cola`, `sst` … and `average` if all eight are there.
+    """Dev scores of the paper's tasks in the folder, by the names of its columns, `cola`, `sst` … and `average` if all
+    eight are there.
 
     Each task is a separate run folder in `glue/` next to the run, so that finished tasks are not repeated.
 
@@ -106,7 +107,8 @@ def _glue_tasks(folder: Path) -> list[str]:
     found = [task for task in tasks_in(folder) if task in PAPER]
     if not found:
         raise MissingInputError(
-            f"--probe glue={folder}: holds no task of GLUE. Expected folders such as CoLA and RTE with train.tsv and dev.tsv."
+            f"--probe glue={folder}: holds no task of GLUE. "
+            "Expected folders such as CoLA and RTE with train.tsv and dev.tsv."
         )
     return found
 

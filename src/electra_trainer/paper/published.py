@@ -1,9 +1,10 @@
-"""The paper's own numbers: its tables, and the authors' training costs (Appendix E) as they count and as is needed. No torch here.
+"""The paper's own numbers: its tables, and the authors' training costs (Appendix E) as they count and as is needed. No
+torch here.
 
-The numbers are in published.toml. Of the costs, BERT's, ELECTRA's, RoBERTa's and ALBERT's follow from configurations like any other. GPT
-and T5 have parts that ours do not have, and the authors measured ELMo and XLNet with TensorFlow's own counter: their operations are
-numbers in published.toml, which tests/cost/architectures.py derives. `real` counts what each row needs: free look-ups,
-backward = 2 x forward, the vocabulary at predicted positions alone.
+The numbers are in published.toml. Of the costs, BERT's, ELECTRA's, RoBERTa's and ALBERT's follow from configurations
+like any other. GPT and T5 have parts that ours do not have, and the authors measured ELMo and XLNet with TensorFlow's
+own counter: their operations are numbers in published.toml, which tests/cost/architectures.py derives. `real` counts
+what each row needs: free look-ups, backward = 2 x forward, the vocabulary at predicted positions alone.
 """
 
 import tomllib
@@ -116,7 +117,9 @@ def _of_another_architecture(name: str, norm_slip: bool) -> Cost:
 
 
 def _bert_large() -> Config:
-    """The original BERT-Large: 1M steps of 256 rows of 512 tokens. The preset `bert_large` is another run, "BERT (ours)"."""
+    """The original BERT-Large: 1M steps of 256 rows of 512 tokens. The preset `bert_large` is another run, "BERT
+    (ours)".
+    """
     return _sized(preset("bert_large"), rows=256, steps=1_000_000)
 
 
@@ -127,8 +130,8 @@ def _roberta() -> Config:
 
 
 def _albert() -> Config:
-    """ALBERT xxlarge: 12 layers of width 4,096 with 64 heads (one set of weights, which saves no operation), embeddings of 128,
-    30,000 words; 1.5M steps of 4,096 rows of 512 tokens, 15 % masked.
+    """ALBERT xxlarge: 12 layers of width 4,096 with 64 heads (one set of weights, which saves no operation), embeddings
+    of 128, 30,000 words; 1.5M steps of 4,096 rows of 512 tokens, 15 % masked.
     """
     model = Model(
         vocab_size=30000,

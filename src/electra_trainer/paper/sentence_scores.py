@@ -1,13 +1,13 @@
 """Scores of whole sentences: sums over their own tokens ([CLS] and [SEP] are read, but not counted).
 
     discriminator      log D, the log probability that the token is an original; one forward pass a sentence
-    appendix-g         log p_data(x_t | the others) by Appendix G: p_G with the token masked, D with the token in its place
+    appendix-g         log p_data(x_t | the others) by Appendix G: p_G with the token masked, D with the token in place
     pseudo-likelihood  log p(x_t | the others) by the encoder of an MLM run, each token masked in turn
-    encoder            the same by the encoder that replace-mlm and all-tokens-mlm export, which never read [MASK] in training
+    encoder            the same by the encoder of replace-mlm and all-tokens-mlm, which never read [MASK] in training
     generator          the same by the generator
 
-Appendix G's likelihood is not normalised over the vocabulary: that would take a forward pass of the discriminator for each word at each
-place. With an optimal discriminator there would be nothing to normalise.
+Appendix G's likelihood is not normalised over the vocabulary: that would take a forward pass of the discriminator for
+each word at each place. With an optimal discriminator there would be nothing to normalise.
 """
 
 from collections.abc import Sequence
@@ -53,7 +53,8 @@ class SentenceScores:
             if name not in known:
                 why = f" ({self.note})" if name == "appendix-g" and self.note else ""
                 raise ConfigError(
-                    f"score {name!r}: this run does not have it{why}.{did_you_mean(name, known)} It has: {', '.join(known)}."
+                    f"score {name!r}: this run does not have it{why}.{did_you_mean(name, known)} "
+                    f"It has: {', '.join(known)}."
                 )
         self.names = tuple(chosen or known)
         """The scores that are given, in order."""

@@ -5,7 +5,7 @@ It is drawn from left to right as in the paper, and printed as a table on the te
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from rich.table import Table
@@ -64,12 +64,13 @@ def worked_example(model: Pretrained, text: str, *, mask: Sequence[int], seed: i
     """
     if model.discriminator is None:
         raise ConfigError(
-            "figure 2: this run has no discriminator (it trains a masked language model). Give a run of --objective rtd."
+            "figure 2: this run has no discriminator (it trains a masked language model). "
+            "Give a run of --objective rtd."
         )
     if model.generator is None:
         raise ConfigError(
-            "figure 2: there is no generator network here (a unigram or uniform generator has none; an exported discriminator comes "
-            "without). Give a run with --generator learned."
+            "figure 2: there is no generator network here (a unigram or uniform generator has none; an exported "
+            "discriminator comes without). Give a run with --generator learned."
         )
     model.tokenizer.encode_special_tokens = True  # a written "[MASK]" is plain text here
     encoding = model.tokenizer.encode(text, add_special_tokens=False)
@@ -77,12 +78,14 @@ def worked_example(model: Pretrained, text: str, *, mask: Sequence[int], seed: i
         raise DataError("figure 2: --text is empty. Give at least one word.")
     if len(encoding.ids) + 2 > model.length:
         raise DataError(
-            f"figure 2: --text has {len(encoding.ids)} tokens, a trained row has room for {model.length - 2}. Shorten it."
+            f"figure 2: --text has {len(encoding.ids)} tokens, a trained row has room for {model.length - 2}. "
+            "Shorten it."
         )
     words = [word if word is not None else -1 for word in encoding.word_ids]
     if not mask or not set(mask) <= {word + 1 for word in words}:
         raise ConfigError(
-            f"--mask {','.join(map(str, mask))}: expected words from 1 to {max(words) + 1} of {text!r}, for example 1,3."
+            f"--mask {','.join(map(str, mask))}: expected words from 1 to {max(words) + 1} of {text!r}, "
+            "for example 1,3."
         )
     masked = [word + 1 in set(mask) for word in words]
     special = model.specials
@@ -166,7 +169,8 @@ def _figure(example: WorkedExample, name: str) -> "Figure":
     _box(axes, _DISCRIMINATOR, middle, rows, "Discriminator\n(ELECTRA)", COLOURS[0])
     caption(
         figure,
-        f"Figure 2, from {name}. Samples are drawn with seed {example.seed}. A sample that is the original word counts as original.",
+        f"Figure 2, from {name}. Samples are drawn with seed {example.seed}. "
+        "A sample that is the original word counts as original.",
         f"The discriminator is right about {example.right} of {rows} tokens.",
     )
     return figure
@@ -204,10 +208,6 @@ def _box(axes: "Axes", x: float, y: float, rows: int, text: str, colour: str) ->
     from matplotlib.patches import FancyBboxPatch
 
     height = _ROW * (rows - 0.2)
-    axes.add_patch(
-        FancyBboxPatch(
-            (x - 0.55, y - height / 2), 1.1, height, boxstyle="round,pad=0.06", facecolor="white", edgecolor=colour, linewidth=1.4,
-            zorder=3,
-        )
-    )  # fmt: skip
+    look: Any = {"boxstyle": "round,pad=0.06", "facecolor": "white", "edgecolor": colour, "linewidth": 1.4, "zorder": 3}
+    axes.add_patch(FancyBboxPatch((x - 0.55, y - height / 2), 1.1, height, **look))
     axes.text(x, y, text, ha="center", va="center", fontsize=9, color=colour, fontweight="bold", zorder=4)

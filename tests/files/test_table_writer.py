@@ -1,0 +1,57 @@
+"""One table in every form: alignment, escapes, links."""
+
+import csv
+import io
+
+from rich.console import Console
+
+from electra_trainer.files.table_writer import Link, Table
+from electra_trainer.files.wording import escape_markdown
+
+TABLE = Table(
+    head=["", "a|b", "runs"],
+    rows=[["x_y", "1.5", [Link("1", "run s/1"), Link("2", "run s/2")]], ["[dim]", "–", "10 %"]],
+    words=1,
+)
+
+
+def test_markdown_escapes_and_links() -> None:
+    assert TABLE.markdown().splitlines() == [
+        r"|  | a\|b | runs |",
+        "| --- | --: | --: |",
+        r"| x\_y | 1.5 | [1](run%20s/1) [2](run%20s/2) |",
+        r"| \[dim\] | – | 10 % |",
+    ]
+
+
+def test_cells_may_hold_markdown_themselves() -> None:
+    table = Table(head=["a", "b"], rows=[["[x](y)", "p|q\nr"]])
+    assert table.markdown(escaped="|").splitlines() == ["| a | b |", "| --- | --- |", r"| [x](y) | p\|q r |"]
+
+
+def test_latex() -> None:
+    text = TABLE.latex(caption="50 %", notes=["a_b"])
+    assert r"\caption{50 \%}" in text and r"a\_b\par" in text and r"\begin{tabular}{lrr}" in text
+    assert r"x\_y & 1.5 & \href{run\%20s/1}{1} \href{run\%20s/2}{2} \\" in text
+
+
+def test_csv_parses_back() -> None:
+    rows = list(csv.reader(io.StringIO(TABLE.csv())))
+    assert rows == [["", "a|b", "runs"], ["x_y", "1.5", "run s/1;run s/2"], ["[dim]", "–", "10 %"]]
+
+
+def test_text_is_aligned() -> None:
+    assert TABLE.text().splitlines() == ["       a|b  runs", "x_y    1.5   1 2", "[dim]    –  10 %"]
+    wide = Table(head=["n", "v"], rows=[["a", "1"], [], ["b", "22"]], words=1)
+    assert wide.text(least=4).splitlines() == ["n     v", "a     1", "", "b    22"]
+
+
+def test_terminal_shows_brackets() -> None:
+    console = Console(width=60, file=io.StringIO(), record=True)
+    console.print(TABLE.terminal(title="[bold] title"))
+    text = console.export_text()
+    assert "[bold] title" in text and "[dim]" in text and "a|b" in text
+
+
+def test_markdown_of_texts() -> None:
+    assert escape_markdown("a*b\n<c>  `d`") == r"a\*b \<c\> \`d\`"
