@@ -4,7 +4,7 @@ from.
 
 from dataclasses import replace
 
-from electra_trainer.cost import matrix_products, paper_flops
+from electra_trainer.cost import flops
 from electra_trainer.paper.published import Cost
 from electra_trainer.presets.paper_rows import preset
 from electra_trainer.settings.config import Model
@@ -20,8 +20,8 @@ def gpt(norm_slip: bool) -> Cost:
     """
     model = replace(preset("bert_base").model, vocab_size=40000)
     length, rows = 512, 128 * 960_800
-    counted = paper_flops.encoder(model, length, norm_slip=norm_slip) + paper_flops.token_head(model, length, share=1.0)
-    needed = matrix_products.encoder(model, length) + length * matrix_products.vocabulary(model)
+    counted = flops.paper_encoder(model, length, norm_slip=norm_slip) + flops.paper_token_head(model, length, share=1.0)
+    needed = flops.real_encoder(model, length) + length * flops.real_vocabulary(model)
     return Cost(
         train_paper=2.0 * rows * counted, train_real=3.0 * rows * needed, infer_paper=_inference(model, norm_slip)
     )
@@ -47,26 +47,26 @@ def t5_11b(norm_slip: bool) -> Cost:
 
     def stacks(tokens: int) -> float:
         return sum(
-            paper_flops.encoder(model, tokens, attentions=count, head_size=head_size, norm_slip=norm_slip)
+            flops.paper_encoder(model, tokens, attentions=count, head_size=head_size, norm_slip=norm_slip)
             for count in (1, 2)
         )
 
-    counted = stacks(length) + paper_flops.token_head(model, length, share=1.0)
+    counted = stacks(length) + flops.paper_token_head(model, length, share=1.0)
     width, joined = model.hidden_size, heads * head_size
-    encoder_layer = matrix_products.attention(width, joined, queries=length, keys=length)
-    decoder_layer = matrix_products.attention(width, joined, queries=targets, keys=targets)
-    decoder_layer += matrix_products.attention(width, joined, queries=targets, keys=length)
-    layers = encoder_layer + decoder_layer + matrix_products.feed_forward(model, length + targets)
-    needed = model.num_hidden_layers * layers + targets * matrix_products.vocabulary(model)
+    encoder_layer = flops.real_attention(width, joined, queries=length, keys=length)
+    decoder_layer = flops.real_attention(width, joined, queries=targets, keys=targets)
+    decoder_layer += flops.real_attention(width, joined, queries=targets, keys=length)
+    layers = encoder_layer + decoder_layer + flops.real_feed_forward(model, length + targets)
+    needed = model.num_hidden_layers * layers + targets * flops.real_vocabulary(model)
     return Cost(
         train_paper=2.0 * rows * counted,
         train_real=3.0 * rows * needed,
-        infer_paper=stacks(_INFER_LENGTH) + paper_flops.replaced_head(model, _INFER_LENGTH),
+        infer_paper=stacks(_INFER_LENGTH) + flops.paper_replaced_head(model, _INFER_LENGTH),
     )
 
 
 def _inference(model: Model, norm_slip: bool) -> float:
-    return paper_flops.encoder(model, _INFER_LENGTH, norm_slip=norm_slip) + paper_flops.replaced_head(
+    return flops.paper_encoder(model, _INFER_LENGTH, norm_slip=norm_slip) + flops.paper_replaced_head(
         model, _INFER_LENGTH
     )
 
@@ -137,11 +137,11 @@ def xlnet_row() -> int:
     """
     model, length, targets = _xlnet_model(), 512, 85
     h = model.hidden_size
-    content = matrix_products.attention(h, h, queries=length, keys=length) + matrix_products.feed_forward(model, length)
+    content = flops.real_attention(h, h, queries=length, keys=length) + flops.real_feed_forward(model, length)
     content += _relative_positions(model, length=length, queries=length)
-    query = 4 * h * h * targets + 4 * h * targets * length + matrix_products.feed_forward(model, targets)
+    query = 4 * h * h * targets + 4 * h * targets * length + flops.real_feed_forward(model, targets)
     query += 2 * h * targets * 2 * length
-    return model.num_hidden_layers * (content + query) + targets * matrix_products.vocabulary(model)
+    return model.num_hidden_layers * (content + query) + targets * flops.real_vocabulary(model)
 
 
 def _relative_positions(model: Model, *, length: int, queries: int) -> int:

@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from electra_trainer import objectives
 from electra_trainer.batch import Batch, Masked
-from electra_trainer.cost.flops import first_stage_steps, infer_flops, row_parts, run_flops, step_flops, steps_for_flops
+from electra_trainer.cost.flops import infer_flops, row_parts, run_flops, step_flops, steps_for_flops
 from electra_trainer.cost.parameters import single_output, slots
 from electra_trainer.presets import models, paper_rows
 from electra_trainer.randomness import Rng
@@ -111,7 +111,7 @@ def two_stage(**changes: Any) -> Config:
 def test_the_first_stage_costs_what_the_generator_alone_does() -> None:
     """A masked language model of its shape; in the second stage it is read, not trained."""
     config = two_stage()
-    switch = first_stage_steps(config)
+    switch = config.first_stage_steps
     assert switch == config.schedule.steps // 2
     alone = step_flops(dataclasses.replace(narrow(objective=MLM()), model=generator_shape(config)))
     joint = step_flops(dataclasses.replace(config, phases=narrow().phases))

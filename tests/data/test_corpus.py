@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from electra_trainer.data.corpus import CorpusReport, documents
+from electra_trainer.data.corpus import CorpusReport, Reading, documents
 from electra_trainer.data.documents import Document
 from electra_trainer.data.text_files import TextFile, read_lines
 from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError, StorageError
@@ -27,7 +27,7 @@ OPENERS = {"": lambda data: data, ".gz": gzip.compress, ".bz2": bz2.compress, ".
 
 def read(*paths: Path | str, **options: Any) -> tuple[list[Document], CorpusReport]:
     report = CorpusReport()
-    return list(documents(list(paths), report=report, **options)), report
+    return list(documents(list(paths), report=report, reading=Reading(**options))), report
 
 
 def write(folder: Path, data: bytes, name: str = "a.txt") -> Path:
@@ -191,7 +191,7 @@ def test_a_giant_line_takes_little_memory(tmp_path: Path) -> None:
         "import sys; from electra_trainer.data.corpus import *\n"
         "r = CorpusReport()\n"
         "print(sum(len(l) for d in documents(sys.argv[1:2], report=r) for l in d))\n"
-        "print(sum(1 for _ in documents(sys.argv[2:], report=r, on_bad_text='skip')), dict(r.bad_text))"
+        "print(sum(1 for _ in documents(sys.argv[2:], report=r, reading=Reading(on_bad_text='skip'))), dict(r.bad_text))"
     )
     limit = 300 << 20
     done = subprocess.run(

@@ -19,7 +19,6 @@ from tests.reliability.ranks import run_ranks
 from torch import Tensor
 
 from electra_trainer.batch import Losses, Masked
-from electra_trainer.cost.flops import first_stage_steps
 from electra_trainer.errors import Interrupted
 from electra_trainer.objectives import Objective, build
 from electra_trainer.randomness import Rng
@@ -78,7 +77,7 @@ def objectives_of(config: Config) -> Iterator[Objective]:
     """What is trained in each phase of a run."""
     made = build(config)
     phases = Phases(config, made)
-    turn = first_stage_steps(config)
+    turn = config.first_stage_steps
     yield phases.at(0)
     if turn:
         yield phases.at(turn)
@@ -137,7 +136,7 @@ def test_all_that_should_learn_moves(name: str) -> None:
     config = dataclasses.replace(config, schedule=dataclasses.replace(config.schedule, steps=4, warmup_steps=1))
     made = build(config)
     phases, optimizer, feed = Phases(config, made), build_optimizer(made, config.optimizer), fed(config)
-    for first in {0, first_stage_steps(config)}:
+    for first in {0, config.first_stage_steps}:
         trained = {id(p) for p in phases.at(first).parameters()}
         before = {n: p.detach().clone() for n, p in made.named_parameters()}
         for step in range(first, first + 2):
@@ -161,7 +160,7 @@ def test_static_step_is_the_plain_step(name: str) -> None:
     plain, static = (Phases(config, objective) for objective in made)
     optimizers = [build_optimizer(objective, config.optimizer) for objective in made]
     feed = fed(config)
-    for first in sorted({0, first_stage_steps(config)}):
+    for first in sorted({0, config.first_stage_steps}):
         one, two = plain.at(first), static.at(first)
         if not two.static:
             assert "other" in name or "contrast" in name
@@ -251,7 +250,7 @@ def test_resumed_run_is_the_run(name: str, data: Path, tmp_path: Path, monkeypat
     """Stopped, for two-stage right at the switch: weights, moments and curve are bit for bit those of the whole run."""
     config = run_config(name)
     whole = pretrain(config, data, out=tmp_path / "whole", device="cpu", quiet=True)
-    real, stops = loop.train_step, {first_stage_steps(config) or 5}
+    real, stops = loop.train_step, {config.first_stage_steps or 5}
 
     def interrupted(*arguments: Any, step: int, **more: Any) -> Any:
         if step + 1 in stops:

@@ -11,7 +11,6 @@ from tests.reach import RNG, distance, gradients, lively, losses, masked_rows, n
 from tests.small import feed
 from torch import Tensor
 
-from electra_trainer.cost.flops import first_stage_steps
 from electra_trainer.errors import ConfigError
 from electra_trainer.objectives import build
 from electra_trainer.objectives.two_stage import DiscriminatorStage, GeneratorStage, begin_from_generator
@@ -133,7 +132,7 @@ def test_stage_1_moves_the_generator_and_stage_2_the_discriminator(start: str, n
     with fixed shapes, which LAMB has not."""
     given = settings(start)
     given = dataclasses.replace(given, optimizer=dataclasses.replace(given.optimizer, name=name))  # type: ignore[arg-type]
-    assert given.optimizer.weight_decay == 0.5 and first_stage_steps(given) == 3
+    assert given.optimizer.weight_decay == 0.5 and given.first_stage_steps == 3
     seen, moments = history(given, static=static)
     parts = {prefix: {key for key in seen[0] if network(key) == prefix} for prefix in ("generator", "discriminator")}
     assert changed(seen[0], seen[3]) == parts["generator"]
@@ -220,7 +219,7 @@ def test_joint_training_has_one_phase() -> None:
     given = lively()
     objective = build(given)
     phases = Phases(given, objective)
-    assert first_stage_steps(given) == 0 and all(phases.at(step) is objective for step in (0, 10, 19))
+    assert given.first_stage_steps == 0 and all(phases.at(step) is objective for step in (0, 10, 19))
 
 
 # --- the learning rate ---
@@ -232,7 +231,7 @@ def test_each_stage_has_its_own_warm_up_and_decay(shape: str, share: float) -> N
     """Stage by stage it is the rate of a run of that length; by a loop: up to the end of the warm-up, then down to 0."""
     given = settings(share=share, steps=40)
     given = dataclasses.replace(given, schedule=Schedule(steps=40, warmup_steps=5, shape=shape))  # type: ignore[arg-type]
-    turn = first_stage_steps(given)
+    turn = given.first_stage_steps
     assert turn == round(40 * share)
     rates = [rate_at(step, given) for step in range(40)]
     for first, length in ((0, turn), (turn, 40 - turn)):
@@ -253,14 +252,14 @@ def test_each_stage_has_its_own_warm_up_and_decay(shape: str, share: float) -> N
 def test_a_warm_up_longer_than_a_stage_fits_into_it() -> None:
     given = settings(steps=10, share=0.2)
     given = dataclasses.replace(given, schedule=Schedule(steps=10, warmup_steps=9))
-    assert first_stage_steps(given) == 2
+    assert given.first_stage_steps == 2
     assert all(rate >= 0 for rate in (rate_at(step, given) for step in range(10)))
 
 
 @pytest.mark.parametrize(("steps", "share", "turn"), [(1, 0.5, 0), (2, 0.01, 1), (2, 0.99, 1), (100, 0.25, 25)])
 def test_both_stages_have_a_step_where_there_are_two(steps: int, share: float, turn: int) -> None:
     given = settings(share=share)
-    assert first_stage_steps(dataclasses.replace(given, schedule=Schedule(steps=steps, warmup_steps=0))) == turn
+    assert dataclasses.replace(given, schedule=Schedule(steps=steps, warmup_steps=0)).first_stage_steps == turn
 
 
 # --- what it refuses ---

@@ -21,7 +21,7 @@ from tests.reliability.materials import COLA, SQUAD, TREEBANK
 
 from electra_trainer.cli.predict import read_context
 from electra_trainer.data.conllu import read_conllu
-from electra_trainer.data.corpus import CorpusReport, documents
+from electra_trainer.data.corpus import CorpusReport, Reading, documents
 from electra_trainer.data.documents import NAMES, RowDocuments, encode
 from electra_trainer.data.manifest import Manifest, SplitInfo
 from electra_trainer.data.tokenizer import (  # fmt: skip
@@ -114,7 +114,7 @@ def _lines(*objects: dict[str, Any]) -> bytes:
 
 
 def _corpus(path: Path) -> None:
-    for document in documents([path], report=CorpusReport(), max_document_chars=1000):
+    for document in documents([path], report=CorpusReport(), reading=Reading(max_document_chars=1000)):
         "\n".join(document).encode()
 
 

@@ -37,11 +37,20 @@ def _choose(config: Config, name: str, kind: str | None, known: Mapping[str, typ
     return chosen
 
 
+def part(words: Sequence[str], flags: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """The values of some flags (of each the first), before all flags are parsed; and the words without these flags."""
+    values: dict[str, str] = {}
+    rest: list[str] = []
+    following = iter(words)
+    for word in following:
+        flag, equals, value = word.partition("=")
+        if flag not in flags:
+            rest.append(word)
+        elif (given := value if equals else next(following, None)) is not None:
+            values.setdefault(flag, given)
+    return values, rest
+
+
 def value_of(words: Sequence[str], flag: str) -> str | None:
     """The value of a flag, before the flags are parsed."""
-    for index, word in enumerate(words):
-        if word == flag and index + 1 < len(words):
-            return words[index + 1]
-        if word.startswith(flag + "="):
-            return word.split("=", 1)[1]
-    return None
+    return part(words, (flag,))[0].get(flag)

@@ -10,7 +10,7 @@ from typing import Annotated
 import tyro
 
 from electra_trainer.cli import main as cli
-from electra_trainer.cli.preset_flags import settings_from
+from electra_trainer.cli.preset_flags import part, settings_from
 from electra_trainer.errors import ConfigError, ElectraError
 from electra_trainer.settings.config import Config
 
@@ -158,21 +158,7 @@ def command_of(words: Sequence[str], *, processes: int) -> list[str]:
     """What the supervisor starts: the words that follow `pretrain`, without those that are for it, in one process or by torchrun."""
     launcher = ["-m", "electra_trainer.supervise.torchrun", "--standalone", f"--nproc-per-node={processes}"]
     started = [*(launcher if processes > 1 else []), "-m", "electra_trainer", "pretrain"]
-    return [sys.executable, *started, *_without(words, OURS)]
-
-
-def _without(words: Sequence[str], flags: Sequence[str]) -> list[str]:
-    """The words without some flags and their values."""
-    kept: list[str] = []
-    skip = False
-    for word in words:
-        if skip or any(word.startswith(f"{flag}=") for flag in flags):
-            skip = False
-            continue
-        skip = word in flags
-        if not skip:
-            kept.append(word)
-    return kept
+    return [sys.executable, *started, *part(words, OURS)[1]]
 
 
 def _dry_run(arguments: PretrainArguments, length: object) -> None:

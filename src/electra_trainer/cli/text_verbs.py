@@ -1,7 +1,4 @@
-"""`electra prepare FILES… --tokenizer TOK --seq-len 128 --out DATA`.
-
-`electra tokenizer FILES… --vocab-size 8192 --out TOK`.
-"""
+"""`electra tokenizer FILES… --vocab-size 8192 --out TOK`; `electra prepare FILES… --tokenizer TOK --seq-len 128 --out DATA`."""
 
 import itertools
 import sys
@@ -12,16 +9,33 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from electra_trainer.cli.flags import CorpusFlags, print_corpus, settings
+from electra_trainer.data.corpus import Boundary, CorpusReport, Reading
+from electra_trainer.data.prepare import CorpusLines, PrepareSettings, Progress, prepare, train_tokenizer_from
+from electra_trainer.data.tokenizer import load_tokenizer, save_tokenizer, statistics
+from electra_trainer.errors import ConfigError, storage_error
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from electra_trainer.data.prepare import Progress
-
 _SECONDS_BETWEEN_LINES = 10.0
 _CHARACTERS_MEASURED = 1_000_000
+_LINES_MEASURED = 20_000
 _UNKNOWN_IS_MUCH = 0.05
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadingFlags(Reading):
+    """How text files are read."""
+
+    boundary: Annotated[Boundary, tyro.conf.arg(name="documents")] = "blank"
+    """What ends a document in .txt: a blank line, every line, or the end of the file."""
+    max_document_chars: tyro.conf.Suppress[int] = Reading.max_document_chars
+    """Longer documents become several, in characters."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrepareFlags(ReadingFlags, PrepareSettings):
+    """How text becomes rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,32 +50,19 @@ class PrepareArguments:
     """A new or empty folder."""
     seq_len: int = 128
     """Tokens a row."""
-    valid_fraction: float = 0.005
-    """Share of the documents that is held out."""
     cased: bool = False
     """For a vocab.txt: it is cased."""
     keep_accents: bool = False
     """For a vocab.txt: it has accents."""
-    seed: int = 1
-    """Seed of the held-out split and of row lengths."""
-    workers: int | None = None
-    """Processes that tokenize; default: one a core. The rows are the same whatever their number."""
     overwrite: bool = False
     """Replace rows that are there already."""
-    corpus: Annotated[CorpusFlags, tyro.conf.arg(name="")] = field(default_factory=CorpusFlags)
+    settings: Annotated[PrepareFlags, tyro.conf.arg(name="")] = field(default_factory=PrepareFlags)
 
 
 def run_prepare(arguments: PrepareArguments) -> None:
-    """Prepare, and say what was made."""
-    from electra_trainer.data.prepare import prepare
-    from electra_trainer.data.tokenizer import load_tokenizer
-    from electra_trainer.errors import ConfigError
-
+    """Prepare, and print what was made."""
     if not arguments.files:
         raise ConfigError("prepare: give at least one file, folder or pattern.")
-    reading = settings(
-        arguments.corpus, valid_fraction=arguments.valid_fraction, seed=arguments.seed, workers=arguments.workers
-    )
     tokenizer = load_tokenizer(
         arguments.tokenizer, cased=arguments.cased or None, keep_accents=arguments.keep_accents or None
     )
@@ -73,13 +74,12 @@ def run_prepare(arguments: PrepareArguments) -> None:
         tokenizer=tokenizer,
         sequence_length=arguments.seq_len,
         out=arguments.out,
-        settings=reading,
+        settings=arguments.settings,
         overwrite=arguments.overwrite,
         progress=watch,
     )
     if watch.last is not None:
-        for line in watch.last.report.summary():
-            print(line)
+        _print_lines(watch.last.report)
     for name, split in (("train", manifest.train), ("valid", manifest.valid)):
         print(
             f"{name}: {split.rows:,} rows of {manifest.sequence_length}, {split.documents:,} documents, "
@@ -90,10 +90,7 @@ def run_prepare(arguments: PrepareArguments) -> None:
 
 def _print_fit(arguments: PrepareArguments, tokenizer: "Tokenizer") -> None:
     """How well the vocabulary fits the beginning of the text."""
-    from electra_trainer.data.prepare import CorpusLines
-    from electra_trainer.data.tokenizer import statistics
-
-    lines = CorpusLines(arguments.files, settings(arguments.corpus), _CHARACTERS_MEASURED)
+    lines = CorpusLines(arguments.files, arguments.settings, _CHARACTERS_MEASURED)
     measured = statistics(tokenizer, lines)
     print(f"vocabulary: {measured.fertility:.2f} tokens a word, {100 * measured.unknown_rate:.3f} % unknown")
     if measured.unknown_rate > _UNKNOWN_IS_MUCH:
@@ -104,22 +101,23 @@ def _print_fit(arguments: PrepareArguments, tokenizer: "Tokenizer") -> None:
         )
 
 
+def _print_lines(report: CorpusReport) -> None:
+    print(*report.summary(), sep="\n")
+
+
 class _Watch:
-    """A line every few seconds."""
+    """Prints progress every few seconds."""
 
     def __init__(self) -> None:
         self.last: Progress | None = None
         self._said = time.monotonic()
 
-    def __call__(self, progress: "Progress") -> None:
+    def __call__(self, progress: Progress) -> None:
         self.last = progress
         if time.monotonic() - self._said >= _SECONDS_BETWEEN_LINES:
             self._said = time.monotonic()
             share = f"{100 * progress.fraction:.0f} %, " if progress.fraction is not None else ""
             print(f"{share}{progress.documents:,} documents, {progress.tokens:,} tokens", file=sys.stderr)
-
-
-_LINES_MEASURED = 20_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,34 +136,29 @@ class TokenizerArguments:
     """Keep accents though capitals go."""
     max_length: int = 512
     """model_max_length for transformers."""
-    corpus: Annotated[CorpusFlags, tyro.conf.arg(name="")] = field(default_factory=CorpusFlags)
+    reading: Annotated[ReadingFlags, tyro.conf.arg(name="")] = field(default_factory=ReadingFlags)
 
 
 def run_tokenizer(arguments: TokenizerArguments) -> None:
     """Train and save."""
-    from electra_trainer.data.prepare import CorpusLines, train_tokenizer_from
-    from electra_trainer.data.tokenizer import save_tokenizer, statistics
-    from electra_trainer.errors import ConfigError, storage_error
-
     if not arguments.files:
         raise ConfigError("tokenizer: give at least one file, folder or pattern.")
     if arguments.out.exists() and (not arguments.out.is_dir() or any(arguments.out.iterdir())):
         raise ConfigError(f"--out {arguments.out}: is not an empty folder. Choose another one.")
-    reading = settings(arguments.corpus)
     tokenizer, report = train_tokenizer_from(
         arguments.files,
         vocab_size=arguments.vocab_size,
         cased=arguments.cased,
         keep_accents=True if arguments.keep_accents else None,
-        settings=reading,
+        reading=arguments.reading,
     )
     try:
         arguments.out.mkdir(parents=True, exist_ok=True)
         save_tokenizer(tokenizer, arguments.out, max_length=arguments.max_length)
     except OSError as error:
         raise storage_error(error, arguments.out, writing=True) from None
-    print_corpus(report)
-    sample = itertools.islice(CorpusLines(arguments.files, reading, 10_000_000), _LINES_MEASURED)
+    _print_lines(report)
+    sample = itertools.islice(CorpusLines(arguments.files, arguments.reading, 10_000_000), _LINES_MEASURED)
     measured = statistics(tokenizer, sample)
     print(
         f"{tokenizer.get_vocab_size():,} tokens; {measured.fertility:.2f} tokens a word, {100 * measured.unknown_rate:.3f} % unknown"

@@ -1,21 +1,32 @@
-"""Operations of a step, of a run and of inference, for every objective, generator and training algorithm. No torch here.
+"""Count the operations of a step, of a run and of inference, for every objective, generator and training algorithm. No torch here.
 
 They are counted in two ways, and every number says which:
 
-    paper  as the authors' script (paper.py): backward = forward. Only for comparison with the paper.
-    real   matrix products alone, as they are needed here (products.py): backward = 2 x forward. For hours and hardware utilisation.
+    paper  as the authors' script for Table 1 and Figure 2 (Appendix E): a product of [m, k] and [k, n] is 2mkn operations, embeddings
+           are looked up by products with one-hot vectors, pointwise functions count some operations an element, backward = forward.
+           Only for comparison with the paper.
+    real   matrix products alone, as they are needed here, 2mkn each; look-ups are free, backward = 2 x forward. Attention counts as if
+           every token saw its whole row; rows of several pieces need less. For hours and hardware utilisation.
 
 What is computed a second time in a backward pass to save memory is not counted, nor is the optimizer.
 """
 
 import bisect
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
-from electra_trainer.cost import matrix_products, paper_flops
 from electra_trainer.cost.parameters import learned_generator, predicted, single_output, slots
-from electra_trainer.settings.config import Config
+from electra_trainer.settings.config import Config, Model
 from electra_trainer.settings.methods import Adversarial, TwoStage
+
+# The authors' constants: operations per element of each pointwise function
+_DROPOUT, _LAYER_NORM, _GELU, _SOFTMAX = 4, 5, 8, 5
+
+OUTPUT_SHARE = 20 / 128
+"""Share of the positions that masked language models send through the vocabulary, whatever is masked: 20 of 128, 80 of 512."""
+
+NORM_SLIP = True
+"""The authors count the LayerNorm after attention once a token instead of once a channel. True keeps their totals."""
 
 _MOST_STEPS = 2**62
 """More than any run has; what a bisection can count to."""
@@ -29,8 +40,7 @@ class Flops:
     real: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class Part:
+class Part(NamedTuple):
     """A part of the work on one row."""
 
     name: str
@@ -42,31 +52,26 @@ class Part:
     """Whether it has a backward pass."""
 
 
-def step_flops(config: Config, *, step: int = 0, norm_slip: bool = paper_flops.NORM_SLIP) -> Flops:
+def step_flops(config: Config, *, step: int = 0, norm_slip: bool = NORM_SLIP) -> Flops:
     """Operations of one optimizer step, forward and backward over the whole batch.
 
     Args:
         config: the run.
         step: which; matters in two-stage training alone.
-        norm_slip: see paper.NORM_SLIP.
+        norm_slip: see NORM_SLIP.
     """
-    return _step(config, step < first_stage_steps(config), norm_slip)
+    return _step(config, step < config.first_stage_steps, norm_slip)
 
 
-def row_parts(config: Config, *, step: int = 0, norm_slip: bool = paper_flops.NORM_SLIP) -> list[Part]:
+def row_parts(config: Config, *, step: int = 0, norm_slip: bool = NORM_SLIP) -> list[Part]:
     """What one row goes through in a step. In two-stage training at first the generator alone, which then stays as it is."""
-    return _parts(config, step < first_stage_steps(config), norm_slip)
+    return _parts(config, step < config.first_stage_steps, norm_slip)
 
 
-def first_stage_steps(config: Config) -> int:
-    """Steps of two-stage training that train the generator; 0 in joint training."""
-    return _first_steps(config, config.schedule.steps)
-
-
-def run_flops(config: Config, *, steps: int | None = None, norm_slip: bool = paper_flops.NORM_SLIP) -> Flops:
+def run_flops(config: Config, *, steps: int | None = None, norm_slip: bool = NORM_SLIP) -> Flops:
     """Operations of the first `steps` steps of a run, by default of the whole run."""
     done = config.schedule.steps if steps is None else steps
-    first = min(done, first_stage_steps(config))
+    first = min(done, config.first_stage_steps)
     early, late = (_step(config, stage, norm_slip) for stage in (True, False))
     return Flops(
         paper=first * early.paper + (done - first) * late.paper, real=first * early.real + (done - first) * late.real
@@ -78,36 +83,22 @@ def steps_for_flops(config: Config, *, flops: float, counting: Literal["paper", 
 
     `schedule.steps` does not matter; in two-stage training both stages keep their shares of the steps.
     """
-    stages = [_step(config, stage, paper_flops.NORM_SLIP) for stage in (True, False)]
+    stages = [_step(config, stage, NORM_SLIP) for stage in (True, False)]
     early, late = (stage.paper if counting == "paper" else stage.real for stage in stages)
 
     def total(steps: int) -> float:
-        first = _first_steps(config, steps)
+        first = config.phases.first_steps(steps)
         return first * early + (steps - first) * late
 
     most = min(int(flops / min(early, late)) + 2, _MOST_STEPS)
     return max(0, bisect.bisect_right(range(most), flops, key=total) - 1)
 
 
-def infer_flops(config: Config, *, sequence_length: int = 128, norm_slip: bool = paper_flops.NORM_SLIP) -> Flops:
+def infer_flops(config: Config, *, sequence_length: int = 128, norm_slip: bool = NORM_SLIP) -> Flops:
     """Operations of one forward pass of the kept encoder over one row, with a binary head as in Table 1's column."""
-    model = config.model
-    counted = paper_flops.encoder(model, sequence_length, norm_slip=norm_slip) + paper_flops.replaced_head(
-        model, sequence_length
-    )
-    return Flops(
-        paper=counted,
-        real=float(
-            matrix_products.encoder(model, sequence_length) + sequence_length * matrix_products.replaced_head(model)
-        ),
-    )
-
-
-def _first_steps(config: Config, steps: int) -> int:
-    """At least one step for each stage, where there are two."""
-    if not isinstance(config.phases, TwoStage) or steps < 2:
-        return 0
-    return min(steps - 1, max(1, round(config.phases.share * steps)))
+    model, length = config.model, sequence_length
+    paper = paper_encoder(model, length, norm_slip=norm_slip) + paper_replaced_head(model, length)
+    return Flops(paper=paper, real=float(real_encoder(model, length) + length * real_replaced_head(model)))
 
 
 def _step(config: Config, first_stage: bool, norm_slip: bool) -> Flops:
@@ -124,7 +115,7 @@ def _parts(config: Config, first_stage: bool, norm_slip: bool) -> list[Part]:
         return generator + _kept_parts(config, norm_slip)
     if first_stage:
         return generator
-    return [replace(part, trained=False) for part in generator] + _kept_parts(config, norm_slip)
+    return [part._replace(trained=False) for part in generator] + _kept_parts(config, norm_slip)
 
 
 def _generator_parts(config: Config, norm_slip: bool) -> list[Part]:
@@ -132,44 +123,118 @@ def _generator_parts(config: Config, norm_slip: bool) -> list[Part]:
     model, length, chosen = learned_generator(config), config.batch.sequence_length, slots(config)
     if model is None:
         return []
+    paper = paper_encoder(model, length, norm_slip=norm_slip)
     parts = [
-        Part(
-            name="generator's encoder",
-            paper=paper_flops.encoder(model, length, norm_slip=norm_slip),
-            real=matrix_products.encoder(model, length),
-        ),
-        Part(
-            name="generator's token head",
-            paper=paper_flops.token_head(model, length),
-            real=chosen * matrix_products.token_head(model),
-        ),
+        Part("generator's encoder", paper, real_encoder(model, length)),
+        Part("generator's token head", paper_token_head(model, length), chosen * real_token_head(model)),
     ]
     if isinstance(config.objective, Adversarial):
-        # the samples come first; only when they are judged does the gradient of their log p take a pass of its own
-        again = Part(
-            name="sampling before the reward", paper=0.0, real=chosen * matrix_products.vocabulary(model), trained=False
-        )
-        parts.append(again)
+        # the samples come first; only when they are judged does the gradient of their log p take a separate pass
+        parts.append(Part("sampling before the reward", 0.0, chosen * real_vocabulary(model), trained=False))
     return parts
 
 
 def _kept_parts(config: Config, norm_slip: bool) -> list[Part]:
     model, length, objective = config.model, config.batch.sequence_length, config.objective
-    kept = Part(
-        name="encoder",
-        paper=paper_flops.encoder(model, length, norm_slip=norm_slip),
-        real=matrix_products.encoder(model, length),
-    )
-    parts = [kept]
+    parts = [Part("encoder", paper_encoder(model, length, norm_slip=norm_slip), real_encoder(model, length))]
     if objective.keeps == "discriminator":
-        real = length * matrix_products.replaced_head(model)
-        parts.append(Part(name="discriminator's head", paper=paper_flops.replaced_head(model, length), real=real))
+        real = length * real_replaced_head(model)
+        parts.append(Part("discriminator's head", paper_replaced_head(model, length), real))
     if objective.predicts != "none":
-        share = 1.0 if objective.predicts == "all" else paper_flops.OUTPUT_SHARE
-        counted = paper_flops.token_head(model, length, share=share)
-        parts.append(Part(name="token head", paper=counted, real=predicted(config) * matrix_products.token_head(model)))
+        share = 1.0 if objective.predicts == "all" else OUTPUT_SHARE
+        paper = paper_token_head(model, length, share=share)
+        parts.append(Part("token head", paper, predicted(config) * real_token_head(model)))
     width, positions = single_output(config)
     if width:
-        own = 2.0 * width * positions
-        parts.append(Part(name="the objective's own layer", paper=own, real=own))
+        parts.append(Part("the objective's own layer", 2.0 * width * positions, 2.0 * width * positions))
     return parts
+
+
+def paper_encoder(
+    model: Model, length: int, *, attentions: int = 1, head_size: int | None = None, norm_slip: bool = NORM_SLIP
+) -> float:
+    """Embeddings and layers.
+
+    Args:
+        model: the shape.
+        length: tokens a row.
+        attentions: attentions in a layer: 2 in a decoder, whose second reads an encoder's states of the same length.
+        head_size: width of a head where the heads together are wider than the hidden states (T5).
+        norm_slip: see NORM_SLIP.
+    """
+    e, h = model.embedding_size, model.hidden_size
+    layer = attentions * _paper_attention(model, length, head_size, norm_slip) + _paper_feed_forward(model)
+    look_ups = 2 * e * (model.vocab_size + length + 2)
+    project = 2 * h * e + h if e != h else 0
+    embedding = look_ups + (2 + _LAYER_NORM + _DROPOUT) * e + project
+    return float(length * (model.num_hidden_layers * layer + embedding))
+
+
+def paper_token_head(model: Model, length: int, *, share: float = OUTPUT_SHARE) -> float:
+    """A share of the positions, through a dense layer and the vocabulary."""
+    h, e, v = model.hidden_size, model.embedding_size, model.vocab_size
+    slot = 2 * h * e + (1 + _GELU + _LAYER_NORM) * e + (2 * e + _SOFTMAX + 2) * v
+    return length * share * slot
+
+
+def paper_replaced_head(model: Model, length: int) -> float:
+    """A discriminator's head at every position; also what the authors put on an encoder to count its inference."""
+    h = model.hidden_size
+    return float(length * (2 * h * h + (1 + _GELU) * h + 2 * h))
+
+
+def _paper_attention(model: Model, length: int, head_size: int | None, norm_slip: bool) -> int:
+    """One token's."""
+    h, heads = model.hidden_size, model.num_attention_heads
+    joined = h if head_size is None else heads * head_size
+    # queries, keys and values; scores; mixture and output, which the authors count h wide also where the heads are wider
+    products = 6 * h * joined + 2 * joined * length + 2 * h * length + 2 * h * h
+    on_scores = (1 + _SOFTMAX + _DROPOUT) * length * heads
+    biases = 3 * joined + h
+    return products + on_scores + biases + (_DROPOUT + 1) * h + _LAYER_NORM * (1 if norm_slip else h)
+
+
+def _paper_feed_forward(model: Model) -> int:
+    """One token's."""
+    h, i = model.hidden_size, model.intermediate_size
+    return 4 * h * i + (1 + _GELU) * i + h + (_DROPOUT + 1) * h + _LAYER_NORM * h
+
+
+def real_encoder(model: Model, length: int) -> int:
+    """Projection and layers, over one row."""
+    h, e = model.hidden_size, model.embedding_size
+    layer = real_attention(h, h, queries=length, keys=length) + real_feed_forward(model, length)
+    project = 2 * h * e * length if e != h else 0
+    return model.num_hidden_layers * layer + project
+
+
+def real_attention(width: int, joined: int, *, queries: int, keys: int) -> int:
+    """Queries and output of some tokens, keys and values of some (the same or others), scores and mixture.
+
+    Args:
+        width: of the hidden states.
+        joined: of all heads together.
+        queries: tokens that attend.
+        keys: tokens that are attended to.
+    """
+    return 4 * width * joined * (queries + keys) + 4 * joined * queries * keys
+
+
+def real_feed_forward(model: Model, tokens: int) -> int:
+    """Two products a token."""
+    return 4 * model.hidden_size * model.intermediate_size * tokens
+
+
+def real_token_head(model: Model) -> int:
+    """One position, through a dense layer and the vocabulary."""
+    return 2 * model.embedding_size * model.hidden_size + real_vocabulary(model)
+
+
+def real_vocabulary(model: Model) -> int:
+    """One position's logits."""
+    return 2 * model.embedding_size * model.vocab_size
+
+
+def real_replaced_head(model: Model) -> int:
+    """One token."""
+    return 2 * model.hidden_size * (model.hidden_size + 1)

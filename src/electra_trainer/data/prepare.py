@@ -1,6 +1,6 @@
-"""Text files -> a folder of packed rows. Reading and packing here, tokenizing in workers; the same bytes whatever their number.
+"""Turn text files into a folder of packed rows: read and packed here, tokenized in workers; the same bytes whatever their number.
 
-Which documents are held out: those whose text hashes low, so that copies of a text are all on one side.
+Documents whose text hashes low are held out, so that copies of a text are all on one side.
 """
 
 import itertools
@@ -14,16 +14,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from electra_trainer.data.corpus import Boundary, CorpusReport, OnBadText
-from electra_trainer.data.corpus import documents as read_documents
-from electra_trainer.data.documents import Document, DocumentsWriter, Place
+from electra_trainer.data.corpus import CorpusReport, Reading, documents
+from electra_trainer.data.documents import DocumentsWriter, Place
 from electra_trainer.data.encode import EncodedDocument, encode_documents
 from electra_trainer.data.manifest import VERSION, Manifest, SplitInfo
 from electra_trainer.data.pack import Packer
 from electra_trainer.data.store import SPLITS, Split, SplitWriter, claim_folder, give_up, publish
 from electra_trainer.data.tokenizer import save_tokenizer, specials_of, tokenizer_sha256, vocab_size_of
 from electra_trainer.data.vocabulary import train_tokenizer
-from electra_trainer.errors import ConfigError, DataError, ElectraError, storage_error
+from electra_trainer.errors import ConfigError, DataError, ElectraError, require, storage_error
 from electra_trainer.files.processes import cores
 
 if TYPE_CHECKING:
@@ -31,48 +30,23 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PrepareSettings:
+class PrepareSettings(Reading):
     """How text becomes rows. All but `workers` decide the bytes."""
 
     valid_fraction: float = 0.005
     """Share of the documents that is held out, at least one."""
-    boundary: Boundary = "blank"
-    """What ends a document in a .txt file: a blank line, every line, or the end of the file."""
-    text_field: str = "text"
-    """Field of a .jsonl object that holds the text."""
-    on_bad_text: OnBadText = "error"
-    """What to do with bytes that are not UTF-8, NUL characters and unusable JSON: stop, leave the line out, or repair it."""
-    max_document_chars: int = 2_000_000
-    """Longer documents become several, in characters."""
     seed: int = 1
     """Seed of the held-out split and of the random lengths and segments of rows."""
     workers: int | None = None
-    """Processes that tokenize; one a core unless given."""
+    """Processes that tokenize; default: one a core. The rows are the same whatever their number."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.valid_fraction <= 0.5:
-            raise ConfigError(f"valid_fraction = {self.valid_fraction!r}: expected a share above 0 and at most 0.5.")
-        if not 0 <= self.seed < 2**63:
-            raise ConfigError(f"seed = {self.seed!r}: expected an integer from 0 to below 2**63.")
-        if self.workers is not None and not 1 <= self.workers <= 512:
-            raise ConfigError(f"workers = {self.workers!r}: expected 1 to 512.")
-
-    def deciding(self) -> dict[str, Any]:
-        """The settings that decide the bytes."""
-        kept = asdict(self)
-        del kept["workers"]
-        return kept
-
-    def read(self, paths: Sequence[str | Path], report: CorpusReport) -> Iterator[Document]:
-        """The documents, read as these settings say."""
-        return read_documents(
-            paths,
-            report=report,
-            boundary=self.boundary,
-            text_field=self.text_field,
-            on_bad_text=self.on_bad_text,
-            max_document_chars=self.max_document_chars,
+        super().__post_init__()
+        require(
+            0 < self.valid_fraction <= 0.5, "valid_fraction", self.valid_fraction, "a share above 0 and at most 0.5"
         )
+        require(0 <= self.seed < 2**63, "seed", self.seed, "an integer from 0 to below 2**63")
+        require(self.workers is None or 1 <= self.workers <= 512, "workers", self.workers, "1 to 512")
 
 
 @dataclass
@@ -120,8 +94,13 @@ def prepare(
         raise ConfigError(f"sequence_length = {sequence_length}: expected 8 to 65,535 tokens.")
     specials_of(tokenizer)  # raises when one is missing
     report = CorpusReport()
-    found = _begun(settings.read(paths, report), paths)  # bad paths are told before anything is written
-    kept = {**settings.deciding(), "inputs": [Path(path).name for path in paths]}
+    found = documents(paths, report=report, reading=settings)
+    first = next(found, None)  # bad paths are reported before anything is written
+    if first is None:
+        raise DataError(f"{', '.join(map(str, paths))}: no text found. Give files with text.")
+    found = itertools.chain([first], found)
+    kept = asdict(settings) | {"inputs": [Path(path).name for path in paths]}
+    del kept["workers"]
     sha256 = tokenizer_sha256(tokenizer)
 
     def is_same(old: Manifest) -> bool:
@@ -129,11 +108,11 @@ def prepare(
 
     claim_folder(out, overwrite=overwrite, is_same=is_same)
     state = Progress(report)
-    documents = encode_documents(found, tokenizer, workers=settings.workers or cores(), seed=settings.seed)
+    encoded = encode_documents(found, tokenizer, workers=settings.workers or cores(), seed=settings.seed)
     try:
         save_tokenizer(tokenizer, out / "tokenizer", max_length=sequence_length)
-        with closing(_Rows(out, sequence_length, tokenizer, settings.seed)) as rows, closing(documents):
-            for split, document in split_documents(documents, settings.valid_fraction):
+        with closing(_Rows(out, sequence_length, tokenizer, settings.seed)) as rows, closing(encoded):
+            for split, document in split_documents(encoded, settings.valid_fraction):
                 rows.add(split, document)
                 state.documents += 1
                 state.tokens += len(document.ids)
@@ -149,14 +128,6 @@ def prepare(
     return manifest
 
 
-def _begun(documents: Iterator[Document], paths: Sequence[str | Path]) -> Iterator[Document]:
-    """The same documents, the first of which is read already; DataError where there is none."""
-    first = next(documents, None)
-    if first is None:
-        raise DataError(f"{', '.join(map(str, paths))}: no text found. Give files with text.")
-    return itertools.chain([first], documents)
-
-
 class _Rows:
     """The two files of rows, each with its packer, and those of their documents."""
 
@@ -165,8 +136,7 @@ class _Rows:
         self._vocab_size = vocab_size_of(tokenizer)
         self._dtype = "<u2" if self._vocab_size <= 1 << 16 else "<u4"
         specials = specials_of(tokenizer)
-        # of documents that have no rows yet
-        self._places: dict[Split, deque[Place]] = {split: deque() for split in SPLITS}
+        self._waiting: dict[Split, deque[Place]] = {split: deque() for split in SPLITS}  # documents without rows yet
         self._packers = {
             split: Packer(sequence_length=sequence_length, specials=specials, seed=seed, dtype=self._dtype)
             for split in SPLITS
@@ -182,14 +152,14 @@ class _Rows:
     def add(self, split: Split, document: EncodedDocument) -> None:
         packer = self._packers[split]
         packer.add(document.index, document.ids, document.line_lengths)
-        self._places[split].append(document.place)
+        self._waiting[split].append(document.place)
         self._write(split, packer.take())
 
     def _write(self, split: Split, rows: NDArray[np.generic]) -> None:
         """Write rows, and where the documents begin that are in them."""
         self._writers[split].write(rows)
         for start in self._packers[split].take_starts():
-            self._documents.add(split, start, self._places[split].popleft())
+            self._documents.add(split, start, self._waiting[split].popleft())
 
     def finish(self, *, corpus: dict[str, Any], settings: dict[str, Any]) -> Manifest:
         """Write what is left, force it onto the disk; DataError when a split has no documents."""
@@ -228,13 +198,13 @@ class CorpusLines:
     """The lines of a corpus, to be iterated as often as needed: each time the files are read again."""
 
     paths: Sequence[str | Path]
-    settings: PrepareSettings
+    reading: Reading
     max_characters: int
     report: CorpusReport = field(default_factory=CorpusReport)
 
     def __iter__(self) -> Iterator[str]:
         self.report = CorpusReport()
-        for document in self.settings.read(self.paths, self.report):
+        for document in documents(self.paths, report=self.report, reading=self.reading):
             yield from document
             if self.report.characters >= self.max_characters:
                 return
@@ -246,7 +216,7 @@ def train_tokenizer_from(
     vocab_size: int,
     cased: bool = False,
     keep_accents: bool | None = None,
-    settings: PrepareSettings | None = None,
+    reading: Reading | None = None,
     max_characters: int = 2_000_000_000,
 ) -> "tuple[Tokenizer, CorpusReport]":
     """Train a vocabulary on files, read twice in constant memory; returns it with what was read.
@@ -255,21 +225,21 @@ def train_tokenizer_from(
         paths: files, folders, patterns, or `docstrings`.
         vocab_size: exactly so many tokens.
         cased, keep_accents: as for `train_tokenizer`.
-        settings: how files are read.
-        max_characters: later text is not looked at.
+        reading: how files are read.
+        max_characters: later text is not used.
 
     Raises:
         ConfigError, DataError, MissingInputError, StorageError: as `documents` and `train_tokenizer` say.
     """
-    lines = CorpusLines(paths, settings or PrepareSettings(), max_characters)
+    lines = CorpusLines(paths, reading or Reading(), max_characters)
     tokenizer = train_tokenizer(lines, vocab_size=vocab_size, cased=cased, keep_accents=keep_accents)
     return tokenizer, lines.report
 
 
 def split_documents(found: Iterator[EncodedDocument], fraction: float) -> Iterator[tuple[Split, EncodedDocument]]:
-    """Say of each document whether it is held out.
+    """Assign each document to a split.
 
-    When the shares of all are above `fraction`, the document with the least is held out: it waits until the end is known.
+    If all shares are above `fraction`, the document with the least share is held out: it waits until the end is known.
     """
     least: list[EncodedDocument] = []  # and its copies
     is_settled = False

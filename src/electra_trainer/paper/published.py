@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from electra_trainer.cost import paper_flops
-from electra_trainer.cost.flops import infer_flops, run_flops
+from electra_trainer.cost.flops import NORM_SLIP, infer_flops, run_flops
 from electra_trainer.errors import ConfigError, did_you_mean
 from electra_trainer.finetuning.glue.glue_tasks import PAPER_COLUMNS
 from electra_trainer.presets.paper_rows import PRESETS, preset
@@ -86,7 +85,7 @@ class Cost:
     """One row of 128 tokens through the encoder and a binary head."""
 
 
-def cost_of(name: str, *, norm_slip: bool = paper_flops.NORM_SLIP) -> Cost:
+def cost_of(name: str, *, norm_slip: bool = NORM_SLIP) -> Cost:
     """Cost of a published row or of a preset; a name that both have means the published row.
 
     Raises:
@@ -101,7 +100,7 @@ def cost_of(name: str, *, norm_slip: bool = paper_flops.NORM_SLIP) -> Cost:
     return of_config(preset(name), norm_slip)
 
 
-def of_config(config: Config, norm_slip: bool = paper_flops.NORM_SLIP) -> Cost:
+def of_config(config: Config, norm_slip: bool = NORM_SLIP) -> Cost:
     """Cost of a configuration."""
     train = run_flops(config, norm_slip=norm_slip)
     infer = infer_flops(config, sequence_length=128, norm_slip=norm_slip)

@@ -1,8 +1,6 @@
-"""The arms of the paper's experiments: each is a small change to a preset. `electra compare --arms` names them. No torch here.
+"""Arms of the paper's experiments, each a small change to a preset (`electra compare --arms` names them), and objectives in words.
 
-An arm keeps the preset's sizes, data, seed and optimizer; how long it trains is settled by what the arms are matched on.
-
-What a run trains, in words: for the plan and the model card. No torch here.
+An arm keeps the preset's sizes, data, seed and optimizer; how long it trains is settled by what the arms are matched on. No torch here.
 """
 
 from collections.abc import Callable
@@ -17,7 +15,6 @@ from electra_trainer.settings.methods import (
     Adversarial,
     AllTokensMLM,
     Learned,
-    ObjectiveSettings,
     ReplaceMLM,
     SentenceContrast,
     TwoStage,
@@ -148,21 +145,13 @@ def _learned(config: Config, **changes: Any) -> Learned:
     return replace(config.generator if isinstance(config.generator, Learned) else Learned(), **changes)
 
 
-_TITLES: dict[type[ObjectiveSettings], str] = {
-    RTD: "replaced token detection",
-    MLM: "masked language modelling",
-    ReplaceMLM: "replace MLM",
-    AllTokensMLM: "all-tokens MLM",
-    Adversarial: "adversarial replaced token detection",
-    SentenceContrast: "replaced token detection with sentence contrast",
-}
 _LOSS_OVER = {"all": "", "masked": " over the masked tokens", "other": " over as many other tokens"}
 
 
 def objective_title(config: Config) -> str:
-    """The objective and the algorithm; an objective of a user's own goes by its kind."""
+    """The objective and the algorithm in words, for the plan and the model card; an objective without a title goes by its kind."""
     objective = config.objective
-    title = _TITLES.get(type(objective), kind_of(type(objective)))
+    title = objective.title or kind_of(type(objective))
     if isinstance(objective, RTD):
         title += _LOSS_OVER[objective.loss_over]
     return title + (" in two stages" if isinstance(config.phases, TwoStage) else "")

@@ -1,5 +1,4 @@
-"""One function per published model, and `tiny`. Each is complete: nothing is inherited from another size. presets_published.py has the
-other rows of the paper, each a small change to one of these.
+"""Presets: one function per published model, and `tiny`. paper_rows.py has the paper's other rows, each a small change to one of these.
 
 Tables and appendices are the paper's; where it is silent the released code decides (85/15 masking, Adam without bias
 correction, clipping at 1.0, the schedule's shape). No torch here.
@@ -19,30 +18,18 @@ from electra_trainer.settings.config import (
 )
 from electra_trainer.settings.methods import MLM, RTD, Learned
 
-
-def _small_model() -> Model:
-    return Model(
-        embedding_size=128, hidden_size=256, num_hidden_layers=12, num_attention_heads=4, intermediate_size=1024
-    )
-
-
-def _base_model() -> Model:
-    return Model(
-        embedding_size=768, hidden_size=768, num_hidden_layers=12, num_attention_heads=12, intermediate_size=3072
-    )
-
-
-def _large_model() -> Model:
-    return Model(
-        embedding_size=1024, hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096
-    )
+_SMALL = Model(embedding_size=128, hidden_size=256, num_hidden_layers=12, num_attention_heads=4, intermediate_size=1024)
+_BASE = Model(embedding_size=768, hidden_size=768, num_hidden_layers=12, num_attention_heads=12, intermediate_size=3072)
+_LARGE = Model(
+    embedding_size=1024, hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096
+)
 
 
 def small() -> Config:
     """ELECTRA-Small (Table 5): 128 tokens, 1M steps, 14M parameters."""
     return Config(
         preset="small",
-        model=_small_model(),
+        model=_SMALL,
         generator=Learned(width=1 / 4),
         objective=RTD(),
         masking=Masking(fraction=0.15),
@@ -56,7 +43,7 @@ def small_plus_plus() -> Config:
     """ELECTRA-Small++, the small model that Google released: 512 tokens, 4M steps, a generator of full width."""
     return Config(
         preset="small_plus_plus",
-        model=_small_model(),
+        model=_SMALL,
         generator=Learned(width=1.0),
         objective=RTD(),
         masking=Masking(fraction=0.15),
@@ -70,7 +57,7 @@ def base() -> Config:
     """ELECTRA-Base (Table 5): 512 tokens, 766K steps, 110M parameters."""
     return Config(
         preset="base",
-        model=_base_model(),
+        model=_BASE,
         generator=Learned(width=1 / 3),
         objective=RTD(),
         masking=Masking(fraction=0.15),
@@ -84,7 +71,7 @@ def large() -> Config:
     """ELECTRA-Large (Table 5): 512 tokens, 400K steps, 335M parameters; 25 % masked, as released."""
     return Config(
         preset="large",
-        model=_large_model(),
+        model=_LARGE,
         generator=Learned(width=1 / 4),
         objective=RTD(),
         masking=Masking(fraction=0.25),
@@ -98,7 +85,7 @@ def bert_small() -> Config:
     """BERT-Small, the paper's own baseline at equal compute (Table 5): 1.45M steps."""
     return Config(
         preset="bert_small",
-        model=_small_model(),
+        model=_SMALL,
         objective=MLM(),
         masking=Masking(fraction=0.15),
         optimizer=Optimizer(learning_rate=5e-4),
@@ -111,7 +98,7 @@ def bert_base() -> Config:
     """BERT-Base, the paper's own baseline at equal compute (Table 5): 1M steps."""
     return Config(
         preset="bert_base",
-        model=_base_model(),
+        model=_BASE,
         objective=MLM(),
         masking=Masking(fraction=0.15),
         optimizer=Optimizer(learning_rate=2e-4),
@@ -124,7 +111,7 @@ def bert_large() -> Config:
     """BERT-Large, the paper's own baseline at equal compute (Table 5): 464K steps."""
     return Config(
         preset="bert_large",
-        model=_large_model(),
+        model=_LARGE,
         objective=MLM(),
         masking=Masking(fraction=0.15),
         optimizer=Optimizer(learning_rate=2e-4),

@@ -37,17 +37,17 @@ def published_rows() -> list[Row]:
     """All rows."""
     released = partial(_with_steps, steps=1_750_000)
     return [
-        *_partly_trained(small),
+        *_partly_trained(),
         Row("large_1_75m", "ELECTRA-Large as released, 1.75M steps", large, released),
         Row("bert_large_ours", "Tables 2 and 3, BERT (ours): `bert_large` by another name", bert_large, replace),
-        *_other_methods(base),
-        *_weight_sharing(base),
-        *_generator_sizes(base),
-        *_model_sizes(base),
+        *_other_methods(),
+        *_weight_sharing(),
+        *_generator_sizes(),
+        *_model_sizes(),
     ]
 
 
-def _partly_trained(small: Preset) -> list[Row]:
+def _partly_trained() -> list[Row]:
     """Table 1's rows of ELECTRA-Small that were trained for less; warm-up stays as it is."""
     shares = {"small_50": 0.5, "small_25": 0.25, "small_12_5": 0.125, "small_6_25": 0.0625}
     return [
@@ -56,7 +56,7 @@ def _partly_trained(small: Preset) -> list[Row]:
     ]
 
 
-def _other_methods(base: Preset) -> list[Row]:
+def _other_methods() -> list[Row]:
     """Other objectives and algorithms on ELECTRA-Base, as many steps as its FLOPs allow."""
     methods: list[tuple[str, str, Change]] = [
         ("base_electra_15", "Table 4, ELECTRA 15 %", arms.electra_15),
@@ -76,7 +76,7 @@ def _other_methods(base: Preset) -> list[Row]:
     return [Row(name, what, base, partial(_equal_compute, arm=arm)) for name, what, arm in methods]
 
 
-def _weight_sharing(base: Preset) -> list[Row]:
+def _weight_sharing() -> list[Row]:
     """§3.2: a generator of the discriminator's size, 500K steps."""
     modes: list[tuple[str, Change]] = [
         ("none", arms.sharing_none),
@@ -89,31 +89,30 @@ def _weight_sharing(base: Preset) -> list[Row]:
     ]
 
 
-def _generator_sizes(base: Preset) -> list[Row]:
+def _generator_sizes() -> list[Row]:
     """Figure 3 left: discriminators of some sizes, each with generators up to its own size and with unigrams; 500K steps."""
     sizes = {768: (64, 128, 256, 384, 512, 768), 512: (64, 128, 256, 512), 256: (64, 128, 256)}
     rows = []
     for hidden, generators in sizes.items():
         stem, what = "base" if hidden == 768 else f"size_{hidden}", f"Figure 3 left, discriminator {hidden}, "
-        for width in generators:
-            sized = partial(_sized, hidden=hidden, generator=width)
-            rows.append(
-                Row(f"{stem}_generator_{width}", f"{what}generator {width}", base, partial(_short_run, arm=sized))
-            )
-        unigram = partial(_unigram, hidden=hidden)
-        rows.append(Row(f"{stem}_unigram", f"{what}unigram generator", base, partial(_short_run, arm=unigram)))
+        arms_of = [
+            (f"generator_{width}", f"generator {width}", partial(_sized, hidden=hidden, generator=width))
+            for width in generators
+        ]
+        for name, generator, arm in [*arms_of, ("unigram", "unigram generator", partial(_unigram, hidden=hidden))]:
+            rows.append(Row(f"{stem}_{name}", what + generator, base, partial(_short_run, arm=arm)))
     return rows
 
 
-def _model_sizes(base: Preset) -> list[Row]:
+def _model_sizes() -> list[Row]:
     """Figure 4: ELECTRA with base's steps and BERT with as many FLOPs; at 768 they are `base` and `base_bert`.
 
     The paper does not print these runs' settings: here all are base's, with a generator of a quarter of the width.
     """
     rows = []
     for hidden in (128, 256, 512):
-        bert = partial(_sized_bert, hidden=hidden)
-        rows.append(Row(f"size_{hidden}", f"Figure 4, ELECTRA of size {hidden}", base, partial(_sized, hidden=hidden)))
+        electra, bert = partial(_sized, hidden=hidden), partial(_sized_bert, hidden=hidden)
+        rows.append(Row(f"size_{hidden}", f"Figure 4, ELECTRA of size {hidden}", base, electra))
         rows.append(Row(f"size_{hidden}_bert", f"Figure 4, BERT of size {hidden}", base, bert))
     return rows
 
@@ -170,10 +169,6 @@ SUMMARIES: dict[str, str] = {name: (function.__doc__ or "").split("\n")[0] for n
 
 def preset(name: str) -> Config:
     """The preset of that name; raises ConfigError with the nearest name otherwise."""
-    if name in MODELS:
-        return MODELS[name]()
-    from electra_trainer.presets.paper_rows import PRESETS  # made of these, and seldom asked for
-
     if name not in PRESETS:
         known = f"{', '.join(MODELS)}; electra show all lists the {len(PRESETS) - len(MODELS)} others"
         raise ConfigError(f"Unknown preset {name!r}.{did_you_mean(name, PRESETS)} Known: {known}.")

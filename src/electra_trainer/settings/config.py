@@ -250,6 +250,11 @@ class Config:
         _check_algorithm(self)
 
     @property
+    def first_stage_steps(self) -> int:
+        """Steps of two-stage training that train the generator; 0 in joint training."""
+        return self.phases.first_steps(self.schedule.steps)
+
+    @property
     def lane_size(self) -> int:
         """Rows in one lane."""
         return self.batch.size // self.batch.lanes

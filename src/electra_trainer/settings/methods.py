@@ -1,4 +1,4 @@
-"""What is trained, and how: the objectives, generators and training algorithms of the paper, as small dataclasses. No torch here.
+"""Settings of the paper's objectives, generators and training algorithms, as small dataclasses. No torch here.
 
 Each is one choice of a tagged union: `--objective rtd`, `--generator unigram`, `--phases two-stage`; in a file a table with
 `kind`. An objective of your own is a subclass of `ObjectiveSettings` in its own file (docs/extending.md).
@@ -10,8 +10,6 @@ from typing import ClassVar, Literal
 
 from electra_trainer.errors import probability, require
 
-_WEIGHT = "a number above 0"
-
 
 def kind_of(cls: type) -> str:
     """Tag of a class in a union: `AllTokensMLM` -> "all-tokens-mlm"."""
@@ -20,36 +18,40 @@ def kind_of(cls: type) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectiveSettings:
-    """Settings of a pre-training objective. A subclass is known by its `kind` as soon as its file is imported."""
+    """Settings of a pre-training objective. A subclass is known by its `kind` as soon as its file is imported.
+
+    Fields whose names end in `weight` weigh losses: above 0, `generator_weight` at least 0.
+    """
 
     kinds: ClassVar[dict[str, "type[ObjectiveSettings]"]] = {}
+    title: ClassVar[str] = ""
+    """The objective in words, for the plan and the model card."""
     uses_generator: ClassVar[bool] = True
-    """Whether there is a generator beside the encoder that is kept."""
+    """Whether there is a generator next to the main network."""
     keeps: ClassVar[Literal["discriminator", "encoder"]] = "encoder"
-    """The kept network: a discriminator, or an encoder with a token head."""
+    """The main network, which is exported: a discriminator, or an encoder with a token head."""
     predicts: ClassVar[Literal["masked", "all", "none"]] = "none"
-    """Positions that the kept network sends through the vocabulary."""
+    """Positions that the main network sends through the vocabulary."""
     single_output: ClassVar[Literal["none", "kept tokens", "kept inputs", "generator slots"]] = "none"
-    """A layer [width -> 1] of the objective's own: on the kept network at all tokens or at the [CLS] of each input, or on the generator at
-    the chosen positions. Counted in parameters and FLOPs."""
+    """A separate layer [width -> 1]: on the main network at all tokens or at the [CLS] of each input, or on the generator at the chosen
+    positions. Counted in parameters and FLOPs."""
 
     def __init_subclass__(cls) -> None:
         ObjectiveSettings.kinds[kind_of(cls)] = cls
 
-    def _check_weights(self, *names: str) -> None:
-        """All are above 0; the generator's may be 0."""
-        for name in names:
-            value = getattr(self, name)
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
             if name == "generator_weight":
                 require(value >= 0, f"objective.{name}", value, "a number of at least 0")
-            else:
-                require(value > 0, f"objective.{name}", value, _WEIGHT)
+            elif name.endswith("weight"):
+                require(value > 0, f"objective.{name}", value, "a number above 0")
 
 
 @dataclass(frozen=True, kw_only=True)
 class RTD(ObjectiveSettings):
     """Replaced token detection, ELECTRA's objective (§2): generator_weight * MLM + weight * RTD."""
 
+    title = "replaced token detection"
     keeps = "discriminator"
 
     weight: float = 50.0
@@ -61,14 +63,12 @@ class RTD(ObjectiveSettings):
     many random tokens, drawn independently of those (footnote 8). The loss is the mean over them, so one of them weighs 1/fraction times
     as much as in `all`."""
 
-    def __post_init__(self) -> None:
-        self._check_weights("weight", "generator_weight")
-
 
 @dataclass(frozen=True, kw_only=True)
 class MLM(ObjectiveSettings):
     """Masked language modelling, BERT's objective: the baseline of every table. `generator` and `sharing` are not used."""
 
+    title = "masked language modelling"
     uses_generator = False
     predicts = "masked"
 
@@ -77,6 +77,7 @@ class MLM(ObjectiveSettings):
 class ReplaceMLM(ObjectiveSettings):
     """Replace MLM (§3.5): predict the chosen words from an input in which the generator's samples stand, not [MASK]."""
 
+    title = "replace MLM"
     predicts = "masked"
 
     weight: float = 1.0
@@ -84,14 +85,12 @@ class ReplaceMLM(ObjectiveSettings):
     generator_weight: float = 1.0
     """Weight of the generator's mean loss."""
 
-    def __post_init__(self) -> None:
-        self._check_weights("weight", "generator_weight")
-
 
 @dataclass(frozen=True, kw_only=True)
 class AllTokensMLM(ObjectiveSettings):
     """All-Tokens MLM (§3.5): predict every word of the corrupted input, with a probability of copying it."""
 
+    title = "all-tokens MLM"
     predicts = "all"
     single_output = "kept tokens"
 
@@ -99,9 +98,6 @@ class AllTokensMLM(ObjectiveSettings):
     """Weight of the encoder's mean loss over all real tokens."""
     generator_weight: float = 1.0
     """Weight of the generator's mean loss."""
-
-    def __post_init__(self) -> None:
-        self._check_weights("weight", "generator_weight")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +107,7 @@ class Adversarial(ObjectiveSettings):
     What the networks share both of them move; `--sharing none` keeps the generator's policy out of the discriminator's embeddings.
     """
 
+    title = "adversarial replaced token detection"
     keeps = "discriminator"
     single_output = "generator slots"
 
@@ -121,14 +118,12 @@ class Adversarial(ObjectiveSettings):
     baseline_weight: float = 1.0
     """Weight of the mean cross-entropy that the learned baseline is trained with."""
 
-    def __post_init__(self) -> None:
-        self._check_weights("weight", "policy_weight", "baseline_weight")
-
 
 @dataclass(frozen=True, kw_only=True)
 class SentenceContrast(ObjectiveSettings):
     """RTD with a sentence-level contrastive objective (Appendix H): was an input corrupted at all, yes or no."""
 
+    title = "replaced token detection with sentence contrast"
     keeps = "discriminator"
     single_output = "kept inputs"
 
@@ -142,7 +137,7 @@ class SentenceContrast(ObjectiveSettings):
     """Share of the inputs that are left as they are."""
 
     def __post_init__(self) -> None:
-        self._check_weights("weight", "generator_weight", "sentence_weight")
+        super().__post_init__()
         probability("objective.unchanged", self.unchanged)
 
 
@@ -162,7 +157,7 @@ class Learned:
     def __post_init__(self) -> None:
         require(0 < self.width <= 4, "generator.width", self.width, "a multiplier above 0 and at most 4")
         require(0 < self.depth <= 4, "generator.depth", self.depth, "a multiplier above 0 and at most 4")
-        require(self.temperature > 0, "generator.temperature", self.temperature, _WEIGHT)
+        require(self.temperature > 0, "generator.temperature", self.temperature, "a number above 0")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,6 +183,10 @@ Generator = Learned | Unigram | Uniform
 class Joint:
     """Generator and discriminator are trained together (§2)."""
 
+    def first_steps(self, steps: int) -> int:
+        """Steps that train the generator alone, out of `steps`: none."""
+        return 0
+
 
 @dataclass(frozen=True, kw_only=True)
 class TwoStage:
@@ -203,6 +202,10 @@ class TwoStage:
 
     def __post_init__(self) -> None:
         require(0 < self.share < 1, "phases.share", self.share, "a share above 0 and below 1")
+
+    def first_steps(self, steps: int) -> int:
+        """Steps that train the generator alone, out of `steps`; each stage has at least one, where there are two."""
+        return min(steps - 1, max(1, round(self.share * steps))) if steps > 1 else 0
 
 
 Phases = Joint | TwoStage

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from electra_trainer.cost.flops import first_stage_steps, run_flops
+from electra_trainer.cost.flops import run_flops
 from electra_trainer.cost.parameters import parameters
 from electra_trainer.data.store import Store
 from electra_trainer.errors import Interrupted
@@ -241,7 +241,7 @@ class Pretraining(Resumable[Objective]):
             self.metrics.examples.write({"step": self.step, "rows": rows})
         vocab_size = self.config.model.vocab_size
         self.say(f"step {self.step}  held-out: {health_line(metrics, vocab_size=vocab_size)}")
-        turn = first_stage_steps(self.config)  # before it the discriminator has not begun
+        turn = self.config.first_stage_steps  # before it the discriminator has not begun
         found = alarms(metrics, vocab_size=vocab_size, step=self.step - turn, steps=self.steps - turn)
         for alarm in found if self.step > turn else []:
             self.say(f"  ALARM: {alarm}", style="bold red")

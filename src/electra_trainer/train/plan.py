@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from electra_trainer.cost.flops import first_stage_steps, run_flops, steps_for_flops
+from electra_trainer.cost.flops import run_flops, steps_for_flops
 from electra_trainer.cost.memory import memory_bytes
 from electra_trainer.cost.parameters import parameters
 from electra_trainer.data.store import Store
@@ -102,7 +102,7 @@ def measure_time(
     objective = build(config)
     place(objective, device, precision=precision, shard=shard)
     optimizer = build_optimizer(objective, config.optimizer)
-    phases, turn = Phases(config, objective), first_stage_steps(config)
+    phases, turn = Phases(config, objective), config.first_stage_steps
     second = 1 - turn / config.schedule.steps
     shares = {0: 1 - second, turn: second}  # by the first step of each stage; joint training has the second alone
     step = sum(

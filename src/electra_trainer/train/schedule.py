@@ -7,7 +7,6 @@ A phase is an objective over some of the networks; the optimizer holds all param
 
 import dataclasses
 
-from electra_trainer.cost.flops import first_stage_steps
 from electra_trainer.objectives import Objective
 from electra_trainer.objectives.rtd import ReplacedTokenDetection
 from electra_trainer.objectives.two_stage import DiscriminatorStage, GeneratorStage, begin_from_generator
@@ -37,7 +36,7 @@ def learning_rate(step: int, *, peak: float, schedule: Schedule, warmup: float |
 
 def rate_at(step: int, config: Config) -> float:
     """Learning rate of step `step` of a run: its whole schedule, or in two-stage training that of the stage it falls in."""
-    schedule, turn, peak = config.schedule, first_stage_steps(config), config.optimizer.learning_rate
+    schedule, turn, peak = config.schedule, config.first_stage_steps, config.optimizer.learning_rate
     if not turn:
         return learning_rate(step, peak=peak, schedule=schedule)
     first, steps = (0, turn) if step < turn else (turn, schedule.steps - turn)
@@ -54,7 +53,7 @@ class Phases:
     """
 
     def __init__(self, config: Config, objective: Objective) -> None:
-        self._switch = first_stage_steps(config)
+        self._switch = config.first_stage_steps
         self._objective = objective
         self._stages: tuple[GeneratorStage, DiscriminatorStage] | None = None
         self._copies = isinstance(config.phases, TwoStage) and config.phases.start == "generator"
