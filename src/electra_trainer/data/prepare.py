@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from electra_trainer.data.corpus import CorpusReport, Reading, documents
-from electra_trainer.data.documents import DocumentsWriter, Place
+from electra_trainer.data.documents import Document, DocumentsWriter, Place
 from electra_trainer.data.encode import EncodedDocument, encode_documents
 from electra_trainer.data.manifest import VERSION, Manifest, SplitInfo
 from electra_trainer.data.pack import Packer
@@ -94,11 +94,7 @@ def prepare(
         raise ConfigError(f"sequence_length = {sequence_length}: expected 8 to 65,535 tokens.")
     specials_of(tokenizer)  # raises when one is missing
     report = CorpusReport()
-    found = documents(paths, report=report, reading=settings)
-    first = next(found, None)  # bad paths are reported before anything is written
-    if first is None:
-        raise DataError(f"{', '.join(map(str, paths))}: no text found. Give files with text.")
-    found = itertools.chain([first], found)
+    found = _begun(documents(paths, report=report, reading=settings), paths)  # bad paths: before anything is written
     kept = asdict(settings) | {"inputs": [Path(path).name for path in paths]}
     del kept["workers"]
     sha256 = tokenizer_sha256(tokenizer)
@@ -126,6 +122,14 @@ def prepare(
         raise storage_error(error, error.filename or out) from None
     publish(out, manifest)
     return manifest
+
+
+def _begun(found: Iterator[Document], paths: Sequence[str | Path]) -> Iterator[Document]:
+    """The same documents, the first of which is read already; DataError where there is none."""
+    first = next(found, None)
+    if first is None:
+        raise DataError(f"{', '.join(map(str, paths))}: no text found. Give files with text.")
+    return itertools.chain([first], found)
 
 
 class _Rows:

@@ -1,3 +1,5 @@
+"""Encode texts, pairs of texts and sentences of words as rows of ids, for networks that were trained."""
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 
