@@ -4,16 +4,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from electra_trainer.experiments.compared import Match
-from electra_trainer.experiments.compared_summary import Summary
 from electra_trainer.finetuning.model_folder import Finetuned, load_finetuned
 from electra_trainer.finetuning.task import TaskSource
 from electra_trainer.finetuning.texts.own_task import OwnTask
 from electra_trainer.inspection.evaluate import Evaluated, evaluate
 from electra_trainer.inspection.replay import Replayed, replay
 from electra_trainer.inspection.report import write_report as report
+from electra_trainer.paper.arm_summary import Summary
 from electra_trainer.paper.cloze import Cloze, cloze
-from electra_trainer.paper.comparison import Comparison
+from electra_trainer.paper.comparison import Comparison, Match
 from electra_trainer.paper.comparison import compare as run_comparison
 from electra_trainer.paper.minimal_pairs import MinimalPairs, minimal_pairs
 from electra_trainer.presets.paper_rows import preset as preset_named
@@ -90,6 +89,7 @@ def compare(
     probe_sentences: int = 4000,
     probe_pairs: int = 100,
     shard: tuple[int, int] = (1, 1),
+    parallel: int = 1,
     device: str = "auto",
     quiet: bool = False,
 ) -> Summary:
@@ -108,6 +108,7 @@ def compare(
         probe_sentences: sentences that a probe which learns is trained on.
         probe_pairs: minimal pairs that are read of each paradigm.
         shard: (i, N) runs every N-th cell, from the i-th on.
+        parallel: runs at once, each with its share of the cores, or with a GPU.
         device: auto, cpu, cuda or cuda:N.
         quiet: show errors and warnings only.
 
@@ -130,7 +131,9 @@ def compare(
         probe_pairs=probe_pairs,
     )
     config = preset_named(preset) if isinstance(preset, str) else preset
-    return run_comparison(asked, config, Path(data), out=Path(out), shard=shard, device=device, quiet=quiet)
+    return run_comparison(
+        asked, config, Path(data), out=Path(out), shard=shard, parallel=parallel, device=device, quiet=quiet
+    )
 
 
 def finetune(
@@ -140,14 +143,13 @@ def finetune(
     out: str | Path,
     seeds: int | Sequence[int] = 3,
     recipe: str = "paper",
-    baselines: bool = False,
     floors: bool = False,
     parallel: int | None = None,
     device: str = "auto",
     quiet: bool = False,
     **changes: object,
 ) -> Finetuned:
-    """Fine-tune an encoder on a task with several seeds, or resume where that stopped; the best run is exported to OUT/model.
+    """Fine-tune an encoder on a task with several seeds, or go on where that stopped; the best run is handed on in OUT/model.
 
     Args:
         model: a run folder, an exported folder, or a Hub name.
@@ -155,8 +157,7 @@ def finetune(
         out: the experiment's folder; scores are in its summary.json and summary.md.
         seeds: how many (1, 2, ...), or which.
         recipe: paper or released.
-        baselines: also score the majority class, a bag of words and fresh weights.
-        floors: the old name of `baselines`.
+        floors: also score the majority class, a bag of words and fresh weights.
         parallel: runs at once; None: as many as the machine has cores or GPUs for.
         device: auto, cpu, cuda or cuda:N.
         quiet: show nothing.
@@ -169,7 +170,7 @@ def finetune(
         ElectraError: see errors.py.
     """
     from electra_trainer.finetuning.experiment import Plan, run_plan
-    from electra_trainer.finetuning.hand_over import export_best
+    from electra_trainer.finetuning.hand_over import hand_on_best
 
     plan = Plan(
         model=str(model),
@@ -177,13 +178,13 @@ def finetune(
         recipe=recipe,
         changes=changes,
         seeds=_numbered(seeds),
-        floors=baselines or floors,
+        floors=floors,
         keep="best",
     )
     data = task.load()
     run_plan(plan, out=Path(out), device=device, parallel=parallel, quiet=quiet)
-    best = export_best(task, data, model=str(model), out=Path(out))
-    return load_finetuned(best.model, own=[type(data.task)])
+    handed = hand_on_best(task, data, model=str(model), out=Path(out))
+    return load_finetuned(handed.model, own=[type(data.task)])
 
 
 def _numbered(seeds: int | Sequence[int]) -> tuple[int, ...]:

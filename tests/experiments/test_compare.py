@@ -14,13 +14,13 @@ from electra_trainer import api
 from electra_trainer.cli.main import main
 from electra_trainer.data.store import Store
 from electra_trainer.errors import ConfigError, DataError, Interrupted, MissingInputError
-from electra_trainer.experiments.compared import arm_config, cells
-from electra_trainer.experiments.compared_pages import print_summary
-from electra_trainer.experiments.compared_summary import Summary, comparable, summarize
-from electra_trainer.experiments.seeds import parse_seeds, parse_shard
+from electra_trainer.experiments.folder import Declared, parse_seeds, parse_shard
+from electra_trainer.experiments.runner import shard_of
 from electra_trainer.objectives import build
 from electra_trainer.paper import comparison as cells_module
 from electra_trainer.paper import comparison as compare_module
+from electra_trainer.paper.arm_summary import Summary, comparable, print_summary, summarize
+from electra_trainer.paper.comparison import arm_config
 from electra_trainer.paper.probes import parse_probes
 from electra_trainer.settings.config import Masking
 from electra_trainer.settings.records import to_dict
@@ -68,14 +68,11 @@ def test_results_have_the_agreed_layout(whole: Path) -> None:
     assert result["flops_paper"] > result["flops_real"] > 0
     assert {"held-out/generator_loss", "held-out/discriminator_auc"} <= result["metrics"].keys()
     experiment = json.loads((whole / "experiment.json").read_text())
-    assert (experiment["version"], experiment["match"], experiment["amount"], experiment["seeds"]) == (
-        1,
-        "steps",
-        STEPS,
-        [1, 2],
-    )
-    assert experiment["arms"]["mlm"]["objective"] == {"kind": "mlm"} and experiment["probes"] == {"held-out": None}
-    assert experiment["tokenizer_sha256"] and list(experiment["arms"]) == ["electra", "mlm"]
+    facts, arms = experiment["facts"], experiment["rows"]
+    assert (experiment["version"], facts["match"], facts["amount"], experiment["seeds"]) == (4, "steps", STEPS, [1, 2])
+    assert arms["mlm"]["objective"] == {"kind": "mlm"}
+    assert experiment["parts"] == {"held-out": {"folder": None, "sha256": None}}
+    assert facts["tokenizer_sha256"] and list(arms) == ["electra", "mlm"]
 
 
 def test_held_out_numbers_are_those_of_evaluate(whole: Path, data: Path) -> None:
@@ -168,8 +165,8 @@ def test_finished_cells_are_not_run_again(data: Path, whole: Path, monkeypatch: 
 @pytest.mark.parametrize("machines", [1, 2, 3, 4, 7, 20])
 def test_shards_partition_the_cells(machines: int) -> None:
     arms, seeds = ("electra", "mlm", "untrained"), (1, 2, 5)
-    everything = cells(Path("E"), arms=arms, seeds=seeds)
-    parts = [cells(Path("E"), arms=arms, seeds=seeds, shard=(i, machines)) for i in range(1, machines + 1)]
+    everything = Declared(of="compare", facts={}, rows={arm: {} for arm in arms}, seeds=seeds).cells(Path("E"))
+    parts = [shard_of(everything, (i, machines)) for i in range(1, machines + 1)]
     assert sorted(map(str, everything)) == sorted(str(cell) for part in parts for cell in part)
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
     assert str(everything[0]) == "electra, seed 1" and everything[3].seed == 2

@@ -7,8 +7,8 @@ from tests.prepared import small_config
 
 from electra_trainer.cost.flops import step_flops
 from electra_trainer.errors import ConfigError
-from electra_trainer.experiments.compared import Match, arm_config
-from electra_trainer.paper.comparison import amount_of, settle, spent, steps_within
+from electra_trainer.experiments.runner import spent
+from electra_trainer.paper.comparison import Match, amount_of, arm_config, settle, steps_within
 from electra_trainer.presets.paper_rows import preset
 from electra_trainer.settings.config import Config
 from electra_trainer.train.plan import Timing

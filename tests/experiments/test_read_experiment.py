@@ -10,8 +10,8 @@ import pytest
 from tests.paper.experiments import write_cell, write_experiment
 
 from electra_trainer.errors import DataError, ElectraError, MissingInputError
-from electra_trainer.experiments.read_experiment import read_experiment
-from electra_trainer.experiments.statistics import spread
+from electra_trainer.experiments.results import read_experiment
+from electra_trainer.experiments.summary import spread_of
 
 
 def test_done_and_not_done(tmp_path: Path) -> None:
@@ -21,19 +21,19 @@ def test_done_and_not_done(tmp_path: Path) -> None:
     found = read_experiment(path)
     assert [cell.seed for cell in found.cells["electra"]] == [1, 3]
     assert found.cells["mlm"] == []
-    assert found.metrics == ["a"]  # null and nan are no measurements
+    assert [list(cell.metrics) for cell in found.cells["electra"]] == [["a"], ["a"]]  # null and nan are no measurements
     assert found.notes == ("e: electra: not done: seed 2.", "e: mlm: not done: seed 1, 2, 3.")
-    result = spread([cell.metrics["a"] for cell in found.cells["electra"]])
+    result = spread_of([cell.metrics["a"] for cell in found.cells["electra"]])
     assert result is not None
     assert (result.mean, result.n) == (1.5, 2)
     assert result.sd == pytest.approx(0.5**0.5)
-    assert spread([cell.metrics["a"] for cell in found.cells["mlm"]]) is None
+    assert spread_of([cell.metrics["a"] for cell in found.cells["mlm"]]) is None
 
 
 def test_one_seed_has_no_spread() -> None:
-    one = spread([3.0])
+    one = spread_of([3.0])
     assert one is not None and one.sd is None
-    assert spread([]) is None
+    assert spread_of([]) is None
 
 
 def test_a_seed_that_was_added_later_is_found(tmp_path: Path) -> None:

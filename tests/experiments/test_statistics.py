@@ -10,22 +10,22 @@ from scipy import stats
 from electra_trainer.experiments.statistics import (
     bootstrap_interval,
     compare_paired,
-    describe,
     holm,
     power,
     seeds_needed,
     smallest_detectable,
 )
+from electra_trainer.experiments.summary import spread_of
 
 ELECTRA = {1: 0.80, 2: 0.82, 3: 0.81, 4: 0.85}
 MLM = {1: 0.78, 2: 0.81, 3: 0.78, 4: 0.81, 9: 0.1}
 
 
 def test_groups_by_hand() -> None:
-    group = describe([1.0, 2.0, 6.0])
+    group, one = spread_of([1.0, 2.0, 6.0]), spread_of([5.0])
+    assert group is not None and one is not None and one.sd is None
     assert (group.n, group.mean) == (3, 3.0)
     assert group.sd == pytest.approx(math.sqrt(7))  # (4 + 1 + 9) / 2
-    assert describe([5.0]).sd is None
 
 
 def test_paired_by_hand() -> None:

@@ -19,15 +19,15 @@ from tests.finetuning.test_run import Operations, in_a_child
 from tests.finetuning.toy import Toy
 
 from electra_trainer.errors import ConfigError, DataError, ElectraError, Interrupted, MissingInputError
-from electra_trainer.experiments import experiment_file
+from electra_trainer.experiments import folder
 from electra_trainer.experiments.board import Board
-from electra_trainer.experiments.experiment_file import Cell
+from electra_trainer.experiments.folder import Cell
 from electra_trainer.experiments.results import read_result
-from electra_trainer.experiments.summary import Summary, best_run, summarize
 from electra_trainer.files.wording import duration
 from electra_trainer.finetuning import experiment as engine
 from electra_trainer.finetuning.experiment import Plan, run_plan
 from electra_trainer.finetuning.task import TaskData
+from electra_trainer.finetuning.task_summary import Summary, best_run, summarize
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SMALL = {"learning_rate": 5e-3, "batch_size": 8, "max_length": 24}
@@ -156,13 +156,13 @@ def test_another_encoder_or_folder_is_refused(model: str, tmp_path: Path, monkey
     go(plan(moved, seeds=(1, 2)), tmp_path / "out")  # the same weights elsewhere are the same encoder
     with pytest.raises(ConfigError, match="and no fine-tuning experiment"):
         go(plan(model), Path(model))
-    monkeypatch.setattr(experiment_file, "PATIENCE", 0.1)
+    monkeypatch.setattr(folder, "PATIENCE", 0.1)
     with (tmp_path / "out" / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(ConfigError, match="another command is at work there"):
             go(plan(model), tmp_path / "out")
-    (tmp_path / "out" / "experiment.json").write_text('{"version": 1}')
-    with pytest.raises(DataError, match="expected version 3"):
+    (tmp_path / "out" / "experiment.json").write_text('{"version": 2}')
+    with pytest.raises(DataError, match="expected version 4"):
         go(plan(model), tmp_path / "out")
 
 
@@ -172,7 +172,7 @@ def test_another_encoder_or_folder_is_refused(model: str, tmp_path: Path, monkey
         ({"seeds": ()}, "at least one task and one seed"),
         ({"seeds": (1, 1)}, "1: expected numbers of at least 0, each of them once"),
         ({"seeds": (-1,)}, "-1: expected numbers"),
-        ({"tasks": (Toy(), Toy())}, "task toy: stands twice"),
+        ({"tasks": (Toy(), Toy())}, "task toy: is given twice"),
         ({"tasks": (Toy(name="../x"),)}, "'../x': expected a name of letters"),
         ({"changes": {"learning_rat": 1e-3}}, "unknown. Did you mean 'learning_rate'"),
         ({"keep": "some"}, "--keep some: expected none, best or all"),
@@ -432,15 +432,15 @@ def test_killed_and_stopped_with_workers(model: str, whole: Path, tmp_path: Path
 def test_lines_when_piped(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(float(second) for second in range(0, 10_000, 10))
     monkeypatch.setattr("electra_trainer.experiments.board.time.monotonic", lambda: next(clock))
-    cells = [Cell(out=Path("x"), task="cola", kind="encoder", seed=seed) for seed in (1, 2, 3, 4)]
+    cells = [Cell(root=Path("x"), key="cola", seed=seed) for seed in (1, 2, 3, 4)]
     with Board(dict.fromkeys(cells, 100.0), done={cells[0]}) as board:
         board.begin(cells[1])
         board.progress(cells[1], 0.0)
         for share in range(10):
             board.progress(cells[1], share / 10)
-        board.done(cells[1], metric="matthews", score=0.25)
-        board.done(cells[2], metric="matthews", score=0.75)
-        board.done(cells[3], metric="matthews", score=0.5)
+        board.done(cells[1], score=("matthews", 0.25))
+        board.done(cells[2], score=("matthews", 0.75))
+        board.done(cells[3], score=("matthews", 0.5))
     lines = capsys.readouterr().err.splitlines()
     shown = [line for line in lines if "matthews" in line]
     assert shown[0].startswith("[2/4] cola, seed 2: matthews 25.0 (best 25.0), ") and " left" in shown[0]
@@ -453,7 +453,7 @@ def test_time_left_counts_only_what_this_command_did(monkeypatch: pytest.MonkeyP
     """A run that goes on at 80 % and takes 10 s to 90 % leaves 10 s of its own and 100 s of another like it."""
     now = [0.0]
     monkeypatch.setattr("electra_trainer.experiments.board.time.monotonic", lambda: now[0])
-    cells = [Cell(out=Path("x"), task="rte", kind="encoder", seed=seed) for seed in (1, 2)]
+    cells = [Cell(root=Path("x"), key="rte", seed=seed) for seed in (1, 2)]
     board = Board(dict.fromkeys(cells, 50.0), done=set(), quiet=True)
     board.begin(cells[0])
     board.progress(cells[0], 0.8)

@@ -12,7 +12,7 @@ import pytest
 from tests.finetuning.squad_small import question
 from tests.finetuning.toy import Toy
 
-from electra_trainer.experiments.experiment_file import Cell
+from electra_trainer.experiments.folder import Cell
 from electra_trainer.finetuning import baselines
 from electra_trainer.finetuning.baselines import learn, measure_baselines, terms
 from electra_trainer.finetuning.examples import TextExample
@@ -172,7 +172,7 @@ def test_questions_have_the_sentence_most_alike_and_silence(tmp_path: Path) -> N
         question("rain fell.", "who sang?", None, name="q1"),
     ]
     data = TaskData(task=QuestionAnswering(), train=asked[:1], dev={"dev": asked[:1]})
-    cell = Cell(out=tmp_path, task="squad", kind="floors")
+    cell = Cell(root=tmp_path, key="squad", kind="floors")
     baselines.write_baselines(cell, data)
     found = json.loads(cell.result.read_text())
     assert found.pop("word_overlap") == {"dev": {"f1": pytest.approx(2 / 3), "exact_match": 0.0}}

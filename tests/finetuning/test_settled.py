@@ -9,11 +9,11 @@ from tests.finetuning import toy
 from tests.finetuning.toy import Toy
 
 from electra_trainer.errors import ConfigError
-from electra_trainer.experiments.summary import Summary
 from electra_trainer.finetuning import experiment as engine
 from electra_trainer.finetuning import run as runs
 from electra_trainer.finetuning.experiment import Plan, run_plan
 from electra_trainer.finetuning.run import finetune_run
+from electra_trainer.finetuning.task_summary import Summary
 
 BRIEF = {"learning_rate": 5e-3, "batch_size": 8, "max_length": 24, "epochs": 1.0}
 
@@ -38,7 +38,7 @@ def machine_prefers(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def noted(out: Path, run: str = "toy/seed-1") -> tuple[str, str]:
     """Of the experiment, and of a run."""
-    declared = json.loads((out / "experiment.json").read_text())["tasks"][run.partition("/")[0]]
+    declared = json.loads((out / "experiment.json").read_text())["rows"][run.partition("/")[0]]
     return declared["recipe"]["precision"], json.loads((out / "cells" / run / "config.json").read_text())["recipe"][
         "precision"
     ]

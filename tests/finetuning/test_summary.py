@@ -12,10 +12,11 @@ import pytest
 from rich.console import Console
 
 from electra_trainer.errors import DataError
-from electra_trainer.experiments.experiment_file import Cell, Declared, DeclaredTask, write
-from electra_trainer.experiments.pages import markdown, print_summary, remarks
+from electra_trainer.experiments.folder import Cell, Declared, write
 from electra_trainer.experiments.results import Result, read_result, write_result
-from electra_trainer.experiments.summary import Summary, best_run, spread, summarize, timing, write_summary
+from electra_trainer.experiments.summary import spread
+from electra_trainer.finetuning.task_pages import markdown, print_summary, remarks, write_summary
+from electra_trainer.finetuning.task_summary import Summary, best_run, summarize, timing
 from electra_trainer.runs.run_folder import RunFolder
 
 SEEDS = (1, 2, 3, 4, 5, 6)
@@ -24,12 +25,13 @@ SEEDS = (1, 2, 3, 4, 5, 6)
 def declare(out: Path, *, tasks: dict[str, str], seeds: tuple[int, ...] = SEEDS, floors: bool = True) -> Declared:
     """Tasks: name -> kind."""
     declared = Declared(
-        model="runs/tiny", model_sha256="0" * 64, recipe="paper", device="cpu", threads=1, seeds=seeds, floors=floors,
-        tasks={
-            name: DeclaredTask(
-                task={"kind": kind, "name": name}, data_sha256="1" * 64, recipe={"epochs": 3.0, "precision": "fp32"}, metric="matthews",
-                dev=("dev", "other"), train_rows=100, notes=(f"{name} is made up",),
-            )
+        of="finetune", facts={"model_sha256": "0" * 64, "recipe": "paper", "device": "cpu", "threads": 1}, seeds=seeds,
+        parts={"floors": {}} if floors else {}, about={"model": "runs/tiny"},
+        rows={
+            name: {
+                "task": {"kind": kind, "name": name}, "data_sha256": "1" * 64, "recipe": {"epochs": 3.0, "precision": "fp32"},
+                "metric": "matthews", "dev": ["dev", "other"], "train_rows": 100, "notes": [f"{name} is made up"], "changed": {},
+            }
             for name, kind in tasks.items()
         },
     )  # fmt: skip
@@ -39,7 +41,7 @@ def declare(out: Path, *, tasks: dict[str, str], seeds: tuple[int, ...] = SEEDS,
 
 
 def put(out: Path, task: str, seed: int, score: float | None, *, kind: Any = "encoder", **more: Any) -> None:
-    cell = Cell(out=out, task=task, kind=kind, seed=seed)
+    cell = Cell(root=out, key=task, kind=kind, seed=seed)
     cell.folder.mkdir(parents=True)
     scores = {} if score is None else {split: {"matthews": score, "accuracy": score / 2} for split in ("dev", "other")}
     failed = "the gradient was not a finite number" if score is None else None
@@ -52,7 +54,7 @@ def put(out: Path, task: str, seed: int, score: float | None, *, kind: Any = "en
 def put_floors(out: Path, task: str, *, majority: float, words: float | None, notes: tuple[str, ...] = ()) -> None:
     scores = {"dev": {"matthews": majority}}
     found = {"majority": scores, "bag_of_words": {"dev": {"matthews": words}} if words is not None else None}
-    path = Cell(out=out, task=task, kind="floors").result
+    path = Cell(root=out, key=task, kind="floors").result
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({**found, "notes": notes}))
 
@@ -181,7 +183,7 @@ def test_what_failed_what_is_missing_and_what_is_doubtful(tmp_path: Path) -> Non
 def test_pages_print_hundredths_and_the_notes(tmp_path: Path) -> None:
     summary = experiment(tmp_path, [0.2] * 5 + [0.3], fresh=[0.1] * 6, majority=0.0, words=0.15)
     put_floors(tmp_path, "cola", majority=0.0, words=0.15, notes=("half of the words", "Co-LA: small"))
-    write_summary(tmp_path, summarize(tmp_path))
+    write_summary(tmp_path)
     page = (tmp_path / "summary.md").read_text()
     assert "Recipe `paper`; fp32 on cpu; seeds 1, 2, 3, 4, 5, 6;" in page
     assert "| cola | matthews | 6 | 20.0 | 21.7 | 4.1 | 30.0 | 20.0 | 10.0 | 0.0 | 15.0 |" in page
@@ -221,15 +223,15 @@ def test_a_result_of_another_run_is_refused(tmp_path: Path) -> None:
 def test_thresholds_stand_as_they_are_beside_the_scores_at_them(tmp_path: Path) -> None:
     """Questions that may have no answer: both scores and both thresholds in one line; no threshold is called the best."""
     declared = declare(tmp_path, tasks={"squad-2.0": "QuestionAnswering"}, seeds=(1, 2, 3))
-    write(tmp_path, replace(declared, tasks={"squad-2.0": replace(declared.tasks["squad-2.0"], metric="best_f1")}))
+    write(tmp_path, replace(declared, rows={"squad-2.0": {**declared.rows["squad-2.0"], "metric": "best_f1"}}))
     for seed, at in ((1, -1.0), (2, -1.5), (3, 0.25)):
-        cell = Cell(out=tmp_path, task="squad-2.0", kind="encoder", seed=seed)
+        cell = Cell(root=tmp_path, key="squad-2.0", seed=seed)
         cell.folder.mkdir(parents=True)
         scores = {"best_f1": 0.6 + seed / 10, "f1": 0.5, "threshold": -2.75, "best_f1_threshold": at}
         write_result(RunFolder(cell.folder), Result(task="squad-2.0", seed=seed, steps=9, scores={"dev": scores}))
     assert any("word overlap." in line for line in remarks(summarize(tmp_path))), "floors are not measured yet"
     floors = {"majority": {"dev": {"best_f1": 0.5}}, "bag_of_words": None, "word_overlap": {"dev": {"best_f1": 0.8}}}
-    Cell(out=tmp_path, task="squad-2.0", kind="floors").result.write_text(json.dumps({**floors, "notes": []}))
+    Cell(root=tmp_path, key="squad-2.0", kind="floors").result.write_text(json.dumps({**floors, "notes": []}))
     summary = summarize(tmp_path)
     assert summary.task("squad-2.0").best_seed == 3
     silence, overlap = summary.task("squad-2.0").comparisons

@@ -13,6 +13,7 @@ import pytest
 from tests.command import Electra
 from tests.finetuning.glue_samples import labels, write_glue
 
+from electra_trainer.experiments import folder as folders
 from electra_trainer.finetuning.glue.glue_tasks import PAPER, ROWS, GlueTask
 
 
@@ -108,17 +109,17 @@ class Experiment:
         return bool(self.declared)
 
     def read(self, out: Path) -> Any:
-        return SimpleNamespace(tasks=dict.fromkeys(self.declared))
+        return SimpleNamespace(rows=dict.fromkeys(self.declared))
 
 
 @pytest.fixture
 def experiment(monkeypatch: pytest.MonkeyPatch) -> Experiment:
     made = Experiment()
     for name, members in {
-        "experiment": {"Plan": SimpleNamespace, "run_plan": made.run_plan},
-        "experiment_file": {"exists": made.exists, "read": made.read},
+        "finetuning.experiment": {"Plan": SimpleNamespace, "run_plan": made.run_plan},
+        "experiments.folder": {**vars(folders), "exists": made.exists, "read": made.read},
     }.items():
-        module = ModuleType(f"electra_trainer.finetuning.{name}")
+        module = ModuleType(f"electra_trainer.{name}")
         vars(module).update(members)
         monkeypatch.setitem(sys.modules, module.__name__, module)
     return made
@@ -129,7 +130,7 @@ def test_the_papers_eight(experiment: Experiment, electra: Electra, tmp_path: Pa
     folder = write_glue(tmp_path / "glue")
     code, out, _ = electra(
         "glue", "runs/mine", "--data", folder, "--seeds", "2", "--out", tmp_path / "exp", "--recipe", "released", "--epochs", "1",
-        "--baselines", "--limit", "20", "--parallel", "2", "--device", "cpu",
+        "--floors", "--limit", "20", "--parallel", "2", "--device", "cpu",
     )  # fmt: skip
     assert code == 0
     [plan], [how] = experiment.plans, experiment.asked
@@ -149,7 +150,7 @@ def test_the_papers_eight(experiment: Experiment, electra: Electra, tmp_path: Pa
         "Recipe `released`: SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE.",
         "CoLA DOES NOT BEAT the bag of words: 60.0 against 61.0 (-1.0).",
         "SST-2 DOES NOT BEAT the bag of words: 61.0 against 61.0 (+0.0).",
-        "Beat every measured baseline: MRPC, STS-B, QQP, MNLI, QNLI, RTE.",
+        "Beat every floor that was measured: MRPC, STS-B, QQP, MNLI, QNLI, RTE.",
         "MNLI: trained on 20 of these 24 rows (--limit).",
         "RTE: the bag of words learned from 20 of the 24 rows",
         "RTE: seed 9 failed: no number.",

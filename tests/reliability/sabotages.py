@@ -261,7 +261,7 @@ FURTHER = (
     Sabotage(
         name="workers-deaf",
         takes_away="worker processes ignore the signals that their parent answers",
-        file="experiments/cell_workers.py",
+        file="files/processes.py",
         sought="        signal.signal(number, signal.SIG_IGN)  # the parent says when to stop\n",
         put="        pass\n",
         caught_by={

@@ -21,6 +21,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from electra_trainer.errors import Interrupted
 from electra_trainer.experiments import cell_workers
+from electra_trainer.files import processes
 from electra_trainer.runs.checkpoint import numbered
 from electra_trainer.runs.signals import STOP, StopRequest, signals_held
 from electra_trainer.settings.records import to_dict
@@ -199,15 +200,15 @@ def test_a_worker_does_not_hear_what_is_told_to_all() -> None:
 
     def work(_: int) -> None:
         ours.close()
-        connect = cell_workers.Connection
+        connect = processes.Connection
 
         def told_at_once(descriptor: int) -> object:
             for number in STOP:
                 signal.raise_signal(number)
             return connect(descriptor)
 
-        cell_workers.Connection = told_at_once  # type: ignore[assignment,misc]
-        cell_workers.serve(theirs.fileno())
+        processes.Connection = told_at_once  # type: ignore[assignment,misc]
+        cell_workers.serve(processes.connect(theirs.fileno()))
 
     (process,) = start_ranks(1, work)
     theirs.close()

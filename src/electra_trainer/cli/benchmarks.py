@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
 import tyro
 
@@ -37,7 +37,7 @@ class GlueArguments:
     """How many, or which: 10 is 1,2,...,10; the paper's medians are of ten."""
     recipe: tyro.conf.OmitArgPrefixes[RecipeFlags] = field(default_factory=RecipeFlags)
     """How the encoder is fine-tuned."""
-    baselines: Annotated[bool, tyro.conf.arg(aliases=["--floors"])] = False
+    floors: bool = False
     """Also the majority class, a bag of words, and the same encoder untrained: what a score has to beat."""
     limit: int | None = None
     """Train on so many rows of each task at most."""
@@ -68,7 +68,7 @@ def run_glue(arguments: GlueArguments) -> None:
     """Run the cells, then print the tables, and write the archive if it is wanted."""
     import json
 
-    from electra_trainer.experiments.seeds import parse_seeds
+    from electra_trainer.experiments.folder import parse_seeds
     from electra_trainer.files.durable import replace_durably
     from electra_trainer.finetuning.experiment import Plan, run_plan
     from electra_trainer.finetuning.glue.glue_table import (
@@ -88,7 +88,7 @@ def run_glue(arguments: GlueArguments) -> None:
         recipe=arguments.recipe.recipe,
         changes=arguments.recipe.changes(),
         seeds=parse_seeds(arguments.seeds),
-        floors=arguments.baselines,
+        floors=arguments.floors,
         keep="none",
     )
     summary = run_plan(
@@ -116,7 +116,7 @@ def run_glue(arguments: GlueArguments) -> None:
 
 def _tasks(arguments: GlueArguments, archive: Path | None) -> "tuple[GlueTask, ...]":
     """The tasks that are asked for, once it is seen that their files are there, and what the archive needs."""
-    from electra_trainer.experiments.experiment_file import exists, read
+    from electra_trainer.experiments.folder import exists, read
     from electra_trainer.finetuning.glue.glue_tasks import GlueTask, parse_tasks
     from electra_trainer.finetuning.glue.submission import require_tables
 
@@ -129,7 +129,7 @@ def _tasks(arguments: GlueArguments, archive: Path | None) -> "tuple[GlueTask, .
     for task in tasks:
         task.require_files()
     if archive is not None:
-        trained = {*names, *(read(arguments.out).tasks if exists(arguments.out) else ())}
+        trained = {*names, *(read(arguments.out).rows if exists(arguments.out) else ())}
         require_tables(archive, folder=arguments.data, tasks=trained, fill=arguments.fill_missing)
     return tasks
 
@@ -163,7 +163,7 @@ class SquadArguments:
     """Evaluate on so many questions only."""
     seeds: str = "1"
     """How many, or which: 3 is 1,2,3."""
-    baselines: Annotated[bool, tyro.conf.arg(aliases=["--floors"])] = False
+    floors: bool = False
     """What a score has to beat: the same encoder with fresh weights, the sentence with most words of the question, and never answering (2.0)."""
     parallel: int | None = None
     """Runs at once. Default: as many as the cores have room for."""
@@ -191,10 +191,10 @@ def parse_squad(words: Sequence[str]) -> SquadArguments:
 
 
 def run_squad(arguments: SquadArguments) -> None:
-    """Run the seeds, print the table, export the best run."""
-    from electra_trainer.experiments.seeds import parse_seeds
+    """Run the seeds, print the table, hand the best on."""
+    from electra_trainer.experiments.folder import parse_seeds
     from electra_trainer.finetuning.experiment import Plan, run_plan
-    from electra_trainer.finetuning.hand_over import export_best
+    from electra_trainer.finetuning.hand_over import hand_on_best
     from electra_trainer.finetuning.squad.squad_task import Squad
     from electra_trainer.settings.records import read_table
 
@@ -215,7 +215,7 @@ def run_squad(arguments: SquadArguments) -> None:
         recipe=arguments.recipe.recipe,
         changes=arguments.recipe.changes(),
         seeds=parse_seeds(arguments.seeds),
-        floors=arguments.baselines,
+        floors=arguments.floors,
         keep="best",
     )
     data = source.load()
@@ -225,7 +225,7 @@ def run_squad(arguments: SquadArguments) -> None:
     run_plan(plan, out=arguments.out, device=arguments.device, parallel=arguments.parallel, quiet=quiet)
     if not arguments.json:
         print((arguments.out / "summary.md").read_text(encoding="utf-8").strip())
-    model = export_best(source, data, model=arguments.model, out=arguments.out).model
+    model = hand_on_best(source, data, model=arguments.model, out=arguments.out).model
     if arguments.json:
         summary = read_table(arguments.out / "summary.json")
         print(json.dumps({"notes": list(data.notes), "summary": summary, "model": str(model)}))

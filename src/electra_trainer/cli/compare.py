@@ -50,6 +50,8 @@ class CompareArguments:
     Default: what pos, minimal-pairs and glue say, else the held-out losses."""
     shard: str = "1/1"
     """i/N: run every N-th cell, from the i-th on, so that N machines share the work."""
+    parallel: int = 1
+    """Runs at once, each with its share of the cores, or with a GPU."""
     config: Path | None = None
     """JSON or TOML file with settings; it may hold only some."""
     device: str = "auto"
@@ -75,8 +77,8 @@ def parse_compare(words: Sequence[str]) -> CompareArguments:
 
 def run_compare(arguments: CompareArguments) -> None:
     """Run the cells, then print the tables."""
-    from electra_trainer.experiments.compared_pages import print_summary
-    from electra_trainer.experiments.seeds import parse_seeds, parse_shard
+    from electra_trainer.experiments.folder import parse_seeds, parse_shard
+    from electra_trainer.paper.arm_summary import print_summary
     from electra_trainer.paper.comparison import Comparison, compare
 
     asked = Comparison(
@@ -97,6 +99,7 @@ def run_compare(arguments: CompareArguments) -> None:
         arguments.data,
         out=arguments.out,
         shard=parse_shard(arguments.shard),
+        parallel=arguments.parallel,
         device=arguments.device,
         quiet=arguments.quiet,
     )

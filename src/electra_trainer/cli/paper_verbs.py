@@ -12,7 +12,7 @@ from electra_trainer.errors import ConfigError
 from electra_trainer.files.durable import write_output
 
 if TYPE_CHECKING:
-    from electra_trainer.experiments.read_experiment import Findings
+    from electra_trainer.experiments.results import Findings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ def run_table(arguments: TableArguments) -> None:
 
 
 def _read(paths: Sequence[Path]) -> "list[Findings]":
-    from electra_trainer.experiments.read_experiment import read_experiment
+    from electra_trainer.experiments.results import read_experiment
 
     return [read_experiment(path) for path in dict.fromkeys(paths)]
 

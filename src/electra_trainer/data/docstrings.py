@@ -19,7 +19,7 @@ from electra_trainer.data.documents import Document, Place
 from electra_trainer.data.prose import paragraphs
 from electra_trainer.data.workers import Workers, serve
 from electra_trainer.errors import DataError
-from electra_trainer.files.processes import cores
+from electra_trainer.files.processes import Connection, cores
 
 PACKAGES = ("matplotlib", "networkx", "numpy", "scipy", "sklearn", "sympy", "torch")
 """Import names of the packages that are read, besides the standard library."""
@@ -108,8 +108,8 @@ def _roots() -> list[Path]:
     return [*roots, Path(sysconfig.get_paths()["stdlib"])]
 
 
-def _serve() -> None:
-    serve(lambda _: _answer)
+def _serve(pipe: Connection) -> None:
+    serve(pipe, lambda _: _answer)
 
 
 def _answer(request: bytes) -> bytes:

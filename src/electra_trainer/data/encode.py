@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from electra_trainer.data.documents import Document, Place
 from electra_trainer.data.tokenizer import as_plain_text, from_json, specials_of
 from electra_trainer.data.workers import Workers, serve
+from electra_trainer.files.processes import Connection
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -79,8 +80,8 @@ def _by_library(plain: "Tokenizer") -> Callable[[bytes], tuple[NDArray[np.uint32
     return lines
 
 
-def _serve() -> None:
-    serve(lambda setup: encoder(from_json(setup, where="tokenizer")))
+def _serve(pipe: Connection) -> None:
+    serve(pipe, lambda setup: encoder(from_json(setup, where="tokenizer")))
 
 
 @contextmanager

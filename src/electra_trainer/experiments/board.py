@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.table import Column
 from rich.text import Text
 
-from electra_trainer.experiments.experiment_file import Cell
+from electra_trainer.experiments.folder import Cell
 from electra_trainer.files.wording import duration
 
 SECONDS_BETWEEN_LINES = 60.0
@@ -33,10 +33,11 @@ class Board:
 
     Args:
         work: cell -> how much there is to do, in rows to be trained on; all of the experiment's cells.
-        done: how many of them are done already.
+        done: those that are done already.
+        live: on a terminal one line that changes; else plain lines, as when piped.
     """
 
-    def __init__(self, work: Mapping[Cell, float], *, done: set[Cell], quiet: bool = False) -> None:
+    def __init__(self, work: Mapping[Cell, float], *, done: set[Cell], quiet: bool = False, live: bool = True) -> None:
         self.console = Console(file=sys.stderr, quiet=quiet, highlight=False)
         self._work, self._done = dict(work), set(done)
         self._already = set(done)
@@ -47,7 +48,7 @@ class Board:
         self._best: dict[str, float] = {}
         self._began = self._last_line = time.monotonic()
         self._bar: Progress | None = None
-        if self.console.is_terminal and not quiet:
+        if self.console.is_terminal and live and not quiet:
             still = Column(no_wrap=True)
             self._bar = Progress(
                 TextColumn("{task.fields[count]}", table_column=still), BarColumn(bar_width=20, table_column=still),
@@ -81,14 +82,14 @@ class Board:
         self._shares[cell] = share
         self._show()
 
-    def done(self, cell: Cell, *, metric: str, score: float | None) -> None:
-        """A cell is done, with its main score if it has one."""
+    def done(self, cell: Cell, *, score: tuple[str, float] | None) -> None:
+        """A cell is done, with the name and value of its main score if it has one."""
         self._shares.pop(cell, None)
         self._done.add(cell)
-        words = f"{metric} {100 * score:.1f}" if score is not None else "done"
+        words = f"{score[0]} {100 * score[1]:.1f}" if score is not None else "done"
         if score is not None and cell.kind == "encoder":
-            self._best[cell.task] = max(score, self._best.get(cell.task, score))
-            words += f" (best {100 * self._best[cell.task]:.1f})"
+            self._best[cell.key] = max(score[1], self._best.get(cell.key, score[1]))
+            words += f" (best {100 * self._best[cell.key]:.1f})"
         took = time.monotonic() - self._since.pop(cell, time.monotonic())
         left = f"; {self._time_left()}" if len(self._done) < len(self._work) else ""
         self._last_line = time.monotonic()

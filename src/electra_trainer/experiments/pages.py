@@ -1,160 +1,60 @@
-"""A summary of fine-tuning for people: a page of Markdown, and a table on a terminal. Scores are printed x100, thresholds as they are."""
+"""The parts of a summary's page: tables in Markdown and on a terminal, and the words of a paired comparison."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
-from electra_trainer.experiments.results import is_threshold, printed
-from electra_trainer.experiments.summary import UNTRAINED, Spread, Summary, TaskSummary
+from electra_trainer.experiments.statistics import Paired
+from electra_trainer.files.table_writer import Table
 
 ABSENT = "–"
-_NOT_ON_TERMINAL = ("mean", "worst")
-"""With these, and floors, a line would not fit into 80 characters."""
-_HEAD = ("task", "metric", "n", "median", "mean", "SD", "best", "worst")
+CONTRAST = ("difference", "95 % bootstrap", "95 % Student", "p", "p (Holm)", "80 % power at", "seeds")
+LEGEND = (
+    "*p*: two-sided paired t; *Holm*: corrected over the declared contrasts. "
+    "*80 % power at*: the smallest true difference that this many seeds with this spread would find in four of five experiments. "
+    "*Seeds*: how many would find the observed difference so often."
+)
 
 
-def markdown(summary: Summary) -> str:
-    """The page: main scores beside the floors, what they say, every split and metric, every run."""
-    seeds = ", ".join(map(str, summary.seeds))
-    precision = " and ".join(sorted({str(one.recipe["precision"]) for one in summary.tasks}))
-    lines = [
-        f"# {summary.model}: {', '.join(one.task for one in summary.tasks)}",
-        "",
-        f"Recipe `{summary.recipe}`{_otherwise(summary)}; {precision} on {summary.device}; seeds {seeds}; "
-        "scores x100 on the dev sets, median over seeds beside the floors.",
-        "",
-        *_pipes(_main_rows(summary)),
-        "",
-        *(f"- {line}" for line in remarks(summary)),
-        "",
-        "## All scores",
-        "",
-        *_pipes([("task", "split", *_HEAD[1:]), *_all_rows(summary)]),
-        "",
-        "## Runs",
-        "",
-    ]
-    for one in summary.tasks:
-        lines += [*_pipes(_run_rows(one, summary)), ""]
-    return "\n".join(lines)
+def contrast(found: Paired, p_holm: float | None) -> tuple[str, ...]:
+    """A paired comparison in the columns of CONTRAST."""
+    bootstrap = f"{_interval(found.interval)} ({found.interval_method})" if found.interval else ABSENT
+    power = ABSENT if found.detectable is None else f"{found.detectable:.2g}"
+    seeds = ABSENT if found.p is None else "above 10,000" if found.seeds_needed is None else str(found.seeds_needed)
+    return (f"{found.mean:+.4g}", bootstrap, _interval(found.t_interval), _p(found.p), _p(p_holm), power, seeds)
 
 
-def _otherwise(summary: Summary) -> str:
-    """What was changed in the recipe of all tasks, or of each."""
-    said = {one.task: one.otherwise for one in summary.tasks}
-    if len(set(said.values())) == 1:
-        return "".join(f" with {words}" for words in set(said.values()) if words)
-    return (
-        " (" + "; ".join(f"{task} with {words}" if words else f"{task} as it is" for task, words in said.items()) + ")"
-    )
+def _interval(interval: tuple[float, float] | None) -> str:
+    return ABSENT if interval is None else f"{interval[0]:+.3g} to {interval[1]:+.3g}"
 
 
-def print_summary(summary: Summary, *, console: Console | None = None) -> None:
-    """The main scores beside the floors, and what must be said of them."""
-    if console is None:
-        console = Console(highlight=False)
-        if not console.is_terminal:
-            console = Console(highlight=False, width=160)  # a file has no edge to fold at
-    left_out = [_HEAD.index(name) for name in _NOT_ON_TERMINAL]
-    head, *rows = ([cell for index, cell in enumerate(row) if index not in left_out] for row in _main_rows(summary))
-    table = Table(title="x100, on the dev sets", title_justify="left", box=None, pad_edge=False)
-    for index, name in enumerate(head):
-        table.add_column(name, justify="left" if index < 2 else "right", no_wrap=index < 2)
-    for row in rows:
-        table.add_row(*map(escape, row))
-    console.print(table)
-    for line in remarks(summary):
+def _p(value: float | None) -> str:
+    return ABSENT if value is None else "<0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def number(value: float) -> str:
+    """Four significant digits; whole numbers whole up to a million."""
+    return f"{int(value):,}" if value == int(value) and abs(value) < 1e6 else f"{value:.4g}"
+
+
+def pipes(rows: Sequence[Sequence[str]]) -> list[str]:
+    """A table in Markdown, whose cells are Markdown; the first row is its head."""
+    return Table(head=rows[0], rows=rows[1:]).markdown(escaped="|").split("\n")
+
+
+def terminal() -> Console:
+    """Standard output; a file has no edge to fold at."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=160)
+
+
+def print_table(console: Console, rows: Sequence[Sequence[str]], *, title: str, left: int = 1) -> None:
+    """A table whose first `left` columns hold words."""
+    console.print(Table(head=rows[0], rows=rows[1:], words=left).terminal(title=title))
+
+
+def print_lines(console: Console, lines: Sequence[str]) -> None:
+    """Sentences under a table."""
+    for line in lines:
         console.print(escape(line), soft_wrap=True)
-
-
-def remarks(summary: Summary) -> list[str]:
-    """Sentences on each task: the floors, notes, doubts, what failed or is missing."""
-    return [line for one in summary.tasks for line in _remarks(one)]
-
-
-def _remarks(one: TaskSummary) -> Iterator[str]:
-    yield from (comparison.sentence for comparison in one.comparisons)
-    yield from _at_thresholds(one)
-    yield from (note if _names(note, one.task) else f"{one.task}: {note}" for note in one.notes)
-    yield from (f"{one.task}: DOUBTFUL: {doubt}" for doubt in one.doubts)
-    yield from (f"{one.task}: FAILED: seed {seed}: {why}" for seed, why in one.failed.items())
-    missing = [*(f"seed {seed}" for seed in one.missing), *one.unmeasured]
-    if missing:
-        yield f"{one.task}: missing: {'; '.join(missing)}."
-
-
-def _at_thresholds(one: TaskSummary) -> Iterator[str]:
-    """Of questions that may have no answer: the main score beside that at the threshold which was given, medians of both."""
-    found = one.scores.get(one.split, {})
-    if {"threshold", "best_f1_threshold"} <= found.keys():
-        f1, given, best, at = (
-            points(found[name].median, name) for name in ("f1", "threshold", "best_f1", "best_f1_threshold")
-        )
-        yield f"{one.task}: best_f1 {best} at a threshold of {at}, the best on {one.split}; f1 {f1} at the given one, {given}."
-
-
-def _names(note: str, task: str) -> bool:
-    """Whether a note says itself whom it is about: "SST-2: ..." of sst2."""
-    return note.lower().replace("-", "").startswith(task.lower().replace("-", ""))
-
-
-def _main_rows(summary: Summary) -> list[tuple[str, ...]]:
-    """Main metric of every task, and the floors that any of them has."""
-    floors = list(dict.fromkeys(name for one in summary.tasks for name in one.floors))
-    names = ([UNTRAINED] if any(one.untrained for one in summary.tasks) else []) + floors
-    return [
-        (*_HEAD, *(name.replace("_", " ") for name in names)),
-        *(
-            (one.task, one.metric, *_numbers(one.main, one.metric), *(_floor(one, name) for name in names))
-            for one in summary.tasks
-        ),
-    ]
-
-
-def _floor(one: TaskSummary, name: str) -> str:
-    if name == UNTRAINED:
-        found = one.untrained.get(one.split, {}).get(one.metric)
-        return ABSENT if found is None else points(found.median, one.metric)
-    return points(one.floors.get(name, {}).get(one.split, {}).get(one.metric), one.metric)
-
-
-def _all_rows(summary: Summary) -> list[tuple[str, ...]]:
-    return [
-        (f"{one.task}{suffix}", split, metric, *_numbers(spread, metric))
-        for one in summary.tasks
-        for suffix, scores in (("", one.scores), (" (untrained)", one.untrained))
-        for split, of_split in scores.items()
-        for metric, spread in of_split.items()
-    ]
-
-
-def _run_rows(one: TaskSummary, summary: Summary) -> list[tuple[str, ...]]:
-    """One row a seed: scores on all splits, and where the run is."""
-    columns = [(split, metric) for split, of_split in one.scores.items() for metric in of_split]
-    rows: list[tuple[str, ...]] = [(one.task, *(f"{split} {metric}" for split, metric in columns), "run")]
-    for seed in summary.seeds:
-        values = [points(one.scores[split][metric].by_seed.get(seed), metric) for split, metric in columns]
-        folder = one.runs.get(seed)
-        marks = [word for word, which in (("best", one.best_seed), ("median", one.median_seed)) if which == seed]
-        link = f"[{folder}]({folder})" if folder else "failed" if seed in one.failed else "missing"
-        rows.append((f"seed {seed}{' (' + ', '.join(marks) + ')' if marks else ''}", *values, link))
-    return rows
-
-
-def _numbers(found: Spread | None, metric: str) -> tuple[str, ...]:
-    if found is None:
-        return ("0", *[ABSENT] * 5)
-    ends = (None, None) if is_threshold(metric) else (found.best, found.worst)  # no threshold is better than another
-    return (str(found.n), *(points(value, metric) for value in (found.median, found.mean, found.sd, *ends)))
-
-
-def points(value: float | None, metric: str) -> str:
-    """A score for a table."""
-    return ABSENT if value is None else printed(value, metric)
-
-
-def _pipes(rows: Sequence[Sequence[str]]) -> list[str]:
-    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
-    return [lines[0], "|" + " --- |" * len(rows[0]), *lines[1:]]

@@ -1,20 +1,35 @@
-"""What a fine-tuning run came to, and its file: written last, so that it says that the run is finished. No torch here."""
+"""What a cell came to, as its result.json has it, and all results of an experiment for tables and figures. No torch here.
 
+result.json is written last: its absence says "not done yet". An arm's holds what the run took and what the probes found; that of a
+fine-tuning run its scores.
+"""
+
+import json
+import math
 import shutil
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from electra_trainer.errors import DataError
-from electra_trainer.runs.run_folder import RunFolder
-from electra_trainer.settings.records import read_table
+from electra_trainer.errors import ConfigError, DataError
+from electra_trainer.experiments.folder import Cell, Declared, read
+from electra_trainer.files.durable import replace_durably
+from electra_trainer.settings import records
+from electra_trainer.settings.config import Config
+from electra_trainer.settings.records import checked, read_object, read_table
 
+if TYPE_CHECKING:
+    from electra_trainer.runs.run_folder import RunFolder
+
+FACTS = ("steps", "tokens", "flops_paper", "flops_real", "seconds", "parameters")
+"""What pre-training took; metrics like others, but never contrasts by default."""
 RESULT = "result.json"
 _TIMING = "timing.json"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What a run came to."""
+    """What a fine-tuning run came to."""
 
     task: str
     seed: int
@@ -27,7 +42,7 @@ class Result:
     rows: int = 0
     """Training rows."""
     seconds: float = field(default=0.0, compare=False)
-    """Of training; it stands in timing.json, so that result.json is the same bytes whenever and however it came about."""
+    """Of training; kept in timing.json, so that result.json has the same bytes whenever and however it came about."""
 
 
 def is_threshold(metric: str) -> bool:
@@ -40,7 +55,7 @@ def printed(value: float, metric: str) -> str:
     return f"{value:.2f}" if is_threshold(metric) else f"{100 * value:.1f}"
 
 
-def write_result(folder: RunFolder, result: Result) -> None:
+def write_result(folder: "RunFolder", result: Result) -> None:
     """Say that a run is finished; its checkpoints are not needed any more."""
     plain = asdict(result)
     folder.write_json(_TIMING, {"seconds": plain.pop("seconds")})
@@ -48,15 +63,170 @@ def write_result(folder: RunFolder, result: Result) -> None:
     shutil.rmtree(folder.checkpoints, ignore_errors=True)
 
 
-def read_result(out: Path) -> Result:
-    """The result of a finished run.
+def read_result(run: Path) -> Result:
+    """The result of a finished fine-tuning run.
 
     Raises:
         DataError: result.json is not one.
     """
-    table = read_table(out / RESULT)
-    timing = read_table(out / _TIMING) if (out / _TIMING).is_file() else {}
+    table = read_table(run / RESULT)
+    timing = read_table(run / _TIMING) if (run / _TIMING).is_file() else {}
     try:
         return Result(**{**table, **timing, "doubts": tuple(table["doubts"])})
     except (TypeError, KeyError) as error:
-        raise DataError(f"{out / RESULT}: not a result of this version: {error}.") from None
+        raise DataError(f"{run / RESULT}: not a result of this version: {error}.") from None
+
+
+def read_task(cell: Cell) -> Result | None:
+    """The result of a cell of fine-tuning; None where it is not done.
+
+    Raises:
+        DataError: it is not a result of this cell.
+    """
+    if not cell.result.is_file():
+        return None
+    result = read_result(cell.folder)
+    if (result.task, result.seed) != (cell.key, cell.seed):
+        raise DataError(f"{cell.result}: is not the result of {cell}. Delete it, and the run is repeated.")
+    return result
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured(Cell):
+    """A cell that was run: an arm with a seed, or a fine-tuning run."""
+
+    facts: dict[str, float]
+    """What the run took; of an arm by the names in FACTS."""
+    parts: tuple[str, ...] = ()
+    """Probes that were read."""
+    metrics: dict[str, float] = field(default_factory=dict)
+    """Finite numbers as PART/NAME, the part a probe or a split; scores are shares."""
+    failed: str | None = None
+    """Why the run diverged, if it did."""
+
+    @property
+    def kept(self) -> Path:
+        """The run folder; the cell's own where the run was not kept."""
+        return self.run if self.run.is_dir() else self.folder
+
+
+def write_arm(result: Measured) -> None:
+    """Write an arm's result.json whole."""
+    plain = {
+        "arm": result.key, "seed": result.seed, "run": result.named(result.run), **result.facts, "probes": list(result.parts),
+        "metrics": result.metrics, "failed": result.failed,
+    }  # fmt: skip
+    replace_durably(result.result, (json.dumps(plain, indent=1) + "\n").encode())
+
+
+def read_arm(cell: Cell) -> Measured | None:
+    """The result of an arm's cell; None where it is not done. Metrics that are null or not finite are not measurements, and left out.
+
+    Raises:
+        DataError: it is not a result of this cell; says what is wrong.
+    """
+    file = cell.result
+    if not file.is_file():
+        return None
+    table = {"probes": [], "failed": None} | read_object(file)
+    said, expected = [table.get(name) for name in ("arm", "seed", "run")], [cell.key, cell.seed, cell.named(cell.run)]
+    if said != expected:
+        raise DataError(
+            f"{file}: says arm, seed and run {said}, expected {expected}. Was it copied? Delete it and run electra compare again."
+        )
+    metrics = {name: value for name, value in checked(table, "metrics", dict, file).items() if value is not None}
+    given = {name: checked(metrics, name, float, file) for name in metrics}
+    return Measured(
+        **vars(cell),
+        facts={name: checked(table, name, float, file) for name in FACTS},
+        parts=tuple(checked(table, "probes", list, file)),
+        metrics={name: value for name, value in given.items() if math.isfinite(value)},
+        failed=None if table["failed"] is None else checked(table, "failed", str, file),
+    )
+
+
+def _read_any(cell: Cell, declared: Declared) -> Measured | None:
+    if declared.of == "compare":
+        return read_arm(cell)
+    found = read_task(cell)
+    if found is None:
+        return None
+    scores = {f"{split}/{name}": value for split, one in found.scores.items() for name, value in one.items()}
+    facts = {"steps": float(found.steps), "rows": float(found.rows), "seconds": found.seconds}
+    return Measured(**vars(cell), facts=facts, metrics=scores, failed=found.failed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Findings:
+    """What an experiment folder holds, for tables and figures."""
+
+    path: Path
+    declared: Declared
+    configs: dict[str, Config | None]
+    """Of `electra compare`: by arm, in the order of experiment.json; None where it cannot be read (a note says why)."""
+    cells: dict[str, list[Measured]]
+    """Finished cells by arm or task, by seed; one without any has an empty list."""
+    notes: tuple[str, ...] = ()
+    """What is not done or could not be read, in words."""
+
+    @property
+    def name(self) -> str:
+        """The folder's name."""
+        return self.path.resolve().name
+
+    @property
+    def preset(self) -> str:
+        """The preset that its pre-training began from, or the encoder's name."""
+        about = self.declared.about
+        encoder = (about.get("encoder") or {}).get("config", {}).get("preset") or Path(about.get("model") or "").name
+        return str(self.declared.facts.get("preset", encoder))
+
+
+def read_experiment(path: Path) -> Findings:
+    """Read an experiment folder. Unlike a command that resumes it, this takes what it finds: a configuration of another version is a
+    note, and so is a cell that is not done or failed; seeds on disk count though nobody declared them.
+
+    Raises:
+        MissingInputError: no folder, or no experiment.json in it.
+        DataError: experiment.json or a result.json is not what it should be; says which and what was expected.
+    """
+    declared, name = read(path), path.resolve().name
+    done: dict[str, list[Measured]] = {}
+    configs: dict[str, Config | None] = {}
+    of_cells, of_configs = [], []
+    for key, row in declared.rows.items():
+        done[key], missing, failed = _cells(path, key, declared)
+        of_cells += [f"{name}: {key}: {line}" for line in failed]
+        if missing:
+            of_cells.append(f"{name}: {key}: not done: seed {', '.join(map(str, missing))}.")
+        if declared.of == "compare":
+            try:
+                configs[key] = _config(done[key], row, where=f"{path / 'experiment.json'}: arms: {key}")
+            except ConfigError as error:
+                configs[key] = None
+                of_configs.append(f"{error} Its parameters and sizes are left out.")
+    return Findings(path=path, declared=declared, configs=configs, cells=done, notes=(*of_cells, *of_configs))
+
+
+def _config(done: list[Measured], row: Any, *, where: str) -> Config:
+    """The configuration that ran, fitted to its data; the planned one where no run is there."""
+    for cell in done:
+        if (file := cell.run / "config.json").is_file():
+            return records.read(Config, read_table(file), where=str(file))
+    return records.read(Config, row, where=where)
+
+
+def _cells(path: Path, key: str, declared: Declared) -> tuple[list[Measured], list[int], list[str]]:
+    """Finished cells by seed, the seeds that are not done, and in words those that failed: what they took is not a cost of the arm."""
+    names = [folder.name.removeprefix("seed-") for folder in (path / "cells" / key).glob("seed-*")]
+    found = {int(name) for name in names if name.isdecimal()}
+    done, missing, failed = [], [], []
+    for seed in sorted(found | set(declared.seeds)):
+        result = _read_any(Cell(root=path, key=key, seed=seed), declared)
+        if result is None:
+            missing.append(seed)
+        elif result.failed is not None:
+            failed.append(f"seed {seed} failed, and is left out: {result.failed}")
+        else:
+            done.append(result)
+    return done, missing, failed

@@ -1,108 +1,117 @@
-"""The cells of one command: which are not done, how many at once, and whose weights stay."""
+"""One engine for all experiments: declare, do the cells that are not done here or in several processes, sum up.
 
-import shutil
-from collections.abc import Iterator, Mapping, Sequence
+The same work in the same folder resumes, whatever ended it, and comes to the same bytes; several machines may share the folder, each
+with its shard of the cells.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import IO, Literal
+from typing import Any
 
 import torch
 
-from electra_trainer.errors import ElectraError, Interrupted
+from electra_trainer.cost.flops import Flops, run_flops
+from electra_trainer.cost.parameters import parameters
+from electra_trainer.errors import ConfigError, ElectraError, Interrupted
+from electra_trainer.experiments import folder
 from electra_trainer.experiments.board import Board
 from electra_trainer.experiments.cell_workers import do_in_workers
-from electra_trainer.experiments.experiment_file import Cell, Declared
-from electra_trainer.experiments.results import read_result
-from electra_trainer.experiments.summary import best_seed, results_of
+from electra_trainer.experiments.folder import Cell, Declared
+from electra_trainer.experiments.work import Event, Order, Reports, Setup, Work
 from electra_trainer.files.processes import cores
-from electra_trainer.finetuning.cell_work import CellWork, Event, Order, Setup
-from electra_trainer.finetuning.run import is_finished
-from electra_trainer.finetuning.task import TaskSource
-from electra_trainer.pretrained.source import Source
+from electra_trainer.runs.checkpoint import newest
+from electra_trainer.runs.run_folder import RunFolder
 from electra_trainer.runs.signals import StopRequest
 from electra_trainer.train.device import set_threads
 
-Keep = Literal["none", "best", "all"]
-_DROPPED = ".weights-dropped"
 
-
-class Cells:
-    """The cells that a command asks for.
+def run_experiment(
+    work: Work,
+    out: Path,
+    *,
+    device: str,
+    parallel: int | None = None,
+    shard: tuple[int, int] = (1, 1),
+    quiet: bool = False,
+) -> None:
+    """Run what is not yet done, and sum up all that is there.
 
     Args:
-        declared: the experiment.
-        asked: of it the seeds, tasks and floors that are asked for now.
-        sources: by task.
-        keep: whose weights stay on disk.
-        lock: the experiment's, which workers inherit.
+        out: the experiment's folder: a new one, or one to resume or extend.
+        device: where the cells are computed: cpu, cuda (all GPUs) or cuda:N; `facts` may have settled it.
+        parallel: runs at once. Default: as many as the cores have room for, or one a GPU. One is done in this process, more in
+            separate processes.
+        shard: (i, N): of all cells every N-th, from the i-th on.
+
+    Raises:
+        ConfigError: another experiment is in `out`, or a setting that cannot be. Interrupted: stopped by a signal, all runs saved;
+        the same call resumes. ElectraError: as the cells, with the name of the cell; what is done stays.
     """
+    if parallel is not None and parallel < 1:
+        raise ConfigError(f"--parallel {parallel}: expected at least 1.")
+    with StopRequest(at_once=True) as request:
+        with folder.declaring(out, work.of):
+            old = folder.read(out, of=work.of) if folder.exists(out) else None
+            asked = work.declare(old)
+            declared = asked if old is None else folder.extend(old, asked, root=out, identity=work.identity)
+            folder.write(out, declared)
+        rows = {key: declared.rows[key] for key in asked.rows}
+        cells = shard_of(replace(asked, rows=rows).cells(out), shard)
+        engine = _Engine(
+            work, declared, cells, device=declared.facts.get("device", device), parallel=parallel, request=request
+        )
+        try:
+            engine.run(quiet=quiet)
+        except (ElectraError, KeyboardInterrupt):
+            request.at_once = False
+            work.sum_up(out)
+            raise
+        request.at_once = False
+        work.sum_up(out)
 
+
+def shard_of(cells: Sequence[Cell], shard: tuple[int, int]) -> list[Cell]:
+    """Of (i, N) every N-th cell, from the i-th on, counted from 1."""
+    return list(cells[shard[0] - 1 :: shard[1]])
+
+
+class _Engine:
     def __init__(
-        self,
-        out: Path,
-        *,
-        declared: Declared,
-        asked: Declared,
-        sources: Mapping[str, TaskSource],
-        keep: Keep,
-        lock: IO[str],
-    ) -> None:
-        self._out, self._declared, self._sources, self._keep, self._lock = out, declared, sources, keep, lock
-        self._cells = asked.cells(out)
+        self, work: Work, declared: Declared, cells: list[Cell], *, device: str, parallel: int | None, request: StopRequest
+    ) -> None:  # fmt: skip
+        self._work, self._declared, self._cells, self._request = work, declared, cells, request
+        self._device, self._parallel, self._alone = device, parallel, work.alone()
 
-    def run(self, source: Source, request: StopRequest, *, parallel: int | None, quiet: bool) -> None:
-        """Do what is not done, until everything is.
-
-        Raises:
-            Interrupted: stopped and saved. ElectraError: of a cell, after its name.
-        """
-        self._drop_weights()
-        orders = self._orders()
+    def run(self, *, quiet: bool) -> None:
+        """Do what is not done, until everything is."""
+        orders = self._work.orders(self._cells, self._declared)
         left = {order.cell for order in orders}
-        work = {cell: self._units(cell) for cell in self._cells}
-        with Board(work, done={cell for cell in work if cell not in left}, quiet=quiet) as board:
+        units = {cell: self._work.units(cell, self._declared) for cell in self._cells}
+        devices = self._devices(len(orders))
+        live = len(devices) > 1 or not self._work.own_display
+        with Board(units, done={cell for cell in units if cell not in left}, quiet=quiet, live=live) as board:
+            if self._alone and self._devices(len(orders), alone=False)[1:]:
+                board.say(self._alone)
             while orders:
-                self._do(orders, source, request, board=board, parallel=parallel)
-                orders = self._orders()
+                self._do(orders, self._devices(len(orders)), board)
+                orders = self._work.orders(self._cells, self._declared)
 
-    def _orders(self) -> list[Order]:
-        """Cells that are not done; when all are, the best of each task if its weights are to be kept and were not."""
-        orders = [
-            Order(cell=cell, keep_weights=cell.kind == "encoder" and self._keep != "none") for cell in self._cells
-        ]
-        missing = [
-            order
-            for order in orders
-            if not _is_done(order.cell, keep_weights=order.keep_weights and self._keep == "all")
-        ]
-        if missing or self._keep != "best":
-            return missing
-        best = [self._best(task) for task in self._sources]
-        return [
-            Order(cell=cell, keep_weights=True)
-            for cell in best
-            if cell is not None and not _is_done(cell, keep_weights=True)
-        ]
-
-    def _do(
-        self, orders: Sequence[Order], source: Source, request: StopRequest, *, board: Board, parallel: int | None
-    ) -> None:
-        heard = partial(self._heard, board)
-        devices = self._devices(len(orders), board=board, parallel=parallel)
-        setups = [
-            Setup(declared=self._declared, model=source.name, sources=self._sources, device=device)
-            for device in devices
-        ]
+    def _do(self, orders: Sequence[Order], devices: Sequence[str], board: Board) -> None:
+        heard, request = partial(self._heard, board), self._request
+        setups = [Setup(work=self._work, declared=self._declared, device=device) for device in devices]
         if len(setups) > 1:
             request.at_once = False
+            threads = self._threads or max(1, cores() // len(setups))
             do_in_workers(
-                orders, setups=setups, lock=self._lock, heard=heard, idle=board.idle, stop=lambda: request.name
+                orders, setups=setups, threads=threads, heard=heard, idle=board.idle, stop=lambda: request.name
             )
         else:
-            with _threads(self._declared.threads):
-                _do_here(orders, setup=setups[0], source=source, heard=heard, request=request)
+            with _computing_with(self._threads):
+                _do_here(orders, setup=setups[0], heard=heard, request=request)
 
     def _heard(self, board: Board, cell: Cell, event: Event | None) -> None:
         if event is None:
@@ -112,76 +121,44 @@ class Cells:
         elif event.kind == "said" and (cell.kind != "untrained" or event.text.startswith("FAILED")):
             board.say(f"{cell}: {event.text}", style=event.style)  # an untrained encoder may collapse: it has its log
         elif event.kind == "done":
-            self._drop_weights()
-            board.done(cell, metric=self._declared.tasks[cell.task].metric, score=self._score(cell))
+            board.done(cell, score=self._work.ended(cell, self._declared))
 
-    def _devices(self, orders: int, *, board: Board, parallel: int | None) -> list[str]:
+    @property
+    def _threads(self) -> int | None:
+        """Threads that each run computes with, where that is settled."""
+        found: int | None = self._declared.facts.get("threads")
+        return found or threads_given()
+
+    def _devices(self, orders: int, *, alone: bool = True) -> list[str]:
         """The device of each run at a time."""
-        where = torch.device(self._declared.device)
-        gpus = torch.cuda.device_count() if self._declared.device == "cuda" else 1
-        room = max(1, cores() // self._declared.threads) if where.type == "cpu" else gpus
-        count = min(orders, parallel or room)
-        own = [name for name, source in self._sources.items() if _is_of_the_script(source)]
-        if own and count > 1:
-            board.say(
-                f"{own[0]}: its class is in the script itself, where other processes cannot import it: one run at a time"
-            )
-            count = 1
-        return [f"cuda:{index % gpus}" if gpus > 1 else self._declared.device for index in range(count)]
-
-    def _units(self, cell: Cell) -> float:
-        """How much work a cell is, in rows to be trained on; counting words is as nothing."""
-        task = self._declared.tasks[cell.task]
-        return 0.0 if cell.kind == "floors" else task.train_rows * float(task.recipe["epochs"])
-
-    def _score(self, cell: Cell) -> float | None:
-        if cell.kind == "floors":
-            return None
-        task, scores = self._declared.tasks[cell.task], read_result(cell.folder).scores
-        return scores[task.dev[0]][task.metric] if scores else None
-
-    def _best(self, task: str) -> Cell | None:
-        declared = self._declared.tasks[task]
-        results = results_of(self._out, task, self._declared, "encoder")
-        seed = best_seed(results, split=declared.dev[0], metric=declared.metric)
-        return None if seed is None else Cell(out=self._out, task=task, kind="encoder", seed=seed)
-
-    def _drop_weights(self) -> None:
-        """Of all but the best run of a task, once the best one's are on disk; half-deleted ones must not pass for weights."""
-        for task in self._sources if self._keep == "best" else ():
-            best = self._best(task)
-            if best is None or not _is_done(best, keep_weights=True):
-                continue
-            for seed in results_of(self._out, task, self._declared, "encoder"):
-                folder = replace(best, seed=seed).folder
-                shutil.rmtree(folder / _DROPPED, ignore_errors=True)
-                if seed != best.seed and (folder / "weights").is_dir():
-                    (folder / "weights").rename(folder / _DROPPED)
-                    shutil.rmtree(folder / _DROPPED, ignore_errors=True)
+        gpus = torch.cuda.device_count() if self._device == "cuda" else 1
+        on_cpu = torch.device(self._device).type == "cpu"
+        room = max(1, cores() // (self._threads or 1)) if on_cpu else gpus
+        count = 1 if self._alone and alone else max(1, min(orders, self._parallel or room))
+        return [f"cuda:{index % gpus}" if gpus > 1 else self._device for index in range(count)]
 
 
-def _is_of_the_script(source: object) -> bool:
-    """Whether its class is where no other process can import it from."""
-    return type(source).__module__ == "__main__" or "<locals>" in type(source).__qualname__
-
-
-def _is_done(cell: Cell, *, keep_weights: bool) -> bool:
-    if cell.kind == "floors":
-        return cell.result.is_file()
-    return is_finished(cell.folder, keep_weights=keep_weights)
+def threads_given() -> int | None:
+    """OMP_NUM_THREADS, where it is set to a number."""
+    given = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
+    return int(given) or None if given.isdecimal() else None
 
 
 def _do_here(
-    orders: Sequence[Order], *, setup: Setup, source: Source, heard: partial[None], request: StopRequest
+    orders: Sequence[Order], *, setup: Setup, heard: Callable[[Cell, Event | None], None], request: StopRequest
 ) -> None:
     """In this process. A signal ends it at once wherever a run has nothing to save."""
-    work = CellWork(setup, source=source, saving=lambda on: setattr(request, "at_once", not on))
     for order in orders:
         if request.name:
             raise Interrupted(f"{request.name}: all runs are saved. The same command goes on.")
         heard(order.cell, None)
+        reports = Reports(
+            tell=partial(heard, order.cell),
+            stop=lambda: request.name,
+            saving=lambda on: setattr(request, "at_once", not on),
+        )
         try:
-            work.do(order, tell=partial(heard, order.cell), stop=lambda: request.name)
+            setup.do(order, reports)
         except Interrupted:
             raise
         except ElectraError as error:
@@ -190,11 +167,31 @@ def _do_here(
 
 
 @contextmanager
-def _threads(count: int) -> Iterator[None]:
-    """Compute with so many threads meanwhile."""
+def _computing_with(threads: int | None) -> Iterator[None]:
+    """Compute with this number of threads meanwhile; None: as many as now."""
     before = torch.get_num_threads()
-    set_threads(count)
+    set_threads(threads or before)
     try:
         yield
     finally:
         set_threads(before)
+
+
+def spent(config: Any, steps: int) -> Flops:
+    """Operations of the first `steps` steps of a run."""
+    return run_flops(config, steps=steps)
+
+
+def run_facts(run: Path) -> dict[str, float]:
+    """What a pre-training run took, by its newest checkpoint; the names are those in results.FACTS."""
+    opened = RunFolder(run)
+    saved, config = newest(opened.checkpoints, origin=opened.origin, timed=True), opened.config()
+    flops = spent(config, saved.step)
+    return {
+        "steps": saved.step,
+        "tokens": saved.step * config.tokens_per_step,
+        "flops_paper": flops.paper,
+        "flops_real": flops.real,
+        "seconds": round(float(saved.state["seconds"]), 3),
+        "parameters": parameters(config).joint,
+    }

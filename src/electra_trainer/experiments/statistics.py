@@ -3,20 +3,17 @@
 The unit of replication is the pre-training seed. Two arms with one seed share their initial weights where names and shapes
 agree, their order of data and their masks, so what is tested is the difference within a seed.
 
-A quantity over the seeds of an arm: mean and standard deviation.
-
 A mean with its standard error where values of one group (positions of one row) are not independent.
 """
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize, stats
 
 CONFIDENCE = 0.95
 POWER = 0.80
@@ -60,6 +57,8 @@ def compare_paired(values: Mapping[int, float], reference: Mapping[int, float]) 
         values: seed -> metric of an arm.
         reference: the same of the reference arm.
     """
+    from scipy import stats
+
     seeds = sorted(values.keys() & reference.keys())
     if not seeds:
         return None
@@ -89,6 +88,8 @@ def compare_paired(values: Mapping[int, float], reference: Mapping[int, float]) 
 
 def bootstrap_interval(differences: np.ndarray) -> tuple[tuple[float, float], str]:
     """95 % bootstrap interval of the mean, and its method: BCa from 5 seeds on, percentile below and where BCa is undefined."""
+    from scipy import stats
+
     for method, name in (("BCa", "BCa"), ("percentile", "percentile")):
         if name == "BCa" and len(differences) < _LEAST_FOR_BCA:
             continue
@@ -105,6 +106,8 @@ def bootstrap_interval(differences: np.ndarray) -> tuple[tuple[float, float], st
 
 def power(difference: float, sd: float, n: int) -> float:
     """Chance that the two-sided paired t-test over `n` seeds finds a true difference at p < 0.05."""
+    from scipy import stats
+
     critical = float(stats.t.ppf(1 - _ALPHA / 2, n - 1))
     shift = abs(difference) / sd * math.sqrt(n)
     wrong_way = float(stats.nct.cdf(-critical, n - 1, shift))  # nan, instead of nothing, where the shift is large
@@ -113,6 +116,8 @@ def power(difference: float, sd: float, n: int) -> float:
 
 def smallest_detectable(n: int, sd: float) -> float:
     """The difference that the paired t-test over `n` seeds finds with 80 % power."""
+    from scipy import optimize
+
     high = 1.0
     while power(high, 1.0, n) < POWER:
         high *= 2
@@ -140,27 +145,6 @@ def holm(p_values: Mapping[K, float]) -> dict[K, float]:
         so_far = max(so_far, min(1.0, (len(p_values) - rank) * p_values[name]))
         adjusted[name] = so_far
     return adjusted
-
-
-@dataclass(frozen=True, kw_only=True)
-class Group:
-    """One metric over the seeds of an arm."""
-
-    n: int
-    mean: float
-    sd: float | None
-    """Sample standard deviation; None for one seed."""
-
-
-def describe(values: Sequence[float]) -> Group:
-    """Mean and standard deviation of at least one value."""
-    sd = float(np.std(values, ddof=1)) if len(values) > 1 else None
-    return Group(n=len(values), mean=float(np.mean(values)), sd=sd)
-
-
-def spread(values: Sequence[float]) -> Group | None:
-    """The same where there may be none: None of nothing."""
-    return describe(values) if values else None
 
 
 _NORMAL_95 = 1.959964

@@ -20,7 +20,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from electra_trainer.experiments.experiment_file import Cell
+from electra_trainer.experiments.folder import Cell
 from electra_trainer.files.durable import replace_durably
 from electra_trainer.finetuning.examples import TextExample
 from electra_trainer.finetuning.task import Baseline, TaskData

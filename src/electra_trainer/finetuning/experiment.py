@@ -1,33 +1,40 @@
-"""Fine-tuning experiments: several tasks, each with several seeds, every run a cell that can be stopped and gone on with.
+"""Fine-tuning experiments: several tasks, each with several seeds, every run a cell that can be stopped and resumed.
 
-The line of this file: declare (experiment_file.py), do the cells that are not done (cell_work.py) here or in several processes
-(workers.py), sum up (summary.py). The same plan in the same folder goes on, whatever ended it, and comes to the same bytes.
+`run_plan` hands a `FineTuning` to the engine of experiments/runner.py, which does the cells here or in several processes.
 """
 
-import os
 import re
-from collections.abc import Mapping
+import shutil
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import Any, Literal, Self
 
-from electra_trainer.errors import ConfigError, DataError, ElectraError, did_you_mean
-from electra_trainer.experiments import experiment_file as on_disk
-from electra_trainer.experiments.experiment_file import Declared, DeclaredTask
-from electra_trainer.experiments.runner import Cells, Keep
-from electra_trainer.experiments.summary import Summary, summarize, write_summary
+import torch
+
+from electra_trainer.errors import ConfigError, DataError, Diverged, did_you_mean, out_of_memory
+from electra_trainer.experiments.folder import Cell, Declared, Of
+from electra_trainer.experiments.results import Result, read_result, write_result
+from electra_trainer.experiments.runner import run_experiment, run_facts, threads_given
+from electra_trainer.experiments.work import Event, Order, Reports
 from electra_trainer.files.processes import cores
+from electra_trainer.finetuning.baselines import write_baselines
 from electra_trainer.finetuning.recipe import Recipe, deviations, recipe
+from electra_trainer.finetuning.run import Job, finetune_run, is_finished
 from electra_trainer.finetuning.task import TaskData, TaskSource
+from electra_trainer.finetuning.task_pages import write_summary
+from electra_trainer.finetuning.task_summary import Summary, best_seed, results_of, summarize
 from electra_trainer.finetuning.texts.tasks import with_pooling
-from electra_trainer.pretrained.source import Source, load_source
-from electra_trainer.runs.signals import StopRequest
+from electra_trainer.pretrained.source import Source, load_source, untrained
+from electra_trainer.runs.run_folder import RunFolder
+from electra_trainer.settings.records import to_dict
 from electra_trainer.train.device import choose_device, choose_precision
 
-if TYPE_CHECKING:
-    import torch
-
+Keep = Literal["none", "best", "all"]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_DROPPED = ".weights-dropped"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +50,7 @@ class Plan:
     """Fields of the recipe that are set otherwise, in all tasks."""
     seeds: tuple[int, ...] = (1,)
     floors: bool = False
-    """Measure the floors too: the untrained encoder with the same seeds, majority, bag of words."""
+    """Measure the baselines too: the untrained encoder with the same seeds, majority, bag of words."""
     keep: Keep = "none"
     """Whose weights stay on disk: no run's, those of the best of each task (by its main dev score), or every run's."""
 
@@ -53,7 +60,7 @@ class Plan:
             raise ConfigError("expected at least one task and one seed, for example --seeds 3.")
         for name in names:
             if names.count(name) > 1:
-                raise ConfigError(f"task {name}: stands twice.")
+                raise ConfigError(f"task {name}: is given twice.")
             if not _NAME.fullmatch(name):
                 raise ConfigError(f"task {name!r}: expected a name of letters, digits, '.', '_' and '-'.")
         for seed in self.seeds:
@@ -68,109 +75,247 @@ class Plan:
 
 
 def run_plan(
-    plan: Plan, *, out: Path, device: str = "auto", parallel: int | None = None, quiet: bool = False
+    plan: Plan,
+    *,
+    out: Path,
+    device: str = "auto",
+    parallel: int | None = None,
+    shard: tuple[int, int] = (1, 1),
+    quiet: bool = False,
+    data: TaskData | None = None,
 ) -> Summary:
     """Run what is not yet done of a plan, and sum up all that is there.
 
-    Precision is settled when a task begins, stands in its recipe, and is kept where none is named; another one is refused.
-    The number of threads that a run computes with is settled when the experiment begins, stands in experiment.json, and is used
+    Precision is settled when a task begins, is part of its recipe, and is kept where none is named; another one is refused.
+    The number of threads that a run computes with is settled when the experiment begins, is in experiment.json, and is used
     ever after: the order of sums depends on it, so another number would be other bits. It is OMP_NUM_THREADS where that is set,
     else the cores divided by the runs that are asked for then: one each where there are many runs, all of them for a single one.
     It does not depend on `parallel`, which changes no bit and may differ from one command to the next.
 
     Args:
-        out: the experiment's folder: a new one, or one to go on with or extend (more seeds or tasks, or the floors).
+        out: the experiment's folder: a new one, or one to resume or extend (more seeds or tasks, or the baselines).
         device: auto, cpu, cuda (all GPUs) or cuda:N. An experiment stays on the device that it began on.
-        parallel: runs at once. Default: as many as the cores have room for, or one a GPU. One is done in this process, more in
-            processes of their own.
+        parallel, shard: as in `run_experiment`.
+        data: what the only task loads, where it is loaded already.
 
     Raises:
-        ConfigError: another experiment is in `out`, or a setting that cannot be. Interrupted: stopped by a signal, all runs saved;
-        the same call goes on. ElectraError: as the tasks and runs, with the name of the run; what is done stays.
+        ConfigError, Interrupted, ElectraError: as `run_experiment`; as the tasks and runs.
     """
-    if parallel is not None and parallel < 1:
-        raise ConfigError(f"--parallel {parallel}: expected at least 1.")
-    with on_disk.writing(out) as lock, StopRequest(at_once=True) as request:
-        declared, source = _declare(plan, out, device=device)
-        on_disk.write(out, declared)
-        asked = replace(
-            declared,
+    work = FineTuning(plan, device=device, data=data, sharded=shard[1] > 1)
+    run_experiment(work, out, device=device, parallel=parallel, shard=shard, quiet=quiet)
+    return summarize(out)
+
+
+class FineTuning:
+    """The work of a plan: an encoder fine-tuned, an untrained one, or words counted. Encoder and task stay loaded between cells."""
+
+    of: Of = "finetune"
+    own_display = False
+
+    def __init__(self, plan: Plan, *, device: str, data: TaskData | None, sharded: bool) -> None:
+        self._plan, self._device, self._sharded = plan, device, sharded
+        self._tasks = {task.name: task for task in plan.tasks}
+        self._source: Source | None = None
+        self._loaded: tuple[str, TaskData] | None = None if data is None else (plan.tasks[0].name, data)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Another process loads its own copy."""
+        return {**vars(self), "_source": None, "_loaded": None}
+
+    def declare(self, old: Declared | None) -> Declared:
+        """See `Work`."""
+        plan = self._plan
+        where = choose_device(old.facts["device"] if old is not None and self._device == "auto" else self._device)
+        source = self._encoder()
+        rows = {task.name: self._row(task, source, where, old) for task in plan.tasks}
+        runs = len(rows) * len(plan.seeds) * (2 if plan.floors else 1)
+        return Declared(
+            of=self.of,
+            facts={
+                "model_sha256": source.sha256, "recipe": plan.recipe, "device": str(where),
+                "threads": _threads(runs) if old is None else old.facts["threads"],
+            },
+            rows=rows,
             seeds=tuple(sorted(plan.seeds)),
-            floors=plan.floors,
-            tasks={task.name: declared.tasks[task.name] for task in plan.tasks},
-        )
-        sources = {task.name: task for task in plan.tasks}
-        cells = Cells(out, declared=declared, asked=asked, sources=sources, keep=plan.keep, lock=lock)
-        try:
-            cells.run(source, request, parallel=parallel, quiet=quiet)
-        except (ElectraError, KeyboardInterrupt):
-            request.at_once = False
-            write_summary(out, summarize(out))
-            raise
-        request.at_once = False
-        summary = summarize(out)
-        write_summary(out, summary)
-    return summary
+            parts={"floors": {}} if plan.floors else {},
+            about={"model": plan.model, "encoder": _encoder_facts(plan.model)},
+        )  # fmt: skip
 
-
-def _declare(plan: Plan, out: Path, *, device: str) -> tuple[Declared, Source]:
-    """The experiment as it is on disk, extended by the plan; every file is read once, so that what is wrong is said at once."""
-    old = on_disk.read(out) if on_disk.exists(out) else None
-    where = choose_device(old.device if old is not None and device == "auto" else device)
-    source = load_source(plan.model)
-    tasks = {}
-    for task in plan.tasks:
+    def _row(self, task: TaskSource, source: Source, where: torch.device, old: Declared | None) -> dict[str, Any]:
+        """What is known of a task before anything is trained."""
         own = {"epochs": task.epochs, "max_length": getattr(task, "max_length", None)}
-        changes = own | {name: value for name, value in plan.changes.items() if value is not None}
+        changes = own | {name: value for name, value in self._plan.changes.items() if value is not None}
         changes["precision"] = _precision(changes.get("precision"), task.name, where, old=old)
-        asked = recipe(plan.recipe, hidden_size=source.model.hidden_size, **changes)  # type: ignore[arg-type]
-        base = recipe(plan.recipe, hidden_size=source.model.hidden_size, **own)  # type: ignore[arg-type]
-        tasks[task.name] = _describe(task.load(), asked, base, longest=source.length)
-    runs = len(tasks) * len(plan.seeds) * (2 if plan.floors else 1)
-    new = Declared(
-        model=plan.model,
-        model_sha256=source.sha256,
-        recipe=plan.recipe,
-        device=str(where),
-        threads=_threads(runs) if old is None else old.threads,
-        seeds=tuple(sorted(plan.seeds)),
-        floors=plan.floors,
-        tasks=tasks,
-    )
-    return (new if old is None else on_disk.extend(old, new, out=out)), source
+        asked = recipe(self._plan.recipe, hidden_size=source.model.hidden_size, **changes)  # type: ignore[arg-type]
+        base = recipe(self._plan.recipe, hidden_size=source.model.hidden_size, **own)  # type: ignore[arg-type]
+        data = self._load(task.name)
+        if not data.dev:
+            raise DataError(f"{data.task.name}: has no examples with answers to be scored on. Give it a dev set.")
+        data, asked = with_pooling(data, asked)
+        settled, notes = asked.fitted(source.length), data.notes
+        if settled != asked:
+            notes = (
+                *notes,
+                f"rows have up to {source.length} tokens, the longest that the encoder was trained on, and not {asked.max_length} (--max-length).",
+            )
+        return {
+            "task": data.task.described(), "data_sha256": data.sha256, "recipe": asdict(settled), "metric": data.task.metric,
+            "dev": list(data.dev), "train_rows": len(data.train), "notes": list(notes),
+            "changed": deviations(settled, base.fitted(source.length)),
+        }  # fmt: skip
 
+    def identity(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Everything a score depends on. Pooling is taken from the task, not from the recipe."""
+        return {**row, "recipe": {**row["recipe"], "pooling": None}, "notes": [], "changed": {}}
 
-def _precision(asked: object, task: str, device: "torch.device", *, old: Declared | None) -> object:
-    """What is asked for; else what the task, or the experiment, began with; else what the device is faster with."""
-    if asked in (None, "auto"):
-        if old is not None:
-            return old.tasks.get(task, next(iter(old.tasks.values()))).recipe["precision"]
-        return choose_precision("auto", device)
-    return asked
+    def orders(self, cells: Sequence[Cell], declared: Declared) -> list[Order]:
+        """Cells that are not done; when all are, the best of each task if its weights are to be kept and were not."""
+        self._drop_weights(cells, declared)
+        keep = self._plan.keep
+        orders = [Order(cell=cell, keep_weights=cell.kind == "encoder" and keep != "none") for cell in cells]
+        missing = [order for order in orders if not _is_done(order.cell, weights=order.keep_weights and keep == "all")]
+        if missing or keep != "best" or self._sharded:
+            return missing
+        best = [_best(cell, declared) for cell in cells]
+        return [Order(cell=cell, keep_weights=True) for cell in dict.fromkeys(best) if cell and not _is_done(cell, weights=True)]  # fmt: skip
 
+    def units(self, cell: Cell, declared: Declared) -> float:
+        """Rows to be trained on; counting words is as nothing."""
+        row = declared.rows[cell.key]
+        return 0.0 if cell.kind == "floors" else row["train_rows"] * float(row["recipe"]["epochs"])
 
-def _describe(data: TaskData, asked: Recipe, base: Recipe, *, longest: int) -> DeclaredTask:
-    if not data.dev:
-        raise DataError(f"{data.task.name}: has no examples with answers to be scored on. Give it a dev set.")
-    data, asked = with_pooling(data, asked)
-    settled, notes = asked.fitted(longest), data.notes
-    if settled != asked:
-        notes = (
-            *notes,
-            f"rows have up to {longest} tokens, the longest that the encoder was trained on, and not {asked.max_length} (--max-length).",
+    def do(self, order: Order, declared: Declared, *, device: str, reports: Reports) -> None:
+        """See `Work`."""
+        cell, data = order.cell, self._load(order.cell.key)
+        if data.sha256 != declared.rows[cell.key]["data_sha256"]:
+            raise ConfigError(f"{cell.key}: its data changed after the experiment began. Choose another --out.")
+        if cell.kind == "floors":
+            return write_baselines(cell, data)
+        source = self._encoder()
+        if source.sha256 != declared.facts["model_sha256"]:
+            raise ConfigError(
+                f"{self._plan.model}: its weights changed after the experiment began. Give a folder that stays as it is, "
+                "such as an export, and another --out."
+            )
+        job = Job(
+            source=source if cell.kind == "encoder" else untrained(source, seed=cell.seed),
+            data=data,
+            recipe=Recipe(**declared.rows[cell.key]["recipe"]),
+            seed=cell.seed,
         )
-    return DeclaredTask(
-        task=data.task.described(),
-        data_sha256=data.sha256,
-        recipe=asdict(settled),
-        changed=deviations(settled, base.fitted(longest)),
-        metric=data.task.metric,
-        dev=tuple(data.dev),
-        train_rows=len(data.train),
-        notes=notes,
-    )
+        try:
+            finetune_run(
+                job, out=cell.folder, device=device, keep_weights=order.keep_weights,
+                display=lambda steps: _Relay(steps, reports), stop=reports.stop,
+            )  # fmt: skip
+        except Diverged as error:
+            failed = Result(task=cell.key, seed=cell.seed, steps=0, scores={}, failed=str(error), rows=len(data.train))
+            write_result(RunFolder(cell.folder), failed)
+            reports.tell(Event(kind="said", text=f"FAILED: {error}", style="bold red"))
+        except RuntimeError as error:
+            if not out_of_memory(error):
+                raise
+            raise ConfigError(
+                "not enough memory. Do fewer runs at once with --parallel 1, or read fewer rows at once with --micro-batch 8 or "
+                "--max-length 64."
+            ) from None
+
+    def ended(self, cell: Cell, declared: Declared) -> tuple[str, float] | None:
+        """Drop weights that are not the best any more; the main score."""
+        self._drop_weights([cell], declared)
+        row = declared.rows[cell.key]
+        scores = {} if cell.kind == "floors" else read_result(cell.folder).scores
+        return (row["metric"], scores[row["dev"][0]][row["metric"]]) if scores else None
+
+    def alone(self) -> str | None:
+        """A class in the script itself cannot be imported by other processes."""
+        for name, task in self._tasks.items():
+            if type(task).__module__ == "__main__" or "<locals>" in type(task).__qualname__:
+                return f"{name}: its class is in the script itself, where other processes cannot import it: one run at a time"
+        return None
+
+    def sum_up(self, out: Path) -> object:
+        """See `Work`."""
+        return write_summary(out)
+
+    def _drop_weights(self, cells: Sequence[Cell], declared: Declared) -> None:
+        """Delete all weights but the best run's once those are saved. Rename first, so that a half-deleted folder is never taken for weights."""
+        if self._plan.keep != "best":
+            return
+        for best in dict.fromkeys(_best(cell, declared) for cell in cells):
+            if best is None or not _is_done(best, weights=True):
+                continue
+            for seed in results_of(best.root, best.key, declared, "encoder"):
+                folder = replace(best, seed=seed).folder
+                shutil.rmtree(folder / _DROPPED, ignore_errors=True)
+                if seed != best.seed and (folder / "weights").is_dir():
+                    with suppress(FileNotFoundError):  # another machine was faster
+                        (folder / "weights").rename(folder / _DROPPED)
+                    shutil.rmtree(folder / _DROPPED, ignore_errors=True)
+
+    def _encoder(self) -> Source:
+        if self._source is None:
+            self._source = load_source(self._plan.model)
+        return self._source
+
+    def _load(self, task: str) -> TaskData:
+        if self._loaded is None or self._loaded[0] != task:
+            self._loaded = None  # before the next is read: they need not both fit
+            self._loaded = task, self._tasks[task].load()
+        return self._loaded[1]
+
+
+def _best(cell: Cell, declared: Declared) -> Cell | None:
+    """The best run of a cell's task."""
+    seed = best_seed(cell.root, cell.key, declared)
+    return None if seed is None else Cell(root=cell.root, key=cell.key, seed=seed)
+
+
+def _is_done(cell: Cell, *, weights: bool) -> bool:
+    return cell.result.is_file() if cell.kind == "floors" else is_finished(cell.folder, keep_weights=weights)
+
+
+def _precision(asked: object, task: str, device: torch.device, *, old: Declared | None) -> object:
+    """What is asked for; else what the task, or the experiment, began with; else what the device is faster with."""
+    if asked not in (None, "auto"):
+        return asked
+    if old is not None:
+        return old.rows.get(task, next(iter(old.rows.values())))["recipe"]["precision"]
+    return choose_precision("auto", device)
 
 
 def _threads(runs: int) -> int:
-    given = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
-    return int(given) if given.isdecimal() and int(given) else max(1, cores() // runs)
+    return threads_given() or max(1, cores() // runs)
+
+
+def _encoder_facts(model: str) -> dict[str, Any] | None:
+    """How an encoder was pre-trained, for tables and figures; None where its folder does not say."""
+    run = Path(model)
+    return {"config": to_dict(RunFolder(run).config()), **run_facts(run)} if (run / "checkpoints").is_dir() else None
+
+
+class _Relay:
+    """Passes on how a run goes; while it is entered there is something to save."""
+
+    def __init__(self, steps: int, reports: Reports) -> None:
+        self._steps, self._reports, self._first = steps, reports, True
+
+    def __enter__(self) -> Self:
+        self._reports.saving(True)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._reports.saving(False)
+
+    def say(self, line: str, *, style: str | None = None) -> None:
+        self._reports.tell(Event(kind="said", text=line, style=style))
+
+    warn = say
+
+    def step(self, done: int, metrics: dict[str, float], *, tokens_per_second: float, last: bool = False) -> None:
+        if self._first:  # every tenth step is reported: a later first one is of a run that resumes
+            self._first = False
+            self._reports.tell(Event(kind="progress", share=done / self._steps if done > 10 else 0.0))
+        self._reports.tell(Event(kind="progress", share=done / self._steps))

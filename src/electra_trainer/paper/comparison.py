@@ -1,39 +1,38 @@
 """`electra compare`: objectives at equal compute, every arm with every seed a run of its own, and what the runs say.
 
-The line of this file: declare (experiment.json), run the cells of this shard (cells.py), sum up (summary.py).
-
-One cell of an experiment: train, probe, write down. Each part that is done already is not done again.
-
-What makes arms comparable: each is given the number of steps that spends the same FLOPs, steps or time.
+`compare` hands a `Comparing` to the engine of experiments/runner.py. One cell: train, probe, write down; each part that is done already
+is not done again. What makes arms comparable: each is given the number of steps that spends the same FLOPs, steps or time.
 """
 
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from electra_trainer.cost.flops import Flops, run_flops, steps_for_flops
-from electra_trainer.cost.parameters import parameters
+from electra_trainer.cost.flops import steps_for_flops
 from electra_trainer.data.store import Store
-from electra_trainer.errors import ConfigError, DataError, Diverged, ElectraError, did_you_mean
-from electra_trainer.experiments import compared as on_disk
-from electra_trainer.experiments.compared import UNTRAINED, Cell, Experiment, Match, Say, arm_config, cells
-from electra_trainer.experiments.compared_results import FACTS, Result, read_result, write_result
-from electra_trainer.experiments.compared_summary import Summary, summarize, write_summary
+from electra_trainer.errors import ConfigError, DataError, Diverged, did_you_mean
+from electra_trainer.experiments.folder import Cell, Declared, Of
+from electra_trainer.experiments.results import FACTS, Measured, read_arm, write_arm
+from electra_trainer.experiments.runner import run_experiment, run_facts
+from electra_trainer.experiments.work import Event, Order, Reports
 from electra_trainer.objectives import build
+from electra_trainer.paper.arm_summary import UNTRAINED, Summary, summarize, write_summary
 from electra_trainer.paper.probes import METRICS, PROBES, Subject, fingerprint, parse_probes, probe
-from electra_trainer.runs.checkpoint import newest, save
+from electra_trainer.presets.arms import arm
+from electra_trainer.runs.checkpoint import save
 from electra_trainer.runs.run_folder import RunFolder
-from electra_trainer.settings.config import Config
-from electra_trainer.settings.records import differences
+from electra_trainer.settings import records
+from electra_trainer.settings.config import FOLLOWS_FROM_STEPS, Config
+from electra_trainer.settings.records import differences, to_dict
 from electra_trainer.train.begin import begin_run
 from electra_trainer.train.device import choose_device, choose_precision, use_threads
 from electra_trainer.train.loop import pretrain
 from electra_trainer.train.optim import build_optimizer
 from electra_trainer.train.plan import Length, Timing, fit_to_data, measure_time, seconds, steps_for
 from electra_trainer.train.weights import give_frequencies, state_of
+
+Match = Literal["paper-flops", "real-flops", "steps", "time"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +56,7 @@ class Comparison:
     probe_pairs: int = 100
     """Minimal pairs that are read of each paradigm."""
     metrics: Sequence[str] = field(default_factory=tuple)
-    """Metrics whose contrasts are declared, for example pos/accuracy; empty: summary.py's default."""
+    """Metrics whose contrasts are declared, for example pos/accuracy; empty: arm_summary.py's default."""
 
     def __post_init__(self) -> None:
         if not self.arms or not self.seeds:
@@ -66,11 +65,10 @@ class Comparison:
             )
         twice = [name for name in self.arms if list(self.arms).count(name) > 1]
         if twice:
-            raise ConfigError(f"--arms: {twice[0]} stands twice.")
-        if self.probe_sentences < 1:
-            raise ConfigError(f"--probe-sentences {self.probe_sentences}: expected at least 1.")
-        if self.probe_pairs < 1:
-            raise ConfigError(f"--probe-pairs {self.probe_pairs}: expected at least 1.")
+            raise ConfigError(f"--arms: {twice[0]} is given twice.")
+        for flag, value in (("--probe-sentences", self.probe_sentences), ("--probe-pairs", self.probe_pairs)):
+            if value < 1:
+                raise ConfigError(f"{flag} {value}: expected at least 1.")
         if bad := [seed for seed in self.seeds if seed < 0]:
             raise ConfigError(f"--seeds: {bad[0]}: expected numbers of at least 0.")
         for name in self.metrics:
@@ -88,6 +86,7 @@ def compare(
     *,
     out: Path,
     shard: tuple[int, int] = (1, 1),
+    parallel: int = 1,
     device: str = "auto",
     quiet: bool = False,
 ) -> Summary:
@@ -96,153 +95,174 @@ def compare(
     Args:
         config: the preset with its settings, which every arm begins from; its seed is not used.
         data: a folder that `prepare` made.
-        out: the experiment's folder: a new one, or one to go on with or extend.
+        out: the experiment's folder: a new one, or one to resume or extend.
         shard: (i, N): run every N-th cell, from the i-th on.
+        parallel: runs at once, each with its share of the cores or a GPU.
 
     Raises:
         ConfigError: an arm, probe or amount that cannot be, or another experiment in `out`.
-        Interrupted: stopped and saved; the summary of what is there is written, the same call goes on.
+        Interrupted: stopped and saved; the summary of what is there is written, the same call resumes.
         ElectraError: as `pretrain` and the probes.
     """
     use_threads()
-    probes = parse_probes(asked.probes)
-    match, amount = amount_of(flops=asked.flops, steps=asked.steps, budget=asked.budget, match=asked.match)
-    store = Store.open(data)
-    if "held-out" in probes and not len(store.rows("valid")):
-        raise DataError(f"{data}: holds no held-out rows. Prepare it with a --valid-fraction above 0.")
-    config = fit_to_data(config, store)
-    declared = Experiment(
-        preset=config.preset,
-        data=str(data),
-        **store.identity,
-        match=match,
-        amount=amount,
-        seeds=tuple(asked.seeds),
-        probes={name: str(folder) if folder else None for name, folder in probes.items()},
-        probes_sha256={name: fingerprint(name, folder) for name, folder in probes.items()},
-        probe_sentences=asked.probe_sentences,
-        probe_pairs=asked.probe_pairs,
-        metrics=tuple(asked.metrics),
-        arms={name: arm_config(name, config) for name in asked.arms},
-    )
-    with on_disk.writing(out):
-        experiment = _settled(declared, store, out=out, device=device, say=partial(_say, quiet))
-        _require_probes(experiment)
-        on_disk.write(out, experiment)
-    mine = cells(out, arms=list(declared.arms), seeds=declared.seeds, shard=shard)
-    try:
-        for number, cell in enumerate(mine, start=1):
-            where = f"[{number}/{len(mine)}] {cell}"
-            run_cell(experiment, cell, data=data, device=device, quiet=quiet, say=partial(_say, quiet, where))
-    except (ElectraError, KeyboardInterrupt):
-        write_summary(out, summarize(out))
-        raise
-    summary = summarize(out)
-    write_summary(out, summary)
-    return summary
+    if parallel > 1 and asked.budget is not None:
+        raise ConfigError(
+            "--parallel: runs at once slow each other down, and --budget is time. Give --flops or --steps."
+        )
+    work = Comparing(asked, config, data, device=device, quiet=quiet, alone=parallel == 1)
+    where = str(choose_device(device))
+    run_experiment(work, out, device=where, parallel=parallel, shard=shard, quiet=quiet)
+    return summarize(out)
 
 
-def _require_probes(experiment: Experiment) -> None:
-    """What is declared can be measured: said now, not after the training."""
-    for name in experiment.metrics:
-        probe = name.partition("/")[0]
-        if name not in FACTS and probe not in experiment.probes:
-            raise ConfigError(
-                f"--metrics {name}: the probe {probe} is not asked. Add --probe {probe}{'=DIR' if probe in METRICS else ''}."
-            )
+class Comparing:
+    """The work of a comparison: arms that are pre-trained and probed."""
+
+    of: Of = "compare"
+    own_display = True
+
+    def __init__(
+        self, asked: Comparison, config: Config, data: Path, *, device: str, quiet: bool, alone: bool
+    ) -> None:  # fmt: skip
+        self._asked, self._config, self._data = asked, config, data
+        self._device, self._quiet, self._shows = device, quiet, alone and not quiet
+
+    def declare(self, old: Declared | None) -> Declared:
+        """See `Work`. Steps that were measured when the experiment began stay."""
+        asked = self._asked
+        probes = parse_probes(asked.probes)
+        match, amount = amount_of(flops=asked.flops, steps=asked.steps, budget=asked.budget, match=asked.match)
+        store = Store.open(self._data)
+        if "held-out" in probes and not len(store.rows("valid")):
+            raise DataError(f"{self._data}: holds no held-out rows. Prepare it with a --valid-fraction above 0.")
+        config = fit_to_data(self._config, store)
+        parts = {
+            name: {"folder": str(folder) if folder else None, "sha256": fingerprint(name, folder)}
+            for name, folder in probes.items()
+        }
+        for name in asked.metrics:  # what is declared can be measured: said now, not after the training
+            part = name.partition("/")[0]
+            if name not in FACTS and part not in {**parts, **(old.parts if old is not None else {})}:
+                raise ConfigError(
+                    f"--metrics {name}: the probe {part} is not asked. Add --probe {part}{'=DIR' if part in METRICS else ''}."
+                )
+        rows = {}
+        for name in asked.arms:
+            measured = match == "time" and old is not None and name in old.rows
+            rows[name] = arm_config(name, config)
+            if name != UNTRAINED and not measured:
+                rows[name] = settle(
+                    rows[name], match=match, amount=amount, timing=self._timing(rows[name], store, match)
+                )
+        return Declared(
+            of=self.of,
+            facts={
+                "preset": config.preset, **store.identity, "match": match, "amount": amount,
+                "probe_sentences": asked.probe_sentences, "probe_pairs": asked.probe_pairs, "metrics": tuple(asked.metrics),
+            },
+            rows={name: to_dict(one) for name, one in rows.items()},
+            seeds=tuple(sorted(set(asked.seeds))),
+            parts=parts,
+            about={"data": str(self._data)},
+        )  # fmt: skip
+
+    def _timing(self, config: Config, store: Store, match: Match) -> Timing | None:
+        if match != "time":
+            return None
+        where = choose_device(self._device)
+        return measure_time(config, store, device=where, precision=choose_precision(config.precision, where))
+
+    def identity(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
+        """All but the seed, and what follows from steps that were measured."""
+        config = replace(records.read(Config, row, where="experiment.json: arms"), seed=0)
+        return _without(to_dict(config), FOLLOWS_FROM_STEPS if self._asked.budget is not None else ())
+
+    def orders(self, cells: Sequence[Cell], declared: Declared) -> list[Order]:
+        """Cells that are not trained, or lack a probe. A run that diverged would diverge again."""
+        found = {cell: read_arm(cell) for cell in cells}
+        return [
+            Order(cell=cell)
+            for cell, result in found.items()
+            if result is None or (result.failed is None and declared.parts.keys() - result.parts)
+        ]
+
+    def units(self, cell: Cell, declared: Declared) -> float:
+        """Steps."""
+        return 0.0 if cell.key == UNTRAINED else float(declared.rows[cell.key]["schedule"]["steps"])
+
+    def do(self, order: Order, declared: Declared, *, device: str, reports: Reports) -> None:
+        """Train and probe a cell, or resume it. A run that diverges is a result too: `failed` says why, and there are no metrics."""
+        cell, result = order.cell, read_arm(order.cell)
+        done = () if result is None else result.parts
+        todo = {name: part["folder"] for name, part in declared.parts.items() if name not in done}
+
+        def say(line: str, style: str | None = None) -> None:
+            reports.tell(Event(kind="said", text=line, style=style))
+
+        try:
+            if result is None:
+                say("fresh weights" if cell.key == UNTRAINED else "training")
+                self._train(cell, declared, device=device, reports=reports)
+                result = Measured(**vars(cell), facts=run_facts(cell.run))
+            say(f"probes {', '.join(todo)}")
+            facts = declared.facts
+            subject = Subject(
+                run=cell.run, data=self._data, folder=None, seed=cell.seed, device=device, sentences=facts["probe_sentences"],
+                pairs=facts["probe_pairs"],
+            )  # fmt: skip
+            metrics = {**result.metrics, **probe(todo, subject)}
+            result = replace(result, parts=(*result.parts, *todo), metrics=metrics)
+        except Diverged as error:
+            result = Measured(**vars(cell), facts=run_facts(cell.run), failed=str(error))
+            say(f"FAILED: {error}", "bold red")
+        write_arm(result)
+
+    def _train(self, cell: Cell, declared: Declared, *, device: str, reports: Reports) -> None:
+        row = records.read(Config, declared.rows[cell.key], where=f"{cell.root}: arms: {cell.key}")
+        config = replace(row, seed=cell.seed)
+        if cell.key == UNTRAINED:
+            return initial_run(config, Store.open(self._data), cell.run)
+        reports.saving(True)
+        try:
+            pretrain(config, self._data, out=cell.run, device=device, quiet=not self._shows)
+        finally:
+            reports.saving(False)
+
+    def ended(self, cell: Cell, declared: Declared) -> tuple[str, float] | None:
+        """Nothing to tidy up; no score is the main one."""
+        return None
+
+    def alone(self) -> str | None:
+        """Any process can do it."""
+        return None
+
+    def sum_up(self, out: Path) -> object:
+        """See `Work`."""
+        return write_summary(out)
 
 
-def _settled(
-    declared: Experiment, store: Store, *, out: Path, device: str, say: Callable[[str, str], None]
-) -> Experiment:
-    """The experiment with the steps of each arm; those on disk stand, and what is new is added."""
-    old = on_disk.read(out) if on_disk.exists(out) else None
-    arms: dict[str, Config] = {}
-    for name, config in declared.arms.items():
-        timing = None
-        if name == UNTRAINED:
-            arms[name] = config
-            continue
-        if declared.match == "time":
-            if old is not None and name in old.arms:  # measured when it began; `extend` compares the rest
-                arms[name] = config
-                continue
-            say(name, "measuring its speed")
-            where = choose_device(device)
-            timing = measure_time(config, store, device=where, precision=choose_precision(config.precision, where))
-        arms[name] = settle(config, match=declared.match, amount=declared.amount, timing=timing)
-    new = replace(declared, arms=arms)
-    return new if old is None else on_disk.extend(old, new, folder=out, measured=declared.match == "time")
+def _without(table: Mapping[str, Any], beginnings: tuple[str, ...], prefix: str = "") -> dict[str, Any]:
+    """A table without the fields whose dotted names begin so."""
+    return {
+        name: _without(value, beginnings, f"{prefix}{name}.") if isinstance(value, dict) else value
+        for name, value in table.items()
+        if not f"{prefix}{name}".startswith(beginnings)
+    }
 
 
-def _say(quiet: bool, where: str, line: str) -> None:
-    if not quiet:
-        print(f"electra: {where}: {line}", file=sys.stderr, flush=True)
-
-
-def run_cell(experiment: Experiment, cell: Cell, *, data: Path, device: str, quiet: bool, say: Say) -> Result:
-    """Train and probe a cell, or go on where it stopped; returns what result.json holds.
-
-    A run that diverges is a result too: `failed` says why, and there are no metrics. It would diverge again, so it is not tried
-    again while its result.json is there.
+def arm_config(name: str, config: Config) -> Config:
+    """The config of an arm; `untrained` has ELECTRA's networks, fresh.
 
     Raises:
-        Interrupted: the run is saved. ElectraError: as `pretrain` and the probes.
+        ConfigError: no such arm, or one that this config cannot be.
     """
-    result = read_result(cell)
-    todo = {name: path for name, path in experiment.probes.items() if result is None or name not in result.probes}
-    if result is not None and (result.failed is not None or not todo):
-        return result
+    if name == UNTRAINED:
+        return arm("electra", config)
     try:
-        if result is None:
-            say("fresh weights" if cell.arm == UNTRAINED else "training")
-            _train(experiment, cell, data=data, device=device, quiet=quiet)
-            result = _begun(cell)
-        say(f"probes {', '.join(todo)}")
-        subject = Subject(
-            run=cell.run,
-            data=data,
-            folder=None,
-            seed=cell.seed,
-            device=device,
-            sentences=experiment.probe_sentences,
-            pairs=experiment.probe_pairs,
-        )
-        metrics = {**result.metrics, **probe(todo, subject)}
-        result = replace(result, probes=(*result.probes, *todo), metrics=metrics)
-    except Diverged as error:
-        result = replace(_begun(cell), failed=str(error))
-        say(f"FAILED: {error}")
-    write_result(result)
-    return result
-
-
-def _train(experiment: Experiment, cell: Cell, *, data: Path, device: str, quiet: bool) -> None:
-    config = experiment.config(cell)
-    if cell.arm == UNTRAINED:
-        initial_run(config, Store.open(data), cell.run)
-    else:
-        pretrain(config, data, out=cell.run, device=device, quiet=quiet)
-
-
-def _begun(cell: Cell) -> Result:
-    """A result before any probe."""
-    return Result(arm=cell.arm, seed=cell.seed, root=cell.root, facts=facts(cell.run))
-
-
-def facts(run: Path) -> dict[str, float]:
-    """What a run took, by its newest checkpoint."""
-    folder = RunFolder(run)
-    saved, config = newest(folder.checkpoints, origin=folder.origin, timed=True), folder.config()
-    flops = spent(config, saved.step)
-    return {
-        "steps": saved.step,
-        "tokens": saved.step * config.tokens_per_step,
-        "flops_paper": flops.paper,
-        "flops_real": flops.real,
-        "seconds": round(float(saved.state["seconds"]), 3),
-        "parameters": parameters(config).joint,
-    }
+        return arm(name, config)
+    except ConfigError as error:
+        known = f" Or {UNTRAINED}: fresh weights." if str(error).startswith("Unknown arm") else ""
+        raise ConfigError(f"--arms {name}: {error}{known}") from None
 
 
 def initial_run(config: Config, store: Store, out: Path) -> None:
@@ -305,8 +325,3 @@ def settle(config: Config, *, match: Match, amount: float, timing: Timing | None
 def steps_within(config: Config, flops: float, *, counting: Literal["paper-flops", "real-flops"]) -> int:
     """The most steps that cost no more than `flops`, at least 1."""
     return max(1, steps_for_flops(config, flops=flops, counting="paper" if counting == "paper-flops" else "real"))
-
-
-def spent(config: Config, steps: int) -> Flops:
-    """Operations of the first `steps` steps of a run."""
-    return run_flops(config, steps=steps)

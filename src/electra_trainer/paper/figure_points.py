@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from electra_trainer.errors import ConfigError, DataError, MissingInputError, did_you_mean
-from electra_trainer.experiments.compared_results import Result
-from electra_trainer.experiments.read_experiment import Findings
-from electra_trainer.experiments.statistics import Group, spread
+from electra_trainer.experiments.results import Findings, Measured
+from electra_trainer.experiments.summary import Spread, spread_of
 from electra_trainer.inspection.run_read import read_run
 from electra_trainer.paper.measured import Entry, entries, metric_names
 from electra_trainer.paper.published import TABLES, PublishedRow
@@ -26,7 +25,7 @@ class Reading:
     """An arm's metric after training, and on the way there."""
 
     entry: Entry
-    score: Group
+    score: Spread
     flops: float
     """Mean training FLOPs of the seeds, as the paper counts."""
     curves: tuple[tuple[tuple[float, float], ...], ...]
@@ -72,15 +71,15 @@ def readings(experiments: Sequence[Findings], metric: str) -> list[Reading]:
 
 def _reading(entry: Entry, metric: str) -> Reading | None:
     scale = factor(metric)
-    cells = [cell for cell in entry.cells if metric in cell.metrics]
-    score = spread([scale * cell.metrics[metric] for cell in cells])
+    cells = [cell for cell in entry.cells if metric in cell.metrics and "flops_paper" in cell.facts]
+    score = spread_of([scale * cell.metrics[metric] for cell in cells])
     if score is None:
         return None
     flops = sum(cell.facts["flops_paper"] for cell in cells) / len(cells)
     return Reading(entry=entry, score=score, flops=flops, curves=tuple(_curve(cell, metric, scale) for cell in cells))
 
 
-def _curve(cell: Result, metric: str, scale: float) -> tuple[tuple[float, float], ...]:
+def _curve(cell: Measured, metric: str, scale: float) -> tuple[tuple[float, float], ...]:
     """The held-out rows of a run that have the metric, under its name or without "held-out/"."""
     try:
         rows = read_run(cell.kept).valid
@@ -134,10 +133,10 @@ def generator_size(reading: Reading) -> GeneratorSize | None:
     )
 
 
-def paired_gain(mine: Reading, other: Reading, metric: str) -> Group | None:
+def paired_gain(mine: Reading, other: Reading, metric: str) -> Spread | None:
     """Mean and SD over the seeds that both arms have of `mine` minus `other`."""
     theirs = {cell.seed: cell.metrics[metric] for cell in other.entry.cells if metric in cell.metrics}
-    return spread(
+    return spread_of(
         [
             factor(metric) * (cell.metrics[metric] - theirs[cell.seed])
             for cell in mine.entry.cells

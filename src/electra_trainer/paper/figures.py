@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from electra_trainer.cost.parameters import parameters
 from electra_trainer.errors import ConfigError, DataError
-from electra_trainer.experiments.read_experiment import Findings
-from electra_trainer.experiments.statistics import Group
+from electra_trainer.experiments.results import Findings
+from electra_trainer.experiments.summary import Spread
 from electra_trainer.inspection.report_figures import COLOURS, FAINT, INK, STYLE
 from electra_trainer.paper import figure_points
 from electra_trainer.paper.figure_points import Reading, missing_arms, readings
@@ -218,7 +218,7 @@ def _powers(axes: "Axes") -> None:
     axes.xaxis.set_minor_formatter(NullFormatter())
 
 
-def _error_bar(axes: "Axes", at: float, score: Group, colour: str, *, label: str | None, mark: str = "o") -> None:
+def _error_bar(axes: "Axes", at: float, score: Spread, colour: str, *, label: str | None, mark: str = "o") -> None:
     axes.errorbar(
         [at], [score.mean], yerr=None if score.sd is None else [score.sd], color=colour, marker=mark, markersize=5.5,
         capsize=3, linestyle="none", label=label, zorder=3,

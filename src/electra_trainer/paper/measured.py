@@ -1,37 +1,52 @@
 """Our side of a table: an arm of an experiment as one entry, and what it says for a column. No torch here."""
 
 import fnmatch
+import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from electra_trainer.cost.flops import infer_flops, run_flops
 from electra_trainer.cost.parameters import parameters
 from electra_trainer.errors import ConfigError, DataError, ElectraError, did_you_mean
-from electra_trainer.experiments.compared_results import Result
-from electra_trainer.experiments.read_experiment import Findings
-from electra_trainer.experiments.statistics import Group, describe, spread
+from electra_trainer.experiments.results import Findings, Measured
+from electra_trainer.experiments.summary import Spread, spread_of
+from electra_trainer.finetuning.glue.glue_tasks import PAPER
+from electra_trainer.paper.published import GLUE_TASKS
+from electra_trainer.presets.arms import arm_of
 from electra_trainer.presets.paper_rows import PRESETS, preset
+from electra_trainer.settings import records
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.records import read_table
 
 # Metrics with a column of their own in some table of the paper
 _PUBLISHED = ("glue/", "glue-test/", "squad1/", "squad2/")
+_GLUE = {task: f"glue/{column}" for task, column in zip(PAPER, GLUE_TASKS, strict=True)}
+"""Task of GLUE -> column of the paper's tables."""
+_SQUAD = {
+    "squad-1.1": {"exact_match": "squad1/em", "f1": "squad1/f1"},
+    "squad-2.0": {"best_exact_match": "squad2/em", "best_f1": "squad2/f1"},
+}
 _BASE_INFER_FLOPS = 2.9e10  # BERT-Base in Table 1, what its speedups refer to
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """An arm of one experiment with at least one finished seed."""
+    """What a row of ours shows: an arm of `electra compare`, or an encoder that was fine-tuned, with at least one finished seed."""
 
     experiment: Findings
     arm: str
-    cells: tuple[Result, ...]
+    cells: tuple[Measured, ...]
+    """Of a fine-tuned encoder one for each seed, with the scores of all tasks and what its pre-training took."""
+    preset: str
+    """The preset that the pre-training began from; the name of an encoder whose folder does not say."""
+    config: Config | None
+    """What was pre-trained; None where it cannot be read."""
 
     @property
-    def preset(self) -> str:
-        """The preset that the experiment began from."""
-        return self.experiment.preset
+    def tuned(self) -> bool:
+        """Whether its numbers are medians over fine-tuning seeds, as the paper's are (§3.1)."""
+        return self.experiment.declared.of == "finetune"
 
     @property
     def size(self) -> str:
@@ -39,24 +54,61 @@ class Entry:
         return self.preset.removeprefix("bert_")
 
     @property
-    def config(self) -> Config | None:
-        """What ran; None where it cannot be read."""
-        return self.experiment.configs[self.arm]
-
-    @property
     def folder(self) -> Path:
-        """The run, or the folder that holds one for each seed."""
+        """The run, or the folder that holds one for each seed; of several tasks the experiment's."""
+        if self.tuned and len(self.experiment.cells) > 1:
+            return self.experiment.path
         return self.cells[0].kept if len(self.cells) == 1 else self.cells[0].folder.parent
 
 
 def entries(experiments: Sequence[Findings]) -> list[Entry]:
-    """All arms that have a finished cell, in the order of the experiments and of their arms."""
+    """All arms and encoders that have a finished cell, in the order of the experiments and of their arms."""
+    found: list[Entry] = []
+    for experiment in experiments:
+        if experiment.declared.of == "finetune":
+            found += _tuned(experiment)
+            continue
+        for arm, cells in experiment.cells.items():
+            preset, config = str(experiment.declared.facts["preset"]), experiment.configs[arm]
+            found += [Entry(experiment=experiment, arm=arm, cells=tuple(cells), preset=preset, config=config)] * bool(
+                cells
+            )
+    return found
+
+
+def _tuned(experiment: Findings) -> list[Entry]:
+    """An encoder that was fine-tuned, if a seed is done."""
+    by_seed: dict[int, list[Measured]] = {}
+    for cells in experiment.cells.values():
+        for cell in cells:
+            by_seed.setdefault(cell.seed, []).append(cell)
+    if not by_seed:
+        return []
+    about = experiment.declared.about
+    facts = dict(about.get("encoder") or {})
+    plain = facts.pop("config", None)
+    config = None if plain is None else records.read(Config, plain, where=f"{experiment.path}: encoder")
+    name = Path(about.get("model") or "encoder").name
+    cells = []
+    for seed, of_tasks in sorted(by_seed.items()):
+        metrics = {name: value for cell in of_tasks for name, value in _columns_of(experiment, cell).items()}
+        if all(f"glue/{task}" in metrics for task in GLUE_TASKS):
+            metrics["glue/average"] = statistics.fmean(metrics[f"glue/{task}"] for task in GLUE_TASKS)
+        cells.append(Measured(root=experiment.path, key=of_tasks[0].key, seed=seed, facts=facts, metrics=metrics))
     return [
-        Entry(experiment=experiment, arm=arm, cells=tuple(cells))
-        for experiment in experiments
-        for arm, cells in experiment.cells.items()
-        if cells
-    ]
+        Entry(
+            experiment=experiment, arm="fine-tuned" if config is None else arm_of(config) or "another",
+            cells=tuple(cells), preset=name if config is None else config.preset, config=config,
+        )
+    ]  # fmt: skip
+
+
+def _columns_of(experiment: Findings, cell: Measured) -> dict[str, float]:
+    """The scores of a fine-tuning run under the names of the paper's columns; of other tasks the main one as TASK/METRIC."""
+    row = experiment.declared.rows[cell.key]
+    split = row["dev"][0]
+    names = _SQUAD.get(cell.key) or {row["metric"]: _GLUE.get(cell.key, f"{cell.key}/{row['metric']}")}
+    return {column: cell.metrics[f"{split}/{name}"] for name, column in names.items()}
 
 
 def share_trained(entry: Entry) -> float | None:
@@ -64,8 +116,12 @@ def share_trained(entry: Entry) -> float | None:
     if entry.size not in PRESETS:
         return None
     full = preset(entry.size)
-    share = describe([cell.facts["flops_paper"] for cell in entry.cells]).mean / run_flops(full).paper
-    return share if share > 0 else None
+    spent = spread_of(_facts(entry, "flops_paper"))
+    return spent.mean / run_flops(full).paper if spent is not None and spent.mean > 0 else None
+
+
+def _facts(entry: Entry, name: str) -> list[float]:
+    return [cell.facts[name] for cell in entry.cells if name in cell.facts]
 
 
 _TOTAL_LOSS = "held-out/loss"
@@ -74,7 +130,7 @@ _TOTAL_LOSS = "held-out/loss"
 
 def metric_names(experiments: Sequence[Findings]) -> list[str]:
     """All metrics, in the order in which they are first met."""
-    return list(dict.fromkeys(name for experiment in experiments for name in experiment.metrics))
+    return list(dict.fromkeys(name for entry in entries(experiments) for cell in entry.cells for name in cell.metrics))
 
 
 def extra_metrics(experiments: Sequence[Findings], patterns: Sequence[str]) -> list[str]:
@@ -94,7 +150,7 @@ def extra_metrics(experiments: Sequence[Findings], patterns: Sequence[str]) -> l
     return [name for name in own if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
 
 
-def measured(entry: Entry, key: str, *, reference: float, test: bool, score: bool) -> Group | str | None:
+def measured(entry: Entry, key: str, *, reference: float, test: bool, score: bool) -> Spread | str | None:
     """What an entry has for a column; None: nothing.
 
     Args:
@@ -107,13 +163,11 @@ def measured(entry: Entry, key: str, *, reference: float, test: bool, score: boo
     """
     match key:
         case "train_flops":
-            return describe([cell.facts["flops_paper"] for cell in entry.cells])
+            return spread_of(_facts(entry, "flops_paper"))
         case "train_ratio":
-            return describe([cell.facts["flops_paper"] / reference for cell in entry.cells])
+            return spread_of([flops / reference for flops in _facts(entry, "flops_paper")])
         case "train_speedup":
-            return spread(
-                [reference / cell.facts["flops_paper"] for cell in entry.cells if cell.facts["flops_paper"] > 0]
-            )
+            return spread_of([reference / flops for flops in _facts(entry, "flops_paper") if flops > 0])
         case "time_and_hardware":
             return _time_and_hardware(entry)
         case "infer_flops" | "infer_speedup" | "parameters":
@@ -124,26 +178,35 @@ def measured(entry: Entry, key: str, *, reference: float, test: bool, score: boo
         for cell in entry.cells:
             if abs(cell.metrics.get(name, 0.0)) > 1:
                 raise DataError(
-                    f"{cell.file}: {name} = {cell.metrics[name]}: expected a share between -1 and 1, not points."
+                    f"{cell.result}: {name} = {cell.metrics[name]}: expected a share between -1 and 1, not points."
                 )
         values = [100 * value for value in values]
-    return spread(values)
+    found = spread_of(values)
+    if found is None or not entry.tuned:
+        return found
+    if name == "glue/average":  # as the paper: of the tasks' medians
+        of_tasks = (measured(entry, f"glue/{task}", reference=reference, test=test, score=score) for task in GLUE_TASKS)
+        return replace(found, mean=statistics.fmean(task.mean for task in of_tasks if isinstance(task, Spread)))
+    return replace(found, mean=found.median)
 
 
-def _counted(config: Config | None, key: str) -> Group | None:
+def _counted(config: Config | None, key: str) -> Spread | None:
     """From the configuration alone; parameters are those of the network that is kept, as the paper counts them."""
     if config is None:
         return None
     if key == "parameters":
-        return describe([parameters(config).kept])
+        return spread_of([parameters(config).kept])
     cost = infer_flops(config).paper
-    return describe([cost if key == "infer_flops" else _BASE_INFER_FLOPS / cost])
+    return spread_of([cost if key == "infer_flops" else _BASE_INFER_FLOPS / cost])
 
 
-def _time_and_hardware(entry: Entry) -> str:
-    """Mean time of a run, and every machine that a seed ran on."""
-    seconds = describe([cell.facts["seconds"] for cell in entry.cells])
-    machines = dict.fromkeys(machine for cell in entry.cells if (machine := _machine(cell.kept)))
+def _time_and_hardware(entry: Entry) -> str | None:
+    """Mean time of pre-training, and every machine that a seed ran on."""
+    seconds = spread_of(_facts(entry, "seconds"))
+    if seconds is None:
+        return None
+    runs = [Path(entry.experiment.declared.about["model"])] if entry.tuned else [cell.kept for cell in entry.cells]
+    machines = dict.fromkeys(machine for run in runs if (machine := _machine(run)))
     return f"{_duration(seconds.mean)} on {' and '.join(machines) or 'a machine that is not recorded'}"
 
 

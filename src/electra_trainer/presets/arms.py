@@ -136,6 +136,17 @@ def arm(name: str, config: Config) -> Config:
     return ARMS[name](config)
 
 
+def arm_of(config: Config) -> str | None:
+    """The name of the arm that a config is of; None where it is of none."""
+    for name, change in ARMS.items():
+        try:
+            if change(config) == config:
+                return name
+        except ConfigError:
+            continue  # not with this config
+    return None
+
+
 def _rtd(config: Config) -> RTD:
     """The preset's weights where it is an ELECTRA, the paper's otherwise."""
     return replace(config.objective, loss_over="all") if isinstance(config.objective, RTD) else RTD()

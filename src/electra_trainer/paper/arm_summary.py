@@ -1,0 +1,308 @@
+"""What the arms of `electra compare` say: means, paired differences to the reference, and what is missing, as JSON, page and terminal.
+
+The declared contrasts are those of all trained arms to the reference on the declared metrics; Holm's correction is over them, once.
+All other metrics are in the summary too, uncorrected. Held-out metrics are compared only between networks of the same kind judged on
+the same tokens, unless a metric was declared by name: an ELECTRA 15 % whose loss counts masked tokens only has another loss, whatever
+it learned.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from rich.console import Console
+
+from electra_trainer.cost.parameters import learned_generator
+from electra_trainer.experiments import pages
+from electra_trainer.experiments.folder import Cell, Declared, read
+from electra_trainer.experiments.pages import number, pipes
+from electra_trainer.experiments.results import FACTS, read_arm
+from electra_trainer.experiments.statistics import Paired, compare_paired
+from electra_trainer.experiments.summary import Spread, corrected, spread
+from electra_trainer.files.durable import replace_durably
+from electra_trainer.settings import records
+from electra_trainer.settings.config import Config
+from electra_trainer.settings.methods import RTD, SentenceContrast
+
+UNTRAINED = "untrained"
+"""The arm that is not trained: the baseline of every probe."""
+_HELD_OUT = ("generator_loss", "discriminator_loss", "discriminator_auc", "encoder_loss")
+_UNITS = {
+    "paper-flops": "FLOPs as the paper counts", "real-flops": "FLOPs of matrix products", "steps": "steps", "time": "seconds",
+}  # fmt: skip
+_HEAD = ("metric", "arm", "n", *pages.CONTRAST)
+_ON_TERMINAL = (0, 1, 2, 3, 4, 7, 8)
+"""Of these columns, what fits into 100 characters."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellState:
+    """What became of a cell."""
+
+    arm: str
+    seed: int
+    state: Literal["done", "failed", "missing"]
+    run: str
+    """Run folder, relative to the experiment's."""
+    message: str | None
+    """Why it failed."""
+    values: dict[str, float]
+    """Facts and metrics by name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contrast:
+    """An arm against the reference on one metric."""
+
+    metric: str
+    arm: str
+    reference: str
+    declared: bool
+    found: Paired
+    p_holm: float | None
+    """Corrected over the declared contrasts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """All that an experiment says."""
+
+    preset: str
+    match: str
+    amount: float
+    seeds: tuple[int, ...]
+    reference: str
+    declared: tuple[str, ...]
+    cells: list[CellState]
+    arms: dict[str, dict[str, Spread]]
+    """Arm -> metric -> what its seeds say."""
+    contrasts: list[Contrast]
+
+    def plain(self) -> dict[str, Any]:
+        """The same as summary.json has it."""
+        table = {"version": 1, **asdict(self)}
+        table["differences"] = [{**one, **one.pop("found")} for one in table.pop("contrasts")]
+        return table
+
+
+def arm_configs(declared: Declared) -> dict[str, Config]:
+    """The configs of an experiment's arms."""
+    return {name: records.read(Config, row, where=f"arms: {name}") for name, row in declared.rows.items()}
+
+
+def summarize(root: Path) -> Summary:
+    """The summary of whatever cells are in an experiment's folder.
+
+    Raises:
+        MissingInputError: no experiment is there. DataError: a result.json is not one.
+    """
+    experiment = read(root, of="compare")
+    states = [_state(cell) for cell in experiment.cells(root)]
+    by_arm: dict[str, dict[str, dict[int, float]]] = {arm: {} for arm in experiment.rows}
+    for state in states:
+        for name, value in state.values.items():
+            by_arm[state.arm].setdefault(name, {})[state.seed] = value
+    names = list(dict.fromkeys(name for state in states for name in state.values))
+    declared = _declared_metrics(experiment, names)
+    return Summary(
+        preset=experiment.facts["preset"],
+        match=experiment.facts["match"],
+        amount=experiment.facts["amount"],
+        seeds=experiment.seeds,
+        reference=next(iter(experiment.rows)),
+        declared=declared,
+        cells=states,
+        arms={
+            arm: {name: spread(values[name], lower_is_better=name.endswith("loss")) for name in names if name in values}
+            for arm, values in by_arm.items()
+        },
+        contrasts=_contrasts(experiment, by_arm, names, declared),
+    )
+
+
+def _state(cell: Cell) -> CellState:
+    run = cell.named(cell.run)
+    missing = CellState(arm=cell.key, seed=cell.seed, state="missing", run=run, message=None, values={})
+    result = read_arm(cell)
+    if result is None:
+        return missing
+    if result.failed is not None:  # what a failed run took is not a cost of the arm
+        return replace(missing, state="failed", message=result.failed)
+    facts = {name: float(value) for name, value in result.facts.items()}
+    return replace(missing, state="done", values=facts | result.metrics)
+
+
+def comparable(metric: str, one: Config, other: Config) -> bool:
+    """Whether a metric means the same in two arms. A held-out one does for networks of the same kind, judged on the same tokens; other
+    probes always do.
+    """
+    probe, _, name = metric.partition("/")
+    return probe != "held-out" or _judged(name, one) == _judged(name, other)
+
+
+def _judged(name: str, config: Config) -> object:
+    """The network and the tokens that a held-out metric describes; equal values are comparable."""
+    objective = config.objective
+    if name.startswith("generator_"):
+        network: object = learned_generator(config) if objective.uses_generator else config.model
+    elif name in ("fake_rate", "discriminator_auc", "discriminator_loss", "discriminator_constant_loss"):
+        over = objective.loss_over if isinstance(objective, RTD) else "all"
+        unchanged = objective.unchanged if isinstance(objective, SentenceContrast) else 0.0
+        network = (objective.keeps, config.model, over, unchanged)
+    else:
+        network = (config.model, objective)
+    return config.masking, network
+
+
+def _declared_metrics(experiment: Declared, names: list[str]) -> tuple[str, ...]:
+    """The metrics that were declared; by default what probes say that all arms share, and held-out metrics only without any."""
+    if experiment.facts["metrics"]:
+        return tuple(experiment.facts["metrics"])
+    shared = tuple(name for name in names if name == "pos/accuracy" or name.startswith(("minimal-pairs/", "glue/")))
+    return shared or tuple(name for name in names if name in {f"held-out/{metric}" for metric in _HELD_OUT})
+
+
+def _contrasts(
+    experiment: Declared,
+    by_arm: Mapping[str, Mapping[str, Mapping[int, float]]],
+    names: list[str],
+    declared: tuple[str, ...],
+) -> list[Contrast]:
+    configs = arm_configs(experiment)
+    reference = next(iter(configs))
+    found: dict[tuple[str, str], Paired] = {}
+    for name in [*declared, *(n for n in names if n not in declared and n not in FACTS)]:
+        for arm in by_arm:
+            pair = compare_paired(by_arm[arm].get(name, {}), by_arm[reference].get(name, {}))
+            wanted = name in experiment.facts["metrics"] or comparable(name, configs[arm], configs[reference])
+            if arm != reference and pair is not None and wanted:
+                found[name, arm] = pair
+    family = {(name, arm): pair for (name, arm), pair in found.items() if name in declared and arm != UNTRAINED}
+    p_holm = corrected(family)
+    return [
+        Contrast(
+            metric=name, arm=arm, reference=reference, declared=(name, arm) in family, found=pair, p_holm=p_holm.get((name, arm)),
+        )
+        for (name, arm), pair in found.items()
+    ]  # fmt: skip
+
+
+def write_summary(root: Path) -> Summary:
+    """Sum up, and write summary.json and summary.md."""
+    summary = summarize(root)
+    replace_durably(root / "summary.json", (json.dumps(summary.plain(), indent=1) + "\n").encode())
+    replace_durably(root / "summary.md", markdown(summary).encode())
+    return summary
+
+
+def markdown(summary: Summary) -> str:
+    """The page: what was compared, all means, all differences, every cell."""
+    lines = [f"# {summary.preset}: {', '.join(summary.arms)}", "", *_introduction(summary), ""]
+    lines += ["## Means ± SD over seeds", "", *pipes(_means(summary, _all_metrics(summary))), ""]
+    declared = [one for one in summary.contrasts if one.declared]
+    others = [one for one in summary.contrasts if not one.declared]
+    lines += [f"## Declared contrasts: differences to {summary.reference}", ""]
+    lines += [f"Differences are arm minus reference within a seed. {pages.LEGEND}", ""]
+    lines += [*pipes([_HEAD, *map(_row, declared)]), "", *_notes(declared), *_not_compared(summary), ""]
+    if others:
+        lines += ["## Other differences, uncorrected", "", *pipes([_HEAD, *map(_row, others)]), ""]
+    lines += ["## Medians and best seeds", "", *pipes(_medians(summary)), ""]
+    lines += ["## Runs", "", *pipes([("arm", "seed", "state", *FACTS, "run"), *map(_cell_row, summary.cells)]), ""]
+    return "\n".join(lines)
+
+
+def print_summary(summary: Summary, *, console: Console | None = None) -> None:
+    """Means and differences of the declared metrics, and what failed or is missing."""
+    console = console or pages.terminal()
+    means = _means(summary, [*summary.declared, "steps", "seconds"])
+    pages.print_table(console, list(zip(*means, strict=True)), title="mean ± SD (seeds)")
+    shown = [one for one in summary.contrasts if one.metric in summary.declared]
+    if shown:
+        rows = [[row[column] for column in _ON_TERMINAL] for row in (_HEAD, *map(_row, shown))]
+        pages.print_table(console, rows, title=f"\ndifferences to {summary.reference}, paired by seed")
+        pages.print_lines(console, _notes(shown))
+    pages.print_lines(console, [*_not_compared(summary), *_unfinished(summary)])
+
+
+def _introduction(summary: Summary) -> list[str]:
+    seeds = ", ".join(map(str, summary.seeds))
+    return [
+        f"Matched on {_UNITS[summary.match]}, {number(summary.amount)} an arm; seeds {seeds}; reference {summary.reference}. "
+        "Runs with one seed share initial weights where names and shapes agree, order of data and masks.",
+        *_unfinished(summary),
+    ]
+
+
+def _unfinished(summary: Summary) -> list[str]:
+    failed = [f"FAILED: {one.arm}, seed {one.seed}: {one.message}" for one in summary.cells if one.state == "failed"]
+    missing = [f"{one.arm} seed {one.seed}" for one in summary.cells if one.state == "missing"]
+    return failed + ([f"Missing: {', '.join(missing)}."] if missing else [])
+
+
+def _not_compared(summary: Summary) -> list[str]:
+    """Trained arms that no declared metric compares with the reference, though both were measured."""
+    compared = {one.arm for one in summary.contrasts if one.declared}
+    measured = {one.arm for one in summary.cells if one.state == "done"}
+    arms = [arm for arm in summary.arms if arm in measured - compared - {summary.reference, UNTRAINED}]
+    if not arms or summary.reference not in measured:
+        return []
+    return [
+        f"Not compared: {', '.join(arms)} with {summary.reference}: no declared metric is of like networks at the same tokens in both. "
+        "Ask all arms the same, for example with --probe pos=TREEBANK."
+    ]
+
+
+def _all_metrics(summary: Summary) -> list[str]:
+    return list(dict.fromkeys(name for values in summary.arms.values() for name in values))
+
+
+def _means(summary: Summary, metrics: Sequence[str]) -> list[tuple[str, ...]]:
+    """Rows of a table: metrics down, arms across."""
+    return [
+        ("metric", *summary.arms),
+        *((name, *(_mean(values.get(name)) for values in summary.arms.values())) for name in dict.fromkeys(metrics)),
+    ]
+
+
+def _mean(found: Spread | None) -> str:
+    if found is None:
+        return pages.ABSENT
+    return number(found.mean) + (f" ± {found.sd:.2g}" if found.sd is not None else "") + f" ({found.n})"
+
+
+def _medians(summary: Summary) -> list[tuple[str, ...]]:
+    """Of the declared metrics: medians, and the runs to look at."""
+    return [
+        ("metric", "arm", "median", "median seed", "best", "best seed"),
+        *(
+            (name, arm, number(one.median), str(one.median_seed), number(one.best), str(one.best_seed))
+            for name in summary.declared
+            for arm, values in summary.arms.items()
+            if (one := values.get(name)) is not None
+        ),
+    ]
+
+
+def _row(one: Contrast) -> tuple[str, ...]:
+    arm = one.arm + (" (floor)" if one.arm == UNTRAINED else "")
+    return (one.metric, arm, str(one.found.n), *pages.contrast(one.found, one.p_holm))
+
+
+def _notes(contrasts: Sequence[Contrast]) -> list[str]:
+    """Each note once, with whom it concerns."""
+    whom: dict[str, list[str]] = {}
+    for one in contrasts:
+        if one.found.note is not None:
+            whom.setdefault(one.found.note, []).append(f"{one.arm} {one.metric}")
+    return [
+        f"Note: {note}" + ("." if len(names) == len(contrasts) else f" ({', '.join(names)}).")
+        for note, names in whom.items()
+    ]
+
+
+def _cell_row(one: CellState) -> tuple[str, ...]:
+    state = one.state if one.message is None else f"{one.state}: {one.message}"
+    facts = (number(one.values[name]) if one.values else pages.ABSENT for name in FACTS)
+    return (one.arm, str(one.seed), state, *facts, one.run if one.state == "missing" else f"[{one.run}]({one.run})")
