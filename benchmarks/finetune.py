@@ -44,7 +44,7 @@ from electra_trainer.pretrained.source import Source, untrained
 from electra_trainer.settings.config import Config, Model
 from electra_trainer.train.device import autocast, choose_precision
 from electra_trainer.train.optim import build_optimizer
-from electra_trainer.train.outlook import CLS, MASK, PAD, SEP, UNK, zipf_words
+from electra_trainer.train.timing import CLS, MASK, PAD, SEP, UNK, zipf_words
 
 BATCHES = 4
 """Batches of one pass over the made-up sentences; they differ in length, so that passes are timed, not steps."""

@@ -21,7 +21,8 @@ from electra_trainer.presets.paper_rows import preset
 from electra_trainer.pretrained.pretrained import export_run
 from electra_trainer.train.device import choose_device, choose_precision
 from electra_trainer.train.loop import pretrain
-from electra_trainer.train.plan import Length, fit_to_data, measure_time, steps_for
+from electra_trainer.train.plan import Length, fit_to_data, steps_for
+from electra_trainer.train.timing import measure_time
 
 KEPT = ("config.json", "environment.json", "metrics.jsonl", "examples.jsonl", "log.txt", "report.html")
 """Small files of the run that make the record."""

@@ -35,7 +35,7 @@ from electra_trainer.settings.config import Config
 from electra_trainer.settings.methods import RTD
 from electra_trainer.settings.records import to_dict
 from electra_trainer.train.device import choose_device
-from electra_trainer.train.outlook import with_rows
+from electra_trainer.train.forecast import with_rows
 from electra_trainer.train.plan import fit_to_data
 
 _GPU_BURST = 10

@@ -21,8 +21,8 @@ from electra_trainer.data.store import Store
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.records import read
 from electra_trainer.train.device import choose_precision
-from electra_trainer.train.outlook import DTYPES, Trial, made_up_feed, matrix_rate, timed
 from electra_trainer.train.step import Feed
+from electra_trainer.train.timing import DTYPES, Trial, made_up_feed, matrix_rate, timed
 
 
 class System(Protocol):

@@ -13,7 +13,7 @@ from tests.command import Electra
 
 from electra_trainer.cli.main import main
 from electra_trainer.settings.config import Config
-from electra_trainer.train import begin, plan
+from electra_trainer.train import start, timing
 
 TESTS = Path(__file__).resolve().parent
 SHARED = TESTS.parents[1] / "shared"
@@ -63,8 +63,8 @@ def shared() -> Path:
 @pytest.fixture
 def quick_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
     """Half a second of steps tells commands in this process how long one takes, instead of six."""
-    measure = functools.partial(plan.measure_time, limit=0.5)
-    for module in (plan, begin):
+    measure = functools.partial(timing.measure_time, limit=0.5)
+    for module in (timing, start):
         monkeypatch.setattr(module, "measure_time", measure)
 
 

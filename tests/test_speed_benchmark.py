@@ -27,7 +27,7 @@ from electra_trainer.randomness import Rng
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.methods import RTD
 from electra_trainer.supervise.process import tuned
-from electra_trainer.train.outlook import CLS, MASK, PAD, SEP
+from electra_trainer.train.timing import CLS, MASK, PAD, SEP
 
 pytest.importorskip("transformers")
 from benchmarks import peers

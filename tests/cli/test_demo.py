@@ -15,8 +15,9 @@ from tests.prepared import small_config, write_store
 from electra_trainer.cli import demo
 from electra_trainer.errors import Interrupted
 from electra_trainer.runs.checkpoint import numbered
-from electra_trainer.train import loop, plan
-from electra_trainer.train.plan import Length, Timing
+from electra_trainer.train import loop, timing
+from electra_trainer.train.plan import Length
+from electra_trainer.train.timing import Timing
 
 LEARNED = {2500: (0.75, 0.86), 1200: (0.70, 0.90), 800: (0.64, 0.935), 400: (0.60, 0.95), 0: (0.55, 1.0)}
 """Steps that were taken -> AUC at least, loss at most, relative to the constant guess. Measured: 0.775 and 0.83 after 3,000 steps,
@@ -69,8 +70,8 @@ def test_what_is_left_of_the_time_decides_the_steps(
     config, now = small_config(steps=3000), time.monotonic()
 
     def steps(*, step: float, passed: float, out: Path = tmp_path / "none") -> int | None:
-        timing = Timing(step=step, evaluation=0.0)
-        monkeypatch.setattr(plan, "measure_time", lambda *_, **__: timing)
+        measured = Timing(step=step, evaluation=0.0)
+        monkeypatch.setattr(timing, "measure_time", lambda *_, **__: measured)
         return demo._length(out, config, data, end=now - passed + 230).steps
 
     assert steps(step=0.001, passed=30) is None
@@ -90,9 +91,9 @@ def test_training_ends_in_time_on_a_machine_that_became_slow(
     """Saved where it was, nothing raised, and the same call goes on; somebody's SIGTERM still stops the demo itself."""
     monkeypatch.setattr(demo, "_BEYOND", -230.0)
     monkeypatch.setattr(demo, "_LEAST", 0.5)
-    monkeypatch.setattr(plan, "measure_time", lambda *_, **__: Timing(step=1e-9, evaluation=0.0))
+    monkeypatch.setattr(timing, "measure_time", lambda *_, **__: Timing(step=1e-9, evaluation=0.0))
     out = tmp_path / "run"
-    arguments, config = demo.Arguments(out=out), small_config(steps=100_000)
+    arguments, config = demo.DemoArguments(out=out), small_config(steps=100_000)
     before = signal.getsignal(signal.SIGTERM)
     saved = []
     for _ in range(2):

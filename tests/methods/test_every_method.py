@@ -30,7 +30,7 @@ from electra_trainer.train import loop
 from electra_trainer.train.loop import pretrain
 from electra_trainer.train.optim import build_optimizer
 from electra_trainer.train.schedule import Phases
-from electra_trainer.train.static import StaticStep
+from electra_trainer.train.static_step import StaticStep
 from electra_trainer.train.step import add_counts, train_step
 
 ROWS = 12

@@ -18,7 +18,7 @@ from electra_trainer.settings.config import Config, Schedule
 from electra_trainer.settings.methods import MLM, RTD, Learned, TwoStage, Unigram
 from electra_trainer.train.optim import build_optimizer, optimizer_tensors
 from electra_trainer.train.schedule import Phases, learning_rate, rate_at
-from electra_trainer.train.static import StaticStep
+from electra_trainer.train.static_step import StaticStep
 from electra_trainer.train.step import train_step
 
 

@@ -313,7 +313,7 @@ FURTHER = (
     Sabotage(
         name="rows-verified",
         takes_away="rows are those that were prepared, to the last byte, before they are trained on",
-        file="train/begin.py",
+        file="train/start.py",
         sought="verify=verifies,",
         put="verify=False,",
         caught_by={"tests/reliability/test_corrupt_rows.py::test_nothing_is_trained_on_them": r"DID NOT RAISE .*DataError"},

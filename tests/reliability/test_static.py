@@ -72,7 +72,7 @@ ALLOWED = {
     ("kernels/native/layers.py", "torch.randint"),
     ("kernels/gpu/add_norm.py", "torch.randint"),
     # numbers to multiply while a machine is measured
-    ("train/outlook.py", "torch.randn"),
+    ("train/forecast.py", "torch.randn"),
     # asked only for a name that is no folder and looks like one of the Hub
     ("pretrained/source.py", "huggingface_hub"),
     ("finetuning/glue/glue_files.py", "datasets"),

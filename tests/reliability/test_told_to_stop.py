@@ -21,7 +21,7 @@ from tests.reliability.runs import lost
 
 from electra_trainer.runs.signals import WAITS
 from electra_trainer.settings.records import to_dict
-from electra_trainer.supervise import signs_of_life
+from electra_trainer.supervise import heartbeats
 from electra_trainer.supervise.supervise import Policy, supervise
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -77,7 +77,7 @@ def test_a_save_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, grace: float, code: int
 ) -> None:
     """The controls: one that shows no save and no step counts as stuck, and one that takes longer than it may is ended."""
-    monkeypatch.setattr(signs_of_life, "_QUIET", 0.5)
+    monkeypatch.setattr(heartbeats, "_QUIET", 0.5)
     process = supervisor(program(tmp_path, what, 2), tmp_path, Policy(restarts=3, grace=grace))
     os.kill(process, signal.SIGTERM)
     assert wait_for([process], seconds=20) == [code]
@@ -117,11 +117,11 @@ def test_the_supervisor_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert wait_for([process]) == [-signal.SIGKILL]
     wait_until((tmp_path / "saved").exists, seconds=20)
     (left,) = signs.iterdir()
-    with signs_of_life.signs_folder() as own:
+    with heartbeats.signs_folder() as own:
         os.utime(own, (0, 0))
         assert {left, own} == set(signs.iterdir())  # it might be just being made
         os.utime(left, (0, 0))
-        with signs_of_life.signs_folder():
+        with heartbeats.signs_folder():
             assert own.exists() and not left.exists()
     assert not list(signs.iterdir())
 

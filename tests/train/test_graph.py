@@ -18,7 +18,7 @@ from electra_trainer.objectives import build
 from electra_trainer.settings.config import BatchShape
 from electra_trainer.train import graph
 from electra_trainer.train.optim import build_optimizer
-from electra_trainer.train.static import StaticStep
+from electra_trainer.train.static_step import StaticStep
 from electra_trainer.train.step import Feed
 from electra_trainer.train.step import train_step as plain_step
 

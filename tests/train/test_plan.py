@@ -13,8 +13,9 @@ from electra_trainer.cost.memory import memory_bytes
 from electra_trainer.data.store import Store
 from electra_trainer.objectives.two_stage import GeneratorStage
 from electra_trainer.settings.methods import Learned, TwoStage
-from electra_trainer.train import plan
-from electra_trainer.train.plan import does_not_fit, measure_time
+from electra_trainer.train import timing
+from electra_trainer.train.plan import does_not_fit
+from electra_trainer.train.timing import measure_time
 
 
 @pytest.mark.parametrize("share", [None, 0.25])
@@ -35,11 +36,11 @@ def test_a_step_is_the_mean_over_the_stages(
         work()
         return clock["now"] - before
 
-    monkeypatch.setattr(plan, "train_step", step)
-    monkeypatch.setattr(plan, "_timed", timed)
+    monkeypatch.setattr(timing, "train_step", step)
+    monkeypatch.setattr(timing, "timed", timed)
     store = Store.open(write_store(tmp_path / "data"))
-    timing = measure_time(config, store, device=torch.device("cpu"), precision="fp32")
-    assert timing.step == pytest.approx(5.0 if share is None else 2.5)
+    measured = measure_time(config, store, device=torch.device("cpu"), precision="fp32")
+    assert measured.step == pytest.approx(5.0 if share is None else 2.5)
 
 
 def test_what_to_do_where_a_run_does_not_fit() -> None:

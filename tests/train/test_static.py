@@ -17,7 +17,7 @@ from electra_trainer.settings.config import BatchShape, Config
 from electra_trainer.settings.methods import MLM
 from electra_trainer.train.measures import keep_measured
 from electra_trainer.train.optim import build_optimizer, optimizer_tensors
-from electra_trainer.train.static import StaticStep
+from electra_trainer.train.static_step import StaticStep
 from electra_trainer.train.step import train_step
 
 

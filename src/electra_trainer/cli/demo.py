@@ -100,7 +100,8 @@ def _length(out: Path, config: "Config", data: Path, *, end: float) -> "Length":
     from electra_trainer.data.store import Store
     from electra_trainer.runs.run_folder import RunFolder
     from electra_trainer.train.device import choose_device, choose_precision, use_threads
-    from electra_trainer.train.plan import Length, fit_to_data, measure_time, steps_for
+    from electra_trainer.train.plan import Length, fit_to_data, steps_for
+    from electra_trainer.train.timing import measure_time
 
     folder = RunFolder(out)
     if folder.exists:

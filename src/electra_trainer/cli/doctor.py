@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from electra_trainer.train.outlook import Machine, Outlook
+    from electra_trainer.train.forecast import Forecast
+    from electra_trainer.train.timing import Machine
 
 _EXTRAS = {"transformers": "hub", "datasets": "hub"}
 _NEEDED = ("torch", "numpy", "tokenizers", "safetensors", "rich", "tyro", "matplotlib", "scikit-learn")
@@ -52,23 +53,24 @@ def run_doctor(arguments: DoctorArguments) -> None:
 
     from electra_trainer.cost.flops import step_flops
     from electra_trainer.train.device import choose_device
-    from electra_trainer.train.outlook import look_ahead, measure_machine
+    from electra_trainer.train.forecast import forecast
+    from electra_trainer.train.timing import measure_machine
 
     machine = measure_machine(choose_device("auto"))
     if not arguments.json:
         _print_machine(machine)
-    outlooks: dict[str, Outlook | str] = {}
+    forecasts: dict[str, Forecast | str] = {}
     end = time.monotonic() + _SECONDS
     for done, config in enumerate(sorted(configs, key=lambda config: step_flops(config).real / config.batch.size)):
         left = end - time.monotonic()
-        outlooks[config.preset] = (
-            look_ahead(config, machine, limit=max(2.0, min(8.0, left / (len(configs) - done))))
+        forecasts[config.preset] = (
+            forecast(config, machine, limit=max(2.0, min(8.0, left / (len(configs) - done))))
             if left > 0
             else f"no time was left; alone: electra doctor --bench --presets {config.preset}"
         )
         if not arguments.json:
-            _print_outlook(config.preset, outlooks[config.preset])
-    print(json.dumps(_facts(findings, machine, outlooks)) if arguments.json else f"\n{_HOW}")
+            _print_forecast(config.preset, forecasts[config.preset])
+    print(json.dumps(_facts(findings, machine, forecasts)) if arguments.json else f"\n{_HOW}")
 
 
 def _findings() -> dict[str, str]:
@@ -109,30 +111,31 @@ def _print_machine(machine: "Machine") -> None:
     print(f"\n{'preset':<16}{'tokens/s':>12}{'paper run':>14}{'arithmetic':>12}{'memory':>8}  {'limited by':<12}timed")
 
 
-def _print_outlook(name: str, outlook: "Outlook | str") -> None:
+def _print_forecast(name: str, forecast: "Forecast | str") -> None:
     from electra_trainer.train.plan import duration
 
-    if isinstance(outlook, str):
-        print(f"{name:<16}skipped: {outlook}", flush=True)
+    if isinstance(forecast, str):
+        print(f"{name:<16}skipped: {forecast}", flush=True)
         return
     arithmetic, memory = (
-        f"{seconds / outlook.seconds_per_step:.0%}" for seconds in (outlook.arithmetic_seconds, outlook.memory_seconds)
+        f"{seconds / forecast.seconds_per_step:.0%}"
+        for seconds in (forecast.arithmetic_seconds, forecast.memory_seconds)
     )
     how = "whole steps"
-    if outlook.extrapolated:
-        how = f"extrapolated from {' and '.join(map(str, outlook.rows_timed))} of {outlook.rows} rows"
-        if outlook.layers_timed != outlook.layers:
-            how += f", {outlook.layers_timed} of {outlook.layers} layers"
+    if forecast.extrapolated:
+        how = f"extrapolated from {' and '.join(map(str, forecast.rows_timed))} of {forecast.rows} rows"
+        if forecast.layers_timed != forecast.layers:
+            how += f", {forecast.layers_timed} of {forecast.layers} layers"
     print(
-        f"{name:<16}{outlook.tokens_per_second:>12,.0f}{duration(outlook.run_seconds):>14}{arithmetic:>12}{memory:>8}  "
-        f"{outlook.limit:<12}{how}",
+        f"{name:<16}{forecast.tokens_per_second:>12,.0f}{duration(forecast.run_seconds):>14}{arithmetic:>12}{memory:>8}  "
+        f"{forecast.limit:<12}{how}",
         flush=True,
     )
 
 
-def _facts(findings: dict[str, str], machine: "Machine", outlooks: "dict[str, Outlook | str]") -> dict[str, Any]:
+def _facts(findings: dict[str, str], machine: "Machine", forecasts: "dict[str, Forecast | str]") -> dict[str, Any]:
     presets: dict[str, Any] = {}
-    for name, found in outlooks.items():
+    for name, found in forecasts.items():
         if isinstance(found, str):
             presets[name] = {"skipped": found}
             continue

@@ -165,8 +165,8 @@ def _dry_run(arguments: PretrainArguments, length: object) -> None:
     from electra_trainer.cost.memory import state_bytes
     from electra_trainer.data.store import Store
     from electra_trainer.train.device import choose_device, choose_precision, use_threads
-    from electra_trainer.train.outlook import free_bytes
-    from electra_trainer.train.plan import Length, describe, does_not_fit, fit_to_data, measure_time, steps_for
+    from electra_trainer.train.plan import Length, describe, does_not_fit, fit_to_data, steps_for
+    from electra_trainer.train.timing import free_bytes, measure_time
 
     assert isinstance(length, Length)
     use_threads()

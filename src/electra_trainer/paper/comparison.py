@@ -25,11 +25,12 @@ from electra_trainer.runs.run_folder import RunFolder
 from electra_trainer.settings import records
 from electra_trainer.settings.config import FOLLOWS_FROM_STEPS, Config
 from electra_trainer.settings.records import differences, to_dict
-from electra_trainer.train.begin import begin_run
 from electra_trainer.train.device import choose_device, choose_precision, use_threads
 from electra_trainer.train.loop import pretrain
 from electra_trainer.train.optim import build_optimizer
-from electra_trainer.train.plan import Length, Timing, fit_to_data, measure_time, seconds, steps_for
+from electra_trainer.train.plan import Length, Timing, fit_to_data, seconds, steps_for
+from electra_trainer.train.start import begin_run
+from electra_trainer.train.timing import measure_time
 from electra_trainer.train.weights import give_frequencies, state_of
 
 Match = Literal["paper-flops", "real-flops", "steps", "time"]

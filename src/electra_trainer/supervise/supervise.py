@@ -35,7 +35,7 @@ from electra_trainer.runs.run_folder import RunFolder
 from electra_trainer.runs.signals import FOLDER, FORWARDS, LAUNCH, STARTED_BY, STOP, WAITS
 from electra_trainer.runs.status import NAME, put_status
 from electra_trainer.settings.records import read_table
-from electra_trainer.supervise.signs_of_life import Signs, signs_folder
+from electra_trainer.supervise.heartbeats import Signs, signs_folder
 
 _USELESS_AGAIN = (DataError, CheckpointError, MissingInputError, Interrupted, Diverged, ConfigError)
 FINAL = {0, *(error.exit_code for error in _USELESS_AGAIN), 130}

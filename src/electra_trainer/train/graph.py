@@ -19,7 +19,7 @@ from electra_trainer.model.encoder import Layer
 from electra_trainer.objectives import Objective
 from electra_trainer.ranks.world import world
 from electra_trainer.runs.signals import finish_first
-from electra_trainer.train.static import StaticStep
+from electra_trainer.train.static_step import StaticStep
 from electra_trainer.train.step import Feed, StepResult
 from electra_trainer.train.step import train_step as plain_step
 

@@ -23,7 +23,6 @@ from electra_trainer.runs.saving import Saver
 from electra_trainer.runs.signals import StopRequest, beat, finish_first
 from electra_trainer.runs.status import Status
 from electra_trainer.settings.config import Config
-from electra_trainer.train.begin import begin, open_rows
 from electra_trainer.train.device import arithmetic, choose_device, choose_precision, use_threads
 from electra_trainer.train.diagnose import blame, example_rows
 from electra_trainer.train.graph import forget, train_step
@@ -31,6 +30,7 @@ from electra_trainer.train.measures import alarms, health_line
 from electra_trainer.train.plan import Length
 from electra_trainer.train.resumable import Resumable
 from electra_trainer.train.schedule import Phases
+from electra_trainer.train.start import begin, open_rows
 from electra_trainer.train.step import Feed, StepResult, evaluate
 from electra_trainer.train.weights import Initial, ReadsInitial, begin_with, give_frequencies, parts_of
 

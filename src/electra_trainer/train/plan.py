@@ -3,27 +3,16 @@
 import dataclasses
 import math
 import re
-import statistics
-import time
 from dataclasses import dataclass
-
-import torch
 
 from electra_trainer.cost.flops import run_flops, steps_for_flops
 from electra_trainer.cost.memory import memory_bytes
 from electra_trainer.cost.parameters import parameters
 from electra_trainer.data.store import Store
 from electra_trainer.errors import ConfigError
-from electra_trainer.objectives import Objective, build
 from electra_trainer.presets.arms import objective_title
 from electra_trainer.presets.paper_rows import PRESETS
-from electra_trainer.ranks.sharding import place
-from electra_trainer.ranks.world import any_rank
 from electra_trainer.settings.config import Config, with_steps
-from electra_trainer.train.graph import forget, train_step
-from electra_trainer.train.optim import build_optimizer
-from electra_trainer.train.schedule import Phases
-from electra_trainer.train.step import EVALUATION_ROWS, Feed, evaluate
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _SHARE_OF_BUDGET = 0.95
@@ -89,50 +78,6 @@ class Timing:
         """Seconds of the whole run."""
         evaluations = 1 + config.schedule.steps // config.evaluation.every
         return config.schedule.steps * self.step + evaluations * self.evaluation
-
-
-def measure_time(
-    config: Config, store: Store, *, device: torch.device, precision: str, limit: float = 6.0, shard: bool = False
-) -> Timing:
-    """Time a few steps of a throw-away copy of the run: at least 3, then until `limit` seconds have passed.
-
-    The stages of two-stage training cost differently: each is timed, and a step is their mean by their shares of the steps.
-    """
-    feed = Feed.of(config, store, device=device, precision=precision)
-    objective = build(config)
-    place(objective, device, precision=precision, shard=shard)
-    optimizer = build_optimizer(objective, config.optimizer)
-    phases, turn = Phases(config, objective), config.first_stage_steps
-    second = 1 - turn / config.schedule.steps
-    shares = {0: 1 - second, turn: second}  # by the first step of each stage; joint training has the second alone
-    step = sum(
-        share * _step_time(phases.at(first), optimizer, feed, first=first, limit=limit * share)
-        for first, share in shares.items()
-    )
-    forget()
-    rows = min(config.evaluation.rows, len(feed.valid))
-    few = min(rows, 2 * EVALUATION_ROWS)
-    evaluation = _timed(lambda: evaluate(objective, feed, limit=few), device) * rows / few if few else 0.0
-    return Timing(step=step, evaluation=evaluation)
-
-
-def _step_time(
-    objective: Objective, optimizer: torch.optim.Optimizer, feed: Feed, *, first: int, limit: float
-) -> float:
-    """Median seconds of the steps from `first` on."""
-    train_step(objective, optimizer, feed, step=first)  # warms up
-    times: list[float] = []
-    while any_rank(len(times) < 3 or sum(times) < limit):
-        times.append(_timed(lambda: train_step(objective, optimizer, feed, step=first + len(times)), feed.device))
-    return statistics.median(times)
-
-
-def _timed(work: object, device: torch.device) -> float:
-    start = time.perf_counter()
-    work()  # type: ignore[operator]
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter() - start
 
 
 def steps_for(length: Length, config: Config, timing: Timing | None) -> Config:

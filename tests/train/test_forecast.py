@@ -14,20 +14,17 @@ from electra_trainer.cli.main import _trains, main
 from electra_trainer.cost.flops import step_flops
 from electra_trainer.cost.memory import memory_bytes, step_bytes
 from electra_trainer.presets.models import large
-from electra_trainer.train import outlook as module
-from electra_trainer.train.outlook import (
+from electra_trainer.train import forecast as module
+from electra_trainer.train.forecast import Forecast, forecast, prices, with_rows
+from electra_trainer.train.timing import (
     CLS,
     SEP,
     WORDS_FROM,
     Machine,
-    Outlook,
     copy_rate,
     free_bytes,
-    look_ahead,
     made_up_rows,
     matrix_rate,
-    prices,
-    with_rows,
     zipf_words,
 )
 
@@ -42,8 +39,8 @@ def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_thread_gets_the_same_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module.torch, "get_num_threads", lambda: 3)
     monkeypatch.setattr(module, "_step_seconds", lambda *_, **__: [1.0, 2.0])
-    found = look_ahead(large(), machine(flops=1e9), limit=0.1)
-    assert isinstance(found, Outlook) and found.rows_timed == (3, 6)
+    found = forecast(large(), machine(flops=1e9), limit=0.1)
+    assert isinstance(found, Forecast) and found.rows_timed == (3, 6)
 
 
 def machine(*, flops: float = 1e11, free: int | None = None) -> Machine:
@@ -53,8 +50,8 @@ def machine(*, flops: float = 1e11, free: int | None = None) -> Machine:
 
 def test_whole_steps_where_they_are_quick() -> None:
     config = small.config()
-    found = look_ahead(config, machine(), limit=0.1)
-    assert isinstance(found, Outlook) and not found.extrapolated
+    found = forecast(config, machine(), limit=0.1)
+    assert isinstance(found, Forecast) and not found.extrapolated
     assert found.tokens_per_second == pytest.approx(config.tokens_per_step / found.seconds_per_step)
     assert found.run_seconds == pytest.approx(20 * found.seconds_per_step)
     assert found.arithmetic_seconds == pytest.approx(step_flops(config).real / 1e11)
@@ -64,8 +61,8 @@ def test_whole_steps_where_they_are_quick() -> None:
 def test_fewer_rows_and_layers_where_they_are_slow() -> None:
     """A made-up rate so low that one layer's worth of rows is all that is expected to fit."""
     config = dataclasses.replace(small.config(), model=dataclasses.replace(small.config().model, num_hidden_layers=6))
-    found = look_ahead(config, machine(flops=1e6), limit=0.1)
-    assert isinstance(found, Outlook) and found.extrapolated
+    found = forecast(config, machine(flops=1e6), limit=0.1)
+    assert isinstance(found, Forecast) and found.extrapolated
     assert (found.rows_timed, found.rows, found.layers_timed, found.layers) == ((1, 2), 12, 2, 6)
 
 
@@ -79,8 +76,8 @@ def test_extrapolation_is_exact_where_the_steps_are_linear(monkeypatch: pytest.M
         return 1e-9 * module.parameters(config).joint + 1e-12 * step_flops(config).real  # type: ignore[arg-type]
 
     monkeypatch.setattr(module, "_step_seconds", perfect)
-    found = look_ahead(large(), machine(flops=1.1e12), limit=0.5)
-    assert isinstance(found, Outlook) and found.layers_timed < found.layers
+    found = forecast(large(), machine(flops=1.1e12), limit=0.5)
+    assert isinstance(found, Forecast) and found.layers_timed < found.layers
     assert found.seconds_per_step == pytest.approx(seconds(large()))
 
 
@@ -91,15 +88,15 @@ def test_prices_of_an_update_and_of_a_row() -> None:
 
 
 def test_what_does_not_fit_is_skipped_in_words() -> None:
-    found = look_ahead(large(), machine(free=2 << 30))
+    found = forecast(large(), machine(free=2 << 30))
     assert isinstance(found, str) and "GB" in found and "2 GB are free" in found
 
 
 def test_rows_are_cut_to_the_memory() -> None:
     config = dataclasses.replace(small.config(), batch=dataclasses.replace(small.config().batch, size=4096))
     free = memory_bytes(with_rows(config, 40)) + (1 << 30)
-    found = look_ahead(config, machine(flops=1e13, free=free), limit=0.1)
-    assert isinstance(found, Outlook) and 4 < max(found.rows_timed) <= 40
+    found = forecast(config, machine(flops=1e13, free=free), limit=0.1)
+    assert isinstance(found, Forecast) and 4 < max(found.rows_timed) <= 40
 
 
 def test_out_of_memory_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +104,7 @@ def test_out_of_memory_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
 
     monkeypatch.setattr(module, "_step_seconds", greedy)
-    assert look_ahead(small.config(), machine(), limit=0.1) == "ran out of memory at 12 rows"
+    assert forecast(small.config(), machine(), limit=0.1) == "ran out of memory at 12 rows"
 
 
 def test_lanes_are_no_larger_than_the_presets() -> None:
@@ -121,7 +118,7 @@ def test_lanes_are_no_larger_than_the_presets() -> None:
     ("arithmetic", "memory", "limit"), [(0.6, 0.1, "arithmetic"), (0.6, 0.7, "memory"), (0.4, 0.4, "overhead")]
 )
 def test_the_limit(arithmetic: float, memory: float, limit: str) -> None:
-    seen = Outlook(
+    seen = Forecast(
         preset="p", seconds_per_step=1.0, tokens_per_step=1, run_steps=1, rows=1, rows_timed=(1,), layers=1, layers_timed=1,
         arithmetic_seconds=arithmetic, memory_seconds=memory,
     )  # fmt: skip
@@ -156,7 +153,7 @@ def test_doctor_bench(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_doctor_tells_in_words(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    from electra_trainer.train import outlook as machines
+    from electra_trainer.train import timing as machines
 
     monkeypatch.setattr(machines, "measure_machine", lambda _: machine(flops=1e10, free=2 << 30))
     assert main(["doctor", "--bench", "--presets", "tiny", "large"]) == 0

@@ -20,7 +20,8 @@ from electra_trainer.settings import records
 from electra_trainer.settings.config import FOLLOWS_FROM_STEPS, Config
 from electra_trainer.settings.records import differences, to_dict
 from electra_trainer.train.device import arithmetic, choose_precision
-from electra_trainer.train.plan import Length, fit_to_data, measure_time, steps_for
+from electra_trainer.train.plan import Length, fit_to_data, steps_for
+from electra_trainer.train.timing import measure_time
 from electra_trainer.train.weights import Initial, ReadsInitial, check_initial
 
 VERIFY = "ELECTRA_VERIFY_ROWS"

@@ -7,33 +7,19 @@ that of the update by the parameters.
 
 The measured step is held against two limits: its matrix products at the rate of a large square product, and the bytes that it
 must move (cost/memory.py: step_bytes) at the rate of a large copy.
-
-What this machine can do at most: matrix products, memory traffic, free memory; and a clock that waits for the device.
-
-A throw-away run over made-up rows, to time real training steps where there is no data.
 """
 
 import dataclasses
-import statistics
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from electra_trainer.cost.flops import step_flops
 from electra_trainer.cost.memory import memory_bytes, step_bytes
 from electra_trainer.cost.parameters import parameters
-from electra_trainer.data.masking import MaskTokens
-from electra_trainer.objectives import build
 from electra_trainer.settings.config import Config
-from electra_trainer.train.device import choose_precision
-from electra_trainer.train.graph import train_step
-from electra_trainer.train.optim import build_optimizer
-from electra_trainer.train.step import Feed
+from electra_trainer.train.timing import DTYPES, Machine, Trial, made_up_feed, timed
 
 _FIRST_GUESS = 0.15
 """Share of the matrix rate that a step is expected to reach, to choose how many rows to time."""
@@ -46,7 +32,7 @@ _MOST = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outlook:
+class Forecast:
     """What is to be expected of one preset; seconds are of one whole optimizer step."""
 
     preset: str
@@ -91,7 +77,7 @@ class Outlook:
         return name if seconds >= _MOST * self.seconds_per_step else "overhead"
 
 
-def look_ahead(config: Config, machine: "Machine", *, limit: float = 8.0) -> Outlook | str:
+def forecast(config: Config, machine: Machine, *, limit: float = 8.0) -> Forecast | str:
     """Time training steps of `config` for about `limit` seconds; a sentence that says why not, where that is not possible.
 
     Two steps at least are made, whatever they take: the limit is kept by choosing few rows and layers, by FLOPs.
@@ -112,7 +98,7 @@ def look_ahead(config: Config, machine: "Machine", *, limit: float = 8.0) -> Out
         if "memory" not in str(error):
             raise
         return f"ran out of memory at {max(sizes)} rows"
-    return Outlook(
+    return Forecast(
         preset=config.preset,
         seconds_per_step=times[0]
         if whole
@@ -160,11 +146,11 @@ def with_rows(config: Config, rows: int) -> Config:
     return dataclasses.replace(config, batch=batch)
 
 
-def _fits(config: Config, machine: "Machine") -> bool:
+def _fits(config: Config, machine: Machine) -> bool:
     return machine.free_bytes is None or memory_bytes(config) + _PROCESS_BYTES <= machine.free_bytes
 
 
-def _rows_that_fit(config: Config, machine: "Machine", *, most: int) -> int:
+def _rows_that_fit(config: Config, machine: Machine, *, most: int) -> int:
     """Rows below a whole batch of which every CPU thread has the same number, also in half of them; 0 where they do not fit.
 
     Whole lanes where there are several. With one row for two threads and then two, the second row would seem to cost nothing.
@@ -179,151 +165,14 @@ def _rows_that_fit(config: Config, machine: "Machine", *, most: int) -> int:
     return rows
 
 
-def _step_seconds(config: Config, sizes: tuple[int, ...], machine: "Machine", *, limit: float) -> list[float]:
+def _step_seconds(config: Config, sizes: tuple[int, ...], machine: Machine, *, limit: float) -> list[float]:
     """Median seconds of a step of each size, after one, or on a GPU three, that warm up; the same networks for all."""
     found = []
     trial = Trial(config, made_up_feed(with_rows(config, sizes[0]), device=machine.device, precision=machine.precision))
     for size in sizes:
-        start = time.perf_counter()
+        end = time.perf_counter() + limit / len(sizes)
         trial.feed = made_up_feed(with_rows(config, size), device=machine.device, precision=machine.precision)
         for _ in range(3 if machine.device.type == "cuda" else 1):
             timed(trial.step, machine.device)
-        times = [timed(trial.step, machine.device)]
-        while time.perf_counter() - start < limit / len(sizes) and len(times) < _MOST_STEPS:
-            times.append(timed(trial.step, machine.device))
-        found.append(statistics.median(times))
+        found.append(trial.seconds_per_step(least=1, most=_MOST_STEPS, limit=end - time.perf_counter()))
     return found
-
-
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
-_MATRIX = {"cpu": 2048, "cuda": 8192}
-"""Side of the square matrices, large enough that the product reaches its full rate."""
-_COPY = {"cpu": 256 << 20, "cuda": 4 << 30}
-"""Bytes of the tensor that is copied, larger than any cache."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Machine:
-    """A device and its measured limits."""
-
-    device: torch.device
-    precision: str
-    """What `auto` chooses here: fp32 or bf16."""
-    matrix_flops: dict[str, float]
-    """Operations per second of a large matrix product, by precision."""
-    copy_bytes: float
-    """Bytes per second, read and written, of a large copy."""
-    free_bytes: int | None
-    """Memory that can still be taken; None where the system does not say."""
-
-
-def measure_machine(device: torch.device) -> Machine:
-    """About three seconds of products and copies; the best of several counts, since other work only slows them."""
-    free = free_bytes(device)  # first: on a GPU, what the products below needed stays taken
-    return Machine(
-        device=device,
-        precision=choose_precision("auto", device),
-        matrix_flops={name: matrix_rate(device, dtype) for name, dtype in DTYPES.items()},
-        copy_bytes=copy_rate(device),
-        free_bytes=free,
-    )
-
-
-def matrix_rate(device: torch.device, dtype: torch.dtype, *, limit: float = 0.7) -> float:
-    """Operations per second of a square matrix product, the best of at least 3, then of `limit` seconds."""
-    side = _MATRIX[device.type]
-    left, right = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
-    return 2.0 * side**3 / _best(lambda: left @ right, device, limit)
-
-
-def copy_rate(device: torch.device, *, limit: float = 0.5) -> float:
-    """Bytes per second of a copy within the device's memory, reading and writing both counted."""
-    source = torch.ones(_COPY[device.type], dtype=torch.uint8, device=device)
-    target = torch.zeros_like(source)
-    return 2.0 * source.numel() / _best(lambda: target.copy_(source), device, limit)
-
-
-def timed(work: Callable[[], object], device: torch.device) -> float:
-    """Seconds that `work` takes, until the device is done with it."""
-    _wait(device)
-    start = time.perf_counter()
-    work()
-    _wait(device)
-    return time.perf_counter() - start
-
-
-def free_bytes(device: torch.device) -> int | None:
-    """Memory of the device that can still be taken, a container's own limit included."""
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    try:
-        table = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
-        free = 1024 * int(table["MemAvailable"].split()[0])
-    except (OSError, KeyError, ValueError):
-        return None
-    group = Path("/sys/fs/cgroup")
-    try:
-        return min(free, int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
-    except (OSError, ValueError):  # not in a container, or one without a limit ("max")
-        return free
-
-
-def _best(work: Callable[[], object], device: torch.device, limit: float) -> float:
-    times = [timed(work, device) for _ in range(4)][1:]  # the first warms up
-    while sum(times) < limit:
-        times.append(timed(work, device))
-    return min(times)
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
-PAD, UNK, CLS, SEP, MASK = range(5)
-WORDS_FROM = 5
-"""The first id that is a word; ids before it are the special tokens."""
-_FLATTENING = 2.7
-"""Zipf and Mandelbrot's law: the word of rank r comes with a frequency of 1 / (r + 2.7), about as in English."""
-
-
-class Trial:
-    """The engine as a run uses it: networks, optimizer, masking, step. Weights are new, and nothing is saved."""
-
-    def __init__(self, config: Config, feed: Feed) -> None:
-        self.feed = feed
-        self.objective = build(config).to(feed.device)
-        self.optimizer = build_optimizer(self.objective, config.optimizer)
-        self.steps = 0
-        self.objective.train()
-
-    def step(self) -> None:
-        """One whole training step."""
-        train_step(self.objective, self.optimizer, self.feed, step=self.steps)
-        self.steps += 1
-
-
-def made_up_feed(config: Config, *, device: torch.device, precision: str) -> Feed:
-    """A feed of four batches of made-up rows, the same ones for the same config."""
-    specials = (PAD, CLS, SEP, MASK)
-    rows = made_up_rows(4 * config.batch.size, config.batch.sequence_length, vocab_size=config.model.vocab_size)
-    mask = MaskTokens(masking=config.masking, vocab_size=config.model.vocab_size, mask_id=MASK, never=specials)
-    return Feed(
-        config=config, rows=rows, valid=rows[:0], mask=mask, pad=PAD, cls=CLS, sep=SEP, device=device,
-        precision=precision,
-    )  # fmt: skip
-
-
-def made_up_rows(rows: int, length: int, *, vocab_size: int, seed: int = 0) -> NDArray[np.int64]:
-    """Full rows `[CLS] A [SEP] B [SEP]` of words as frequent as in a text: int64 [rows, length]."""
-    words_BT = zipf_words(rows * length, vocab_size=vocab_size, seed=seed).reshape(rows, length)
-    words_BT[:, 0], words_BT[:, length // 2], words_BT[:, -1] = CLS, SEP, SEP
-    return words_BT
-
-
-def zipf_words(count: int, *, vocab_size: int, seed: int = 0) -> NDArray[np.int64]:
-    """Ids of words, the frequent ones first in the vocabulary: int64 [count]."""
-    frequency = 1 / (np.arange(max(1, vocab_size - WORDS_FROM)) + _FLATTENING)
-    cumulative = np.cumsum(frequency) / frequency.sum()
-    draws = np.random.default_rng(seed).random(count)
-    return WORDS_FROM + np.searchsorted(cumulative[:-1], draws, side="right").astype(np.int64)

@@ -1,0 +1,187 @@
+"""Timing on this machine: training steps of a throw-away run, products and copies, and a clock that waits for the device."""
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from electra_trainer.data.masking import MaskTokens
+from electra_trainer.data.store import Store
+from electra_trainer.objectives import build
+from electra_trainer.ranks.sharding import place
+from electra_trainer.ranks.world import any_rank
+from electra_trainer.settings.config import Config
+from electra_trainer.train.device import choose_precision
+from electra_trainer.train.graph import forget, train_step
+from electra_trainer.train.optim import build_optimizer
+from electra_trainer.train.plan import Timing
+from electra_trainer.train.schedule import Phases
+from electra_trainer.train.step import EVALUATION_ROWS, Feed, evaluate
+
+PAD, UNK, CLS, SEP, MASK = range(5)
+WORDS_FROM = 5
+"""The first id that is a word; the ids before it are special tokens."""
+_FLATTENING = 2.7
+"""Zipf and Mandelbrot's law: the word of rank r has a frequency of 1 / (r + 2.7), about as in English."""
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+_MATRIX = {"cpu": 2048, "cuda": 8192}
+"""Side of the square matrices, large enough that the product reaches its full rate."""
+_COPY = {"cpu": 256 << 20, "cuda": 4 << 30}
+"""Bytes of the tensor that is copied, larger than any cache."""
+
+
+def timed(work: Callable[[], object], device: torch.device) -> float:
+    """Seconds that `work` takes, until the device is done with it."""
+    _wait(device)
+    start = time.perf_counter()
+    work()
+    _wait(device)
+    return time.perf_counter() - start
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+class Trial:
+    """A throw-away run: networks, optimizer, masking and step as a run has them. Weights are new, and nothing is saved."""
+
+    def __init__(self, config: Config, feed: Feed, *, shard: bool = False) -> None:
+        self.feed, self.steps = feed, 0
+        self.objective = build(config)
+        place(self.objective, feed.device, precision=feed.precision, shard=shard)
+        self.optimizer = build_optimizer(self.objective, config.optimizer)
+        self._phases = Phases(config, self.objective)
+
+    def step(self) -> None:
+        """One whole training step."""
+        train_step(self._phases.at(self.steps), self.optimizer, self.feed, step=self.steps)
+        self.steps += 1
+
+    def seconds_per_step(self, *, least: int, most: int, limit: float) -> float:
+        """Median seconds of the next steps: at least `least`, then until `limit` seconds have passed or `most` are done."""
+        times: list[float] = []
+        while any_rank(len(times) < least or (len(times) < most and sum(times) < limit)):
+            times.append(timed(self.step, self.feed.device))
+        return statistics.median(times)
+
+
+def measure_time(
+    config: Config, store: Store, *, device: torch.device, precision: str, limit: float = 6.0, shard: bool = False
+) -> Timing:
+    """Time a few steps of a throw-away copy of the run: at least 3, then until `limit` seconds have passed.
+
+    The stages of two-stage training cost differently: each is timed, and a step is their mean by their shares of the steps.
+    """
+    feed = Feed.of(config, store, device=device, precision=precision)
+    trial, turn = Trial(config, feed, shard=shard), config.first_stage_steps
+    second = 1 - turn / config.schedule.steps
+    step = 0.0
+    for first, share in {
+        0: 1 - second,
+        turn: second,
+    }.items():  # the first step of each stage; joint training has the second alone
+        trial.steps = first
+        trial.step()  # warms up
+        step += share * trial.seconds_per_step(least=3, most=1 << 30, limit=limit * share)
+    forget()
+    rows = min(config.evaluation.rows, len(feed.valid))
+    few = min(rows, 2 * EVALUATION_ROWS)
+    evaluation = timed(lambda: evaluate(trial.objective, feed, limit=few), device) * rows / few if few else 0.0
+    return Timing(step=step, evaluation=evaluation)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """A device and its measured limits."""
+
+    device: torch.device
+    precision: str
+    """What `auto` chooses here: fp32 or bf16."""
+    matrix_flops: dict[str, float]
+    """Operations per second of a large matrix product, by precision."""
+    copy_bytes: float
+    """Bytes per second, read and written, of a large copy."""
+    free_bytes: int | None
+    """Free memory; None where the system does not say."""
+
+
+def measure_machine(device: torch.device) -> Machine:
+    """About three seconds of products and copies; the best of several counts, since other work only slows them."""
+    free = free_bytes(device)  # first: on a GPU, what the products below needed stays taken
+    return Machine(
+        device=device,
+        precision=choose_precision("auto", device),
+        matrix_flops={name: matrix_rate(device, dtype) for name, dtype in DTYPES.items()},
+        copy_bytes=copy_rate(device),
+        free_bytes=free,
+    )
+
+
+def matrix_rate(device: torch.device, dtype: torch.dtype, *, limit: float = 0.7) -> float:
+    """Operations per second of a square matrix product, the best of at least 3, then of `limit` seconds."""
+    side = _MATRIX[device.type]
+    left, right = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
+    return 2.0 * side**3 / _best(lambda: left @ right, device, limit)
+
+
+def copy_rate(device: torch.device, *, limit: float = 0.5) -> float:
+    """Bytes per second of a copy within the device's memory, reading and writing both counted."""
+    source = torch.ones(_COPY[device.type], dtype=torch.uint8, device=device)
+    target = torch.zeros_like(source)
+    return 2.0 * source.numel() / _best(lambda: target.copy_(source), device, limit)
+
+
+def _best(work: Callable[[], object], device: torch.device, limit: float) -> float:
+    times = [timed(work, device) for _ in range(4)][1:]  # the first warms up
+    while sum(times) < limit:
+        times.append(timed(work, device))
+    return min(times)
+
+
+def free_bytes(device: torch.device) -> int | None:
+    """Free memory of the device, a container's own limit included; None where the system does not say."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    try:
+        table = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+        free = 1024 * int(table["MemAvailable"].split()[0])
+    except (OSError, KeyError, ValueError):
+        return None
+    group = Path("/sys/fs/cgroup")
+    try:
+        return min(free, int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
+    except (OSError, ValueError):  # not in a container, or one without a limit ("max")
+        return free
+
+
+def made_up_feed(config: Config, *, device: torch.device, precision: str) -> Feed:
+    """A feed of four batches of made-up rows, the same ones for the same config."""
+    rows = made_up_rows(4 * config.batch.size, config.batch.sequence_length, vocab_size=config.model.vocab_size)
+    never = (PAD, CLS, SEP, MASK)
+    mask = MaskTokens(masking=config.masking, vocab_size=config.model.vocab_size, mask_id=MASK, never=never)
+    return Feed(
+        config=config, rows=rows, valid=rows[:0], mask=mask, pad=PAD, cls=CLS, sep=SEP, device=device,
+        precision=precision,
+    )  # fmt: skip
+
+
+def made_up_rows(rows: int, length: int, *, vocab_size: int, seed: int = 0) -> NDArray[np.int64]:
+    """Full rows `[CLS] A [SEP] B [SEP]` of words as frequent as in a text: int64 [rows, length]."""
+    words_BT = zipf_words(rows * length, vocab_size=vocab_size, seed=seed).reshape(rows, length)
+    words_BT[:, 0], words_BT[:, length // 2], words_BT[:, -1] = CLS, SEP, SEP
+    return words_BT
+
+
+def zipf_words(count: int, *, vocab_size: int, seed: int = 0) -> NDArray[np.int64]:
+    """Ids of words, the frequent ones first in the vocabulary: int64 [count]."""
+    frequency = 1 / (np.arange(max(1, vocab_size - WORDS_FROM)) + _FLATTENING)
+    cumulative = np.cumsum(frequency) / frequency.sum()
+    draws = np.random.default_rng(seed).random(count)
+    return WORDS_FROM + np.searchsorted(cumulative[:-1], draws, side="right").astype(np.int64)
