@@ -208,7 +208,7 @@ def test_a_disk_that_keeps_something_else_is_found_out_before_old_ones_go(
             flip(path)
 
     monkeypatch.setattr(checkpoint, "write_durably", write)
-    with pytest.raises(StorageError, match="reads back otherwise"):
+    with pytest.raises(StorageError, match="differs from what was written"):
         save_steps(tmp_path, 2, keep=1)
     assert list(tmp_path.iterdir()) == [old]
 
@@ -230,12 +230,12 @@ def test_a_pipe_or_a_huge_file_is_not_read(tmp_path: Path) -> None:
         whole = (path / file).read_bytes()
         (path / file).unlink()
         os.mkfifo(path / file)
-        with pytest.raises(CheckpointError, match="is no file of at most"):
+        with pytest.raises(CheckpointError, match="is not a file of at most"):
             read(path)
         (path / file).unlink()
         with (path / file).open("wb") as sparse:
             sparse.truncate(1 << 40)
-        with pytest.raises(CheckpointError, match="is no file of at most"):
+        with pytest.raises(CheckpointError, match="is not a file of at most"):
             read(path)
         (path / file).write_bytes(whole)
     assert_same(read(path), made(1))

@@ -92,7 +92,7 @@ def test_failed_saves_are_told_and_survived(
         saver.begin(made(step))
     saver.finish(made(8))
     assert steps_on_disk(folder) == [1, 4, 7, 8]
-    assert len(said) == 4 and all("Training goes on; the newest checkpoint is that of step" in line for line in said)
+    assert len(said) == 4 and all("Training continues; the newest checkpoint is that of step" in line for line in said)
 
 
 def test_several_in_a_row_end_the_run(folder: RunFolder, said: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""`electra demo`: the whole journey on the embedded corpus."""
+"""`electra demo`: vocabulary, rows, pre-training and scored sentences on text that is already installed."""
 
 import signal
 import sys
@@ -22,30 +22,30 @@ SENTENCES = (
 """The second has a word replaced: `shape` by `because`."""
 REPLACED = (1, "because")
 _BEYOND = 35.0
-"""Seconds beyond the planned ones after which training ends: the machine may become slower than it was when it was measured."""
+"""Seconds beyond the planned ones after which training ends: the machine may become slower than when it was measured."""
 _AFTERWARDS = 10.0
 """Seconds for the report and the sentences."""
 _LEAST = 20.0
-"""Seconds of training, however long the rest took."""
+"""The fewest seconds of training, however long the rest took."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DemoArguments:
     """Vocabulary, rows, a tiny ELECTRA, its report and three scored sentences, in a few minutes on two CPU cores.
 
-    The text is the documentation of the Python packages installed beside this program: nothing is downloaded.
+    The text is the documentation of the Python packages installed with this program: nothing is downloaded.
     """
 
     out: Path = Path("runs/demo")
-    """Run folder; the prepared data goes beside it."""
+    """Run folder; the prepared data goes next to it."""
     budget: str = "230s"
-    """Time that all of it is planned to take, for example 2m; training gets what the rest leaves."""
+    """Planned time for all of it, for example 2m; training gets what the rest leaves."""
     steps: int | None = None
-    """Fewer or more steps than the preset's, whatever they take."""
+    """Steps, instead of the preset's, however long they take."""
 
 
 def run_demo(arguments: DemoArguments) -> None:
-    """Do it, saying what comes."""
+    """Run all parts, and print which is next."""
     from electra_trainer.data.prepare import PrepareSettings, prepare, train_tokenizer_from
     from electra_trainer.data.store import MANIFEST
     from electra_trainer.inspection.report import write_report
@@ -76,7 +76,7 @@ def run_demo(arguments: DemoArguments) -> None:
 
 
 def _train(arguments: DemoArguments, config: "Config", data: Path, *, end: float) -> None:
-    """As many steps as were asked for, or as the time allows until `end`, when all is planned to be done."""
+    """As many steps as were asked for, or as fit until `end`."""
     from electra_trainer.errors import Interrupted
     from electra_trainer.train.loop import pretrain
     from electra_trainer.train.plan import Length
@@ -92,11 +92,11 @@ def _train(arguments: DemoArguments, config: "Config", data: Path, *, end: float
         except Interrupted:
             if not is_over():
                 raise
-            _say("     the machine has become slower: training ends early. The same command again goes on with it")
+            _say("     the machine has become slower: training ends early. The same command again resumes it")
 
 
 def _length(out: Path, config: "Config", data: Path, *, end: float) -> "Length":
-    """A begun run's steps, or the preset's, or as many as a slower machine does until `end`."""
+    """The steps of the run that has begun, or the preset's, or as many as a slower machine does until `end`."""
     from electra_trainer.data.store import Store
     from electra_trainer.runs.run_folder import RunFolder
     from electra_trainer.train.device import choose_device, choose_precision, use_threads
@@ -121,7 +121,7 @@ def _length(out: Path, config: "Config", data: Path, *, end: float) -> "Length":
 
 @contextmanager
 def _time_limit(seconds: float, run: Path) -> Iterator[Callable[[], bool]]:
-    """Stop training as SIGTERM would when `seconds` have passed and some steps are done and saved; gives whether it was stopped so."""
+    """Stop training with a SIGTERM when `seconds` have passed and some steps are logged; yields whether that happened."""
     over, ended = threading.Event(), threading.Event()
     metrics = run / "metrics.jsonl"
     before = _size(metrics)

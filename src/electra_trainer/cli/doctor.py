@@ -1,4 +1,4 @@
-"""`electra doctor`."""
+"""`electra doctor`: describe this machine, and forecast its speed with each model."""
 
 import json
 import shutil
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _EXTRAS = {"transformers": "hub", "datasets": "hub"}
 _NEEDED = ("torch", "numpy", "tokenizers", "safetensors", "rich", "tyro", "matplotlib", "scikit-learn")
 _SECONDS = 80.0
-"""For all presets together; the one that is being timed is not broken off."""
+"""For all presets together; the one being timed is finished."""
 _HOW = """\
 arithmetic: the share of the step that its matrix products take at the matrix rate above. memory: the share that the bytes it
 must move take at the rate of a copy, pointwise work fused and nothing staying in a cache. limited by: the larger of both if it
@@ -26,10 +26,10 @@ paper's run: the preset's own steps and batch; `electra pretrain --budget 4h` tr
 
 @dataclass(frozen=True, kw_only=True)
 class DoctorArguments:
-    """What this machine has: device, arithmetic, threads, disk, packages; and what is missing."""
+    """Show what this machine has: device, arithmetic, threads, disk, packages; and what is missing."""
 
     bench: bool = False
-    """Also measure what it will do with each model: speed, time of the paper's run, and what limits it. Under two minutes."""
+    """Also measure each model: speed, time of the paper's run, and what limits it. Under two minutes."""
     presets: tuple[str, ...] = ()
     """Presets to measure with --bench; by default the models that the paper compares, and tiny."""
     json: bool = False
@@ -41,7 +41,7 @@ def run_doctor(arguments: DoctorArguments) -> None:
     from electra_trainer.presets.models import MODELS
     from electra_trainer.presets.paper_rows import preset
 
-    configs = [preset(name) for name in arguments.presets or MODELS]  # a wrong name is told before anything else
+    configs = [preset(name) for name in arguments.presets or MODELS]  # a wrong name is an error before anything else
     findings = _findings()
     if not arguments.json:
         for label, value in findings.items():

@@ -15,12 +15,12 @@ from electra_trainer.errors import ConfigError, ElectraError
 from electra_trainer.settings.config import Config
 
 OURS = ("--restarts", "--patience", "--grace", "--processes")
-"""Flags that are for the process that starts others."""
+"""Flags of the supervisor."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainArguments:
-    """Pre-train an encoder. The same command again goes on where it stopped; Ctrl-C and SIGTERM save first.
+    """Pre-train an encoder. The same command again resumes where it stopped; Ctrl-C and SIGTERM save first.
 
     Settings come from the preset, then from --config, then from the flags. How long: at most one of --steps, --budget, --flops, --flops-real.
     """
@@ -28,12 +28,12 @@ class PretrainArguments:
     data: tyro.conf.Positional[Path]
     """Folder that `electra prepare` made."""
     out: Path
-    """Run folder: a new one, or one to go on with."""
+    """Run folder: a new one, or one to resume."""
     init: str | None = None
-    """Begin with trained weights: of a run (to go on with other rows, another text or another objective), of an exported folder, of any
-    ELECTRA folder or Hub name. The text is to be prepared with its tokenizer, and the encoder's shape to be the same."""
+    """Begin with trained weights: of a run (to continue on other rows, another text or another objective), of an exported folder, of any
+    ELECTRA folder or Hub name. Prepare the text with its tokenizer, and keep the encoder's shape."""
     config: Path | None = None
-    """JSON or TOML file with settings, for example the config.json of another run; it may hold only some."""
+    """JSON or TOML file with settings, for example the config.json of another run; it need not hold all."""
     objective: str | None = None
     """rtd: ELECTRA; mlm: BERT; replace-mlm, all-tokens-mlm (§3.5); adversarial (Appendix F); sentence-contrast (Appendix H); or one of
     your own. Default: the preset's."""
@@ -52,23 +52,23 @@ class PretrainArguments:
     dry_run: bool = False
     """Print parameters, FLOPs, memory, tokens, and hours on this device; train nothing."""
     processes: int = 1
-    """So many on this machine, by torchrun, with a GPU each or a share of the cores; --batch.lanes at least as many. With one process a
-    machine on several machines, start this command with torchrun yourself."""
+    """Number of processes on this machine, started by torchrun, each with a GPU or a share of the cores; --batch.lanes must be at least as
+    many. For several machines start this command with torchrun yourself."""
     shard: bool = False
     """Divide weights, gradients and moments among the processes (FSDP2), for a model that does not fit one GPU; each computes as many
-    lanes as the others. The run stays the same one: the next start may leave it out, or have other --processes."""
+    lanes as the others. It is still the same run: the next start may omit it, or have other --processes."""
     restarts: int = 0
-    """Start again, so many times at most, when the process is killed, crashes or hangs; what would end the same way again is not repeated."""
+    """Restart at most this many times when the process is killed, crashes or hangs; errors that would recur are not retried."""
     patience: float = 600.0
     """With --restarts: seconds without a step after which a process counts as hung."""
     grace: float = 600.0
-    """With --restarts or --processes: seconds that the run has at most to save and end after a signal; one that is stuck is ended sooner."""
+    """With --restarts or --processes: the most seconds that the run has to save and end after a signal; one that hangs is ended sooner."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     quiet: bool = False
     """Print errors and warnings only."""
     words: tyro.conf.Suppress[tuple[str, ...]] = ()
-    """The command line that this was read from."""
+    """The command line that these were read from."""
     settings: Annotated[Config, tyro.conf.arg(name="")] = field(default_factory=Config)
 
 
@@ -117,7 +117,7 @@ def run_pretrain(arguments: PretrainArguments) -> None:
 
 
 def _supervised(arguments: PretrainArguments) -> None:
-    """Train in processes of their own, started again where that helps; exits with the run's code."""
+    """Train in separate processes, restarted where that helps; exits with the run's code."""
     from electra_trainer.runs.status import Status
     from electra_trainer.supervise.supervise import Policy, supervise
 
@@ -139,7 +139,7 @@ def _supervised(arguments: PretrainArguments) -> None:
 
 
 def _check_what_all_would_say(arguments: PretrainArguments) -> None:
-    """What every process would find wrong, before any is started; ElectraError."""
+    """Find what is wrong for every process before any is started; ElectraError."""
     from electra_trainer.data.store import Store
     from electra_trainer.ranks.gradient_tree import check_tree
     from electra_trainer.ranks.sharding import check_shard
@@ -147,7 +147,7 @@ def _check_what_all_would_say(arguments: PretrainArguments) -> None:
     from electra_trainer.train.plan import fit_to_data
 
     config = fit_to_data(arguments.settings, Store.open(arguments.data))
-    if config.deterministic:  # first: it asks for more
+    if config.deterministic:  # first: it is stricter
         check_tree(config.batch.lanes, processes=arguments.processes)
     World(0, arguments.processes).owned(config.batch.lanes)
     if arguments.shard:
@@ -155,7 +155,7 @@ def _check_what_all_would_say(arguments: PretrainArguments) -> None:
 
 
 def command_of(words: Sequence[str], *, processes: int) -> list[str]:
-    """What the supervisor starts: the words that follow `pretrain`, without those that are for it, in one process or by torchrun."""
+    """The command that the supervisor starts: `pretrain` without the supervisor's flags, in one process or by torchrun."""
     launcher = ["-m", "electra_trainer.supervise.torchrun", "--standalone", f"--nproc-per-node={processes}"]
     started = [*(launcher if processes > 1 else []), "-m", "electra_trainer", "pretrain"]
     return [sys.executable, *started, *part(words, OURS)[1]]
@@ -182,7 +182,7 @@ def _dry_run(arguments: PretrainArguments, length: object) -> None:
     _print_rows(told)
     sys.stdout.flush()
     if free is not None and state_bytes(config) > free:
-        return  # steps of the whole cannot be timed
+        return  # its steps cannot be timed
     timing = measure_time(config, store, device=device, precision=precision)
     described = describe(steps_for(length, config, timing), store, timing, processes=parts)
     _print_rows([row for row in described if row not in told])

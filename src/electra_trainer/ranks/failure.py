@@ -1,8 +1,8 @@
-"""An error of one rank is heard by all, on every machine: they end with its message and its exit code, and none waits for one that is gone.
+"""When one rank fails, every rank on every machine stops with the same message and exit code, and none waits for it.
 
-The first error is written to the store by which the ranks found one another. A thread of each rank looks there several times a second,
-since a rank that waits inside a collective operation cannot. Whatever then comes up in the others (a connection that was closed, a
-signal of the launcher) follows from that error, and gives way to it. A rank that does not end by itself is ended.
+The first error is written to the store through which the ranks found one another. A thread of each rank polls it several times a second,
+since a rank that waits inside a collective operation cannot. Errors that then occur on other ranks (a closed connection, a signal of the
+launcher) follow from the first one and give way to it. A rank that does not end by itself is ended.
 """
 
 import json
@@ -22,24 +22,24 @@ if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
 LOOK = 0.2
-"""Seconds between two looks."""
+"""Seconds between two polls."""
 HEARD_WITHIN = 5.0
-"""Seconds in which every rank that lives has heard of an error; the one that failed stays so long at most, and may be what keeps the store."""
+"""Seconds in which every living rank learns of an error. The failed rank stays that long at most, since it may host the store."""
 LEAVES_WITHIN = 20.0
-"""Seconds that a rank has to end by itself after another's error, a save that is being written included; torchrun gives 30."""
+"""Seconds that a rank has to end by itself after another's error, including a save in progress; torchrun gives 30."""
 CONNECTS_WITHIN = 2.0
-"""The same of a rank that is connecting to the others, which nothing interrupts: there is nothing to save yet."""
+"""The same for a rank that is still connecting, which nothing interrupts: there is nothing to save yet."""
 _SOON = 0.02
 _HERE, _FIRST, _HEARD = "here", "first", "heard"
 
 
 class Watch:
-    """One rank's share.
+    """Watches for errors of other ranks, on one rank.
 
     Args:
-        store: of all ranks of this start of the run.
+        store: shared by all ranks of this start of the run.
         rank, size: of the run.
-        last_words: called before a rank that is stuck is ended, with the error that ends it.
+        last_words: called with the error before a stuck rank is ended.
     """
 
     def __init__(self, store: "Store", rank: int, size: int, *, last_words: Callable[[ElectraError], None]) -> None:
@@ -51,11 +51,11 @@ class Watch:
         self._thread = threading.Thread(target=self._look, args=(store.clone(),), name="electra-watch", daemon=True)  # type: ignore[attr-defined]
 
     def wait_for_all(self, patience: timedelta) -> None:
-        """Until every rank is here, in a way that a signal ends; from then on look for errors.
+        """Wait for every rank, in a way that a signal interrupts; from then on poll for errors.
 
         Raises:
-            ConfigError: they did not come.
-            ElectraError: that of another rank, which failed before it was here.
+            ConfigError: some did not come.
+            ElectraError: that of another rank, which failed before it came.
         """
         end = time.monotonic() + patience.total_seconds()
         with together():
@@ -69,7 +69,7 @@ class Watch:
                 if time.monotonic() > end:
                     raise ConfigError(
                         f"{self._size - come} of the {self._size} processes of this run did not come within {patience}. "
-                        "Start all of them with torchrun, and look at what those said."
+                        "Start all of them with torchrun, and look at their messages."
                     )
                 time.sleep(_SOON)
                 come = self._store.add(_HERE, 0)
@@ -77,11 +77,11 @@ class Watch:
         self._thread.start()
 
     def connected(self) -> None:
-        """The ranks are joined: from now on there may be something to save."""
+        """Call this when the ranks are joined: from now on there may be something to save."""
         self._connected = True
 
     def settled(self, error: Exception) -> Exception:
-        """What this rank ends with where `error` came up: that, or another rank's error which it follows from."""
+        """The error that this rank ends with: `error`, or that of another rank which caused it."""
         end_by_itself()
         if error is self._raised or (isinstance(error, ElectraError) and error.agreed):
             return error
@@ -92,26 +92,28 @@ class Watch:
         kind, own = first["kind"], type(error).__name__
         alone = kind != ProcessLost.__name__ and not self._heard_by_all()
         if alone and self._all_here and kind == Interrupted.__name__:
-            return ProcessLost(  # what stopped the others was the launcher's signal, since one was killed
-                "a process of this run ended or hangs while it was starting. The same command goes on from the newest checkpoint."
+            return ProcessLost(  # the others were stopped by the launcher's signal, since one was killed
+                "a process of this run ended or hangs while it was starting. The same command resumes from the newest checkpoint."
             )
         if (
             first["rank"] != self._rank
             and isinstance(error, ElectraError)
             and (kind, first["text"]) == (own, str(error))
         ):
-            error.told = True  # all have it, the first one says it
+            error.told = True  # all have it, the first rank prints it
         follows = first["rank"] != self._rank and isinstance(error, Interrupted | ProcessLost) and kind != own
         return self._another(first) if follows else error
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop polling."""
         self._over.set()
         if self._all_here:
             self._thread.join()
 
     def _tell(self, error: Exception) -> dict[str, object]:
-        """Write the error unless there is one; the first one. Who heard one needs no store, which may be gone with the rank that kept it."""
+        """Record this error unless one was recorded before; return the first. A rank that already knows it does not query the store, which may
+        be gone with the rank that hosted it.
+        """
         if self._heard is not None:
             return self._heard
         known = as_known(error)
@@ -130,7 +132,7 @@ class Watch:
         return same
 
     def _heard_by_all(self) -> bool:
-        """Whether every rank that is here knows of the error; waits for them, since this one may be what keeps the store."""
+        """Whether every present rank knows of the error; waits for them, since this rank may host the store."""
         end = time.monotonic() + HEARD_WITHIN
         try:
             listeners = self._size if self._all_here else self._store.add(_HERE, 0) - self._came
@@ -139,7 +141,7 @@ class Watch:
                     return False
                 time.sleep(_SOON)
         except RuntimeError:
-            return True  # the rank that keeps the store waited here too, and has left
+            return True  # the rank that hosts the store waited here too, and has left
         return True
 
     def _look(self, store: "Store") -> None:
@@ -150,12 +152,12 @@ class Watch:
             self._heard = first
             store.add(_HEARD, 1)
         except RuntimeError:
-            return  # the rank or launcher that kept the store has ended; every connection to it says so
+            return  # the rank or launcher that hosted the store has ended, as every connection to it shows
         leaves = self._over.wait(CONNECTS_WITHIN)
         if not leaves and not (self._connected and self._over.wait(LEAVES_WITHIN - CONNECTS_WITHIN)):
             error = self._another(first)
             self._last_words(error)
-            os.write(2, f"electra: {error} This process was stuck, and is ended.\n".encode())
+            os.write(2, f"electra: {error} This process hung and was ended.\n".encode())
             os._exit(error.exit_code)
 
 
@@ -168,7 +170,7 @@ def _first(store: "Store") -> dict[str, object] | None:
 
 @contextmanager
 def together() -> Iterator[None]:
-    """Around a collective operation: what goes wrong in it is the loss of another process.
+    """Wrap a collective operation: an error in it means that another process is lost.
 
     Raises:
         ProcessLost: another process ended, hangs, or cannot be reached.
@@ -180,5 +182,5 @@ def together() -> Iterator[None]:
             raise
         said = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ProcessLost(
-            f"another process of this run has ended or cannot be reached ({said}). The same command goes on from the newest checkpoint."
+            f"another process of this run has ended or cannot be reached ({said}). The same command resumes from the newest checkpoint."
         ) from error

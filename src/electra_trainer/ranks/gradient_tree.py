@@ -1,7 +1,7 @@
-"""Gradients added up in one order, whatever the number of processes: `deterministic` in a configuration.
+"""Add gradients in one order, whatever the number of processes: `deterministic` in a configuration.
 
-Floating-point sums depend on their order. Here the lanes of a step are the leaves of a binary tree, each lane's gradient is computed on
-its own, and neighbours are added pairwise. A rank owns a subtree (lanes and ranks are powers of two); the levels above are added by
+Floating-point sums depend on their order. Here the lanes of a step are the leaves of a binary tree, each lane's gradient is computed
+separately, and neighbours are added pairwise. A rank owns a subtree (lanes and ranks are powers of two); the levels above are added by
 exchanging sums with the rank at distance 1, 2, 4, ... A sum of two is the same in either order, so every rank ends with the same bits.
 It costs a buffer of gradients for each level of a rank's subtree and one addition a lane.
 """
@@ -18,10 +18,10 @@ from electra_trainer.ranks.world import flat_gradients, put_back, world
 
 
 def check_tree(lanes: int, *, processes: int | None = None) -> None:
-    """Whether the ranks of this run are subtrees; or so many processes would be.
+    """Refuse a number of processes (by default that of this run) whose ranks would not own subtrees.
 
     Raises:
-        ConfigError: their number is no power of two, or is larger than that of the lanes.
+        ConfigError: it is not a power of two, or larger than the number of lanes.
     """
     size = processes or world().size
     if size & (size - 1) or lanes < size:
@@ -41,10 +41,10 @@ class GradientTree:
     def __init__(self, parameters: Iterable[Tensor]) -> None:
         self._parameters = [parameter for parameter in parameters if parameter.requires_grad]
         self._sums: list[tuple[int, Tensor]] = []
-        """Subtrees that wait for their right neighbour: level, and sum."""
+        """Subtrees without their right neighbour so far: level and sum."""
 
     def add_lane(self) -> None:
-        """Take the gradients of a lane away from the parameters and into the tree."""
+        """Move the gradients of a lane from the parameters into the tree."""
         total, level = flat_gradients(self._parameters), 0
         for parameter in self._parameters:
             parameter.grad = None
@@ -54,8 +54,8 @@ class GradientTree:
         self._sums.append((level, total))
 
     def finish(self) -> None:
-        """Add the subtrees of all ranks, and give the parameters the sum as their gradient."""
-        ((_, total),) = self._sums  # one: a rank's lanes are a power of two
+        """Add the subtrees of all ranks; the sum becomes the gradient of the parameters."""
+        ((_, total),) = self._sums  # a single one: a rank's lanes are a power of two
         here, distance = world(), 1
         while distance < here.size:
             partner = here.rank ^ distance

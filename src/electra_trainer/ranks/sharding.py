@@ -1,10 +1,10 @@
-"""FSDP2, `--shard`: a process keeps its part of every weight, gradient and moment, and a layer is put together while it computes.
+"""FSDP2, `--shard`: a process keeps its part of every weight, gradient and moment, and a layer is gathered while it computes.
 
-The matrices of a layer are a unit. The rest is one: LayerNorms, embeddings, which both networks may share, and heads, whose weights are
-read without a call of their module. So what is tied stays tied; that unit is together from the forward to the backward pass. In a run in
-bf16 the matrices travel and are put together in bf16, as autocast would round them, and it keeps no rounded copies; the parts are fp32.
-Gradients of all ranks are added in fp32, not averaged: they are divided already, by the counts of all. All ranks make a forward or
-backward pass together, or none. Checkpoints know nothing of this: rank 0 gets the whole, tensor by tensor.
+The matrices of a layer are one unit. The rest is another: LayerNorms, embeddings, which both networks may share, and heads, whose weights
+are read without a call of their module. So tied weights stay tied; that unit stays gathered from the forward to the backward pass. With
+bf16 the matrices are sent and gathered in bf16, as autocast would round them, without further rounded copies; the parts are fp32.
+Gradients of all ranks are added in fp32, not averaged: they are already divided by the counts of all ranks. All ranks make a forward or
+backward pass together, or none. Checkpoints do not depend on it: rank 0 gets the whole, tensor by tensor.
 """
 
 import warnings
@@ -27,10 +27,10 @@ _sharded: WeakSet[nn.Module] = WeakSet()
 
 
 def check_shard(config: Config, *, processes: int | None = None) -> None:
-    """Whether a run of this config can be divided among these processes, or among so many.
+    """Refuse a config that cannot be divided among `processes` (by default those of this run).
 
     Raises:
-        ConfigError: what `--shard` cannot be combined with, and what to do.
+        ConfigError: says what `--shard` cannot be combined with, and what to do.
     """
     if config.deterministic:
         raise ConfigError(
@@ -64,7 +64,7 @@ def place(network: nn.Module, device: torch.device, *, precision: str, shard: bo
     if not shard or world().size == 1:
         network.to(device)
         return
-    # Here, since a process that does not divide anything starts a second sooner without them
+    # Imported here: without them a process that divides nothing starts a second sooner
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
@@ -78,19 +78,19 @@ def place(network: nn.Module, device: torch.device, *, precision: str, shard: bo
         if isinstance(module, FSDPModule):
             module.set_gradient_divide_factor(1.0)
             module.set_force_sum_reduction_for_comms(True)
-    # A layer's last product is a view of what it is computed as; nothing changes it in place, which is what FSDP warns of
+    # A layer's last product is a view; FSDP warns of changes in place, and there are none
     warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
     network.register_forward_hook(_put_away)
     _sharded.add(network)
 
 
 def _matrices(layer: Layer) -> list[nn.Module]:
-    """All of a layer but its LayerNorms, by the modules that are called, in the order of their calls."""
+    """The modules of a layer without its LayerNorms, in the order of their calls."""
     return [layer.attention.self, layer.attention.output.dense, layer.intermediate, layer.output.dense]
 
 
 def _put_away(network: nn.Module, *_: Any) -> None:
-    """After a forward pass that no backward pass follows, keep the part alone: parameters are then parts wherever they are read."""
+    """After a forward pass without a backward pass, keep only the part: parameters are then parts wherever they are read."""
     if not torch.is_grad_enabled():
         network.reshard()  # type: ignore[operator]
 
@@ -101,13 +101,13 @@ def is_sharded(network: nn.Module) -> bool:
 
 
 def local(tensor: Tensor) -> Tensor:
-    """The part that is here, in the same memory; all of a tensor that is not divided."""
+    """The local part, in the same memory; the whole of a tensor that is not divided."""
     part: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
     return part
 
 
 def part_of(full: Tensor, like: Tensor) -> Tensor:
-    """What this process keeps of `full`, divided and placed as `like` is; in memory of its own."""
+    """The part of `full` that this process keeps, divided and placed as `like` is, in separate memory."""
     if not hasattr(like, "to_local"):
         return full.to(like.device, copy=True)
     from torch.distributed.tensor import distribute_tensor
@@ -118,7 +118,7 @@ def part_of(full: Tensor, like: Tensor) -> Tensor:
 
 @torch.no_grad()
 def whole(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Divided tensors put together, one after another, by all ranks: on rank 0 in the CPU's memory, elsewhere dropped. Others as they are."""
+    """Divided tensors gathered, one after another, by all ranks: on rank 0 in the CPU's memory, elsewhere dropped. Others unchanged."""
     found = {}
     for name, tensor in tensors.items():
         if not hasattr(tensor, "full_tensor"):
@@ -136,7 +136,7 @@ def clip_gradients(network: nn.Module, limit: float) -> float:
     """Scale the gradients of a network down to a global norm of `limit`.
 
     Returns:
-        The norm before, of all parts on all ranks: one number everywhere, and not finite where any part is not.
+        The norm before clipping, of all parts on all ranks: the same number everywhere, non-finite if any part is.
     """
     if not is_sharded(network):
         return float(nn.utils.clip_grad_norm_(network.parameters(), limit))

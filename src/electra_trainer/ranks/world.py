@@ -1,8 +1,8 @@
-"""Several processes, one run: ranks own lanes; counts and gradients are added up over them.
+"""Several processes, one run: ranks own lanes; counts and gradients are summed over ranks.
 
-A lane's masks, samples and dropout are keyed by the lane, not by the rank, and every sum is divided by the count of all ranks, so that
-N processes compute the step that one process computes. Rank 0 alone reads and writes files and prints; what the others need of it is
-sent as JSON and safetensors. Alone, nothing here does anything.
+A lane's masks, samples and dropout are keyed by the lane, not by the rank, and every sum is divided by the count of all ranks, so
+N processes compute the step that one process computes. Rank 0 alone reads and writes files and prints; it sends the others what they need
+as JSON and tensors. In a single process nothing here has an effect.
 """
 
 import itertools
@@ -22,7 +22,7 @@ from electra_trainer.errors import ConfigError, ElectraError, named
 from electra_trainer.ranks.failure import Watch, together
 
 PATIENCE = timedelta(minutes=10)
-"""How long a rank waits for the others before it gives up; a rank that is gone is noticed at once."""
+"""How long a rank waits for the others; a rank that ended is noticed at once."""
 
 
 class World(NamedTuple):
@@ -41,15 +41,15 @@ class World(NamedTuple):
         return f"{threads} threads" if self.size == 1 else f"{self.size} processes with {threads} threads each"
 
     def share(self, things: int) -> range:
-        """Which of so many things are this rank's: neighbours, as even as can be; none where there are too few."""
+        """Which of `things` are this rank's: neighbours, as evenly as possible; none where there are too few."""
         return range(self.rank * things // self.size, (self.rank + 1) * things // self.size)
 
     def waits(self, things: int) -> int:
-        """How many of so many things another rank has beyond those of this one."""
+        """How many of `things` the rank with the most has beyond this one's."""
         return -(-things // self.size) - len(self.share(things))
 
     def owned(self, lanes: int) -> range:
-        """The lanes that this rank computes: a share of neighbours, as even as can be.
+        """The lanes that this rank computes: neighbours, as evenly as possible.
 
         Raises:
             ConfigError: there are more ranks than lanes.
@@ -72,8 +72,8 @@ def world() -> World:
 
 
 _starts = itertools.count()
-"""One for each time that this process joins others: what they say to one another then is kept apart, also from what was said before torchrun
-started the processes again."""
+"""Counts how often this process joined others: messages of each time are kept apart, also from those before torchrun restarted the
+processes."""
 
 
 @contextmanager
@@ -82,11 +82,11 @@ def joined(
 ) -> Iterator[tuple[World, torch.device]]:
     """Join the processes that `torchrun` started with this one, until the context ends; alone without torchrun.
 
-    An error of one of them ends all: failure.py.
+    An error of one ends all: failure.py.
 
     Args:
-        device: chooses this process's device; its error is one of those.
-        last_words: called with another's error where this process is stuck and has to be ended.
+        device: chooses this process's device; its errors end all ranks too.
+        last_words: called with another rank's error before this process is ended because it is stuck.
 
     Raises:
         ConfigError: the others cannot be found, or the variables that torchrun sets are damaged.
@@ -138,7 +138,7 @@ def local_device(device: torch.device) -> torch.device:
 
 
 def any_rank(here: bool) -> bool:
-    """Whether it is so on any rank; the same answer on all."""
+    """Whether `here` is true on any rank; the same answer on all."""
     if world().size == 1:
         return here
     flag = torch.tensor(float(here))
@@ -148,7 +148,7 @@ def any_rank(here: bool) -> bool:
 
 
 def led(work: Callable[[], bytes]) -> bytes:
-    """What `work` gives on rank 0, which alone does it, on every rank; its error is raised on every rank, so that none waits.
+    """Do `work` on rank 0 only and return its result on every rank; its error is raised on every rank, so that none waits.
 
     Raises:
         ElectraError: the kind that `work` raised.
@@ -188,7 +188,7 @@ def _broadcast(content: bytes) -> bytes:
 
 
 def handed_out(tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
-    """The tensors that rank 0 has, on every rank, on the CPU, one after another, so that rank 0 alone holds all of them."""
+    """Rank 0's tensors on every rank, on the CPU, one after another, so that only rank 0 holds all of them."""
     if world().size == 1:
         yield from tensors.items()
         return
@@ -201,7 +201,7 @@ def handed_out(tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
 
 
 def gathered(content: bytes) -> list[bytes]:
-    """What each rank gives, in the order of ranks, on every rank."""
+    """The content of each rank, in the order of ranks, on every rank."""
     size = world().size
     if size == 1:
         return [content]
@@ -218,7 +218,7 @@ def gathered(content: bytes) -> list[bytes]:
 
 
 def add_counts_over_ranks(counts: dict[str, float]) -> dict[str, float]:
-    """Counts of all ranks together; exact, they are integers below 2**53."""
+    """Counts summed over all ranks; exact, since they are integers below 2**53."""
     if world().size == 1:
         return counts
     total = torch.tensor(list(counts.values()), dtype=torch.float64)
@@ -228,9 +228,8 @@ def add_counts_over_ranks(counts: dict[str, float]) -> dict[str, float]:
 
 
 def add_gradients_over_ranks(parameters: Iterable[Tensor]) -> None:
-    """Replace each gradient by its sum over the ranks, in one message. A parameter that has one on some ranks has one on all afterwards.
-
-    A gradient that is no number on one rank is none on any afterwards, so that all skip the step alike.
+    """Replace each gradient by its sum over the ranks, in one message. A parameter with a gradient on some ranks has one on all
+    afterwards. A non-finite gradient on one rank becomes non-finite on all, so all ranks skip the step.
     """
     if world().size == 1:
         return
@@ -242,14 +241,14 @@ def add_gradients_over_ranks(parameters: Iterable[Tensor]) -> None:
 
 
 def flat_gradients(parameters: Sequence[Tensor]) -> Tensor:
-    """All gradients as one long tensor, zeros where there is none, and at its end a 1 for each parameter that has one."""
+    """All gradients as one long tensor, zeros for a missing one, followed by a 1 for each parameter that has one and 0 for the others."""
     parts = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
     there = torch.tensor([float(p.grad is not None) for p in parameters], device=parts[0].device)
     return torch.cat([*(part.flatten() for part in parts), there])
 
 
 def put_back(parameters: Sequence[Tensor], flat: Tensor) -> None:
-    """Give the parameters the gradients of a sum of `flat_gradients`; None where no part of the sum had one."""
+    """Set the gradients of the parameters from a sum of `flat_gradients`; None where no part of the sum had one."""
     *parts, there = torch.split(flat, [*(p.numel() for p in parameters), len(parameters)])
     for parameter, part, count in zip(parameters, parts, there.tolist(), strict=True):
         if count == 0:

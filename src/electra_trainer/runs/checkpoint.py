@@ -1,9 +1,9 @@
-"""A checkpoint is a folder that appears whole or not at all.
+"""Save and load checkpoints: folders that appear whole or not at all.
 
-Saving: write into a hidden folder beside it, each file's SHA-256 taken from memory, flush and fsync; the manifest last; read back
+Saving: write into a hidden folder next to it, each file's SHA-256 taken from memory, flush and fsync; the manifest last; read back
 what the disk has; rename; fsync the parent; only then remove old ones of the same run. Loading: newest first, everything verified
-(verified.py); one whose bytes are bad is set aside under another name, loudly, and the one before is taken; nothing is renamed because
-the disk or config.json is not right. Tensors are safetensors, the rest JSON; nothing is unpickled.
+(verified.py); a damaged one is renamed, with a warning, and the one before is taken; nothing is renamed because of a failing disk or a
+changed config.json. Tensors are safetensors, the rest JSON; nothing is unpickled.
 """
 
 import errno
@@ -26,12 +26,12 @@ from electra_trainer.runs.tensor_file import PIECE, TensorFile
 from electra_trainer.runs.verified import FORMAT, NAME, Builds, Origin, Saved, Unfit, read, read_manifest, sealed
 from electra_trainer.version import __version__
 
-_UNFINISHED = ".tmp-"
-"""Folders of this prefix are being written or removed."""
+UNFINISHED = ".tmp-"
+"""Prefix of folders that are being written or removed."""
 _BAD = ".bad-"
-"""Folders of this prefix did not verify."""
+"""Prefix of folders that did not verify."""
 _OTHER = ".other-"
-"""Folders of this prefix stood where a checkpoint had to go, whole and of something else."""
+"""Prefix of whole folders of something else that were in the way of a checkpoint."""
 
 
 def save(folder: Path, saved: Saved, *, origin: Origin, keep: int) -> Path:
@@ -44,7 +44,7 @@ def save(folder: Path, saved: Saved, *, origin: Origin, keep: int) -> Path:
     try:
         make_folder(folder)
         _clear_unfinished(folder)
-        if final.exists():  # a step has one outcome: what is there, if it verifies, is this
+        if final.exists():  # a step has one outcome: if this one verifies, it is the same
             try:
                 read(final, origin=origin)
                 sync_folder(folder)
@@ -53,7 +53,7 @@ def save(folder: Path, saved: Saved, *, origin: Origin, keep: int) -> Path:
                 _set_aside(final, _OTHER)
             except CheckpointError:
                 _set_aside(final)
-        _write(folder / f"{_UNFINISHED}{saved.step}-{uuid.uuid4().hex[:8]}", final, saved, origin)
+        _write(folder / f"{UNFINISHED}{saved.step}-{uuid.uuid4().hex[:8]}", final, saved, origin)
     except OSError as error:
         raise storage_error(error, final, writing=True) from None
     _rotate(folder, run_id=origin.run_id, step=saved.step, keep=keep)
@@ -77,7 +77,7 @@ def _write(temporary: Path, final: Path, saved: Saved, origin: Origin) -> None:
         sync_folder(temporary)
         for name in contents:
             if _read_back(temporary / name) != facts[name]:
-                raise OSError(errno.EIO, f"{name} reads back otherwise than it was written")
+                raise OSError(errno.EIO, f"{name} differs from what was written when it is read back")
         temporary.rename(final)
         sync_folder(final.parent)
     except OSError:
@@ -86,7 +86,7 @@ def _write(temporary: Path, final: Path, saved: Saved, origin: Origin) -> None:
 
 
 def _read_back(path: Path) -> dict[str, Any]:
-    """The same of a file as the disk has it, not as memory remembers it, where the system can tell them apart."""
+    """The facts of a file on the disk, not in the page cache, where the system can tell them apart."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb", buffering=0) as file:
         if hasattr(os, "posix_fadvise"):
@@ -95,15 +95,15 @@ def _read_back(path: Path) -> dict[str, Any]:
 
 
 def _rotate(folder: Path, *, run_id: str, step: int, keep: int) -> None:
-    """Remove checkpoints of a run older than the one of `step`; what cannot be read or removed stays, and is no error: the new one stands.
+    """Remove older checkpoints of a run than that of `step`. What cannot be read or removed stays, without an error: the new one is saved.
 
-    Those of later steps were passed by as unfit when the run went on: they stay, and do not count.
+    Checkpoints of later steps did not fit this run when it resumed; they are kept and not counted.
     """
     mine = [path for number, path in numbered(folder) if number <= step and _run_of(path) == run_id]
     for old in mine[:-keep]:
         with suppress(OSError):
-            aside = old.with_name(f"{_UNFINISHED}{old.name}-{uuid.uuid4().hex[:8]}")
-            old.rename(aside)  # so that no half of it ever has a checkpoint's name
+            aside = old.with_name(f"{UNFINISHED}{old.name}-{uuid.uuid4().hex[:8]}")
+            old.rename(aside)  # so that a half-removed one never has a checkpoint's name
             shutil.rmtree(aside, ignore_errors=True)
 
 
@@ -115,29 +115,29 @@ def _run_of(path: Path) -> str | None:
 
 
 def _clear_unfinished(folder: Path) -> None:
-    for leftover in folder.glob(f"{_UNFINISHED}*"):
+    for leftover in folder.glob(f"{UNFINISHED}*"):
         shutil.rmtree(leftover, ignore_errors=True)
 
 
 def _set_aside(path: Path, prefix: str = _BAD) -> Path:
-    """Give a checkpoint another name; OSError."""
+    """Rename a checkpoint; OSError."""
     return path.rename(path.with_name(f"{prefix}{path.name}-{uuid.uuid4().hex[:6]}"))
 
 
 def load_newest(
     folder: Path, *, origin: Origin, warn: Callable[[str], None], network: Builds | None = None
 ) -> Saved | None:
-    """The newest checkpoint that verifies, or None if none is there.
+    """The newest checkpoint that verifies, or None if there is none.
 
-    One whose bytes are bad is set aside. One that is whole and of something else stays as it is, so that a run of which only config.json
-    is wrong goes on when that is put right.
+    A damaged one is set aside. A whole one of something else stays as it is, so that a run with a wrong config.json resumes once that is
+    corrected.
 
     Args:
-        network: gives what its tensors are for: see `read`.
+        network: builds the network of its tensors: see `read`.
 
     Raises:
-        CheckpointError: checkpoints are there and none can be used; starting afresh would lose them silently.
-        StorageError: the disk does not give the folder or a checkpoint now; nothing is changed. Or one that does not verify cannot be set aside.
+        CheckpointError: none of the checkpoints can be used; starting afresh would lose them silently.
+        StorageError: the disk cannot read the folder or a checkpoint now; nothing is changed. Or a damaged one cannot be set aside.
     """
     _clear_unfinished(folder)
     unfit: list[Unfit] = []
@@ -170,7 +170,7 @@ def load_newest(
 
 
 def newest(folder: Path, *, origin: Origin, network: Builds | None = None, timed: bool = False) -> Saved:
-    """The newest checkpoint that verifies, for reading only: nothing is set aside, a bad one is told on standard error.
+    """The newest checkpoint that verifies, for reading only: nothing is set aside, a damaged one is reported on standard error.
 
     Args:
         network, timed: see `read`.
@@ -178,7 +178,7 @@ def newest(folder: Path, *, origin: Origin, network: Builds | None = None, timed
     Raises:
         MissingInputError: there is none.
         CheckpointError: none can be used.
-        StorageError: the disk does not give the folder or a checkpoint now.
+        StorageError: the disk cannot read the folder or a checkpoint now.
     """
     found = numbered(folder)
     why = ""
@@ -194,10 +194,10 @@ def newest(folder: Path, *, origin: Origin, network: Builds | None = None, timed
 
 
 def numbered(folder: Path) -> list[tuple[int, Path]]:
-    """Committed checkpoints, oldest first, by number.
+    """Committed checkpoints by step, oldest first.
 
     Raises:
-        StorageError: the folder is there and cannot be read, which is not the same as empty.
+        StorageError: the folder exists and cannot be read, which is not the same as empty.
     """
     try:
         names = [path.name for path in folder.iterdir()]
@@ -209,8 +209,8 @@ def numbered(folder: Path) -> list[tuple[int, Path]]:
 
 
 def is_saving(folder: Path) -> bool:
-    """Whether a checkpoint is being written there, or removed."""
-    return any(folder.glob(f"{_UNFINISHED}*"))
+    """Whether a checkpoint is being written or removed there."""
+    return any(folder.glob(f"{UNFINISHED}*"))
 
 
 def require_space(folder: Path, bytes_needed: int) -> None:
@@ -227,7 +227,7 @@ def require_space(folder: Path, bytes_needed: int) -> None:
 
 
 def _facts(content: Content) -> dict[str, Any]:
-    """What a manifest says of a file, from memory."""
+    """A file's entry in the manifest, from memory."""
     digest, size = hashlib.sha256(), 0
     for piece in pieces(content):
         digest.update(piece)

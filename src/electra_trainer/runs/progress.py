@@ -1,4 +1,4 @@
-"""What a person sees while it runs: a live bar on a terminal, one line every few seconds when piped."""
+"""Progress of a run for people: a live bar on a terminal, one line every few seconds when piped."""
 
 import sys
 import time
@@ -14,7 +14,7 @@ SECONDS_BETWEEN_LINES = 10.0
 
 
 class Shows(Protocol):
-    """Whoever is told how a run goes: `Display`, or what shows many runs at once."""
+    """Receives the progress of a run: `Display`, or what shows many runs at once."""
 
     def __enter__(self) -> Self: ...
 
@@ -26,7 +26,7 @@ class Shows(Protocol):
         """A line that stays."""
 
     def warn(self, line: str, *, style: str | None = None) -> None:
-        """The same of a line that is also for those who want warnings only."""
+        """A line that stays, and is also shown where only warnings are wanted."""
 
     def step(self, done: int, metrics: dict[str, float], *, tokens_per_second: float, last: bool = False) -> None:
         """Show the state after `done` steps."""
@@ -38,7 +38,7 @@ class Display:
     Args:
         total: steps.
         quiet: only warnings.
-        silent: nothing at all: of several processes one speaks.
+        silent: nothing at all, for all processes but one.
     """
 
     def __init__(self, *, total: int, quiet: bool = False, silent: bool = False) -> None:
@@ -68,12 +68,12 @@ class Display:
                 self._bar.stop()
 
     def say(self, line: str, *, style: str | None = None) -> None:
-        """A line that stays; lost where the terminal is gone, which is no reason to stop."""
+        """A line that stays. If the terminal is gone the line is lost, and training continues."""
         with suppress(OSError):
             self.console.print(escape(line), style=style, soft_wrap=True)
 
     def warn(self, line: str, *, style: str | None = None) -> None:
-        """A line that stays, and is said where only errors are to be."""
+        """A line that stays, and is also shown where only warnings are wanted."""
         if not self.console.quiet:
             self.say(line, style=style)
         elif not self._silent:

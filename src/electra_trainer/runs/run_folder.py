@@ -1,8 +1,8 @@
-"""The run folder: everything that says what a run was, and how it went.
+"""The run folder: settings, environment, metrics, log and checkpoints of one run.
 
 config.json       the complete resolved config        metrics.jsonl    one object a logged step
-environment.json  versions, device, git, data         examples.jsonl   some held-out rows as the networks saw them
-tokenizer/        the tokenizer of the data           log.txt          what was said
+environment.json  versions, device, git, data         examples.jsonl   some held-out rows as the networks read them
+tokenizer/        the tokenizer of the data           log.txt          every message
 checkpoints/      see checkpoint.py                   report.html      see report.py
 """
 
@@ -16,7 +16,7 @@ import threading
 import time
 import uuid
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from electra_trainer.errors import CheckpointError, ConfigError, DataError, MissingInputError, storage_error, tell
 from electra_trainer.files.durable import (
@@ -33,9 +33,10 @@ from electra_trainer.settings import records
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.records import hash_of, read_table, to_dict
 
+T = TypeVar("T")
 _LOCK = ".lock"
 _BEFORE_CONFIG = ("tokenizer", "environment.json")
-"""What a run writes before config.json."""
+"""Written before config.json."""
 METRICS, EXAMPLES = "metrics.jsonl", "examples.jsonl"
 _ROWS = (METRICS, EXAMPLES)
 _CHANGED = "It was damaged or changed by hand: restore it, or choose another run."
@@ -50,7 +51,7 @@ class RunFolder:
         self.tokenizer = path / "tokenizer"
         self._lock: IO[str] | None = None
         self._waiting: dict[str, bytes] = {}
-        """Text that the disk did not take, by file; it goes before what comes next."""
+        """Text that the disk did not take, by file; it is written before what comes next."""
         self._one_at_a_time = threading.Lock()
 
     @property
@@ -62,7 +63,7 @@ class RunFolder:
         """Create the folder and lock it.
 
         Raises:
-            ConfigError: another process writes to it, or it holds something that is not a run.
+            ConfigError: another process writes to it, or it holds something else than a run.
             StorageError: the disk is full or read-only.
         """
         try:
@@ -86,11 +87,11 @@ class RunFolder:
 
     @property
     def locked(self) -> bool:
-        """Whether this process holds the lock by this object."""
+        """Whether this object holds the lock."""
         return self._lock is not None and not self._lock.closed
 
     def close(self) -> None:
-        """Give the lock back before the process ends."""
+        """Release the lock before the process ends."""
         if self._lock is not None:
             self._lock.close()
 
@@ -102,7 +103,7 @@ class RunFolder:
         init: dict[str, str] | None = None,
         facts: dict[str, Any] | None = None,
     ) -> None:
-        """Write what identifies the run: its settings (a dataclass, or plain values), its data, the weights it begins with, further facts."""
+        """Write the identity of the run: settings (a dataclass, or plain values), data, the weights it begins with, further facts."""
         began = {"init": init} if init else {}
         environment = {"run_id": uuid.uuid4().hex, "data": data, **began, **(facts or {}), **environment_facts()}
         self.write_json("environment.json", environment)
@@ -115,28 +116,30 @@ class RunFolder:
         path = self.path / "config.json"
         return records.read(Config, read_table(path), where=str(path))
 
-    @property
-    def run_id(self) -> str:
-        """What the run is told apart by."""
-        found = self.environment().get("run_id")
-        if not isinstance(found, str):
-            raise DataError(f"{self.path / 'environment.json'}: has no run_id. {_CHANGED}")
+    def _fact(self, name: str, kind: type[T]) -> T:
+        """A field of environment.json; DataError if it is missing or of another type."""
+        found = self.environment().get(name)
+        if not isinstance(found, kind):
+            raise DataError(f"{self.path / 'environment.json'}: has no {name}. {_CHANGED}")
         return found
 
     @property
+    def run_id(self) -> str:
+        """The run's unique name."""
+        return self._fact("run_id", str)
+
+    @property
     def tokenizer_sha256(self) -> str:
-        """Hash of the tokenizer that made the rows of the run."""
-        data = self.environment().get("data")
-        if not isinstance(data, dict) or not isinstance(data.get("tokenizer_sha256"), str):
+        """Hash of the tokenizer that made the run's rows."""
+        found = self._fact("data", dict).get("tokenizer_sha256")
+        if not isinstance(found, str):
             raise DataError(f"{self.path / 'environment.json'}: has no tokenizer_sha256 in data. {_CHANGED}")
-        return str(data["tokenizer_sha256"])
+        return found
 
     @property
     def origin(self) -> Origin:
-        """What the checkpoints of the run are marked with."""
-        run_id, data = self.run_id, self.environment().get("data")
-        if not isinstance(data, dict):
-            raise DataError(f"{self.path / 'environment.json'}: has no data. {_CHANGED}")
+        """The mark of the run's checkpoints."""
+        run_id, data = self.run_id, self._fact("data", dict)
         config = read_table(self.path / "config.json")
         return Origin(run_id=run_id, config_sha256=hash_of(config), data_sha256=hash_of(data), config=config, data=data)
 
@@ -145,11 +148,11 @@ class RunFolder:
         return read_table(self.path / "environment.json")
 
     def write_json(self, name: str, value: Any) -> None:
-        """Write a small file whole."""
+        """Replace a small file at once."""
         replace_durably(self.path / name, (json.dumps(value, indent=1) + "\n").encode())
 
     def append(self, name: str, value: dict[str, Any]) -> None:
-        """Add one line to a .jsonl file; kept in memory while the disk does not take it."""
+        """Add one line to a .jsonl file; it stays in memory while the disk does not take it."""
         self._append_text(name, json.dumps(value) + "\n")
 
     def log(self, line: str) -> None:
@@ -168,7 +171,7 @@ class RunFolder:
                     tell(f"{failure} Its lines are kept until they can be written.")
 
     def _write_waiting(self, name: str) -> None:
-        """Write what waits, all or nothing; OSError."""
+        """Write the waiting text, all or nothing; OSError."""
         descriptor = here(str(self.path / name), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         try:
             before = os.fstat(descriptor).st_size
@@ -182,7 +185,7 @@ class RunFolder:
             os.close(descriptor)
 
     def sync_rows(self) -> None:
-        """Wait until the disk has the rows of metrics.jsonl and examples.jsonl; StorageError."""
+        """Flush metrics.jsonl and examples.jsonl to the disk; StorageError."""
         for name in _ROWS:
             path = self.path / name
             try:
@@ -196,16 +199,16 @@ class RunFolder:
                 raise storage_error(error, path, writing=True) from None
 
     def require_unsaved(self) -> None:
-        """Whether a run without a checkpoint may begin at its first step.
+        """Refuse to begin at the first step where rows show that the run had a checkpoint.
 
         Raises:
-            CheckpointError: it has rows, and the first checkpoint is older than any row: the checkpoints are gone.
+            CheckpointError: there are rows, and the first checkpoint is older than any row: the checkpoints are gone.
         """
         for name in _ROWS:
             path = self.path / name
             if os.path.lexists(path) and not (path.is_file() and path.stat().st_size == 0):
                 raise CheckpointError(
-                    f"{self.checkpoints}: no checkpoint is there, and {name} says that the run had one. Nothing was changed: put the folder "
+                    f"{self.checkpoints}: no checkpoint is there, but {name} says that the run had one. Nothing was changed: put the folder "
                     "back (is its disk mounted?) and repeat the command, or start again in another --out."
                 )
 
@@ -237,20 +240,13 @@ def git_revision() -> str | None:
     """Commit of the source, with `+changes` where files differ from it; None outside a repository."""
     here = Path(__file__).parents[1]  # the package: changes in any of its rooms count
     try:
-        commit = subprocess.run(
-            ["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=True, timeout=10
-        ).stdout.strip()
-        dirty = subprocess.run(
-            ["git", "status", "--porcelain", "--", "."],
-            cwd=here,
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=10,
-        ).stdout.strip()
+        commit, dirty = (
+            subprocess.run(["git", *words], cwd=here, capture_output=True, text=True, check=True, timeout=10).stdout
+            for words in (["rev-parse", "HEAD"], ["status", "--porcelain", "--", "."])
+        )
     except (OSError, subprocess.SubprocessError):
         return None
-    return commit + ("+changes" if dirty else "")
+    return commit.strip() + ("+changes" if dirty.strip() else "")
 
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
-"""Saving beside the steps: a step waits for a copy of the tensors, never for the disk.
+"""Saving in a thread next to the steps: a step waits for a copy of the tensors, never for the disk.
 
-One checkpoint is being written at a time; the next save, a stop and the end wait for it. One that fails is told, the one before stays
-and training goes on; several in a row end the run. The last one must succeed.
+One checkpoint is written at a time; the next save, a stop and the end wait for it. A failed save is reported, the checkpoint before it
+stays and training continues; several in a row end the run. The last save must succeed.
 """
 
 import threading
@@ -21,16 +21,16 @@ from electra_trainer.runs.verified import Saved
 FAILURES_IN_A_ROW = 3
 """Saves that may fail one after another before the run ends."""
 RETRY_AFTER = 1.0
-"""Seconds before a save that must succeed is tried once more."""
+"""Seconds before a save that must succeed is repeated."""
 
 
 class Saver:
-    """Saves a run; a context manager, which waits at its end for what is being written.
+    """Saves a run. A context manager, which waits at its end for the save in progress.
 
     Args:
-        folder: the run, which has begun.
+        folder: of a run that has begun.
         keep: newest checkpoints that stay.
-        say: tells a person one line.
+        say: shows a person one line.
     """
 
     def __init__(self, folder: RunFolder, *, keep: int, say: Callable[[str], None]) -> None:
@@ -50,12 +50,12 @@ class Saver:
             self._say(f"the last save failed: {failure}")
 
     def write(self, saved: Saved) -> None:
-        """Save now, the rows of metrics.jsonl first, and wait for it; StorageError."""
+        """Save now, metrics.jsonl and examples.jsonl first, and wait for it; StorageError."""
         self._folder.sync_rows()
         save(self._folder.checkpoints, saved, origin=self._origin, keep=self._keep)
 
     def begin(self, saved: Saved) -> None:
-        """Copy the tensors and write them while training goes on; waits only for the save before.
+        """Copy the tensors and write them while training continues; waits only for the save before.
 
         Raises:
             StorageError: see `check`.
@@ -66,7 +66,7 @@ class Saver:
         self._thread.start()
 
     def check(self) -> None:
-        """At the end of a step: hear of a save that has failed since.
+        """At the end of a step: report a save that has failed since.
 
         Raises:
             StorageError: it was the last of several in a row.
@@ -75,7 +75,7 @@ class Saver:
             self._settle()
 
     def finish(self, saved: Saved) -> None:
-        """The save that a run ends with: it waits, and is tried twice; StorageError."""
+        """The last save: it waits, and is tried twice; StorageError."""
         if failure := self._outcome():
             self._say(f"a save failed: {failure}")
         surely(lambda: self.write(saved), say=self._say)
@@ -83,11 +83,11 @@ class Saver:
     def _write_aside(self, saved: Saved) -> None:
         try:
             self.write(saved)
-        except BaseException as error:  # it is raised again where the steps are
+        except BaseException as error:  # raised again in the thread of the steps
             self._error = error
 
     def _outcome(self) -> StorageError | None:
-        """Wait for what is being written, and how it failed, if the disk was to blame; any other error is raised."""
+        """Wait for the save in progress. Returns its error if the disk is to blame; any other error is raised."""
         if self._thread is None:
             return None
         self._thread.join()
@@ -106,13 +106,13 @@ class Saver:
         if self._failures >= FAILURES_IN_A_ROW:
             raise StorageError(f"{self._failures} saves in a row failed; the newest checkpoint is {newest}. {failure}")
         self._say(
-            f"SAVING FAILED ({self._failures} of {FAILURES_IN_A_ROW} before the run stops): {failure} Training goes on; the newest "
+            f"SAVING FAILED ({self._failures} of {FAILURES_IN_A_ROW} before the run stops): {failure} Training continues; the newest "
             f"checkpoint is {newest}."
         )
 
 
 def surely(write: Callable[[], object], *, say: Callable[[str], None]) -> None:
-    """Write what must be written: once more if the disk did not take it; StorageError."""
+    """Call `write`, and once more if the disk failed; StorageError."""
     try:
         write()
     except StorageError as error:
@@ -122,7 +122,7 @@ def surely(write: Callable[[], object], *, say: Callable[[str], None]) -> None:
 
 
 def _copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The same numbers in memory of their own, on the CPU."""
+    """The same numbers in separate memory, on the CPU."""
     return {
         name: tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
         for name, tensor in tensors.items()

@@ -1,12 +1,10 @@
-"""SIGINT, SIGTERM and SIGUSR1 ask the run to save and stop: at once where nothing would be lost, else at the end of the step.
+"""Signals that stop a run (SIGINT, SIGTERM, SIGUSR1), heartbeats for a supervisor, and the end of the parent process as a signal.
 
-A training step is a function of (weights, seed, step), so up to the moment when weights move it can be given up and done again later.
+A run stops at once where nothing would be lost, else at the end of the step. A training step is a function of (weights, seed, step), so until
+the weights move it can be given up and done again later.
 
-Signs of life of each rank, and the code that it ended with, for whoever supervises the run; nothing without a supervisor.
-
-A run whose supervisor or launcher was killed is told to stop, as if by SIGTERM: it saves, and the same command goes on.
-
-On Linux alone, where a process can ask for a signal at the end of the one that started it.
+With a supervisor each rank writes a heartbeat and its exit code to a file. If the supervisor or launcher is killed, the run gets a SIGTERM (on
+Linux, where a process can ask for that): it saves, and the same command resumes it.
 """
 
 import ctypes
@@ -22,22 +20,22 @@ from types import FrameType, TracebackType
 from electra_trainer.errors import Interrupted
 
 STOP = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-"""What asks a run to stop. SIGUSR1 is what Slurm sends some time before the end (`--signal`)."""
+"""Signals that ask a run to stop. Slurm sends SIGUSR1 some time before the end (`--signal`)."""
 FORWARDS = dict.fromkeys(
     ("PET_SIGNALS_TO_HANDLE", "TORCHELASTIC_SIGNALS_TO_HANDLE"), "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1"
 )
-"""Variables that say what torchrun passes on to its processes, of newer and older PyTorch; of itself it dies of SIGUSR1 and leaves them behind."""
+"""Variables that name the signals torchrun forwards, of newer and older PyTorch. By default it dies of SIGUSR1 and leaves its processes behind."""
 
 WAITS = {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "600"}
-"""Seconds in which torchrun lets its processes save after a signal that it passed on, before it kills them; 30 where it does not know this
-variable (that of PyTorch 2.13 does)."""
+"""Seconds that torchrun gives its processes to save after a forwarded signal before it kills them; 30 in versions that do not know this
+variable (PyTorch 2.13 does)."""
 
 
 class StopRequest:
     """Context manager: while it is active, a signal sets `name` instead of ending the process.
 
     Args:
-        at_once: raise Interrupted wherever the program is; an attribute of that name may be set and unset in between.
+        at_once: raise Interrupted wherever the program is; the attribute may be set and unset meanwhile.
     """
 
     current: "StopRequest | None" = None
@@ -66,30 +64,30 @@ class StopRequest:
     def _note(self, number: int, frame: FrameType | None) -> None:
         first, self.name = self.name is None, signal.Signals(number).name
         if self.at_once:
-            self.at_once = False  # a second signal is not to disturb what the first one began
-            raise Interrupted(f"{self.name}: stopped; what is done is saved. The same command goes on.")
-        if first:  # os.write: a handler must not enter a stream that was interrupted while writing
+            self.at_once = False  # a second signal must not disturb what the first one began
+            raise Interrupted(f"{self.name}: stopped; what is done is saved. The same command continues.")
+        if first:  # os.write: a handler must not enter a stream that was interrupted while it was written
             with suppress(OSError):  # a terminal that is gone
                 os.write(2, b"\nelectra: saving at the end of this step, then stopping\n")
 
 
 def finish_first() -> None:
-    """From here on the step in progress is finished before a stop: weights are about to move."""
+    """From here on a stop waits for the end of the step: weights are about to move."""
     if StopRequest.current is not None:
         StopRequest.current.at_once = False
 
 
 def leave_when_told() -> None:
-    """Until a StopRequest takes over, a signal ends the process with code 75: nothing was begun, the same command begins."""
+    """Until a StopRequest takes over, a signal ends the process with code 75: nothing has begun yet."""
     _own_end.clear()
     for number in STOP:
         signal.signal(number, _leave)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP)  # as `signals_held` left them, over a restart of the process
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP)  # `signals_held` blocked them before the process was replaced
 
 
 @contextmanager
 def signals_held() -> Iterator[None]:
-    """Signals wait until the block ends, or, in the program that this process becomes in it, until `leave_when_told`."""
+    """Hold signals back until the block ends, or, if the process is replaced in it, until the new program calls `leave_when_told`."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP)
     try:
         yield
@@ -101,7 +99,7 @@ _own_end = threading.Event()
 
 
 def end_by_itself() -> None:
-    """From here on this process is about to end with a code and a message of its own, and a signal changes nothing."""
+    """From here on this process ends with its own code and message, and a signal changes nothing."""
     finish_first()
     _own_end.set()
 
@@ -118,18 +116,18 @@ def _leave(number: int, frame: FrameType | None) -> None:
 
 
 LAUNCH, FOLDER = "ELECTRA_LAUNCH", "ELECTRA_HEARTBEATS"
-"""Variables that a supervisor sets: a name for this start of the run, and the folder of the signs of life."""
+"""Variables that a supervisor sets: a name for this start of the run, and the folder of the heartbeats."""
 ENDED = ".ended"
-"""What the name of a file ends in that holds an exit code."""
+"""Suffix of a file that holds an exit code."""
 
 
 def beat() -> None:
-    """Note that this process began, or did a step: the file of its rank is written, its process id in it."""
+    """Write a heartbeat, at the start and at each step: the file of this rank, which holds the process id."""
     _note("", os.getpid())
 
 
 def ended(code: int) -> None:
-    """Note what this process is about to end with: launchers hide it."""
+    """Write the exit code that this process is about to end with: launchers hide it."""
     _note(ENDED, code)
 
 
@@ -140,23 +138,23 @@ def _note(suffix: str, number: int) -> None:
         try:
             path.write_text(str(number))
         except OSError:
-            return  # a full disk is told by what cannot do without it
+            return  # whoever needs the disk reports that it is full
 
 
 STARTED_BY = "ELECTRA_STARTED_BY"
-"""Variable with the id of the process that starts runs and must not be outlived by them."""
+"""Variable with the id of the supervisor: runs must not outlive it."""
 _UNDER_TORCHRUN = "TORCHELASTIC_RUN_ID"
 _PR_SET_PDEATHSIG = 1
 
 
 def stop_with_parent() -> None:
-    """From here on the end of the process that started this one is a SIGTERM; nothing where neither a supervisor nor torchrun did."""
+    """From here on this process gets a SIGTERM when the supervisor or torchrun that started it ends; nothing where neither did."""
     starter = os.environ.get(STARTED_BY, "")
     if not sys.platform.startswith("linux") or not (starter.isdigit() or _UNDER_TORCHRUN in os.environ):
         return
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-    if starter.isdigit() and _is_gone(int(starter)):  # before this was asked for
+    if starter.isdigit() and _is_gone(int(starter)):  # it ended before the signal was requested
         os.kill(os.getpid(), signal.SIGTERM)
 
 
@@ -169,5 +167,5 @@ def _is_gone(process: int) -> bool:
 
 
 def process_leads() -> bool:
-    """Whether this is the one process, or the first of those that torchrun started; also before and after they are joined."""
+    """Whether this is the only process, or the first of those that torchrun started; also before and after they are joined."""
     return os.environ.get("RANK", "0") == "0"

@@ -1,7 +1,7 @@
-"""RUN/status.json: how the latest start of a run goes, or how it ended, for schedulers and for people.
+"""RUN/status.json: the state of the latest start of a run, or how it ended, for schedulers and for people.
 
-Launchers such as torchrun end with code 1 whatever their processes ended with; the true code is here. Whoever holds the run's lock
-writes it, so a start that finds another at work does not. What says `running` with the id of a process that is gone was killed.
+Launchers such as torchrun end with code 1 whatever the exit codes of their processes; the true code is here. Only the holder of the run's lock
+writes it, so a start that finds another process at work does not. A file that says `running` with the id of a dead process means it was killed.
 """
 
 import os
@@ -69,14 +69,14 @@ class Status:
             else:
                 put_status(folder, table)
         except StorageError:
-            return  # what ended the run says so itself, or it ended well
+            return  # the error that ended the run is reported anyway
 
 
 def put_status(folder: RunFolder, table: dict[str, Any], *, wait: float = 0.0) -> bool:
     """Replace the file, unless another process holds the run.
 
     Args:
-        wait: seconds in which that one may give it back.
+        wait: seconds in which that process may release it.
 
     Returns:
         Whether it was written.

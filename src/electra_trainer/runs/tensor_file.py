@@ -1,8 +1,8 @@
 """A safetensors file in pieces, without a second copy of the tensors and without a pause.
 
-Of tensors of one type these are the bytes that `safetensors.torch.save` gives. But the library makes one block of everything while it
-holds Python's lock, so that a thread which saves stops all others meanwhile. Here the header is made alone, and a tensor's bytes are
-handed on where they lie, a few megabytes at a time: hashing and writing let the lock go.
+For tensors of one type these are the bytes of `safetensors.torch.save`. But the library makes one block of everything while it holds
+Python's lock, so a thread that saves stops all others. Here only the header is built, and a tensor's bytes are yielded from where they
+are, a few megabytes at a time: hashing and writing release the lock.
 """
 
 import json
@@ -15,13 +15,13 @@ TYPES = {
     torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.int64: "I64", torch.int32: "I32",
     torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL",
 }  # fmt: skip
-"""Types of numbers that a checkpoint may hold, as safetensors calls them."""
+"""Number types that a checkpoint may hold, by their safetensors names."""
 PIECE = 1 << 22
-"""Bytes of a piece, about."""
+"""Approximate bytes of a piece."""
 
 
 class TensorFile:
-    """What a file of these tensors holds, each time anew; the tensors must not change before it is written."""
+    """The bytes of a file of these tensors, as often as it is iterated; the tensors must not change before it is written."""
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         order = sorted(

@@ -1,7 +1,7 @@
-"""One checkpoint as it lies on the disk: every byte verified, every field looked at, before anything is made of it.
+"""Read one checkpoint: every byte and every field is verified before anything is made of it.
 
-There are three ways in which it may not be had, and they end differently: its bytes are bad (CheckpointError); it is whole and of
-something else (Unfit); the disk does not give it now (StorageError).
+Loading can fail in three ways, each with its own error: its bytes are damaged (CheckpointError); it is whole but of something else (Unfit);
+the disk cannot read it now (StorageError).
 """
 
 import errno
@@ -27,29 +27,29 @@ from electra_trainer.settings.records import hash_of
 
 FORMAT = 2
 OLDER = 1
-"""Still read; it has the run's id and no hashes of settings and data."""
+"""Still read; it has the run's id but no hashes of settings and data."""
 NAME = re.compile(r"step-(\d{8,})")
 TENSORS = ("weights.safetensors", "optimizer.safetensors")
 FILES = (*TENSORS, "state.json")
 _SMALL = 1 << 20
 """Most bytes of manifest.json and of state.json."""
 _HEADER = 2048
-"""Most bytes that a safetensors header takes for a tensor and its moments, and the moments' numbers of steps."""
+"""Most bytes of a safetensors header for a tensor, its moments and their step counts."""
 _DAMAGED = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO}
-"""Errors that say that no file is there; all others say that it cannot be had now."""
+"""Errors that say that the file is missing; all others say that it cannot be read now."""
 _SHOWN = 3
 """Differences in a message."""
 Builds = Callable[[], nn.Module]
-"""Gives networks: a config.json may ask for any size, so they are not made before it is known to be the run's."""
+"""Builds the networks. A config.json may ask for any size, so they are not built before the checkpoint is known to be the run's."""
 
 
 class Unfit(CheckpointError):
-    """A checkpoint of something else, or nothing to go on with; as far as was looked its bytes are those that were saved."""
+    """A checkpoint of something else, or one that cannot be resumed; the bytes checked so far are those that were saved."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """What a checkpoint is of: one run, with its settings and its data."""
+    """The run that a checkpoint belongs to, with its settings and data."""
 
     run_id: str
     config_sha256: str
@@ -58,12 +58,12 @@ class Origin:
     """Of the hashes of vocabulary and rows, as environment.json has them."""
     config: dict[str, Any] = field(default_factory=dict, compare=False)
     data: dict[str, Any] = field(default_factory=dict, compare=False)
-    """These two themselves, so that it can be said what differs."""
+    """The settings and data themselves, so that a message can name the difference."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Saved:
-    """What a checkpoint holds."""
+    """The content of a checkpoint."""
 
     step: int
     weights: dict[str, Tensor]
@@ -76,14 +76,14 @@ def read(path: Path, *, origin: Origin | None = None, network: Builds | None = N
     """Read one checkpoint, every byte verified against its manifest.
 
     Args:
-        origin: what it must be of; None: of any run.
-        network: gives what its tensors are for, asked when the origin fits; files larger than that can need are not read. None: they are,
+        origin: the run that it must belong to; None: any.
+        network: builds the network of its tensors, called when the origin fits; larger files than that can need are not read. None: they are,
             whatever their size.
-        timed: whether its state must say how long it trained, which a run needs to go on; weights that a fine-tuned run keeps do not.
+        timed: whether its state must say how long it trained, which a run needs to resume; the kept weights of a fine-tuned run need not.
 
     Raises:
-        CheckpointError: a byte differs, a file is missing or too many, or a field is none; Unfit: see there.
-        StorageError: the disk does not give it now, which says nothing of its bytes.
+        CheckpointError: a byte differs, a file is missing or superfluous, or a field is invalid. Unfit: see there.
+        StorageError: the disk cannot read it now, which says nothing about its bytes.
     """
     try:
         manifest = read_manifest(path)
@@ -93,7 +93,7 @@ def read(path: Path, *, origin: Origin | None = None, network: Builds | None = N
         for name, entry in manifest["files"].items():
             if entry["bytes"] > most.get(name, entry["bytes"]):
                 raise Unfit(
-                    f"{path / name}: has {entry['bytes']:,} bytes, of these settings it can have {most[name]:,} at most. It was not read."
+                    f"{path / name}: has {entry['bytes']:,} bytes, these settings allow {most[name]:,} at most. It was not read."
                 )
         place = path / "state.json"
         state = _state(place, _read_verified(place, manifest["files"]["state.json"]), timed=timed)
@@ -103,7 +103,7 @@ def read(path: Path, *, origin: Origin | None = None, network: Builds | None = N
         return Saved(step=manifest["step"], weights=weights, optimizer=optimizer, state=state)
     except OSError as error:
         if error.errno in _DAMAGED:
-            raise CheckpointError(f"{error.filename or path}: is missing, or no file.") from None
+            raise CheckpointError(f"{error.filename or path}: is missing, or not a file.") from None
         raise StorageError(
             f"{error.filename or path}: cannot be read now ({error.strerror}). Nothing was changed: repeat the command when it can be read "
             f"again; to do without this checkpoint, move {path} elsewhere."
@@ -111,17 +111,17 @@ def read(path: Path, *, origin: Origin | None = None, network: Builds | None = N
 
 
 def sealed(body: dict[str, Any]) -> bytes:
-    """A manifest with the hash of itself."""
+    """A manifest with its own hash."""
     return json.dumps({**body, "sha256": hash_of(body)}, indent=1).encode()
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
-    """What a checkpoint says of itself; CheckpointError, or OSError as the system gives it."""
+    """The manifest of a checkpoint; CheckpointError, or the system's OSError."""
     place = path / "manifest.json"
     content = _read_regular(place, most=_SMALL)
     manifest = _object(place, content)
     if not isinstance(manifest.pop("sha256", None), str):
-        raise CheckpointError(f"{place}: sha256 is missing: it is no manifest of this program.")
+        raise CheckpointError(f"{place}: sha256 is missing: it is not a manifest of this program.")
     try:
         if sealed(manifest) != content:
             raise CheckpointError(f"{path}: its manifest was changed after it was written.")
@@ -166,7 +166,7 @@ def _object(place: Path, content: bytes) -> dict[str, Any]:
 
 
 def _check_origin(path: Path, manifest: dict[str, Any], origin: Origin | None) -> None:
-    """Whether a checkpoint is of this run, and of the settings and data that the run has now."""
+    """Refuse a checkpoint of another run, or of other settings or data than the run has now."""
     if origin is None:
         return
     if manifest["run_id"] != origin.run_id:
@@ -180,13 +180,13 @@ def _check_origin(path: Path, manifest: dict[str, Any], origin: Origin | None) -
         if manifest[f"{name}_sha256"] != getattr(origin, f"{name}_sha256"):
             raise Unfit(
                 f"{path}: was saved with other {what} than {file} of the run has now{_changes(manifest.get(name), getattr(origin, name))}. "
-                f"Put {file} back as it was and repeat the command that the run began with; other {what} are another run, with an --out of "
-                "its own (--init takes the weights along)."
+                f"Put {file} back as it was and repeat the command that the run began with; other {what} are another run, with a separate --out "
+                "(--init takes the weights along)."
             )
 
 
 def _changes(before: object, now: object) -> str:
-    """` (schedule.steps: 12 -> 14)`, where it is known what it was."""
+    """` (schedule.steps: 12 -> 14)`, or nothing where the old values are not known."""
     one, two = _flat(before), _flat(now)
     odd = [name for name in {**one, **two} if one.get(name) != two.get(name)] if before else []
     told = [f"{short(name)[1:-1]}: {short(one.get(name))} -> {short(two.get(name))}" for name in odd[:_SHOWN]]
@@ -208,7 +208,7 @@ def _flat(value: object) -> dict[str, object]:
 
 
 def _check_place(path: Path, manifest: dict[str, Any]) -> None:
-    """Whether the folder's name and its files are those that the manifest says."""
+    """Refuse a folder whose name or files differ from the manifest."""
     named = NAME.fullmatch(path.name)
     if named and int(named[1]) != manifest["step"]:
         raise CheckpointError(f"{path}: its manifest is that of step {manifest['step']}.")
@@ -218,19 +218,19 @@ def _check_place(path: Path, manifest: dict[str, Any]) -> None:
 
 
 def _most(network: nn.Module) -> dict[str, int]:
-    """Bytes that the files of a network's tensors, and of two moments and a number of steps each, can have."""
+    """Most bytes of the files of a network's tensors, and of two moments and a step count for each."""
     tensors = [*network.parameters(), *network.buffers()]
     body, header = sum(tensor.nbytes for tensor in tensors), _HEADER * (len(tensors) + 1)
     return dict(zip(TENSORS, (body + header, 2 * body + header), strict=True))
 
 
 def _read_regular(path: Path, *, most: int) -> bytes:
-    """A file's bytes; of one that is larger than it can be, or is no file, nothing is read, and nothing is waited for."""
+    """A file's bytes. A file that is too large, or not a regular one, is refused without reading or waiting."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb", buffering=0) as file:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode) or found.st_size > most:
-            raise CheckpointError(f"{path}: is no file of at most {most:,} bytes.")
+            raise CheckpointError(f"{path}: is not a file of at most {most:,} bytes.")
         return file.readall()
 
 
@@ -244,7 +244,7 @@ def _read_verified(path: Path, entry: dict[str, Any]) -> bytes:
 def _state(place: Path, content: bytes, *, timed: bool) -> dict[str, Any]:
     state = _object(place, content)
     seconds, bad = state.get("seconds", None if timed else 0), state.get("bad_steps", 0)
-    known = type(seconds) in (int, float) and 0 <= seconds < 1e12  # type: ignore[operator]  # of NaN neither holds
+    known = type(seconds) in (int, float) and 0 <= seconds < 1e12  # type: ignore[operator]  # false for NaN
     _require(place, "seconds", seconds, known, "seconds of training, a number from 0")
     _require(place, "bad_steps", bad, _whole(bad), "a whole number from 0")
     return state
@@ -254,7 +254,7 @@ def _tensors(place: Path, content: bytes) -> dict[str, Tensor]:
     try:
         tensors = safetensors.torch.load(content)
     except (KeyError, TypeError, ValueError, OverflowError, RuntimeError, safetensors.SafetensorError) as error:
-        raise CheckpointError(f"{place}: is no safetensors file: {short(str(error))}.") from None
+        raise CheckpointError(f"{place}: is not a safetensors file: {short(str(error))}.") from None
     for name, tensor in tensors.items():
         if tensor.dtype not in TYPES:
             raise CheckpointError(
@@ -262,7 +262,7 @@ def _tensors(place: Path, content: bytes) -> dict[str, Tensor]:
             )
         if not bool(torch.isfinite(tensor).all()):
             raise Unfit(
-                f"{place}: {short(name)} holds values that are no numbers (NaN or infinity). This program neither saves "
-                "such weights nor goes on with them: take an earlier checkpoint."
+                f"{place}: {short(name)} holds NaN or infinite values. This program neither saves "
+                "such weights nor resumes with them: take an earlier checkpoint."
             )
     return tensors

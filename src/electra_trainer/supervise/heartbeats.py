@@ -1,7 +1,7 @@
-"""What a supervisor sees of the processes of one start: a file for each that begins, written again at each step.
+"""Watch the heartbeats of the processes of one start: each process writes a file when it begins and at each step.
 
-Silence is measured on the supervisor's own monotonic clock, from when it saw a file change: a clock that is set, or a laptop that
-sleeps, makes no process silent.
+Silence is measured by the supervisor's own monotonic clock from when it saw a file change, so a changed clock or a sleeping laptop
+makes no process silent.
 """
 
 import fcntl
@@ -20,15 +20,15 @@ from electra_trainer.runs.signals import ENDED
 
 _PREFIX = "electra-beats-"
 _FORGOTTEN = 60.0
-"""Seconds after which a folder that nobody has locked is one that a killed supervisor left."""
+"""Seconds after which an unlocked folder counts as left by a killed supervisor."""
 _LOOK = 0.05
 _QUIET = 120.0
-"""Seconds without a step and without a save in which a process that was told to stop counts as stuck, at least."""
+"""Seconds without a step or a save, at least, after which a process that was told to stop counts as stuck."""
 
 
 @contextmanager
 def signs_folder() -> Iterator[Path]:
-    """A folder for the signs of one start; those that killed supervisors left go."""
+    """A folder for the heartbeats of one start; folders that killed supervisors left are removed."""
     for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with suppress(OSError):
             _remove_forgotten(left)
@@ -57,27 +57,27 @@ class Signs:
     """The processes of one start.
 
     Args:
-        child: what was started: a process of the run, or a launcher of them.
-        folder: of their signs.
-        checkpoints: of the run, where saves can be seen.
+        child: the started process: of the run, or a launcher.
+        folder: of the heartbeats.
+        checkpoints: of the run, where saves in progress are visible.
     """
 
     def __init__(self, child: subprocess.Popen[bytes], folder: Path, checkpoints: Path) -> None:
         self._child, self._folder, self._checkpoints = child, folder, checkpoints
         self._began = self._now = time.monotonic()
         self._seen: dict[str, tuple[int, float]] = {}
-        """Of each rank: the time that its file bears, and when that changed by this process's clock."""
+        """By rank: the time of its file, and when that changed by this process's clock."""
         self._longest = 0.0
-        """Seconds between two signs of a rank, at most."""
+        """The longest time between two heartbeats of a rank, in seconds."""
         self._told: set[int] = set()
 
     @property
     def began(self) -> bool:
-        """Whether any process got so far as to train."""
+        """Whether any process began to train."""
         return bool(self._files())
 
     def wait(self, *, patience: float, grace: float, told: Callable[[], str | None]) -> str | None:
-        """Wait for the end, passing on a signal; nothing of the start is left running.
+        """Wait for the end, forwarding a signal; no process of the start is left running.
 
         Args:
             patience: seconds without a step after which a process hangs.
@@ -107,19 +107,19 @@ class Signs:
             self._kill()
 
     def ends(self) -> list[int]:
-        """The codes that processes ended with, in the order in which they did; those that were killed had no time to say one."""
+        """Exit codes of the processes, in the order of their ends; killed ones could not write theirs."""
         files = sorted(self._folder.glob(f"*{ENDED}"), key=lambda path: path.stat().st_mtime_ns)
         return [int(text) for path in files if (text := path.read_text()).isdigit()]
 
     def _stuck(self, stopping: float, grace: float) -> str | None:
-        """Why what was told to stop is not waited for any longer; a save that is being written is waited for up to `grace`."""
+        """Why not to wait any longer after the signal, or None; a save in progress is waited for up to `grace`."""
         waited = self._now - stopping
         if waited > grace:
             return f"the run did not end within {grace:g} s"
         quiet = max(_QUIET, 2 * self._longest)
         rank, silence = self._most_silent()
         if min(waited, silence) > quiet and not is_saving(self._checkpoints):
-            return f"process of rank {rank} gave no sign of life for {quiet:.0f} s"
+            return f"process of rank {rank} showed no sign of life for {quiet:.0f} s"
         return None
 
     def _look(self) -> None:
@@ -133,7 +133,7 @@ class Signs:
                     self._longest = max(self._longest, self._now - when)
 
     def _most_silent(self) -> tuple[str, float]:
-        """A rank, and the seconds since its last sign; before any sign the start counts."""
+        """The rank that has been silent longest, and the seconds since its last heartbeat, or since the start."""
         rank, (_, when) = min(self._seen.items(), key=lambda item: item[1][1], default=("0", (0, self._began)))
         return rank, self._now - when
 
@@ -145,7 +145,7 @@ class Signs:
         return [pid for pid in pids if self._is_ours(pid)]
 
     def _is_ours(self, pid: int) -> bool:
-        """Whether it is still the process that left the sign: an ended one's number may be another's now. Not known where /proc is not."""
+        """Whether the id still belongs to the process that wrote the heartbeat: ids are reused. True where there is no /proc to ask."""
         try:
             return os.fsencode(self._folder) in Path(f"/proc/{pid}/environ").read_bytes()
         except FileNotFoundError:
@@ -154,7 +154,7 @@ class Signs:
             return False
 
     def _tell(self) -> None:
-        """Each process once; a launcher only while it has no process that listens: told itself, torchrun would kill them after its own time."""
+        """Signal each process once; the launcher only while it has no listening process, since torchrun would kill them after its own time limit."""
         pids = self._pids()
         if not pids and not self._told:
             pids = [self._child.pid]
@@ -163,7 +163,7 @@ class Signs:
             _send(pid, signal.SIGTERM)
 
     def _kill(self) -> None:
-        """All: what was started, and what a launcher started in sessions of their own."""
+        """Kill everything: the started process, and what a launcher started in separate sessions."""
         for pid in self._pids():
             _send(pid, signal.SIGKILL)
         if self._child.poll() is None:

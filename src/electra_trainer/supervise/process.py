@@ -1,11 +1,11 @@
-"""Settings of the process that must stand before it starts: 10 to 20 % of a training step on a CPU each.
+"""Environment variables that must be set before the process starts: 10 to 20 % of a training step on a CPU each.
 
-Tensors of many megabytes come and go in every step. By default glibc gives their memory back to the system each time and takes it
-again page by page; told to keep it, and to use huge pages, it does neither. The variable is read once, at the start of a process,
-so the command starts itself again with it, in the same process id. A GLIBC_TUNABLES of your own, even an empty one, is respected.
+Each step allocates and frees tensors of many megabytes. By default glibc returns their memory to the system each time and takes it
+back page by page; these settings make it keep the memory and use huge pages. The variable is read once, at the start of a process,
+so the command starts itself again with it, in the same process id. If you set GLIBC_TUNABLES, even to nothing, it is respected.
 
-Between two parallel pieces of work OpenMP's threads by default spin for long, which costs a machine that does anything else up to
-ten times the step; asleep at once, they take long to wake, which costs a small model a fifth. They spin for some 20 microseconds.
+By default OpenMP's threads spin for long between two parallel regions, which makes a step up to ten times slower on a busy machine; if
+they sleep at once they take long to wake, which costs a small model a fifth. Here they spin for some 20 microseconds.
 """
 
 import os
@@ -25,11 +25,11 @@ _TUNABLES = ":".join(
 
 
 THREADS = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "10000"}
-"""How OpenMP's threads wait; they are read when torch is loaded."""
+"""How OpenMP's threads wait; read when torch is loaded."""
 
 
 def tuned() -> dict[str, str]:
-    """The variables that a process which trains begins with: how threads wait and, where glibc is, its allocator."""
+    """The variables of a training process: how threads wait and, with glibc, its allocator."""
     settings = dict(THREADS)
     try:
         libc = os.confstr("CS_GNU_LIBC_VERSION") if sys.platform.startswith("linux") else None
@@ -41,7 +41,7 @@ def tuned() -> dict[str, str]:
 
 
 def restart_tuned() -> None:
-    """Start this command again with the allocator tuned; returns where that is done already or is of no use."""
+    """Replace this process by itself with the allocator tuned; return where that is done already or has no use."""
     settings = tuned()
     if "GLIBC_TUNABLES" in os.environ or "GLIBC_TUNABLES" not in settings or not sys.orig_argv:
         return

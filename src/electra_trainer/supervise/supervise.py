@@ -1,10 +1,10 @@
 """Start a run again when its process dies or hangs: `electra pretrain … --restarts 5`.
 
-The run itself is what makes this safe: it resumes from its newest verified checkpoint to the same bits. Here is only when to try again.
+The run itself makes this safe: it resumes from its newest verified checkpoint with the same bits. This file only decides when to restart.
 
-- Ended well, stopped by a signal, or an error that would come again (bad data, bad settings, diverged): no restart, its code is passed on.
-- Killed, crashed, a disk that failed, memory that ran out: again, after 1, 2, 4, ... seconds, at most a minute.
-- No step for `patience` seconds in one of its processes: all are killed, and again.
+- Finished, stopped by a signal, or an error that would recur (bad data, bad settings, diverged): no restart, its exit code is returned.
+- Killed, crashed, a disk that failed, out of memory: restart after 1, 2, 4, ... seconds, at most a minute.
+- No step for `patience` seconds in one of its processes: kill all, and restart.
 - Three starts in a row without a new checkpoint: a crash loop, which ends.
 """
 
@@ -41,26 +41,26 @@ _USELESS_AGAIN = (DataError, CheckpointError, MissingInputError, Interrupted, Di
 FINAL = {0, *(error.exit_code for error in _USELESS_AGAIN), 130}
 """Exit codes after which a restart would end the same way, or is not wanted."""
 _KNOWN = {*FINAL, ElectraError.exit_code, StorageError.exit_code}
-"""What a run ends with; any other code is of a launcher, of Python or of the system, and stands for 70."""
+"""Exit codes of a run. Any other code comes from a launcher, Python or the system, and is mapped to 70."""
 _USELESS = 3
-"""Starts without a new checkpoint that make a crash loop."""
+"""Starts in a row without a new checkpoint that make a crash loop."""
 _UNLOCKED_WITHIN = 2.0
-"""Seconds in which processes that were killed give the run's lock back."""
+"""Seconds in which killed processes release the run's lock."""
 _LOOK = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
-    """When to start again."""
+    """When to restart."""
 
     restarts: int
-    """At most so many."""
+    """The most restarts."""
     patience: float = 600.0
-    """Seconds without a step after which a process counts as hung; starting up, an evaluation and a save are in it."""
+    """Seconds without a step after which a process counts as hung; they include start-up, an evaluation and a save."""
     grace: float = 600.0
-    """Seconds that a run has at most to save and end after a signal."""
+    """The most seconds that a run has to save and end after a signal."""
     pause: float = 1.0
-    """Seconds before the first restart; doubled each time that no checkpoint was gained, at most a minute."""
+    """Seconds before the first restart; doubled after each start without a new checkpoint, at most a minute."""
 
     def __post_init__(self) -> None:
         if self.restarts < 0:
@@ -80,15 +80,15 @@ class _Supervised:
     """The signal that asked the supervisor to stop."""
     history: list[dict[str, Any]] = field(default_factory=list)
     step: int = 0
-    """Of the newest checkpoint, as far as is known."""
+    """Of the newest known checkpoint."""
 
 
 def supervise(command: Sequence[str], out: Path, policy: Policy) -> int:
-    """Run a command that trains into `out` until it ends for good.
+    """Run a command that trains into `out`, and restart it until it ends for good.
 
     Args:
         command: program and arguments; it may be torchrun with any number of processes on this machine.
-        out: the run folder, where status.json says how each start ended.
+        out: the run folder, where status.json records how each start ended.
 
     Returns:
         The exit code of the run itself (errors.py), also where a launcher in between ends with another.
@@ -100,7 +100,7 @@ def supervise(command: Sequence[str], out: Path, policy: Policy) -> int:
 
 @contextmanager
 def _listening(supervised: _Supervised) -> Iterator[None]:
-    """Note what asks to stop: also that the terminal is gone, unless that was to be ignored (nohup)."""
+    """Note signals that ask to stop: SIGHUP too, unless it is ignored (nohup)."""
 
     def note(number: int, _: object) -> None:
         supervised.told = signal.Signals(number).name
@@ -130,7 +130,7 @@ def _until_it_ends(supervised: _Supervised) -> int:
                 given_up = "" if supervised.told is not None else f"; giving up after {policy.restarts} restarts"
                 if useless >= _USELESS:
                     given_up = f"; giving up after {useless} starts in a row without a new checkpoint"
-                tell(f"{why}{given_up}. The same command goes on from step {step:,}.")
+                tell(f"{why}{given_up}. The same command resumes at step {step:,}.")
             return code
         pause = min(60.0, policy.pause * 2**useless)
         tell(f"{why}; starting again from step {step:,} in {pause:.0f} s ({left} restarts left)")
@@ -138,7 +138,7 @@ def _until_it_ends(supervised: _Supervised) -> int:
         while time.monotonic() < end and supervised.told is None:
             time.sleep(_LOOK)
         if supervised.told is not None:
-            why = f"{supervised.told}: stopped before the next start. The same command goes on."
+            why = f"{supervised.told}: stopped before the next start. The same command resumes."
             _record(supervised, launch, Interrupted.exit_code, why)
             tell(why)
             return Interrupted.exit_code
@@ -149,7 +149,7 @@ def _once(supervised: _Supervised, launch: str) -> tuple[int, str]:
     policy = supervised.policy
     with signs_folder() as folder:
         ours = {LAUNCH: launch, FOLDER: str(folder), STARTED_BY: str(os.getpid())}
-        waits = dict.fromkeys(WAITS, str(60 + int(policy.grace)))  # the supervisor is the one who ends what is stuck
+        waits = dict.fromkeys(WAITS, str(60 + int(policy.grace)))  # the supervisor ends what is stuck
         try:
             child = subprocess.Popen(
                 list(supervised.command), env={**FORWARDS, **waits, **os.environ, **ours}, start_new_session=True
@@ -178,7 +178,7 @@ def _once(supervised: _Supervised, launch: str) -> tuple[int, str]:
 
 
 def _own_code(supervised: _Supervised, launch: str) -> int | None:
-    """What the run itself said of this start; None where it had no time to."""
+    """The exit code that the run itself recorded for this start; None where it had no time to."""
     try:
         table = read_table(supervised.run.path / NAME)
     except ElectraError:
@@ -188,15 +188,15 @@ def _own_code(supervised: _Supervised, launch: str) -> int | None:
 
 
 def _step(supervised: _Supervised) -> int:
-    """Look for the newest checkpoint; where that cannot be done, the one that was known."""
-    with suppress(StorageError):  # a disk that fails is one of the reasons to start again
+    """The step of the newest checkpoint; the last known one if the folder cannot be read."""
+    with suppress(StorageError):  # a failing disk is one of the reasons to restart
         saved = numbered(supervised.run.checkpoints)
         supervised.step = saved[-1][0] if saved else 0
     return supervised.step
 
 
 def _record(supervised: _Supervised, launch: str, code: int, why: str) -> None:
-    """status.json with the history of all starts, where a run is."""
+    """Write status.json with the history of all starts, if there is a run."""
     if not supervised.run.exists:
         return
     try:

@@ -1,6 +1,6 @@
-"""`python -m electra_trainer.supervise.torchrun …`: torchrun, without its page of traceback where a process of the run ended with an error.
+"""`python -m electra_trainer.supervise.torchrun …`: torchrun without its page of traceback when a process of the run fails.
 
-That error was told by the process itself; its exit code is in RUN/status.json, and what a supervisor returns.
+The process itself printed its error; its exit code is in RUN/status.json, and a supervisor returns it.
 """
 
 import logging
@@ -13,7 +13,7 @@ from electra_trainer.runs.signals import STARTED_BY, stop_with_parent
 
 
 def main() -> int:
-    """Run torchrun with the words of the command line.
+    """Run torchrun with the arguments of the command line.
 
     Returns:
         0, or 70 where a process ended with another code.
@@ -24,7 +24,7 @@ def main() -> int:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import main as torchrun
 
-    logging.disable(logging.ERROR)  # of this process, which trains nothing: it tells the same in other words
+    logging.disable(logging.ERROR)  # of this process, which trains nothing: the lines below report the same
     try:
         torchrun()
     except ChildFailedError as failed:

@@ -1,4 +1,4 @@
-"""Which device, and in which precision it computes fastest."""
+"""Choose the device, and the precision in which it computes fastest."""
 
 import os
 from contextlib import AbstractContextManager
@@ -44,18 +44,18 @@ def autocast(precision: str, device: torch.device) -> AbstractContextManager[obj
 
 
 def arithmetic(precision: str, device: torch.device) -> str:
-    """What computes, for people: `fp32`, `bf16`, `bf16 with native kernels`."""
+    """The arithmetic, in words: `fp32`, `bf16`, `bf16 with native kernels`."""
     native = device.type == "cpu" and precision == "bf16" and library.kernels() is not None
     return f"{precision} with native kernels" if native else precision
 
 
 def use_threads() -> int:
-    """Use the cores that this process may run on; OMP_NUM_THREADS decides where it is set."""
+    """Use the cores that this process may run on; OMP_NUM_THREADS decides if it is set."""
     if "OMP_NUM_THREADS" not in os.environ and hasattr(os, "sched_getaffinity"):
         torch.set_num_threads(cores())
     return torch.get_num_threads()
 
 
 def set_threads(count: int) -> None:
-    """Compute with so many threads from now on; another number sums in another order."""
+    """Compute with `count` threads from now on; another number sums in another order."""
     torch.set_num_threads(count)

@@ -1,12 +1,11 @@
-"""What this machine will do with a preset: speed, the length of the paper's run, and what limits it.
+"""Forecast a preset on this machine: its speed, the duration of the paper's run, and what limits it.
 
-A step is timed as a run would take it. Where a whole one would take too long or too much memory, two steps of fewer rows are
-timed: what grows with the rows is the price of a row, the rest that of the update, and the whole step follows from both. Where
-even two rows would take too long, layers are left out as well, and both prices are scaled: that of a row by the operations,
-that of the update by the parameters.
+A step is timed as a run computes it. If a whole one would take too long or too much memory, two steps of fewer rows are timed: what
+grows with the rows is the cost of a row, the rest that of the update, and the whole step follows from both. If even two rows would take
+too long, layers are left out as well, and both costs are scaled: that of a row by the operations, that of the update by the parameters.
 
-The measured step is held against two limits: its matrix products at the rate of a large square product, and the bytes that it
-must move (cost/memory.py: step_bytes) at the rate of a large copy.
+The measured step is compared with two limits: its matrix products at the rate of a large square product, and the bytes that it must move
+(cost/memory.py: step_bytes) at the rate of a large copy.
 """
 
 import dataclasses
@@ -24,16 +23,16 @@ from electra_trainer.train.timing import DTYPES, Machine, Trial, made_up_feed, t
 _FIRST_GUESS = 0.15
 """Share of the matrix rate that a step is expected to reach, to choose how many rows to time."""
 _PROCESS_BYTES = 1 << 30
-"""Python, its libraries and the allocator's slack, beside what `memory_bytes` counts."""
+"""Python, its libraries and the allocator's slack, in addition to `memory_bytes`."""
 _MOST_STEPS = 10
-"""Steps that are timed, at most."""
+"""The most steps that are timed."""
 _MOST = 0.5
-"""A limit that explains this share of the step, or more, is what limits it."""
+"""A limit that explains at least this share of the step is its bottleneck."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Forecast:
-    """What is to be expected of one preset; seconds are of one whole optimizer step."""
+    """The expected speed of one preset; seconds are those of one whole optimizer step."""
 
     preset: str
     seconds_per_step: float
@@ -45,7 +44,7 @@ class Forecast:
     rows_timed: tuple[int, ...]
     """Rows of the steps that were timed; `(rows,)` where whole steps were."""
     layers: int
-    """Layers of the kept network."""
+    """Layers of the main network."""
     layers_timed: int
     """Layers of the networks that were timed."""
     arithmetic_seconds: float
@@ -65,7 +64,7 @@ class Forecast:
 
     @property
     def extrapolated(self) -> bool:
-        """Whether the step was worked out from smaller ones."""
+        """Whether the step was computed from smaller ones."""
         return self.rows_timed != (self.rows,) or self.layers_timed != self.layers
 
     @property
@@ -78,9 +77,9 @@ class Forecast:
 
 
 def forecast(config: Config, machine: Machine, *, limit: float = 8.0) -> Forecast | str:
-    """Time training steps of `config` for about `limit` seconds; a sentence that says why not, where that is not possible.
+    """Time training steps of `config` for about `limit` seconds; a sentence that says why if that is not possible.
 
-    Two steps at least are made, whatever they take: the limit is kept by choosing few rows and layers, by FLOPs.
+    At least two steps are computed, however long they take: rows and layers are chosen by FLOPs to keep the limit.
     """
     rate = machine.matrix_flops[machine.precision]
     rows = int(limit / 5 * _FIRST_GUESS * rate / (step_flops(config).real / config.batch.size))
@@ -117,13 +116,13 @@ def forecast(config: Config, machine: Machine, *, limit: float = 8.0) -> Forecas
 def prices(times: dict[int, float]) -> tuple[float, float]:
     """Seconds of an update and of a row, from those of steps of fewer and of more rows."""
     (few, short), (many, long) = sorted(times.items())
-    # Where noise hides the difference, or exaggerates it, all of the time is taken to be in proportion
+    # If noise hides or exaggerates the difference, all of the time is taken to be proportional to the rows
     row = min((long - short) / (many - few), long / many) if long > short else long / many
     return long - row * many, row
 
 
 def _scaled(config: Config, timed_config: Config, times: dict[int, float], rate: float) -> float:
-    """Seconds of a whole step of `config` from steps of `timed_config`; no less than its products take at `rate`."""
+    """Seconds of a whole step of `config` from steps of `timed_config`; at least the time of its products at `rate`."""
     update, row = prices(times)
     update *= parameters(config).joint / parameters(timed_config).joint
     row *= step_flops(config).real / step_flops(timed_config).real
@@ -131,7 +130,7 @@ def _scaled(config: Config, timed_config: Config, times: dict[int, float], rate:
 
 
 def _with_few_layers(config: Config, rows: int, *, seconds: float, rate: float) -> Config:
-    """`config` with as many layers as `rows` rows go through in `seconds`, at `rate` operations a second; two at least."""
+    """`config` with as many layers as `rows` rows pass in `seconds` at `rate` operations a second; at least two."""
     expected = rows * step_flops(config).real / config.batch.size / rate
     layers = min(config.model.num_hidden_layers, max(2, int(config.model.num_hidden_layers * seconds / expected)))
     return dataclasses.replace(config, model=dataclasses.replace(config.model, num_hidden_layers=layers))
@@ -151,9 +150,9 @@ def _fits(config: Config, machine: Machine) -> bool:
 
 
 def _rows_that_fit(config: Config, machine: Machine, *, most: int) -> int:
-    """Rows below a whole batch of which every CPU thread has the same number, also in half of them; 0 where they do not fit.
+    """Rows below a whole batch, so that they and half of them divide evenly among the CPU threads; 0 if they do not fit.
 
-    Whole lanes where there are several. With one row for two threads and then two, the second row would seem to cost nothing.
+    Whole lanes if there are several. With one row for two threads and then two, the second row would seem free.
     """
     unit = 2 * (torch.get_num_threads() if machine.device.type == "cpu" else 1)
     unit = min(unit, config.batch.size // 2 * 2)

@@ -1,8 +1,8 @@
-"""The training step as the device does it fastest: on a GPU one CUDA graph, elsewhere step.py's, as it stands.
+"""The fastest training step of a device: on a GPU one CUDA graph, elsewhere that of step.py.
 
-A graph is recorded once and replayed, so that some 1,500 kernels cost one launch. Around it: PyTorch's compiler fuses what is pointwise in
-the encoder's layers, and gpu/ has kernels for the rest. Each of these is left out, with one line that says why, where it does not
-work or does not agree with the way without it; `ELECTRA_GPU_GRAPH=off` and `ELECTRA_GPU_COMPILE=off` leave it out from the start.
+A graph is recorded once and replayed, so that some 1,500 kernels cost one launch. PyTorch's compiler also fuses the
+pointwise operations of the encoder's layers, and kernels/gpu/ has kernels for the rest. Each of these is left out, with a one-line reason,
+if it fails or disagrees with the step without it; `ELECTRA_GPU_GRAPH=off` and `ELECTRA_GPU_COMPILE=off` leave it out from the start.
 
 Dropout inside a graph reads PyTorch's generator when the graph is replayed, so a step remains a function of (config, seed, step).
 """
@@ -30,13 +30,13 @@ _REHEARSALS = 3
 _SAME = 1e-2
 """Relative, of losses and gradient norm: a replay against the same step before the capture. Only the order of sums differs."""
 _ALIKE = 0.3
-"""The same of compiled layers against plain ones: they drop other elements. benchmarks/parity.py compares them without dropout."""
+"""The same for compiled layers against plain ones, which drop other elements. benchmarks/parity.py compares them without dropout."""
 
 
 def train_step(
     objective: Objective, optimizer: torch.optim.Optimizer, feed: Feed, *, step: int, diagnose: bool = False
 ) -> StepResult:
-    """Forward, backward and update for step `step`, counted from 0: `step.train_step`, by the fastest way that works here."""
+    """Forward, backward and update for step `step`, counted from 0: `step.train_step` in the fastest way that works here."""
     fast = _fast_step(objective, optimizer, feed) if feed.device.type == "cuda" else None
     if fast is None:
         return plain_step(objective, optimizer, feed, step=step, diagnose=diagnose)
@@ -45,7 +45,7 @@ def train_step(
 
 
 _latest: list[tuple[Objective, torch.optim.Optimizer, Feed, StaticStep | None]] = []
-"""The one graph that is kept: a process trains one network at a time, and a graph holds the memory of a whole step."""
+"""The only graph that is kept: a process trains one network at a time, and a graph holds the memory of a whole step."""
 
 
 def _fast_step(objective: Objective, optimizer: torch.optim.Optimizer, feed: Feed) -> StaticStep | None:
@@ -66,17 +66,17 @@ def in_use() -> list[str]:
 
 
 def forget() -> None:
-    """Drop the recorded step and its memory, and the memory that the native layers keep between steps."""
+    """Free the recorded step, and the memory that the native layers keep between steps."""
     _latest.clear()
     layers.forget()
 
 
 def build_fast_step(objective: Objective, optimizer: torch.optim.Optimizer, feed: Feed) -> StaticStep | None:
-    """A recorded step; an unrecorded one where recording fails; None where only the plain step works."""
+    """A recorded step; an unrecorded one if recording fails; None if only the plain step works."""
     if not isinstance(optimizer, torch.optim.AdamW) or not objective.static or _off(GRAPH):
-        return None  # LAMB asks for its step count on the CPU
+        return None  # LAMB reads its step count on the CPU
     if world().size > 1 or feed.config.deterministic:
-        return None  # gradients are added up between backward pass and update, over ranks or over a tree of lanes
+        return None  # gradients are summed between backward pass and update, over ranks or over a tree of lanes
     for group in optimizer.param_groups:
         group["capturable"] = True
     optimizer._warned_capturable_if_run_uncaptured = True  # rehearsals are meant
@@ -101,7 +101,7 @@ Outcome = dict[str, float]
 def _try(
     make: Callable[[], Outcome], expected: Outcome, tolerance: float, what: str, instead: str, undo: Callable[[], None]
 ) -> Outcome:
-    """Use what `make` makes if its rehearsal agrees with the one before; else say why, and undo it. The outcome that is valid now."""
+    """Keep what `make` makes if its rehearsal agrees with the one before; else warn and undo it. Returns the outcome that is now valid."""
     try:
         found = make()
         for name, value in expected.items():
@@ -115,7 +115,7 @@ def _try(
 
 
 class GraphStep(StaticStep):
-    """A static step that is replayed: one graph of the whole step, or, with several lanes, one of a lane and one of the update."""
+    """A static step that is replayed: one graph of the whole step, or with several lanes one of a lane and one of the update."""
 
     def __init__(self, objective: Objective, optimizer: torch.optim.Optimizer, feed: Feed) -> None:
         super().__init__(objective, optimizer, feed)
@@ -134,7 +134,7 @@ class GraphStep(StaticStep):
         return bool(self._compiled)
 
     def rehearse(self) -> Outcome:
-        """The outcome of step 0, computed as steps are computed now, without moving anything."""
+        """The outcome of step 0 as steps are now computed; nothing moves."""
         with _side_stream(self.feed.device):
             for _ in range(_REHEARSALS):
                 result = self(0, rehearsal=True)
@@ -142,7 +142,7 @@ class GraphStep(StaticStep):
         return {**sums, "the norm of the gradient": result.gradient_norm}
 
     def compile(self) -> Outcome:
-        """Compile the encoder's layers, for this step alone: evaluation has other shapes and runs them as they are."""
+        """Compile the encoder's layers for this step alone: evaluation has other shapes and runs them uncompiled."""
         torch._dynamo.reset()  # an earlier step's shapes would count against the limit of recompilations
         for layer in (module for module in self.objective.modules() if isinstance(module, Layer)):
             layer.compile(fullgraph=True, dynamic=False, backend=_BACKEND)
@@ -166,7 +166,7 @@ class GraphStep(StaticStep):
                 layer._compiled_call_impl = None
 
     def capture(self) -> Outcome:
-        """Record the graphs; nothing of the rehearsals' memory is kept."""
+        """Record the graphs; the rehearsals' memory is freed."""
         torch.cuda.synchronize(self.feed.device)
         torch.cuda.empty_cache()
         one, pool = self.feed.config.batch.lanes == 1, torch.cuda.graph_pool_handle()
@@ -189,7 +189,7 @@ class GraphStep(StaticStep):
         self.start_over()
 
     def run(self, *, last: bool) -> None:
-        """Replay what was recorded; before the capture, compute."""
+        """Replay the graphs; before the capture, compute."""
         if not self._graphs:
             with self._layers_compiled():
                 super().run(last=last)
@@ -201,7 +201,7 @@ class GraphStep(StaticStep):
 
 @contextmanager
 def _side_stream(device: torch.device) -> Iterator[None]:
-    """A stream beside the current one, as rehearsals of a capture need it."""
+    """A separate stream, as rehearsals of a capture need."""
     if device.type != "cuda":
         yield
         return

@@ -1,9 +1,7 @@
-"""What is reported of a step or of an evaluation: means, rates, AUC. Sums in, numbers out.
+"""Metrics of a step or an evaluation from its sums, and whether they look healthy: a line in words, and alarms.
 
-Is the run healthy? One line in words, and alarms (`what to watch` in docs/training.md).
-
-The discriminator's loss and accuracy mean nothing alone: 90 % of the tokens are originals. So its loss is always put beside
-that of the constant guess, and its ranking (AUC) beside chance.
+The discriminator's loss and accuracy mean nothing alone, since 90 % of the tokens are originals. So its loss is always shown next to
+that of the constant guess, and its ranking (AUC) next to chance (see "what to watch" in docs/training.md).
 """
 
 import json
@@ -41,7 +39,7 @@ def keep_measured(losses: Losses) -> Losses:
 
 
 def to_bytes(lanes: Sequence[Losses]) -> bytes:
-    """Some lanes, through `keep_measured`, as a safetensors file: what ranks send one another."""
+    """Lanes after `keep_measured` as a safetensors file, which ranks send one another."""
     tensors: dict[str, Tensor] = {}
     for index, lane in enumerate(lanes):
         tensors |= {f"{index}/sum/{name}": term.sum.detach().cpu() for name, term in lane.terms.items()}
@@ -54,7 +52,7 @@ def to_bytes(lanes: Sequence[Losses]) -> bytes:
 
 
 def from_bytes(content: bytes) -> list[Losses]:
-    """The lanes of `to_bytes`, on the CPU, everything in the order in which it was."""
+    """The lanes of `to_bytes`, on the CPU, in the same order."""
     tensors = safetensors.torch.load(content)
     header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])["__metadata__"]
     return [
@@ -73,13 +71,13 @@ def measure(lanes: Sequence[Losses], counts: dict[str, float]) -> dict[str, floa
 
     Args:
         lanes: losses computed with `diagnose=True`, through `keep_measured`.
-        counts: the objective's counts, added up over the lanes.
+        counts: the objective's counts, summed over the lanes.
 
     Returns:
         The means of all terms; `loss`, their weighted sum; `generator_accuracy`, `generator_entropy` (nats); and, where there
         is a discriminator (or a copy layer), `fake_rate` among the real tokens, and over the tokens that its loss counts `discriminator_auc`
         (0.5 where only one class is there) and `discriminator_constant_loss`, the loss of the best constant guess; `encoder_accuracy` at the chosen
-        positions where the kept network predicts words from a corrupted input; `sentence_auc` where there is a head over inputs.
+        positions where the main network predicts words from a corrupted input; `sentence_auc` where there is a head over inputs.
     """
     first = lanes[0]
     sums = {name: sum(float(lane.terms[name].sum.detach()) for lane in lanes) for name in first.terms}
@@ -99,22 +97,22 @@ def measure(lanes: Sequence[Losses], counts: dict[str, float]) -> dict[str, floa
 
 
 def _auc(truth: torch.Tensor, logits: torch.Tensor) -> float:
-    """Area under the ROC curve; 0.5 where only one class is there or a logit is no number.
+    """Area under the ROC curve; 0.5 if there is only one class or a logit is NaN or infinite.
 
-    It is the share of pairs of a fake and an original in which the fake has the higher logit, ties counting half: the fakes' ranks tell
-    (Mann and Whitney). scikit-learn gives the same, but loading it doubled the time that a command takes to begin.
+    It is the share of pairs of a fake and an original in which the fake has the higher logit, ties counting half, computed from the fakes'
+    ranks (Mann and Whitney). scikit-learn gives the same, but importing it doubled the start-up time of a command.
     """
     truth_N, logits_N = truth.bool().cpu().numpy(), logits.float().cpu().numpy()
     fakes, originals = int(truth_N.sum()), int((~truth_N).sum())
     if not (fakes and originals and np.isfinite(logits_N).all()):
         return 0.5
     _, value_N, ties_V = np.unique(logits_N, return_inverse=True, return_counts=True)
-    rank_V = ties_V.cumsum() - (ties_V - 1) / 2  # from 1; of equal ones the mean
+    rank_V = ties_V.cumsum() - (ties_V - 1) / 2  # from 1; equal values share their mean rank
     return float((rank_V[value_N[truth_N]].sum() - fakes * (fakes + 1) / 2) / (fakes * originals))
 
 
 def _mean(values: torch.Tensor) -> float:
-    """0 where there are none, as for the losses: rows may hold nothing that can be masked."""
+    """0 for no values, as for the losses: rows may hold nothing that can be masked."""
     return values.float().mean().item() if len(values) else 0.0
 
 
@@ -133,14 +131,14 @@ LEARNING, BEGINNING, GUESSING = "learning", "beginning to learn", "not better th
 
 
 def verdict(loss: float, *, constant: float, auc: float) -> str:
-    """What a discriminator's loss, beside that of the constant guess, and its AUC say; losses in nats a token."""
+    """Judge a discriminator by its loss, next to that of the constant guess, and its AUC; losses in nats a token."""
     if loss < 0.95 * constant and auc > 0.6:
         return LEARNING
     return BEGINNING if loss < constant and auc > 0.52 else GUESSING
 
 
 def health_line(metrics: dict[str, float], *, vocab_size: int) -> str:
-    """A sentence about held-out metrics."""
+    """Held-out metrics in words."""
     parts = []
     if "discriminator_loss" in metrics:
         loss, constant, auc = (
@@ -160,10 +158,10 @@ def health_line(metrics: dict[str, float], *, vocab_size: int) -> str:
 
 
 def alarms(metrics: dict[str, float], *, vocab_size: int, step: int, steps: int) -> list[str]:
-    """What looks wrong at `step` of `steps`; an empty list in the first quarter, and before step 500.
+    """Warnings at `step` of `steps`; none in the first quarter, nor before step 500.
 
     Thresholds follow the failures that users of ELECTRA met: a dead generator, one that is too strong, a discriminator that
-    says "original" of everything.
+    calls everything original.
     """
     if step < max(500, steps / 4):
         return []

@@ -11,15 +11,15 @@ from electra_trainer.ranks.sharding import part_of
 from electra_trainer.settings.config import Optimizer as Settings
 
 _FULLY_CORRECTED = 1e9
-"""A step count at which 1 - beta**step is exactly 1 in fp32: bias correction without effect."""
+"""A step count at which 1 - beta**step is exactly 1 in fp32, so bias correction has no effect."""
 _SLOTS = {"step", "exp_avg", "exp_avg_sq"}
-"""What each optimizer here remembers of a parameter."""
+"""The state that each optimizer here keeps for a parameter."""
 
 
 def parameter_groups(
     network: nn.Module, weight_decay: float, share: Callable[[str], float] | None = None
 ) -> list[dict[str, Any]]:
-    """Weights, which decay (and whose step LAMB adapts), and biases and LayerNorm. Each parameter is in one group, once.
+    """Weights, which decay (and whose step LAMB adapts), and biases and LayerNorm, which do not. Each parameter is in one group, once.
 
     Args:
         share: of the learning rate, by parameter name (layer-wise decay in fine-tuning); None: 1 for all, in two groups.
@@ -38,7 +38,7 @@ def parameter_groups(
 def build_optimizer(
     network: nn.Module, settings: Settings, share: Callable[[str], float] | None = None
 ) -> torch.optim.Optimizer:
-    """The optimizer that `settings` names, over all parameters of `network`; `set_rate` comes before each step."""
+    """The optimizer that `settings` names, over all parameters of `network`; call `set_rate` before each step."""
     groups = parameter_groups(network, settings.weight_decay, share)
     betas = (settings.beta1, settings.beta2)
     if settings.name == "lamb":
@@ -56,9 +56,9 @@ def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 
 
 def without_bias_correction(optimizer: torch.optim.AdamW) -> None:
-    """Make a fresh AdamW the released code's Adam: p -= lr * (m / (sqrt(v) + eps) + decay * p).
+    """Turn a fresh AdamW into the released code's Adam: p -= lr * (m / (sqrt(v) + eps) + decay * p).
 
-    AdamW divides m and v by 1 - beta**step. Started at a step where that is 1, it is this very update, in one fused kernel.
+    AdamW divides m and v by 1 - beta**step. Started at a step where that is 1, it computes exactly this update, in one fused kernel.
     """
     for group in optimizer.param_groups:
         for parameter in group["params"]:
@@ -73,7 +73,7 @@ class Lamb(torch.optim.Optimizer):
     """LAMB (You et al., 2020), which the paper's Table 5 names: Adam's direction, scaled to each tensor's own norm.
 
     With bias correction, decay inside the direction, and a trust ratio of |p| / |update|, 1 where either is 0. Biases and LayerNorm
-    are left out of the ratio as of the decay: a bias that begins at 0 could not move otherwise.
+    have neither ratio nor decay: otherwise a bias that begins at 0 could not move.
     """
 
     def __init__(self, groups: Iterable[dict[str, Any]], *, betas: tuple[float, float], eps: float) -> None:
@@ -117,10 +117,10 @@ def optimizer_tensors(network: nn.Module, optimizer: torch.optim.Optimizer) -> d
 
 
 def check_optimizer_tensors(network: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Whether `tensors` are of an optimizer of this network.
+    """Refuse tensors that are not the state of an optimizer of this network.
 
     Raises:
-        CheckpointError: a tensor is of no parameter, or has not its shape and type; or a parameter has some of its slots.
+        CheckpointError: a tensor belongs to no parameter, or has another shape or type; or a parameter lacks some of its slots.
     """
     names = dict(network.named_parameters())
     found: dict[str, set[str]] = {}
@@ -136,7 +136,7 @@ def check_optimizer_tensors(network: nn.Module, tensors: Mapping[str, Tensor]) -
         if slots != _SLOTS:
             odd = ", ".join(sorted(slots ^ _SLOTS)[:3])
             raise CheckpointError(
-                f"the optimizer's tensors of {name} in the checkpoint are not complete, or too many: {odd}."
+                f"the optimizer's tensors of {name} in the checkpoint are incomplete, or too many: {odd}."
             )
 
 
@@ -150,10 +150,10 @@ def _parameter_of(full: str, value: Tensor, names: Mapping[str, nn.Parameter]) -
 def load_optimizer_tensors(
     network: nn.Module, optimizer: torch.optim.Optimizer, tensors: Iterable[tuple[str, Tensor]]
 ) -> None:
-    """Put back what `optimizer_tensors` gave, name and tensor, one after another as they come.
+    """Restore the tensors of `optimizer_tensors`, one after another as they come.
 
     Raises:
-        CheckpointError: a tensor is of no parameter, or has not its shape.
+        CheckpointError: a tensor belongs to no parameter, or has another shape.
     """
     names = dict(network.named_parameters())
     for full, value in tensors:

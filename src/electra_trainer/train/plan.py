@@ -1,4 +1,4 @@
-"""Before any work: how long the run will be, and what it will cost."""
+"""Plan a run before any work: its length, and what it will cost."""
 
 import dataclasses
 import math
@@ -21,7 +21,7 @@ _SHARE_OF_BUDGET = 0.95
 
 @dataclass(frozen=True, kw_only=True)
 class Length:
-    """How long a run is to be: at most one of the four; none keeps the preset's steps."""
+    """The length of a run: at most one of the four; none keeps the preset's steps."""
 
     steps: int | None = None
     budget: str | None = None
@@ -35,7 +35,7 @@ class Length:
         given = [name for name in ("steps", "budget", "flops", "flops_real") if getattr(self, name) is not None]
         if len(given) > 1:
             flags = [f"--{name.replace('_', '-')}" for name in given]
-            raise ConfigError(f"{flags[0]} and {flags[1]} both say how long the run is: give one.")
+            raise ConfigError(f"{flags[0]} and {flags[1]} both set the length of the run: give one.")
         for flag, value in (("--flops", self.flops), ("--flops-real", self.flops_real)):
             if value is not None and not 0 < value < math.inf:
                 raise ConfigError(f"{flag} {value:g}: expected a number above 0, for example 1e15.")
@@ -81,9 +81,9 @@ class Timing:
 
 
 def steps_for(length: Length, config: Config, timing: Timing | None) -> Config:
-    """`config` with its number of steps set as `length` says; a time budget needs a `timing`.
+    """`config` with the number of steps that `length` asks for; a time budget needs a `timing`.
 
-    Settings that still are the preset's are fitted to the new length (see `with_steps`).
+    Settings that are still the preset's are fitted to the new length (see `with_steps`).
     """
     defaults = PRESETS[config.preset]() if config.preset in PRESETS else config
     if length.steps is not None:
@@ -104,10 +104,10 @@ def steps_for(length: Length, config: Config, timing: Timing | None) -> Config:
 
 
 def does_not_fit(config: Config, free: int, *, processes: int) -> str | None:
-    """What to do where a run needs more memory than the `free` bytes of a device; None where it does not.
+    """What to do if a run needs more memory than the `free` bytes of a device; None if it fits.
 
     Args:
-        processes: so many that divide the weights (`--shard`).
+        processes: how many divide the weights (`--shard`).
     """
     if memory_bytes(config, processes=processes) <= free:
         return None
@@ -124,7 +124,7 @@ def does_not_fit(config: Config, free: int, *, processes: int) -> str | None:
 def describe(
     config: Config, store: Store | None = None, timing: Timing | None = None, *, processes: int = 1
 ) -> list[tuple[str, str]]:
-    """What `--dry-run` and `show` print: name and value; memory is that of one of the `processes` that divide the weights."""
+    """The lines of `--dry-run` and `show`: name and value. Memory is that of one of the `processes` that divide the weights."""
     count, cost, steps = parameters(config), run_flops(config), config.schedule.steps
     tokens = steps * config.tokens_per_step
     lines = [("objective", objective_title(config))]

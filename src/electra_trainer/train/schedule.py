@@ -1,8 +1,7 @@
-"""The learning rate as a pure function of the step (Table 5; released optimization.py).
+"""The learning rate of each step (Table 5; released optimization.py), and the part of an objective that it trains.
 
-Which part of an objective step s trains (§3.2, "Training Algorithms"). Joint training has one phase, two-stage training two.
-
-A phase is an objective over some of the networks; the optimizer holds all parameters and moves those that have a gradient.
+Joint training has one phase, two-stage training two (§3.2, "Training Algorithms"). A phase is an objective over some of the networks; the
+optimizer holds all parameters and moves those that have a gradient.
 """
 
 import dataclasses
@@ -22,7 +21,7 @@ def learning_rate(step: int, *, peak: float, schedule: Schedule, warmup: float |
     first step already moves the weights.
 
     Args:
-        warmup: steps of warm-up where they are no whole number; None: the schedule's.
+        warmup: steps of warm-up, if not a whole number; None: the schedule's.
     """
     done = step + 1
     rises = schedule.warmup_steps if warmup is None else warmup
@@ -45,7 +44,7 @@ def rate_at(step: int, config: Config) -> float:
 
 
 class Phases:
-    """What each step of a run trains.
+    """The part of the objective that each step of a run trains.
 
     Args:
         config: the run.
@@ -62,7 +61,7 @@ class Phases:
             self._stages = GeneratorStage(objective), DiscriminatorStage(objective)
 
     def at(self, step: int) -> Objective:
-        """What step `step` trains, in training mode as the whole is; the first step of stage 2 copies the weights before it."""
+        """The objective of step `step`, in training mode as the whole is; the first step of stage 2 copies the weights before it."""
         if self._stages is None:
             return self._objective
         first, second = self._stages

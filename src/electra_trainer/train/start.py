@@ -1,4 +1,4 @@
-"""Before the first step: which run this is, new or begun, how long it will be, and the weights that it begins with."""
+"""Before the first step: settle whether the run is new, its length and settings, and the weights it begins with."""
 
 import json
 import os
@@ -25,11 +25,11 @@ from electra_trainer.train.timing import measure_time
 from electra_trainer.train.weights import Initial, ReadsInitial, check_initial
 
 VERIFY = "ELECTRA_VERIFY_ROWS"
-"""Variable: `off` leaves out the reading of all rows before the first step, for hundreds of gigabytes on a slow disk."""
+"""Variable: `off` skips the reading of all rows before the first step, for hundreds of gigabytes on a slow disk."""
 
 
 def open_rows(data: Path) -> Store:
-    """The store of a run. On each machine one process compares every byte with the manifest: a flipped bit is another text.
+    """Open the store of a run. On each machine one process compares every byte with the manifest: a flipped bit is another text.
 
     Raises:
         MissingInputError, DataError, StorageError: as Store.open.
@@ -52,7 +52,7 @@ def begin(
     """Open the run folder on rank 0, and settle the config on every rank: that of the run on disk if there is one.
 
     Returns:
-        The complete config; and on rank 0 the weights to begin with, None for fresh ones and where the run has its own already.
+        The complete config; and on rank 0 the weights to begin with, None for fresh ones and on resume.
 
     Raises:
         ConfigError, DataError, StorageError: on every rank.
@@ -93,20 +93,20 @@ def _read_initial(init: ReadsInitial | None, folder: RunFolder, config: Config, 
     if folder.exists and (init.name if init else None) != (began["name"] if began else None):
         name = began["name"] if began else ""
         before = f"the weights of {name}: repeat --init {name}" if began else "fresh weights: leave --init out"
-        raise ConfigError(f"{folder.path} began with {before} to go on, or choose another --out.")
+        raise ConfigError(f"{folder.path} began with {before} to resume, or choose another --out.")
     if init is None or (folder.exists and numbered(folder.checkpoints)):
         return None
     initial = init.read()
     check_initial(initial, config, store)
     if began and began != initial.identity:  # it ended before its first checkpoint
         raise ConfigError(
-            f"{folder.path}: the weights of {initial.name} are others than when it began. Choose another --out."
+            f"{folder.path}: the weights of {initial.name} have changed since it began. Choose another --out."
         )
     return initial
 
 
 def _went_on(config: Config, folder: RunFolder, store: Store, length: Length) -> Config:
-    """The config of the run on disk, if it is what was asked for."""
+    """The config of the run on disk; an error if it differs from the one asked for."""
     began = folder.config()
     if folder.environment().get("data") != store.identity:
         raise DataError(
@@ -120,7 +120,7 @@ def _went_on(config: Config, folder: RunFolder, store: Store, length: Length) ->
     if changed:
         raise ConfigError(
             f"{folder.path} began with other settings ({'; '.join(changed)}). Repeat the command that it began with "
-            "to go on, or choose another --out."
+            "to resume, or choose another --out."
         )
     return began
 
@@ -133,8 +133,8 @@ def begin_run(
     *,
     device: torch.device | None = None,
 ) -> None:
-    """Write what identifies a run of this config on these rows, the tokenizer first; `device` is the one that it computes on."""
-    # not the folder's files: tokenizer.json alone was compared with the manifest, the others follow from it
+    """Write the identity of a run of this config on these rows, the tokenizer first; `device` is the one that computes."""
+    # not the folder's files: only tokenizer.json was compared with the manifest; the others follow from it
     write_folder_durably(folder.tokenizer, tokenizer_files(store.tokenizer(), max_length=store.sequence_length))
     facts: dict[str, Any] = {"data_folder": str(store.folder)}
     if device is not None:

@@ -1,9 +1,8 @@
-"""A training step whose shapes never change and which asks the device nothing while it runs: what a CUDA graph can record.
+"""A training step of fixed shapes that never waits for the device, so that a CUDA graph can record it.
 
-It computes what step.py's `train_step` computes, to rounding. What differs: masked slots are filled up to the most there can be, and
-slots that are not used have no label (loss and gradient 0); counts, learning rate and the verdict "finite" are numbers on the
-device; clipping and skipping happen inside the fused optimizer; and in bf16 the matrices are rounded once a step, in one go.
-Without a GPU it runs as it stands, which is how the tests compare it.
+It equals step.py's `train_step` up to rounding. The differences: masked slots are padded to the most there can be, and unused slots have no
+label (loss and gradient 0); counts, learning rate and the "finite" flag are numbers on the device; clipping and skipping happen inside the
+fused optimizer; and in bf16 the matrices are rounded once a step, all together. It also runs without a GPU, where the tests compare it.
 """
 
 from dataclasses import dataclass, replace
@@ -22,13 +21,13 @@ from electra_trainer.train.schedule import rate_at
 from electra_trainer.train.step import Feed, StepResult, add_counts, backward
 
 _RING = 3
-"""Page-locked buffers for inputs on their way to the GPU; each waits until its last copy is done."""
+"""Page-locked buffers for inputs that are copied to the GPU; each waits until its last copy is done."""
 _CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
 class GivenDraws(Rng):
-    """The randomness of a lane whose uniform numbers lie ready on the device."""
+    """The randomness of a lane whose uniform numbers are already on the device."""
 
     draws_K: Tensor
 
@@ -67,7 +66,7 @@ class Inputs:
         self._turn = 0
 
     def fill(self, masked: Masked, rng: Rng, counts: dict[str, float], *, rate: float, skip: bool) -> None:
-        """Put a lane, masked on the CPU, where the step reads it."""
+        """Copy a lane, masked on the CPU, to where the step reads it."""
         self._turn = (self._turn + 1) % len(self._staged)
         whole, real = self._staged[self._turn]
         event = self._copied[self._turn]
@@ -88,7 +87,7 @@ class Inputs:
 
 
 class StaticStep:
-    """`lane` and `update` are what a CUDA graph records; calling it runs a whole step."""
+    """A CUDA graph records `lane` and `update`; calling the object runs a whole step."""
 
     def __init__(self, objective: Objective, optimizer: torch.optim.Optimizer, feed: Feed) -> None:
         config = feed.config
@@ -110,7 +109,7 @@ class StaticStep:
         self.outcome = torch.zeros(2, device=feed.device)  # norm of the gradient; 1 where it is not finite
 
     def lanes(self, step: int) -> list[tuple[Masked, Rng]]:
-        """The lanes of `step`, masked on the CPU; made ahead of time where `make_ready` was called."""
+        """The lanes of `step`, masked on the CPU; those of the latest step asked for are kept."""
         if self._ready[0] != step:
             self._ready = (step, self.source.lanes(step))
         return self._ready[1]
@@ -141,7 +140,7 @@ class StaticStep:
 
     @torch.no_grad()
     def update(self) -> None:
-        """Clip and step; a gradient that is not finite moves neither weights nor moments."""
+        """Clip and step; a non-finite gradient moves neither weights nor moments."""
         if self._sums:
             for parameter, total in zip(self.parameters, self._sums, strict=True):
                 parameter.grad = total
@@ -150,7 +149,7 @@ class StaticStep:
         limit = self.feed.config.optimizer.clip_norm or float("inf")
         optimizer = self.optimizer
         for group in optimizer.param_groups:
-            group["lr"] = self.inputs.rate  # of every share: pre-training knows none but 1
+            group["lr"] = self.inputs.rate  # for every share: in pre-training all are 1
         # the fused optimizer divides by grad_scale and does nothing where found_inf is 1, all in its one kernel
         optimizer.grad_scale = 1 / (limit / (norm + 1e-6)).clamp(max=1.0)  # type: ignore[attr-defined]
         optimizer.found_inf = torch.maximum(bad, self.inputs.skip)  # type: ignore[attr-defined]
@@ -166,7 +165,7 @@ class StaticStep:
     def __call__(self, step: int, *, diagnose: bool = False, rehearsal: bool = False) -> StepResult:
         """Step `step`; a rehearsal computes everything and moves nothing.
 
-        While the device computes, the lanes of the next step are made ready.
+        While the device computes, the lanes of the next step are prepared.
         """
         config = self.feed.config
         lanes = self.lanes(step)
@@ -195,7 +194,7 @@ class StaticStep:
             self.update()
 
     def start_over(self) -> None:
-        """Leave nothing of a step that was broken off: no gradients, no sums."""
+        """Clear the gradients and sums of a step that was given up."""
         self._forget_gradients()
         for total in self._sums:
             total.zero_()
@@ -206,7 +205,7 @@ class StaticStep:
 
 
 def _rounded(objective: Objective) -> dict[str, Tensor]:
-    """Copies in bf16 of the matrices and biases of the layers, which autocast would round one by one, with gradients of their own."""
+    """Copies in bf16 of the matrices and biases of the layers, which autocast would round one by one, with separate gradients."""
     return {
         name: parameter.detach().bfloat16().requires_grad_()
         for name, parameter in objective.named_parameters()
@@ -215,7 +214,7 @@ def _rounded(objective: Objective) -> dict[str, Tensor]:
 
 
 def _copied(losses: Losses) -> Losses:
-    """The same at addresses of its own: the next lane overwrites the step's."""
+    """The same at separate addresses: the next lane overwrites the step's."""
     return Losses(
         terms={n: replace(t, sum=t.sum.clone()) for n, t in losses.terms.items()}, diagnostics=losses.diagnostics
     )

@@ -26,14 +26,14 @@ from electra_trainer.train.optim import set_rate
 from electra_trainer.train.schedule import rate_at
 
 EVALUATION_ROWS = 64
-"""Held-out rows that are masked, and computed, together."""
+"""Held-out rows that are masked and computed together."""
 _EVALUATION_SEED = 0
 """Held-out masks are the same in every run, so that runs compare."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Feed:
-    """Where batches and masks come from, and where they are computed."""
+    """The source of batches and masks, and the device that computes them."""
 
     config: Config
     rows: NDArray[np.integer]
@@ -81,24 +81,24 @@ class Feed:
         return found
 
     def held_out(self, limit: int, among: World = ALONE) -> Iterator[tuple[Masked, Rng]]:
-        """The first `limit` held-out rows, of them a rank's share, in chunks of fixed size: neither batch, device nor ranks change a mask."""
+        """A rank's share of the first `limit` held-out rows, in chunks of fixed size: masks do not depend on batch, device or ranks."""
         for chunk in among.share(self.chunks(limit)):
             rng, first = Rng(_EVALUATION_SEED, 0, chunk), chunk * EVALUATION_ROWS
             yield self.masked(self.valid[first : min(first + EVALUATION_ROWS, limit)], rng), rng
 
     def chunks(self, limit: int) -> int:
-        """How many chunks the first `limit` held-out rows are."""
+        """The number of chunks of the first `limit` held-out rows."""
         return -(-min(limit, len(self.valid)) // EVALUATION_ROWS)
 
 
 def add_counts(parts: list[dict[str, Tensor]]) -> dict[str, float]:
-    """Counts over several lanes; they are known before any forward pass."""
+    """Counts summed over several lanes; known before any forward pass."""
     return {name: float(sum(float(part[name]) for part in parts)) for name in parts[0]}
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepResult:
-    """What a step did."""
+    """The outcome of a step."""
 
     finite: bool
     """False: loss or gradient was NaN or infinite; weights and moments are untouched."""
@@ -107,7 +107,7 @@ class StepResult:
     metrics: dict[str, float]
     """Empty unless asked for."""
     tokens: int
-    """That the whole step read."""
+    """Read by the whole step."""
 
 
 def train_step(
@@ -135,7 +135,7 @@ def train_step(
             diagnosed.append(keep_measured(losses))
     if tree is not None:
         tree.finish()
-    elif not is_sharded(objective):  # there each backward pass has added them
+    elif not is_sharded(objective):  # there each backward pass adds them
         add_gradients_over_ranks(objective.parameters())
     rate = rate_at(step, config)
     finish_first()
@@ -176,7 +176,7 @@ def _counts_of_all(parts: list[dict[str, Tensor]]) -> dict[str, float]:
 
 
 def over_ranks(diagnosed: list[Losses]) -> list[Losses]:
-    """What all ranks saw, in the order of lanes or chunks, so that sums over them are those of one process."""
+    """The lanes or chunks of all ranks, in order, so that sums over them are those of one process."""
     return (
         diagnosed
         if world().size == 1
@@ -186,7 +186,7 @@ def over_ranks(diagnosed: list[Losses]) -> list[Losses]:
 
 @torch.no_grad()
 def evaluate(objective: Objective, feed: Feed, *, limit: int | None = None) -> dict[str, float]:
-    """Held-out metrics over the first `limit` rows (all of them by default), dropout off, fixed masks; each row once, by one of the ranks."""
+    """Held-out metrics over the first `limit` rows (by default all), without dropout, with fixed masks; each row once, by one rank."""
     was_training = objective.training
     objective.eval()
     try:
@@ -198,7 +198,7 @@ def evaluate(objective: Objective, feed: Feed, *, limit: int | None = None) -> d
             with autocast(feed.precision, feed.device):
                 diagnosed.append(keep_measured(objective(masked, rng, diagnose=True)))
         idle = world().waits(feed.chunks(rows)) if is_sharded(objective) else 0
-        for _ in range(idle):  # the others need this rank's part; what it computes counts for nothing
+        for _ in range(idle):  # the others need this rank's part; its result is dropped
             with autocast(feed.precision, feed.device):
                 objective(*next(feed.held_out(1)))
         return measure(over_ranks(diagnosed), _counts_of_all(parts))

@@ -1,4 +1,4 @@
-"""Weights in and out of an objective: what a checkpoint stores of it, putting that back, and beginning with weights from elsewhere."""
+"""Weights of an objective: the tensors that a checkpoint stores, restoring them, and beginning with weights from elsewhere."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -26,16 +26,16 @@ _SHAPE = (
     "vocab_size", "embedding_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
     "max_position_embeddings", "type_vocab_size", "layer_norm_eps",
 )  # fmt: skip
-"""What must be equal for weights to mean the same."""
+"""Settings that must be equal for weights to mean the same."""
 
 
 def stored(network: nn.Module) -> dict[str, Tensor]:
-    """What a checkpoint stores of networks: parameters, shared ones named once, and buffers such as word frequencies."""
+    """The tensors of networks that a checkpoint stores: parameters, shared ones named once, and buffers such as word frequencies."""
     return {**dict(network.named_parameters()), **dict(network.named_buffers())}
 
 
 def restore(network: nn.Module, weights: Mapping[str, Tensor]) -> None:
-    """Put a checkpoint's weights into networks of the same config.
+    """Copy a checkpoint's weights into networks of the same config.
 
     Raises:
         CheckpointError: names, shapes or types of numbers differ.
@@ -60,9 +60,9 @@ def restore(network: nn.Module, weights: Mapping[str, Tensor]) -> None:
 
 
 def trained(folder: RunFolder, config: Config) -> tuple[Objective, int]:
-    """The networks of a run with the weights of its newest checkpoint, and the step of it.
+    """The networks of a run with the weights of its newest checkpoint, and its step.
 
-    They are built once the checkpoint is known to be the run's: a config.json may ask for any size.
+    They are built only when the checkpoint is known to be the run's: a config.json may ask for any size.
 
     Raises:
         MissingInputError, CheckpointError, StorageError: as checkpoint.newest and `restore`.
@@ -76,7 +76,7 @@ def trained(folder: RunFolder, config: Config) -> tuple[Objective, int]:
 def state_of(
     network: nn.Module, optimizer: torch.optim.Optimizer, *, step: int, seconds: float, bad_steps: int = 0
 ) -> Saved:
-    """What a checkpoint holds of a run; where ranks divide it all of them call this, and rank 0 gets the whole."""
+    """The content of a checkpoint of a run. If ranks divide it, all of them call this, and rank 0 gets the whole."""
     weights, moments = whole(stored(network)), whole(optimizer_tensors(network, optimizer))
     return Saved(step=step, weights=weights, optimizer=moments, state={"seconds": seconds, "bad_steps": bad_steps})
 
@@ -107,26 +107,26 @@ class Initial:
     name: str
     """Where they are from, as it was given."""
     sha256: str
-    """Of all of them."""
+    """Of all weights."""
     model: Model
     """Shape of the encoder."""
     tokenizer: Tokenizer
     encoder: Mapping[str, Tensor]
-    """The kept encoder, by its own parameter names."""
+    """The main encoder, by its own parameter names."""
     networks: Mapping[str, Mapping[str, Tensor]]
-    """All networks that are there, by the name that they are exported under: discriminator, generator, encoder."""
+    """All networks by the name of their export: discriminator, generator, encoder."""
 
     @property
     def identity(self) -> dict[str, str]:
-        """What the record of a run says of them."""
+        """What a run records of them."""
         return {"name": self.name, "sha256": self.sha256}
 
 
 def check_initial(initial: Initial, config: Config, store: Store) -> None:
-    """Whether a run of `config` on these rows can begin with these weights.
+    """Refuse weights that a run of `config` on these rows cannot begin with.
 
     Raises:
-        ConfigError: the vocabulary is another one, or the encoder has another shape; says which numbers and what to do.
+        ConfigError: the vocabulary or the encoder's shape differs; says which numbers and what to do.
     """
     theirs, mine = initial.tokenizer.get_vocab(), store.tokenizer().get_vocab()
     if theirs != mine:
@@ -146,10 +146,10 @@ def check_initial(initial: Initial, config: Config, store: Store) -> None:
 
 
 def begin_with(objective: Objective, initial: Initial) -> list[str]:
-    """Put trained weights where an objective has the same tensors: its kept encoder whatever both call it, and networks of equal name.
+    """Copy trained weights into an objective: into its main encoder, whatever both call it, and into networks of equal name.
 
     Returns:
-        Names of the tensors that are not there and stay freshly initialised.
+        Names of the tensors without trained weights, which stay freshly initialised.
 
     Raises:
         ConfigError: a network, such as the generator, has another shape.
@@ -173,5 +173,5 @@ def begin_with(objective: Objective, initial: Initial) -> list[str]:
 
 
 def parts_of(names: list[str]) -> list[str]:
-    """Tensors by the part of a network that they are of: `["generator.electra.a", "generator.electra.b"]` -> `["generator.electra"]`."""
+    """Names of tensors reduced to parts of networks: `["generator.electra.a", "generator.electra.b"]` -> `["generator.electra"]`."""
     return sorted({".".join(name.split(".")[:2]) for name in names})
