@@ -53,16 +53,21 @@ class Trial:
     """A throw-away run: networks, optimizer, masking and step as a run has them. Weights are new, and nothing is saved."""
 
     def __init__(self, config: Config, feed: Feed, *, shard: bool = False) -> None:
-        self.feed, self.steps = feed, 0
+        self.feed = feed
         self.objective = build(config)
         place(self.objective, feed.device, precision=feed.precision, shard=shard)
         self.optimizer = build_optimizer(self.objective, config.optimizer)
         self._phases = Phases(config, self.objective)
+        self.begin_at(0)
+
+    def begin_at(self, step: int) -> None:
+        """Do the steps from `step` on, all of them with the part of the objective that `step` trains."""
+        self._step, self._part = step, self._phases.at(step)
 
     def step(self) -> None:
         """One whole training step."""
-        train_step(self._phases.at(self.steps), self.optimizer, self.feed, step=self.steps)
-        self.steps += 1
+        train_step(self._part, self.optimizer, self.feed, step=self._step)
+        self._step += 1
 
     def seconds_per_step(self, *, least: int, most: int, limit: float) -> float:
         """Median seconds of the next steps: at least `least`, then until `limit` seconds have passed or `most` are done."""
@@ -87,7 +92,7 @@ def measure_time(
         0: 1 - second,
         turn: second,
     }.items():  # the first step of each stage; joint training has the second alone
-        trial.steps = first
+        trial.begin_at(first)
         trial.step()  # warms up
         step += share * trial.seconds_per_step(least=3, most=1 << 30, limit=limit * share)
     forget()
