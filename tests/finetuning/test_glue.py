@@ -178,7 +178,7 @@ def test_errors_have_the_files_place(folder: Path, tmp_path: Path) -> None:
     [
         ("cola,rtee", "--tasks rtee: unknown. Did you mean 'rte'"),
         ("CoLA", "--tasks CoLA: unknown. Did you mean 'cola'"),
-        ("cola,rte,cola", "--tasks: cola stands twice"),
+        ("cola,rte,cola", "--tasks: cola is given twice"),
         (" , ", "expected names between commas"),
     ],
 )

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from electra_trainer.finetuning.task import TaskData
 
 HUB = "hub"
-"""In place of a folder: from the Hub."""
+"""Instead of a folder: from the Hub."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GlueRow:
-    """What there is to know of a task."""
+    """The facts of a task."""
 
     name: str
     """On the command line, in folders and on the Hub."""
@@ -33,7 +33,7 @@ class GlueRow:
     metrics: tuple[str, ...] = ("accuracy",)
     epochs: float = 3.0
     unordered: bool = False
-    """The two texts of a pair may change places."""
+    """The two texts of a pair may be swapped."""
     train: int
     """Rows of GLUE's training set; below, of its other splits."""
     dev: Mapping[str, int]
@@ -114,7 +114,7 @@ def parse_tasks(text: str) -> tuple[str, ...]:
     """`"cola,sst2"` -> names of rows; `"paper"` is the paper's eight, `"all"` every task that can be trained.
 
     Raises:
-        ConfigError: a name that is none, or stands twice.
+        ConfigError: a name that is none, or is given twice.
     """
     trained = tuple(name for name in ROWS if ROWS[name].train)
     if text in ("paper", "all"):
@@ -124,7 +124,7 @@ def parse_tasks(text: str) -> tuple[str, ...]:
         if name not in ROWS:
             raise ConfigError(f"--tasks {name}: unknown.{did_you_mean(name.lower(), ROWS)} Known: {', '.join(ROWS)}.")
         if names.count(name) > 1:
-            raise ConfigError(f"--tasks: {name} stands twice.")
+            raise ConfigError(f"--tasks: {name} is given twice.")
     if not names:
         raise ConfigError(f"--tasks {text!r}: expected names between commas, for example cola,rte.")
     return names
@@ -139,9 +139,9 @@ class GlueTask:
     task: str
     """A name in `ROWS`."""
     limit: int | None = None
-    """So many training rows at most, the first after a shuffle that is always the same."""
+    """Largest number of training rows, the first after a fixed shuffle."""
     test: bool = True
-    """Read the test sets, where they are there, to be predicted."""
+    """Read the test sets that exist, to be predicted."""
 
     def __post_init__(self) -> None:
         if self.task not in ROWS:
@@ -164,10 +164,10 @@ class GlueTask:
         return self.row.epochs
 
     def require_files(self) -> None:
-        """See that the training and dev files are there, before anything is trained.
+        """Check that the training and dev files exist, before anything is trained.
 
         Raises:
-            MissingInputError: one is not.
+            MissingInputError: one is missing.
         """
         for split in () if self.folder == HUB else ("train", *self.row.dev):
             _require_file(self.folder, self.row, split)
@@ -211,10 +211,10 @@ class GlueTask:
         )
 
     def tests(self, *, hashed: dict[str, bytes] | None = None) -> dict[str, list[TextExample]]:
-        """The test sets that are there, AX's among MNLI's.
+        """The test sets that exist, AX's among MNLI's.
 
         Args:
-            hashed: is given what was read.
+            hashed: receives the contents read.
         """
         found: dict[str, list[TextExample]] = {}
         for row in (self.row, ROWS["ax"]) if self.task == "mnli" else (self.row,):
@@ -257,7 +257,7 @@ def task_folder(folder: str | Path, row: GlueRow) -> Path:
         there = sorted(path.name for path in root.iterdir() if path.is_dir())
         raise MissingInputError(
             f"{root}: holds no folder {row.folder}.{did_you_mean(row.folder, there)} Found: {', '.join(there[:20]) or 'none'}. "
-            f"Expected {row.folder}/train.tsv and so on; name the tasks that are here with --tasks."
+            f"Expected {row.folder}/train.tsv and so on; name the tasks that exist with --tasks."
         )
     return found
 
@@ -281,7 +281,7 @@ def _plain(name: str) -> str:
 
 
 def _file(folder: str | Path, row: GlueRow, split: str) -> Path | None:
-    """A split's file, if it is there."""
+    """A split's file, if it exists."""
     found = _find_folder(Path(folder), row) if Path(folder).is_dir() else None
     if found is None:
         return None
@@ -302,7 +302,7 @@ def _require_file(folder: str | Path, row: GlueRow, split: str) -> Path:
 
 
 def _counted(row: GlueRow, split: str, found: int, official: int) -> list[str]:
-    """A note where a split is not GLUE's own: a part of it, or as good as all, which says nothing of whose rows they are."""
+    """A note where a split is not GLUE's own: a part of it, or nearly all of it."""
     if found == official:
         return []
     if found < 0.99 * official:

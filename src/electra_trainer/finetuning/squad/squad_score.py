@@ -39,7 +39,7 @@ def normalize(text: str) -> str:
 
 
 def exact_match(gold: str, said: str) -> float:
-    """1 where the same words stand in the same order, else 0."""
+    """1 if the same words are in the same order, else 0."""
     return float(normalize(gold) == normalize(said))
 
 
@@ -89,22 +89,19 @@ def score_v2(
     """
     raw = [question_scores(gold, text, version=2) for gold, text in zip(golds, said, strict=True)]
     best_exact, best_overlap = best_thresholds(golds, said, no_answer)
-    answered = [bool(gold) for gold in golds]
-    exact, overlap = (
-        [float(not has) if null > threshold else one[part] for one, null, has in zip(raw, no_answer, answered, strict=True)]
-        for part in (0, 1)
-    )  # fmt: skip
+    cases = list(zip(raw, no_answer, golds, strict=True))
+    exact, overlap = ([float(not gold) if null > threshold else one[n] for one, null, gold in cases] for n in (0, 1))
     scores = {
         "best_f1": best_overlap.score,
         "best_exact_match": best_exact.score,
         "f1": _mean(overlap),
         "exact_match": _mean(exact),
     }
-    if any(answered):
-        scores["has_answer_f1"] = _mean([one for one, has in zip(overlap, answered, strict=True) if has])
-        scores["has_answer_exact_match"] = _mean([one for one, has in zip(exact, answered, strict=True) if has])
-    if not all(answered):
-        scores["no_answer_accuracy"] = _mean([one for one, has in zip(exact, answered, strict=True) if not has])
+    if any(golds):
+        scores["has_answer_f1"] = _mean([one for one, gold in zip(overlap, golds, strict=True) if gold])
+        scores["has_answer_exact_match"] = _mean([one for one, gold in zip(exact, golds, strict=True) if gold])
+    if not all(golds):
+        scores["no_answer_accuracy"] = _mean([one for one, gold in zip(exact, golds, strict=True) if not gold])
     return scores | {
         "threshold": threshold,
         "best_f1_threshold": best_overlap.threshold,

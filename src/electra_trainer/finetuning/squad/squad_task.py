@@ -17,35 +17,13 @@ from torch import Tensor, nn
 from electra_trainer.batch import Batch
 from electra_trainer.data.texts import Text
 from electra_trainer.errors import ConfigError, require
+from electra_trainer.finetuning import task as tasks
 from electra_trainer.finetuning.examples import Prediction, by_id, jsonl, strings
-from electra_trainer.finetuning.squad.squad_files import (
-    Question,
-    SquadFile,
-    read_questions,
-    read_squad,
-    sample,
-    split_by_article,
-)
-from electra_trainer.finetuning.squad.squad_head import (
-    JointHead,
-    Places,
-    best_spans,
-    independent_beam,
-    independent_loss,
-    joint_beam,
-    joint_loss,
-)
-from electra_trainer.finetuning.squad.squad_score import (
-    best_text,
-    best_thresholds,
-    decode,
-    most_alike,
-    never,
-    score_v1,
-    score_v2,
-)
+from electra_trainer.finetuning.squad import squad_files, squad_head, squad_score
+from electra_trainer.finetuning.squad.squad_files import Question, SquadFile, read_squad
+from electra_trainer.finetuning.squad.squad_head import JointHead, Places
 from electra_trainer.finetuning.squad.windows import Target, window_rows
-from electra_trainer.finetuning.task import Baseline, CardWords, Row, Task, TaskData, Unlabelled, hash_files
+from electra_trainer.finetuning.task import Baseline, Row, TaskData
 from electra_trainer.finetuning.texts.splits import require_other_file
 from electra_trainer.finetuning.transformers_head import TransformersHead, copied_head
 from electra_trainer.settings.config import Model
@@ -114,7 +92,7 @@ class Squad:
         files, notes = {"train": file.content}, list(file.notes)
         if self.dev is None:
             assert self.split is not None
-            train, dev = split_by_article(file.questions, dev_share=self.split, where=str(self.train))
+            train, dev = squad_files.split_by_article(file.questions, dev_share=self.split, where=str(self.train))
             notes.append(
                 f"{self.train.name} is split by article: {len(train):,} questions to train on, {len(dev):,} to evaluate."
             )
@@ -129,25 +107,21 @@ class Squad:
                 notes.append(f"{limit:,} of {len(all_of_them):,} {name} questions.")
         return TaskData(
             task=self.task,
-            train=sample(train, self.limit),
-            dev={"dev": sample(dev, self.dev_limit)},
+            train=squad_files.sample(train, self.limit),
+            dev={"dev": squad_files.sample(dev, self.dev_limit)},
             notes=tuple(dict.fromkeys(notes)),
-            sha256=hash_files(files),
+            sha256=tasks.hash_files(files),
         )
 
 
 def _shared(train: SquadFile, dev: SquadFile) -> list[str]:
-    def contexts(questions: Sequence[Question]) -> set[str]:
-        return {question.context for question in questions}
-
-    known = contexts(train.questions)
-    of_dev = contexts(dev.questions)
-    both = len(known & of_dev)
+    of_train, of_dev = ({question.context for question in file.questions} for file in (train, dev))
+    both = len(of_train & of_dev)
     return [f"{both:,} of {len(of_dev):,} contexts to evaluate on are in the training file."] if both else []
 
 
 @dataclass(frozen=True, kw_only=True)
-class QuestionAnswering(Task):
+class QuestionAnswering(tasks.Task):
     """The span of a context that answers a question. `version` 2: there may be none."""
 
     whole_text: ClassVar[bool] = False
@@ -216,9 +190,9 @@ class QuestionAnswering(Task):
         targets = [cast(Target, row.target) for row in rows]
         span_B2 = torch.tensor([target[:2] for target in targets], device=hidden_BTD.device)
         if not isinstance(head, JointHead):
-            return independent_loss(head, hidden_BTD, batch.real_BT, span_B2=span_B2), len(rows)
+            return squad_head.independent_loss(head, hidden_BTD, batch.real_BT, span_B2=span_B2), len(rows)
         none = [target.unanswerable if self.answerability_of == "question" else target.start == 0 for target in targets]
-        loss = joint_loss(
+        loss = squad_head.joint_loss(
             head,
             hidden_BTD,
             places_of(rows, batch).allowed_BT,
@@ -232,13 +206,13 @@ class QuestionAnswering(Task):
         """The best spans of each row: `squad_head.Spans`."""
         places = places_of(rows, batch)
         if isinstance(head, JointHead):
-            beam = joint_beam(head, hidden_BTD, places, beam=self.beam)
+            beam = squad_head.joint_beam(head, hidden_BTD, places, beam=self.beam)
         else:
-            beam = independent_beam(head, hidden_BTD, places, batch.real_BT, beam=self.beam)
-        return list(best_spans(beam, places.allowed_BT, max_answer=self.max_answer, count=self.n_best))
+            beam = squad_head.independent_beam(head, hidden_BTD, places, batch.real_BT, beam=self.beam)
+        return list(squad_head.best_spans(beam, places.allowed_BT, max_answer=self.max_answer, count=self.n_best))
 
     def predict(self, examples: Sequence[Question], rows: Sequence[Row], said: Sequence[Any]) -> list[Prediction]:
-        return decode(
+        return squad_score.decode(
             examples,
             rows,
             said,
@@ -250,12 +224,12 @@ class QuestionAnswering(Task):
     def score(self, examples: Sequence[Question], predictions: Sequence[Prediction]) -> dict[str, float]:
         golds, said, no_answer = _to_score(examples, predictions)
         if self.version == 1:
-            return score_v1(golds, said)
-        return score_v2(golds, said, no_answer, threshold=self.threshold)
+            return squad_score.score_v1(golds, said)
+        return squad_score.score_v2(golds, said, no_answer, threshold=self.threshold)
 
     def doubts(self, examples: Sequence[Question], predictions: Sequence[Prediction]) -> list[str]:
         if len(predictions) > 1 and self.version == 2:
-            _, best = best_thresholds(*_to_score(examples, predictions))
+            _, best = squad_score.best_thresholds(*_to_score(examples, predictions))
             if all(one["no_answer_score"] > best.threshold for one in predictions):
                 return [
                     "collapsed: at every threshold its answers score no better than none. Try more epochs, another learning rate or "
@@ -282,8 +256,8 @@ class QuestionAnswering(Task):
 
     def baselines(self, train: Sequence[Question]) -> dict[str, Baseline]:
         """The sentence with most words of the question; 2.0: never answering."""
-        silence = {"majority": Baseline(predict=never)} if self.version == 2 else {}
-        return silence | {"word_overlap": Baseline(predict=most_alike)}
+        silence = {"majority": Baseline(predict=squad_score.never)} if self.version == 2 else {}
+        return silence | {"word_overlap": Baseline(predict=squad_score.most_alike)}
 
     def examples_from(self, texts: Sequence[Any], *, pair: bool) -> list[Question]:
         """From pairs (question, context)."""
@@ -292,7 +266,7 @@ class QuestionAnswering(Task):
 
     def examples_in(
         self, path: Path, *, text: str | None, text_pair: str | None, as_json: bool, **others: Any
-    ) -> Unlabelled:
+    ) -> tasks.Unlabelled:
         """The questions of a file of SQuAD's layout; written as the official scripts read answers and "no answer" scores."""
         for flag, given in (("--text", text), ("--text-pair", text_pair)):
             if given is not None:
@@ -306,17 +280,17 @@ class QuestionAnswering(Task):
             silence = {"-no-answer": by_id(said, "no_answer_score")} if self.version == 2 else {}
             return {"": by_id(said, "text"), **silence}
 
-        return Unlabelled(examples=read_questions(path), written=written)
+        return tasks.Unlabelled(examples=squad_files.read_questions(path), written=written)
 
     def as_transformers(self, *, hidden_size: int) -> TransformersHead:
         joint = self.head_kind == "joint"
         return TransformersHead() if joint else copied_head("ElectraForQuestionAnswering", "qa_outputs.")
 
-    def card(self, *, pair: bool) -> CardWords:
+    def card(self, *, pair: bool) -> tasks.CardWords:
         silence = (
             f", or says that there is none: where its no-answer score is above {self.threshold:.4g} (`null_threshold`)"
         )
-        return CardWords(
+        return tasks.CardWords(
             says="Finds the answer to a question in a text" + (silence if self.version == 2 else ""),
             pipeline="question-answering",
             longer="; electra-trainer reads a longer context in several windows that overlap",
@@ -338,7 +312,7 @@ def _to_score(
     """True answers, the best answer to each, had one to be given, and "no answer" scores."""
     return (
         [[answer.text for answer in example.answers] for example in examples],
-        [best_text(prediction) for prediction in predictions],
+        [squad_score.best_text(prediction) for prediction in predictions],
         [float(prediction["no_answer_score"]) for prediction in predictions],
     )
 
