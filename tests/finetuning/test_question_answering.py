@@ -147,8 +147,8 @@ def test_source_of_two_files(tmp_path: Path) -> None:
     data = source.load()
     assert (len(data.train), {split: len(some) for split, some in data.dev.items()}) == (10, {"dev": 5})
     assert data.notes == (
-        "train.json: 18 answers did not stand at their answer_start; the nearest place was taken.",
-        "dev.json: 9 answers did not stand at their answer_start; the nearest place was taken.",
+        "train.json: 18 answers were not at their answer_start; the nearest place was taken.",
+        "dev.json: 9 answers were not at their answer_start; the nearest place was taken.",
         "2 of 3 contexts to evaluate on are in the training file.",
         "10 of 18 training questions.",
         "5 of 9 evaluation questions.",

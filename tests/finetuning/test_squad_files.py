@@ -71,7 +71,7 @@ def test_a_wrong_answer_start_is_moved_to_the_nearest_place(tmp_path: Path, answ
     assert one.start == found and CONTEXT.startswith(one.text.strip(), found)
     exact = CONTEXT.startswith(answer.strip(), said + len(answer) - len(answer.lstrip())) and said >= 0
     assert file.notes == (
-        () if exact else ("file.json: 1 answers did not stand at their answer_start; the nearest place was taken.",)
+        () if exact else ("file.json: 1 answers were not at their answer_start; the nearest place was taken.",)
     )
 
 
@@ -113,7 +113,7 @@ WRONG = {
     "question missing": (table({"id": "1", "answers": []}), r"qas\[0\]: has no 'question'"),
     "question blank": (table(entry(question="")), r"qas\[0\].question: is blank"),
     "id a number": (table(entry(id=5)), r"qas\[0\].id: expected a string, found 5"),
-    "id twice": (table(entry("1"), entry("1")), r"qas\[1\].id: '1' stands at .*qas\[0\] already"),
+    "id twice": (table(entry("1"), entry("1")), r"qas\[1\].id: '1' is also at .*qas\[0\]"),
     "answers missing": (table({"id": "1", "question": "x?"}), r"qas\[0\]: has no 'answers'"),
     "answers of the Hub": (table(entry(answers={"text": ["chef"]})), r"answers: expected a list, found \{"),
     "answer no object": (table(entry(answers=["chef"])), r"answers\[0\]: expected an object with 'text', found \"chef\""),

@@ -65,13 +65,13 @@ def test_what_a_reader_of_the_scores_must_know(tmp_path: Path) -> None:
         "train:168: a sentence of 1,001 words. Are blank lines missing?",
         "25 spans of dev that an I- or E- begins (first at dev:14): counted, as conlleval does. They are usual in IOB1, and slips elsewhere.",
         "dev:8: label 'B-PRE' does not occur in train. Did you mean 'B-PER'? 1 word of 132 with such labels: scored, and never right.",
-        "warning: 26 of 28 sentences in dev stand in training as well, 26 of them with 5 words or more (first at dev:2).",
+        "warning: 26 of 28 sentences in dev are in training too, 26 of them with 5 words or more (first at dev:2).",
     )
 
 
 def test_short_sentences_that_stand_twice_are_no_warning(tmp_path: Path) -> None:
     assert task(tmp_path).load().notes == (
-        "2 of 2 sentences in dev stand in training as well, 0 of them with 5 words or more.",
+        "2 of 2 sentences in dev are in training too, 0 of them with 5 words or more.",
     )
 
 

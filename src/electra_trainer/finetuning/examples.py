@@ -64,11 +64,11 @@ def strings(value: Any, index: int, expected: str, *, count: int | None = None) 
 
 
 MANY = 20
-"""Labels up to which each has a column with its probability."""
+"""Most labels that get a column each for their probabilities."""
 
 
 def predicted_csv(table: Table, predictions: Sequence[Prediction]) -> str:
-    """CSV: the columns of `table`, then `prediction`; of classes also `probability` (the predicted one's) and one column a label."""
+    """CSV: the columns of `table`, then `prediction`; for classes also `probability` (the predicted one's) and one column per label."""
     names, taken = table.columns, list(table.columns)
     more = [_free(name, taken) for name in _columns(predictions[0])]
     buffer = io.StringIO(newline="")
@@ -82,7 +82,7 @@ def predicted_csv(table: Table, predictions: Sequence[Prediction]) -> str:
 
 
 def predicted_jsonl(table: Table, predictions: Iterable[Prediction]) -> str:
-    """One JSON object a row: its columns, and what was said as `prediction` (and `probabilities`)."""
+    """One JSON object per row: its columns, `prediction` and, for classes, `probabilities`."""
     lines = []
     for number, prediction in enumerate(predictions):
         row = dict(zip(table.columns, table.rows[number], strict=False))
@@ -95,7 +95,7 @@ def predicted_jsonl(table: Table, predictions: Iterable[Prediction]) -> str:
 
 
 def tagged_text(predictions: Iterable[Prediction]) -> str:
-    """A word and its tag a line, between tabs, a blank line after each sentence."""
+    """A word, a tab and its tag per line, a blank line after each sentence."""
     return "".join(
         "".join(f"{word}\t{tag}\n" for word, tag in zip(said["words"], said["tags"], strict=True)) + "\n"
         for said in predictions
@@ -134,7 +134,7 @@ def _answer(prediction: Prediction) -> Any:
 
 
 def _free(name: str, taken: list[str]) -> str:
-    """`name`, or with underscores behind it, so that no two columns have it."""
+    """`name`, with underscores appended until no column has it."""
     while name in taken:
         name += "_"
     taken.append(name)

@@ -60,24 +60,24 @@ class Finetuned:
     table: Mapping[str, Any]
     """electra_task.json."""
     precision: str = "auto"
-    """Arithmetic of its predictions: that which its scores were measured in."""
+    """Arithmetic of its predictions, the one of its scores."""
 
     def predict(self, texts: Sequence[Any], *, device: str = "auto") -> list[Prediction]:
-        """One prediction a text, in the precision that it was trained and scored in.
+        """One prediction per text, in the precision of its training and scores.
 
         Args:
-            texts: strings; pairs of strings where it learned pairs; lists of words for tagging; (question, context) for questions.
+            texts: strings; pairs of strings if it learned from pairs; lists of words for tagging; (question, context) for questions.
             device: auto, cpu, cuda or cuda:N.
 
         Raises:
-            DataError: one of them is no text, or no pair.
+            DataError: one of them is not a text, or not a pair.
         """
         if isinstance(texts, str):
             raise DataError("predict: expected a list of texts, found one text. Put it in brackets.")
         return self.predict_examples(self.task.examples_from(texts, pair=self.pair), device=device)
 
     def predict_examples(self, examples: Sequence[Any], *, device: str = "auto") -> list[Prediction]:
-        """The same of the task's own examples."""
+        """The same for the task's own examples."""
         where = choose_device(device)
         precision = choose_precision(self.precision, where)
         return predict(self.network.to(where), self.task, examples, text=self.text, device=where, precision=precision)
@@ -100,7 +100,7 @@ def export_finetuned(
     model: str | None = None,
     own: Collection[type[Task]] = (),
 ) -> Path:
-    """Hand a finished run on that kept its weights; an earlier export in `out` is replaced.
+    """Export a finished run that kept its weights; an earlier export in `out` is replaced.
 
     Args:
         run: folder of finetuning/run.py.
@@ -112,7 +112,7 @@ def export_finetuned(
 
     Raises:
         MissingInputError: the run kept no weights, or its encoder is gone. ConfigError: `out` holds something else.
-        CheckpointError: the encoder has changed since, or what was written does not read back bit for bit.
+        CheckpointError: the encoder has changed since, or the files do not read back bit for bit.
         StorageError: the disk is full or read-only; nothing is left behind.
     """
     config, result = read_table(run / "config.json"), read_table(run / "result.json")
@@ -149,7 +149,7 @@ def load_finetuned(folder: str | Path, *, own: Collection[type[Task]] = ()) -> F
         own: the class of its task, where that is one of yours (docs/extending.md).
 
     Raises:
-        MissingInputError: nothing is there, or no fine-tuned model. CheckpointError: it does not verify.
+        MissingInputError: the folder does not exist, or is not a fine-tuned model. CheckpointError: it does not verify.
         DataError: electra_task.json is not one of this version.
     """
     folder = _model_in(Path(folder))
@@ -218,7 +218,7 @@ def _scores(scores: Mapping[str, Mapping[str, float]], *, seed: int) -> Scores:
 def _description(
     config: Mapping[str, Any], *, facts: Facts, columns: Columns | None, source: Source, length: int
 ) -> dict[str, Any]:
-    """What electra_task.json says, but for the hashes of the tensors."""
+    """electra_task.json without the hashes of the tensors."""
     return {
         "format": FORMAT,
         "task": config["task"],

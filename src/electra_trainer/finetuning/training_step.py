@@ -51,9 +51,9 @@ class FineTuned(nn.Module):
 
 
 def build_network(source: Source, task: Task, recipe: Recipe, *, seed: int) -> FineTuned:
-    """The source's encoder under a fresh head: Glorot-uniform weights, biases 0 (released), drawn by `seed`.
+    """The source's encoder with a fresh head: Glorot-uniform weights, biases 0 (released), drawn by `seed`.
 
-    Whether there is dropout between the two is the recipe's `head_dropout`.
+    The recipe's `head_dropout` decides on dropout between the two.
     """
     encoder = source.encoder(dropout=recipe.dropout, attention_dropout=recipe.attention_dropout)
     head = task.head(source.model)
@@ -87,7 +87,7 @@ def layer_share(recipe: Recipe, layers: int) -> Callable[[str], float]:
 
 @dataclass(frozen=True, kw_only=True)
 class Feed:
-    """What the steps of a run read, and where and how they are computed."""
+    """The rows of a run, and where and how its steps are computed."""
 
     task: Task
     rows: Sequence[Row]
@@ -121,9 +121,9 @@ def train_step(network: FineTuned, optimizer: torch.optim.Optimizer, feed: Feed,
 
 
 def accumulate(network: FineTuned, feed: Feed, rows: Sequence[Row], *, step: int) -> float:
-    """Add the gradient of `rows` to the parameters', in portions where the recipe says so; returns the mean loss.
+    """Add the gradient of `rows` to the parameters', in portions of `micro_batch` rows; return the mean loss.
 
-    However it is cut into portions, it is the gradient of all rows together: sums, and one division where the recipe asks for the mean.
+    The portions do not change the gradient: losses are summed, and divided once if the recipe asks for the mean.
     """
     size = min(feed.recipe.micro_batch or len(rows), len(rows))
     mean, whole = feed.recipe.reduction == "mean", size == len(rows)
@@ -147,11 +147,11 @@ def accumulate(network: FineTuned, feed: Feed, rows: Sequence[Row], *, step: int
 WINDOW = 50
 """Batches among which rows are sorted by length."""
 _GPU_MULTIPLE = 16
-"""A GPU's rows are padded to a multiple of this: few shapes, and products that its units like."""
+"""A GPU's rows are padded to a multiple of this: few shapes, and sizes that its matrix units are fast with."""
 
 
 class Order:
-    """The batches of a run. An epoch is rows // batch_size batches; the few rows that are left over differ from epoch to epoch."""
+    """The batches of a run. An epoch is rows // batch_size batches; the leftover rows differ from epoch to epoch."""
 
     def __init__(self, lengths: NDArray[np.int64], *, batch_size: int, seed: int) -> None:
         self.lengths, self.batch_size, self.seed = lengths, min(batch_size, len(lengths)), seed
@@ -159,7 +159,7 @@ class Order:
         self._epoch = lru_cache(maxsize=1)(self._plan)
 
     def steps(self, epochs: float) -> int:
-        """Steps in so many epochs, at least 1 (released: rows // batch_size * epochs)."""
+        """Steps in `epochs` epochs, at least 1 (released: rows // batch_size * epochs)."""
         return max(1, int(self.per_epoch * epochs))
 
     def at(self, step: int) -> NDArray[np.int64]:
@@ -178,7 +178,7 @@ class Order:
 
 
 def by_length(lengths: NDArray[np.int64], *, batch_size: int) -> list[NDArray[np.int64]]:
-    """All rows in batches of like length, the longest first: for evaluation."""
+    """All rows in batches of similar length, the longest first: for evaluation."""
     order = np.argsort(-lengths, kind="stable")
     return [order[first : first + batch_size] for first in range(0, len(order), batch_size)]
 
@@ -209,7 +209,7 @@ def predict(
     precision: str,
     stop: Callable[[], str | None] = lambda: None,
 ) -> list[Prediction]:
-    """One prediction an example, dropout off.
+    """One prediction per example, dropout off.
 
     Raises:
         Interrupted: `stop` named a signal.
@@ -219,7 +219,7 @@ def predict(
     network.eval()
     for indices in by_length(lengths_of(rows), batch_size=EVALUATION_ROWS):
         if name := stop():
-            raise Interrupted(f"{name}: stopped while predicting. The same command goes on.")
+            raise Interrupted(f"{name}: stopped while predicting. The same command resumes.")
         part = [rows[index] for index in indices]
         batch = collate(part, text.specials, device)
         with autocast(precision, device):

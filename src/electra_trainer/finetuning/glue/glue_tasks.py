@@ -1,6 +1,6 @@
 """GLUE as a table of rows, one a task, and where a task's data come from. No torch here.
 
-The paper's metrics stand first (§3.1: Matthews correlation for CoLA, Spearman for STS-B, accuracy for the others), GLUE's own after them;
+The paper's metrics come first (§3.1: Matthews correlation for CoLA, Spearman for STS-B, accuracy for the others), GLUE's own after them;
 epochs are Table 6's. AX has no training set: the MNLI model predicts it.
 """
 

@@ -49,7 +49,7 @@ PARTS = tuple(
 
 
 def require_tables(archive: Path, *, folder: str, tasks: Collection[str], fill: bool) -> None:
-    """See that an archive can be written once `tasks` are trained: now, not after hours.
+    """Check, before hours of training, that an archive can be written once `tasks` are trained.
 
     Raises:
         ConfigError, MissingInputError: as `write_submission`. DataError: a test set that is none.
@@ -60,7 +60,7 @@ def require_tables(archive: Path, *, folder: str, tasks: Collection[str], fill: 
 
 
 def write_submission(archive: Path, *, folder: str, runs: Mapping[str, Path], fill: bool = False) -> tuple[str, ...]:
-    """Write the archive; returns what must be said about it, a line each.
+    """Write the archive; return notes for its reader, a line each.
 
     Args:
         archive: a name that ends in .zip.
@@ -122,7 +122,7 @@ def _tests(folder: str) -> dict[str, dict[str, list[TextExample]]]:
 
 
 def _lack(part: Part, tests: Mapping[str, Mapping[str, Sequence[TextExample]]], trained: bool) -> str | None:
-    """What is missing for a table; None: nothing."""
+    """What a table lacks; None: nothing."""
     if part.split not in tests[part.task]:
         return f"no test set of {'ax' if part.split == 'ax' else part.task} is there"
     return None if trained else f"{part.task} is not trained"
@@ -142,7 +142,7 @@ def _require(archive: Path, lacks: Mapping[Part, str | None], *, fill: bool) -> 
 
 
 def _customary(part: Part, lack: str) -> bool:
-    """WNLI's majority class is beaten by no fine-tuned encoder, so it is what is sent in (Appendix B leaves WNLI out)."""
+    """No fine-tuned encoder beats WNLI's majority class, so that is submitted (Appendix B leaves WNLI out)."""
     return part.task == "wnli" and lack.endswith("is not trained")
 
 
@@ -151,7 +151,7 @@ def _predictions(run: Path, part: Part) -> Path:
 
 
 def _indices(examples: Sequence[TextExample]) -> list[str]:
-    """As the file has them, or the number of the row."""
+    """Indices from the file, or row numbers."""
     indices = [str(number) if example.id is None else example.id for number, example in enumerate(examples)]
     seen: set[str] = set()
     for example, index in zip(examples, indices, strict=True):

@@ -38,7 +38,7 @@ class Question:
     question: str
     context: str
     answers: tuple[Answer, ...] = ()
-    """None: the context does not answer it (2.0), or it is to be predicted."""
+    """Empty: the context does not answer it (2.0), or it is to be predicted."""
     article: str = ""
     """What an article is called; paragraphs of one article stay together when a file is split."""
     place: str = ""
@@ -51,7 +51,7 @@ class SquadFile:
 
     questions: tuple[Question, ...]
     notes: tuple[str, ...]
-    """What was mended or is missing, in sentences."""
+    """What was repaired or is missing, in sentences."""
     content: bytes
 
 
@@ -67,7 +67,7 @@ def read_questions(path: Path) -> tuple[Question, ...]:
 def read_squad(path: Path, *, version: Literal[1, 2]) -> SquadFile:
     """Read a file of SQuAD 1.1 (`version` 1: every question is answered) or 2.0 (`version` 2).
 
-    An `answer_start` at which its text does not stand is moved to the nearest place where it does; a text that stands nowhere is kept
+    An `answer_start` that does not point at its text is moved to the nearest occurrence; a text that does not occur is kept
     for scoring. Both are counted in the notes.
 
     Raises:
@@ -127,7 +127,7 @@ def _json(content: bytes, path: Path) -> Any:
 
 
 class _Reader:
-    """Walks down a file and counts what is odd in it."""
+    """Walks down a file and counts its oddities."""
 
     def __init__(self, *, version: Literal[1, 2], labelled: bool = True) -> None:
         self.version, self.labelled = version, labelled
@@ -173,9 +173,7 @@ class _Reader:
         question = _text(entry, "question", where)
         name = _text(entry, "id", where)
         if name in self.places:
-            raise DataError(
-                f"{where}.id: {short(name)} stands at {self.places[name]} already. Expected ids that differ."
-            )
+            raise DataError(f"{where}.id: {short(name)} is also at {self.places[name]}. Expected different ids.")
         self.places[name] = where
         if not self.labelled:
             return Question(id=name, question=question, context=context, article=article, place=where)
@@ -192,7 +190,7 @@ class _Reader:
         )
 
     def check(self, answers: int, *, impossible: bool, told: bool, where: str) -> None:
-        """Count a question, or say why there is none such in this version."""
+        """Count a question; DataError: this version cannot have it."""
         if impossible and self.version == 1:
             what = "is_impossible" if told else "no answers"
             raise DataError(f"{where}: has no answer ({what}), as questions of SQuAD 2.0 may. Type --version 2.")
@@ -219,7 +217,7 @@ class _Reader:
         notes = []
         if self.moved:
             notes.append(
-                f"{path.name}: {self.moved:,} answers did not stand at their answer_start; the nearest place was taken."
+                f"{path.name}: {self.moved:,} answers were not at their answer_start; the nearest place was taken."
             )
         if self.nowhere:
             notes.append(f"{path.name}: {self.nowhere:,} answers do not occur in their contexts; none is trained on.")
@@ -229,7 +227,7 @@ class _Reader:
 
 
 def nearest(context: str, text: str, start: int) -> int | None:
-    """Where `text` stands in `context` nearest to `start` (the first of two as near), if anywhere."""
+    """The occurrence of `text` in `context` nearest to `start` (the first of two as near), if any."""
     before = context.rfind(text, 0, max(start, 0) + len(text))
     after = context.find(text, max(start, 0))
     places = [place for place in (before, after) if place >= 0]

@@ -1,4 +1,4 @@
-"""What stands upon the encoder to find an answer: XLNet's module, which the paper uses (§3.1), and BERT's.
+"""The heads that find an answer: XLNet's module, which the paper uses (§3.1), and BERT's.
 
 Both are read the same way: some columns at which an answer may begin (a beam), for each of them a score of every end. Shape letters
 of their own: S starts in the beam, W the width of a hidden layer.
@@ -21,7 +21,7 @@ class JointHead(nn.Module):
 
         start(i)       = w·h_i                                                over the passage and [CLS]
         end(i | s)     = w·gelu(W [h_s; h_i])                                 the same; s is the true start in training
-        no answer      = w·gelu(W [h_CLS; sum_i softmax(start)_i h_i])        a logit: positive where there is none
+        no answer      = w·gelu(W [h_CLS; sum_i softmax(start)_i h_i])        a logit: positive without an answer
 
     As released, but that there the softmaxes of start and end also hold the last [SEP]; XLNet's own has hidden layers of the encoder's
     width, tanh and a LayerNorm.
@@ -61,7 +61,7 @@ class JointHead(nn.Module):
 
 
 class Beam(NamedTuple):
-    """What a head says of rows, before it is known which spans can be answers."""
+    """A head's output for rows, before impossible spans are removed."""
 
     start_BS: Tensor
     """Columns of the best starts."""
@@ -89,7 +89,7 @@ def joint_loss(
 
     Args:
         span_B2: columns of the first and last token of the answer; 0 and 0 where the row does not hold it.
-        no_answer_B: fp32, 1 where the classifier shall say that there is none.
+        no_answer_B: fp32, 1 where the classifier should predict no answer.
     """
     start_BT = head.start_logits(hidden_BTD, allowed_BT)
     end_BT = head.end_logits(hidden_BTD, span_B2[:, :1], allowed_BT)[:, 0]

@@ -45,9 +45,9 @@ class Squad:
     split: float | None = None
     """Without `dev`: the share of the questions of `train` that are kept for evaluation, whole articles."""
     limit: int | None = None
-    """So many training questions, from all over the file."""
+    """Largest number of training questions, from all over the file."""
     dev_limit: int | None = None
-    """The same of the questions of evaluation."""
+    """The same for evaluation."""
 
     def __post_init__(self) -> None:
         if (self.dev is None) == (self.split is None):
@@ -134,7 +134,7 @@ class QuestionAnswering(tasks.Task):
     answerability: Literal["2.0", "always"] = "2.0"
     """Where the joint head has its classifier: the paper for 2.0, the released code also for 1.1."""
     answerability_of: Literal["window", "question"] = "window"
-    """What the classifier is told to have no answer: XLNet a window that does not hold it, the released code only questions without."""
+    """What the classifier learns as unanswerable: for XLNet windows without the answer, for the released code only questions without one."""
     answerability_weight: float = 0.5
     """Weight of the classifier's loss (released)."""
     width: int = 512
@@ -165,8 +165,8 @@ class QuestionAnswering(tasks.Task):
 
     @property
     def metric(self) -> str:
-        """2.0: at the best threshold, as XLNet's code reports. The fixed one suits the released weights; a weaker encoder may say
-        nothing at all there, which scores the same whatever it has learned.
+        """2.0: at the best threshold, as XLNet's code reports. The fixed one suits the released weights; a weaker encoder may not
+        answer at all there, which scores the same whatever it has learned.
         """
         return "f1" if self.version == 1 else "best_f1"
 

@@ -1,7 +1,7 @@
 """A question and its context as rows: `[CLS] question [SEP] some of the context [SEP]`, windows that overlap (released, as BERT).
 
-A context that is too long for one row is read in windows, each beginning `stride` tokens after the one before it. A token stands in
-several windows then; it may begin an answer only where it has the most context, which is the smaller of what is on its left and right.
+A context that is too long for one row is read in windows, each beginning `stride` tokens after the one before it. A token is then
+in several windows; it may begin an answer only where it has the most context, the smaller of its left and right context.
 """
 
 from array import array
@@ -47,7 +47,7 @@ class Window:
     """Columns [first, end) at which an answer may begin: tokens with more context here than in any other window."""
 
     def characters(self, start: int, end: int) -> tuple[int, int]:
-        """Characters [begin, end) of the context that columns `start` to `end`, both counted, stand for."""
+        """Characters [begin, end) of the context at columns `start` to `end`, both included."""
         shift = self.first - self.before
         return int(self.offsets_N2[start + shift, 0]), int(self.offsets_N2[end + shift, 1])
 
@@ -120,7 +120,7 @@ def most_context(windows: Sequence[tuple[int, int]], tokens: int) -> list[tuple[
 
 
 def answer_tokens(offsets_N2: NDArray[np.int32], begin: int, end: int) -> tuple[int, int] | None:
-    """First and last token of those that reach into characters [begin, end); None where there is none.
+    """First and last token of those that reach into characters [begin, end); None without any.
 
     An answer that ends within a token has the whole token: "Japan" of "Japanese".
     """

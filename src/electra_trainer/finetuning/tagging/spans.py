@@ -22,7 +22,7 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class SpanCounts:
-    """What precision and recall are made of. A share of nothing is 0, as conlleval has it."""
+    """The counts behind precision and recall. A share of nothing is 0, as in conlleval."""
 
     true: int = 0
     """Spans in the truth."""
@@ -108,7 +108,7 @@ _MARKS: dict[str, str] = {"bio": "OBI", "bioes": "OBIES"}
 
 
 def scheme_of(labels: Collection[str]) -> Scheme:
-    """What most of the labels say: marks that begin or continue a span, beside O or alone. A few malformed ones do not hide it."""
+    """The scheme of most labels: marks that begin or continue a span, with O or alone. A few malformed ones do not matter."""
     good = [label for label in labels if _mark(label)]
     typed = [label for label in good if "-" in label]
     bare = len(good) == len(labels) and "O" in labels and bool({"B", "I"} & set(labels))
@@ -118,7 +118,7 @@ def scheme_of(labels: Collection[str]) -> Scheme:
 
 
 def fault(label: str, scheme: Scheme) -> str:
-    """What is wrong with a label, expectation and remedy; an empty string where nothing is."""
+    """The fault of a label with expectation and remedy; an empty string if it is right."""
     if scheme == "none" or _mark(label) in tuple(_MARKS[scheme]):
         return ""
     marks = [mark for mark in _MARKS[scheme] if mark != "O"]
@@ -137,5 +137,5 @@ def _mark(label: str) -> str:
 
 
 def _upright(label: str) -> str:
-    """`b_per` -> `B-per`: what was probably meant."""
+    """`b_per` -> `B-per`, the probable meaning."""
     return label[:1].upper() + ("-" if label[1:2] in ("_", "/", ":") else label[1:2]) + label[2:]

@@ -39,7 +39,7 @@ class Tagging(Task):
     scheme: Scheme = "none"
     """How labels mark spans, if they do: see spans.py."""
     metrics: tuple[str, ...] = ()
-    """The first is the main one. Empty: accuracy, and before it f1, precision and recall of spans where there is a scheme."""
+    """The first is the main one. Empty: accuracy, with a scheme after f1, precision and recall of spans."""
     name: str = "tagging"
 
     def __post_init__(self) -> None:

@@ -22,7 +22,7 @@ UNSEEN_SHARE = 0.1
 _LONG = 1_000
 """Words of a sentence that looks like several without blank lines between them."""
 _NOT_BY_CHANCE = 5
-"""Words of a sentence that hardly stands twice by chance."""
+"""Words of a sentence that hardly occurs twice by chance."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,7 @@ class TaggingTask:
     dev: str | Path | None = None
     """None: the dev file of the folder `train`; of a file a tenth of its sentences is held out."""
     predict: str | Path | None = None
-    """Sentences to be tagged; labels in it are not looked at. Of a folder it is the test file."""
+    """Sentences to be tagged; its labels are ignored. For a folder it is the test file."""
     column: str | int | None = None
     """Of the labels; None: the last one, of a treebank upos."""
     words: int = 1
@@ -41,7 +41,7 @@ class TaggingTask:
     scheme: Literal["detect"] | Scheme = "detect"
     """How labels mark spans; "detect" asks the labels."""
     limit: int | None = None
-    """Only so many training sentences, at equal distances."""
+    """Largest number of training sentences, at equal distances."""
     name: str = "tagging"
     epochs: float = 3.0
 
@@ -111,7 +111,7 @@ class TaggingTask:
 
 
 def check_labels(labels: Sequence[str], path: Path) -> None:
-    """DataError unless there are two labels to tell apart."""
+    """DataError unless there are two labels."""
     if len(labels) < 2:
         found = f"every word has the label {labels[0]!r}" if labels else "no word has a label"
         raise DataError(f"{path}: {found}, so there is nothing to learn. Is it the right label column?")
@@ -181,7 +181,7 @@ def unseen_labels(dev: Sequence[TaggedSentence], labels: Sequence[str], train: P
 
 
 def overlap(train: Sequence[TaggedSentence], dev: Sequence[TaggedSentence]) -> list[str]:
-    """A note on development sentences that stand in training, word for word; a warning where one is too long for chance."""
+    """A note on development sentences that occur in training, word for word; a warning if one is too long for chance."""
     seen = {sentence.words for sentence in train}
     twice = [sentence for sentence in dev if sentence.words in seen]
     long = [sentence for sentence in twice if len(sentence.words) >= _NOT_BY_CHANCE]
@@ -189,7 +189,7 @@ def overlap(train: Sequence[TaggedSentence], dev: Sequence[TaggedSentence]) -> l
         return []
     first = f" (first at {_at([(long[0], 0)])})" if long else ""
     return [
-        f"{WARNING if long else ''}{len(twice):,} of {_count(len(dev), 'sentence')} in {Path(dev[0].file).name} stand in training as well, "
+        f"{WARNING if long else ''}{len(twice):,} of {_count(len(dev), 'sentence')} in {Path(dev[0].file).name} are in training too, "
         f"{len(long):,} of them with {_NOT_BY_CHANCE} words or more{first}."
     ]
 

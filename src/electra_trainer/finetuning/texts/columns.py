@@ -32,7 +32,7 @@ class Columns:
     text: str
     pair: str | None = None
     label: str | None = None
-    """None where there is nothing but texts."""
+    """None for a file without labels."""
 
     def described(self) -> str:
         """What was taken, in words."""

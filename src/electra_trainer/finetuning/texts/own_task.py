@@ -27,7 +27,7 @@ EPOCHS = 3.0
 
 @dataclass(frozen=True, kw_only=True)
 class OwnTask:
-    """Files, and what is asked of their texts."""
+    """Files of texts, and whether their answers are labels or numbers."""
 
     train: str | Path
     dev: str | Path | None = None
