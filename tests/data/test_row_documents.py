@@ -187,14 +187,14 @@ def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
         struct.pack("<H", 999) + sound[2:],
         sound[:2] + b"\3" + sound[3:],
     ):
-        with pytest.raises(DataError, match="no list of documents"):
+        with pytest.raises(DataError, match="does not begin a list of documents"):
             write(tmp_path, bad)
-    with pytest.raises(DataError, match="no list of documents"):
+    with pytest.raises(DataError, match="does not begin a list of documents"):
         write(tmp_path, sound + sound)  # begins again at 0
     for column, value in ((0, -8), (1, -1), (2, -4), (4, -1)):
         odd = [list(entry) for entry in ONE]
         odd[1][column] = value
-        with pytest.raises(DataError, match="no list of documents"):
+        with pytest.raises(DataError, match="does not begin a list of documents"):
             write(tmp_path, encode(np.array(odd))).row(1)
     for names, words in (
         (b'"a"\n', "lacks line 2"),

@@ -141,7 +141,7 @@ WRONG = [
         "sentence1\tsentence2\tgold_label\na\tb\t-\n",
         "F.tsv:2: label '-' marks a pair on which annotators did not agree",
     ),
-    ("mrpc", "Quality\t#1 String\t#2 String\n-1\ta\tb\n", "F.tsv:2: label '-1' stands for a hidden one"),
+    ("mrpc", "Quality\t#1 String\t#2 String\n-1\ta\tb\n", "F.tsv:2: label '-1' marks a hidden one"),
     ("mrpc", "Quality\t#1 String\t#2 String\n1\ta\t\n", "F.tsv:2: #2 String is empty"),
     ("stsb", "sentence1\tsentence2\tscore\na\tb\t5.01\n", "F.tsv:2: score '5.01': expected a number from 0 to 5"),
     ("stsb", "sentence1\tsentence2\tscore\na\tb\t-1\n", "F.tsv:2: score '-1'"),

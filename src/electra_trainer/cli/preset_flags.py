@@ -1,4 +1,4 @@
-"""The configuration that a command line begins from: preset, file, and the members of tagged unions that its flags name."""
+"""Read the configuration that a command line begins from: preset, file, and the members of tagged unions that its flags name."""
 
 from collections.abc import Mapping, Sequence
 from copy import copy
@@ -33,7 +33,7 @@ def _choose(config: Config, name: str, kind: str | None, known: Mapping[str, typ
     if isinstance(getattr(config, name), known[kind]):
         return config
     chosen = copy(config)
-    object.__setattr__(chosen, name, known[kind]())  # unchecked: what goes with it may stand in the other flags
+    object.__setattr__(chosen, name, known[kind]())  # unchecked: the settings that go with it may be in the other flags
     return chosen
 
 

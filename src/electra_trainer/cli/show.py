@@ -1,7 +1,4 @@
-"""`electra show small`.
-
-`electra flops small`.
-"""
+"""`electra show small`: a preset, its parameters and its FLOPs; `electra flops small`: operations of training and inference."""
 
 import json
 import sys
@@ -12,10 +9,10 @@ import tyro
 
 from electra_trainer.cost import flops
 from electra_trainer.cost.parameters import parameters
-from electra_trainer.paper.published import PUBLISHED, Cost, cost_of
+from electra_trainer.paper.published import PUBLISHED, cost_of
 from electra_trainer.presets.paper_rows import PRESETS, SUMMARIES, preset
 from electra_trainer.settings.config import Config
-from electra_trainer.settings.records import to_dict
+from electra_trainer.settings.records import flat, to_dict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +29,10 @@ class ShowArguments:
 def run_show(arguments: ShowArguments) -> None:
     """Print it."""
     if arguments.preset == "all":
-        _list(as_json=arguments.json)
+        lines = (
+            [json.dumps(SUMMARIES)] if arguments.json else [f"{name:<24} {what}" for name, what in SUMMARIES.items()]
+        )
+        print(*lines, sep="\n")
         return
     config = preset(arguments.preset)
     facts = _facts(config)
@@ -41,7 +41,7 @@ def run_show(arguments: ShowArguments) -> None:
         return
     for title, table in facts.items():
         print(title)
-        for name, value in _flat(table):
+        for name, value in flat(table).items():
             print(f"  {name:<38} {value:,}" if isinstance(value, int) and value > 9999 else f"  {name:<38} {value}")
 
 
@@ -52,21 +52,6 @@ def _facts(config: Config) -> dict[str, Any]:
         "parameters": {"joint": count.joint, "kept": count.kept, **asdict(count)},
         "flops": {"train_paper": cost.paper, "train_real": cost.real, "infer_paper": flops.infer_flops(config).paper},
     }
-
-
-def _list(*, as_json: bool) -> None:
-    if as_json:
-        print(json.dumps(SUMMARIES))
-        return
-    for name, summary in SUMMARIES.items():
-        print(f"{name:<24} {summary}")
-
-
-def _flat(table: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    rows: list[tuple[str, Any]] = []
-    for name, value in table.items():
-        rows += _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else [(prefix + name, value)]
-    return rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,12 +80,8 @@ def run_flops(arguments: FlopsArguments) -> None:
     width = max(map(len, names))
     print(f"{'':<{width}}  {'train, paper':>12}  {'train, real':>11}  {'infer, paper':>12}")
     for name, cost in costs.items():
-        print(_line(name, width, cost))
+        print(f"{name:<{width}}  {cost.train_paper:>12.4g}  {cost.train_real:>11.4g}  {cost.infer_paper:>12.4g}")
     if "bert_large" in names:
         print(
             "bert_large: the original, 1M steps of 256 rows. The preset of that name: bert_large_ours.", file=sys.stderr
         )
-
-
-def _line(name: str, width: int, cost: Cost) -> str:
-    return f"{name:<{width}}  {cost.train_paper:>12.4g}  {cost.train_real:>11.4g}  {cost.infer_paper:>12.4g}"

@@ -8,7 +8,7 @@ They are counted in two ways, and every number says which:
     real   matrix products alone, as they are needed here, 2mkn each; look-ups are free, backward = 2 x forward. Attention counts as if
            every token saw its whole row; rows of several pieces need less. For hours and hardware utilisation.
 
-What is computed a second time in a backward pass to save memory is not counted, nor is the optimizer.
+Recomputation in the backward pass to save memory is not counted, nor is the optimizer.
 """
 
 import bisect
@@ -29,7 +29,7 @@ NORM_SLIP = True
 """The authors count the LayerNorm after attention once a token instead of once a channel. True keeps their totals."""
 
 _MOST_STEPS = 2**62
-"""More than any run has; what a bisection can count to."""
+"""More steps than any run has, and few enough for a bisection."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +64,7 @@ def step_flops(config: Config, *, step: int = 0, norm_slip: bool = NORM_SLIP) ->
 
 
 def row_parts(config: Config, *, step: int = 0, norm_slip: bool = NORM_SLIP) -> list[Part]:
-    """What one row goes through in a step. In two-stage training at first the generator alone, which then stays as it is."""
+    """The work on one row in a step. In two-stage training first the generator alone, which is frozen afterwards."""
     return _parts(config, step < config.first_stage_steps, norm_slip)
 
 
@@ -95,7 +95,7 @@ def steps_for_flops(config: Config, *, flops: float, counting: Literal["paper", 
 
 
 def infer_flops(config: Config, *, sequence_length: int = 128, norm_slip: bool = NORM_SLIP) -> Flops:
-    """Operations of one forward pass of the kept encoder over one row, with a binary head as in Table 1's column."""
+    """Operations of one forward pass of the main network over one row, with a binary head as in Table 1's column."""
     model, length = config.model, sequence_length
     paper = paper_encoder(model, length, norm_slip=norm_slip) + paper_replaced_head(model, length)
     return Flops(paper=paper, real=float(real_encoder(model, length) + length * real_replaced_head(model)))

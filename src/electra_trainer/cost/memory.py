@@ -1,4 +1,4 @@
-"""Bytes that a run needs, and bytes that a step moves. No torch here."""
+"""Estimate the bytes that a run needs, and the bytes that a step moves. No torch here."""
 
 from electra_trainer.cost.parameters import learned_generator, parameters, predicted, slots
 from electra_trainer.settings.config import Config, Model
@@ -14,7 +14,7 @@ def memory_bytes(config: Config, *, processes: int = 1) -> int:
 
     Args:
         config: the run.
-        processes: so many that divide weights, gradients and moments (`--shard`); the estimate is that of one, and was not measured.
+        processes: number that divide weights, gradients and moments (`--shard`); the estimate is for one of them, and was not measured.
 
     Counted: weights, gradients and two moments of everything trainable; what the backward pass of one lane keeps of both
     networks, attention weights included, as where no fused attention kernel serves; the vocabulary-wide tensors at masked
@@ -61,7 +61,7 @@ def step_bytes(config: Config, *, width: int) -> float:
 
 
 def _together(config: Config) -> int:
-    """Elements that a process of several has put together at once: weights and gradients of two layers and of all that is no layer."""
+    """Elements that one of several processes has gathered at once: weights and gradients of two layers and of everything outside layers."""
     generator = learned_generator(config) if config.sharing != "all" else None
     layers = sum(m.num_hidden_layers * _matrices(m) for m in (config.model, generator) if m is not None)
     return 2 * (parameters(config).joint - layers + 2 * _matrices(config.model))

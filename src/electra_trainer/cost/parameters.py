@@ -1,7 +1,4 @@
-"""Trainable parameters of a run, for every objective, generator and sharing mode. No torch here.
-
-Which networks a configuration has, as far as their cost goes. No torch here.
-"""
+"""Count the trainable parameters of a run, for every objective, generator and sharing mode. No torch here."""
 
 from dataclasses import dataclass
 
@@ -11,18 +8,18 @@ from electra_trainer.settings.methods import Learned
 
 @dataclass(frozen=True, kw_only=True)
 class Parameters:
-    """Trainable parameters; what the networks share is counted with the kept one."""
+    """Trainable parameters; what the networks share is counted with the main one."""
 
     embeddings: int
-    """The kept network's word, position and segment tables and their LayerNorm."""
+    """The main network's word, position and segment tables and their LayerNorm."""
     encoder: int
-    """The kept network's projection and layers, without embeddings."""
+    """The main network's projection and layers, without embeddings."""
     head: int
-    """The kept network's pre-training head: that of a discriminator, or a token head."""
+    """The main network's pre-training head: that of a discriminator, or a token head."""
     extra: int
-    """The objective's own layer: All-Tokens MLM's copy, the adversarial baseline, the sentence head; 0 otherwise."""
+    """The objective's separate layer: All-Tokens MLM's copy, the adversarial baseline, the sentence head; 0 otherwise."""
     generator: int
-    """The generator on its own, with all that it shares; 0 where it is no network."""
+    """The generator on its own, with all that it shares; 0 if it is not a network."""
     generator_embeddings: int
     """The generator's own tables: 0 where they are shared."""
     generator_encoder: int
@@ -32,7 +29,7 @@ class Parameters:
 
     @property
     def backbone(self) -> int:
-        """What is fine-tuned: embeddings and encoder."""
+        """The part that is fine-tuned: embeddings and encoder."""
         return self.embeddings + self.encoder
 
     @property
@@ -93,7 +90,7 @@ def _replaced_head(model: Model) -> int:
 
 
 def learned_generator(config: Config) -> Model | None:
-    """Shape of the generator; None where there is none or where it is no network (`unigram`, `uniform`)."""
+    """Shape of the generator; None if there is none or it is not a network (`unigram`, `uniform`)."""
     learned = config.objective.uses_generator and isinstance(config.generator, Learned)
     return generator_shape(config) if learned else None
 
@@ -104,12 +101,12 @@ def slots(config: Config) -> int:
 
 
 def predicted(config: Config) -> int:
-    """Positions of a full row that the kept network sends through the vocabulary."""
+    """Positions of a full row that the main network sends through the vocabulary."""
     return {"none": 0, "masked": slots(config), "all": config.batch.sequence_length}[config.objective.predicts]
 
 
 def single_output(config: Config) -> tuple[int, int]:
-    """Width of an objective's own layer [width -> 1] and how many positions of a row it reads; (0, 0) where there is none.
+    """Width of an objective's separate layer [width -> 1] and how many positions of a row it reads; (0, 0) where there is none.
 
     All-Tokens MLM copies at every token; the adversarial baseline reads the generator at the chosen ones; the sentence head reads
     the [CLS] of each input, counted as one a row.

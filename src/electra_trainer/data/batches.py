@@ -1,11 +1,11 @@
-"""Rows of ids -> Batch. Pieces, segments and positions follow from the ids alone.
+"""Make batches of rows of ids, whose pieces, segments and positions follow from the ids; choose the rows of step s; count words.
 
-Which rows step s reads: a pure function of (seed, s).
+The rows of step s are a pure function of (seed, s).
 
 Each epoch is a permutation of all rows, drawn from hash(seed, "order", epoch); the epochs follow one another without a seam,
 so a batch may hold the end of one and the beginning of the next. No loader, and no loader state.
 
-How often each word occurs in the training rows: what the unigram generator samples by (§3.2) and strategic masking weighs by.
+Counts of words in the training rows are for the unigram generator (§3.2) and for strategic masking.
 """
 
 from collections.abc import Sequence
@@ -92,7 +92,7 @@ def uniform_counts(store: Store) -> NDArray[np.int64]:
 
 
 def without_specials(counts: NDArray[np.int64], store: Store) -> NDArray[np.int64]:
-    """`counts` with those of the special tokens set to 0; [UNK] stands for words of the text and keeps its own."""
+    """`counts` with those of the special tokens set to 0; [UNK] keeps its count, since it represents words of the text."""
     special = store.specials
     counts[[special.pad, special.cls, special.sep, special.mask]] = 0
     return counts

@@ -1,4 +1,4 @@
-"""The embedded corpus: English documentation of the Python packages installed beside us.
+"""The embedded corpus: English documentation of the Python packages installed next to us.
 
 Real text that is on every machine that can run this program, so a demonstration needs no download. Sources are read with
 `ast` and never imported. One document a module, in sorted order; a paragraph is a line. The packages are those that this
@@ -29,13 +29,9 @@ _SKIPPED_FOLDERS = {
     "externals", "_inductor", "include", "share",
 }  # fmt: skip
 _MAX_FILE_BYTES = 1_500_000
-_MIN_QUOTED = (
-    0.15  # share of a file in triple quotes; parsing the others takes 30 % of the time and gives 6 % of the text
-)
+_MIN_QUOTED = 0.15  # share of a file in triple quotes; parsing the others takes 30 % of the time, gives 6 % of the text
 _BATCH_BYTES = 1_000_000
-_MIN_STRING = (
-    200  # characters: a string outside of a docstring that may be documentation (torch and numpy add theirs so)
-)
+_MIN_STRING = 200  # characters of a string outside of a docstring that may be documentation, as in torch and numpy
 
 
 @cache
@@ -137,13 +133,10 @@ def _texts(tree: ast.Module) -> Iterator[str]:
     for node in tree.body:
         if isinstance(node, ast.Assign) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)):
             for inner in ast.walk(node.value):
-                if isinstance(inner, ast.Constant) and isinstance(inner.value, str) and _is_long(inner.value):
-                    yield inner.value
+                text = inner.value if isinstance(inner, ast.Constant) else None
+                if isinstance(text, str) and len(text) >= _MIN_STRING and "\n" in text:
+                    yield text
     yield from _docstrings(tree)
-
-
-def _is_long(text: str) -> bool:
-    return len(text) >= _MIN_STRING and "\n" in text
 
 
 def _docstrings(node: ast.AST) -> Iterator[str]:

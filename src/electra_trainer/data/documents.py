@@ -1,11 +1,9 @@
-"""A document: its lines, and where in which file they stand.
-
-Which documents a row is from: files beside the rows, a few bytes a document.
+"""A document (its lines and their place in a file), and the files next to the rows that say which documents a row is from.
 
 documents.jsonl      the names of the corpus files, one JSON string a line
 train.documents      an entry a document, in the order of the rows; valid.documents the same
 
-A document's pieces stand one after another, so an entry says where it begins, as a position in all rows (row times sequence_length plus
+A document's pieces follow one another, so an entry holds where it begins, as a position in all rows (row times sequence_length plus
 column), and the next entry where it ends; then the file's line in documents.jsonl from 0, and number, first and last line in that file.
 Entries are in blocks of up to 256: a header (count, the bytes that the numbers of each column take, each column's first number),
 then for each column the differences from one entry to the next. Nothing is held in memory but a block and where each begins.
@@ -35,9 +33,9 @@ class Place(NamedTuple):
     file: str
     """As it was named or found; `docstrings:` and a module for the embedded corpus."""
     number: int
-    """Which document of its file, from 1."""
+    """Its number in the file, from 1."""
     line: int
-    """Its first line in the file (decompressed), from 1; 0: it has no lines of its own there."""
+    """Its first line in the file (decompressed), from 1; 0: it is not made of whole lines."""
     last: int
     """Its last line."""
 
@@ -82,13 +80,13 @@ class DocumentsWriter:
         self._splits[split].add((start, file, place.number, place.line, place.last - place.line))
 
     def close(self) -> DocumentFiles:
-        """Force the files onto the disk; returns what the manifest says of them."""
+        """Force the files onto the disk; returns their entries in the manifest."""
         splits = {split: blocks.close() for split, blocks in self._splits.items()}
         size, digest = self._names.close()
         return DocumentFiles(names=FileInfo(bytes=size, sha256=digest), **splits)
 
     def abandon(self) -> None:
-        """Close without a word."""
+        """Close without entries."""
         for file in (self._names, *(blocks.file for blocks in self._splits.values())):
             file.abandon()
 
@@ -126,7 +124,7 @@ def encode(entries: Entries) -> bytes:
 
 
 def _width(column: NDArray[np.int64]) -> int:
-    """Bytes that each of these numbers fits in."""
+    """Bytes that hold each of these numbers."""
     if not column.any():
         return 0
     least, most = int(column.min()), int(column.max())
@@ -176,7 +174,7 @@ class RowDocuments:
             raise self._damaged(0)
 
     def row(self, index: int) -> list[Passage]:
-        """What a row holds, in its order; DataError, StorageError as above."""
+        """The passages of a row, in order; DataError, StorageError as above."""
         begin = index * self._length
         end = begin + self._length
         entries = self._between(begin, end)
@@ -192,7 +190,7 @@ class RowDocuments:
         ]
 
     def _between(self, begin: int, end: int) -> Entries:
-        """Entries of the documents between two positions, and one more that says how far the last of them goes at least."""
+        """Entries that overlap [begin, end), plus the next one, which marks where the last ends."""
         found: list[Entries] = []
         last = bisect_right(self._first, begin) - 1
         try:
@@ -269,4 +267,4 @@ class RowDocuments:
         return name
 
     def _damaged(self, offset: int) -> DataError:
-        return DataError(f"{self._path}: what stands at byte {offset:,} is no list of documents. {_REMEDY}")
+        return DataError(f"{self._path}: byte {offset:,} does not begin a list of documents. {_REMEDY}")

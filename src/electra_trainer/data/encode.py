@@ -1,10 +1,10 @@
-"""Lines -> ids, in this process or in workers, one packet of documents at a time.
+"""Encode lines as ids, in this process or in workers, one packet of documents at a time.
 
-Text -> ids through a memory of words, exactly as the library would: most words of a text were met before.
+Words are remembered, since most words of a text occurred before; the ids are exactly the library's.
 
 BERT's normaliser looks at single characters and the marks on them, and its splitting ends a word at every space and around
 every punctuation mark. So no token reaches over an ASCII space or the edge of ASCII punctuation: a line can be cut there, and its
-ids are those of the parts, one after another. Each part is asked of the library once, then remembered. ("[MASK]" is cut at its
+ids are those of the parts, one after another. The library encodes each part once, then it is remembered. ("[MASK]" is cut at its
 brackets, so a text gives no special id but [UNK].)
 """
 
@@ -97,7 +97,7 @@ def _elsewhere(tokenizer: "Tokenizer", workers: int) -> Iterator[Encode]:
 
 
 def encoding(tokenizer: "Tokenizer", *, workers: int) -> AbstractContextManager[Encode]:
-    """Encode packets in order, in so many worker processes; with one worker, in this process."""
+    """Encode packets in order, in worker processes; with one worker, in this process."""
     return _here(tokenizer) if workers <= 1 else _elsewhere(tokenizer, workers)
 
 
@@ -115,7 +115,7 @@ class EncodedDocument:
 def encode_documents(
     found: Iterator[Document], tokenizer: "Tokenizer", *, workers: int, seed: int
 ) -> Generator[EncodedDocument]:
-    """Tokenize documents, in order, in so many processes; those without any token are left out."""
+    """Tokenize documents, in order, in worker processes; documents without any token are left out."""
     # of each packet: index, share, number of lines and place of its documents
     waiting: deque[list[tuple[int, float, int, Place]]] = deque()
     salt = seed.to_bytes(8, "little")
@@ -156,11 +156,11 @@ _REMEMBERED = 1 << 16  # parts in a generation, of which two are kept: about 25 
 _LONGEST = 24  # characters of a part that is remembered, so that text without spaces (Chinese) takes no memory
 _PUNCTUATION = r"!-/:-@\[-`{-~"
 _CUT = re.compile(f"[{_PUNCTUATION}]|[^{_PUNCTUATION}]+")
-_LINE_END = 0xFFFFFFFF  # stands between the ids of two lines; no vocabulary has so many words
+_LINE_END = 0xFFFFFFFF  # between the ids of two lines; no vocabulary has so many words
 
 
 class Words(dict[str, bytes]):
-    """Part of a line -> its ids, as bytes of uint32. Two generations: what the younger lacks the older may have.
+    """Part of a line -> its ids, as bytes of uint32. Two generations: what the younger lacks may be in the older.
 
     Args:
         tokenizer: one that `can_cut`, and takes special tokens in a text for plain text.

@@ -1,4 +1,4 @@
-"""Dynamic masking: which positions are predicted, and what the generator sees there (§2, §3.1).
+"""Dynamic masking: choose the positions to predict, and what the generator sees there (§2, §3.1).
 
 On the CPU, in NumPy and from raw random bits, so that every device, machine and version of the libraries sees the same masks.
 """

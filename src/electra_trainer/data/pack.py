@@ -1,4 +1,4 @@
-"""Documents of ids -> rows. No token is dropped, padding stays under 1 %.
+"""Pack documents of ids into rows: no token is dropped, padding stays under 1 %.
 
 A row is one or more pieces, each `[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]` from one document, then [PAD] at its end only. So
 everything follows from the ids: a piece begins at each [CLS]; its segment is 0 up to and including its first [SEP], then 1.
@@ -94,15 +94,15 @@ class Packer:
             self._flush()
 
     def take(self) -> NDArray[np.generic]:
-        """Rows that are full, [rows, sequence_length], and forget them."""
+        """Return the full rows, [rows, sequence_length], and forget them."""
         rows = np.concatenate(self._done) if self._done else np.empty((0, self._length), dtype=self._dtype)
         self._done = []
         return rows
 
     def take_starts(self) -> list[int]:
-        """Where the documents begin whose rows are settled since this was asked last, in their order, and forget it.
+        """Return where documents begin, of those whose rows were settled since the last call, in order; and forget it.
 
-        Counted in positions of all rows so far: row times sequence_length plus column. A document goes on up to where the next begins.
+        In positions of all rows so far: row times sequence_length plus column. A document ends where the next begins.
         """
         starts, self._starts = self._starts, []
         return starts

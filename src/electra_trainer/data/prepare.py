@@ -51,7 +51,7 @@ class PrepareSettings(Reading):
 
 @dataclass
 class Progress:
-    """How far a preparation is."""
+    """Progress of a preparation."""
 
     report: CorpusReport
     documents: int = 0
@@ -166,7 +166,7 @@ class _Rows:
             self._documents.add(split, start, self._waiting[split].popleft())
 
     def finish(self, *, corpus: dict[str, Any], settings: dict[str, Any]) -> Manifest:
-        """Write what is left, force it onto the disk; DataError when a split has no documents."""
+        """Write the remaining rows, force them onto the disk; DataError when a split has no documents."""
         return Manifest(
             version=VERSION,
             sequence_length=self._length,
@@ -223,11 +223,11 @@ def train_tokenizer_from(
     reading: Reading | None = None,
     max_characters: int = 2_000_000_000,
 ) -> "tuple[Tokenizer, CorpusReport]":
-    """Train a vocabulary on files, read twice in constant memory; returns it with what was read.
+    """Train a vocabulary on files, read twice in constant memory; returns it with the report on the text.
 
     Args:
         paths: files, folders, patterns, or `docstrings`.
-        vocab_size: exactly so many tokens.
+        vocab_size: exact number of tokens.
         cased, keep_accents: as for `train_tokenizer`.
         reading: how files are read.
         max_characters: later text is not used.

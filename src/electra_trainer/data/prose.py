@@ -1,4 +1,4 @@
-"""Which parts of a docstring are English prose: the rest (code, tables, signatures, formulas) teaches a language model little."""
+"""Find the English prose in a docstring: the rest (code, tables, signatures, formulas) teaches a language model little."""
 
 import re
 from collections.abc import Iterator
@@ -8,17 +8,7 @@ _SIGNATURE = re.compile(
     r"^\*{0,2}\w[\w.,*/ `\"'|-]*\s:(?:\s.*)?$|^:?\w+( \w+)?:$|^:(param|type|rtype|returns|raises)\b[^:]*:\s*\S*$"
 )
 _DIRECTIVE = re.compile(r"^\.\.\s+([\w:-]+?)::\s*(.*)$")
-_TALKING = {
-    "note",
-    "warning",
-    "seealso",
-    "tip",
-    "important",
-    "deprecated",
-    "versionadded",
-    "versionchanged",
-    "admonition",
-}
+_TALKING = frozenset("note warning seealso tip important deprecated versionadded versionchanged admonition".split())
 _ROLE = re.compile(r":(?:[\w+-]+:)*[\w+-]+:`~?\.?([^`<]*?)\s*(?:<[^>]*>)?`")
 _LINK = re.compile(r"`([^`<>]+?)\s*<[^>]*>`_{1,2}")
 _TICKS = re.compile(r"`{1,2}([^`]+)`{1,2}_{0,2}")
@@ -60,10 +50,8 @@ def is_prose(line: str) -> bool:
 
 def _plain(text: str) -> str:
     text = _FIELD.sub("", text)
-    text = _LINK.sub(r"\1", text)
-    text = _ROLE.sub(r"\1", text)
-    text = _TICKS.sub(r"\1", text)
-    text = _STARS.sub(r"\1", text)
+    for marked in (_LINK, _ROLE, _TICKS, _STARS):
+        text = marked.sub(r"\1", text)
     return " ".join(text.replace("::", ":").split())
 
 

@@ -1,10 +1,10 @@
-"""Rows on disk: a folder that is complete when its manifest is there.
+"""Read and write rows on disk: a folder that is complete once its manifest is there.
 
 DATA/manifest.json     written last; sizes, hashes, settings
 DATA/train.bin         [rows, sequence_length] ids, little-endian uint16 (uint32 above 65,536 words), no header
 DATA/valid.bin         the same, of held-out documents
 DATA/tokenizer/        tokenizer.json, tokenizer_config.json, vocab.txt
-DATA/train.documents   which documents the rows are from; valid.documents the same, documents.jsonl their files (row_documents.py)
+DATA/train.documents   the documents that the rows are from; valid.documents the same, documents.jsonl their files (documents.py)
 DATA/preparing.json    only while `prepare` is at work, or after it was stopped
 """
 
@@ -56,7 +56,7 @@ class Store:
             tick: called every few megabytes meanwhile.
 
         Raises:
-            MissingInputError: no such folder, or not one of ours. DataError: not finished, damaged or mixed up.
+            MissingInputError: no such folder, or not one of ours. DataError: not finished, damaged, or put together from several.
             StorageError: cannot be read.
         """
         folder = Path(folder)
@@ -90,7 +90,7 @@ class Store:
             raise storage_error(error, path) from None
 
     def documents(self, split: Split) -> RowDocuments | None:
-        """Which documents the rows of a split are from; None in a store of an earlier version. DataError, StorageError."""
+        """The documents of a split's rows; None in a store of an earlier version. DataError, StorageError."""
         if self.manifest.documents is None:
             return None
         rows: int = getattr(self.manifest, split).rows
@@ -98,7 +98,7 @@ class Store:
 
     @property
     def identity(self) -> dict[str, str]:
-        """Hashes of what makes the rows these, as runs and experiments note them."""
+        """Hashes that identify the rows, as runs and experiments record them."""
         return {
             "tokenizer_sha256": self.manifest.tokenizer_sha256,
             "train_sha256": self.manifest.train.sha256,
@@ -142,7 +142,7 @@ def read_manifest(folder: Path) -> Manifest:
 def _check_file(
     path: Path, info: SplitInfo | FileInfo, manifest: Manifest | None, *, verify: bool, tick: Callable[[], None]
 ) -> None:
-    """Compare a file with what the manifest says of it; with a manifest it holds ids, which are checked too."""
+    """Compare a file with its entry in the manifest. With a `manifest` the file holds ids, which are checked too."""
     try:
         status = path.stat()
         size = status.st_size if stat.S_ISREG(status.st_mode) else 0
@@ -152,12 +152,10 @@ def _check_file(
             )
         digest = hashlib.sha256()
         with path.open("rb") as stream:
-            if not verify and manifest is None:
-                return
-            if not verify:  # the beginning and the end tell a file of another vocabulary, or one that was overwritten
-                _check_ids(path, stream.read(_CHUNK), manifest)
-                stream.seek(max(0, size - _CHUNK) // 4 * 4)
-                _check_ids(path, stream.read(_CHUNK), manifest)
+            if not verify:  # beginning and end show whether a file is of another vocabulary or was overwritten
+                for start in (0, max(0, size - _CHUNK) // 4 * 4) if manifest else ():
+                    stream.seek(start)
+                    _check_ids(path, stream.read(_CHUNK), manifest)
                 return
             while chunk := stream.read(_CHUNK):
                 tick()
@@ -180,7 +178,7 @@ def _check_ids(path: Path, chunk: bytes, manifest: Manifest | None) -> None:
 
 
 class SplitWriter:
-    """Writes one file of rows, and knows its hash from memory."""
+    """Writes one file of rows; its hash is computed from memory."""
 
     def __init__(self, path: Path, *, sequence_length: int, dtype: str, vocab_size: int) -> None:
         self._path = path
@@ -199,7 +197,7 @@ class SplitWriter:
         self._rows += len(rows)
 
     def close(self, *, documents: int = 0, text_tokens: int = 0, padding: int = 0) -> SplitInfo:
-        """Force the file onto the disk; returns what the manifest says of it. `padding` in positions."""
+        """Force the file onto the disk; returns its entry in the manifest. `padding` in positions."""
         size, digest = self._file.close()
         positions = self._rows * self._length
         return SplitInfo(
@@ -213,7 +211,7 @@ class SplitWriter:
         )
 
     def abandon(self) -> None:
-        """Close without a word."""
+        """Close without an entry."""
         self._file.abandon()
 
 
@@ -225,7 +223,7 @@ def claim_folder(folder: Path, *, overwrite: bool, is_same: Callable[[Manifest],
     Args:
         folder: new, empty, left by a preparation that was stopped, or with `overwrite` a finished store.
         overwrite: replace a finished store.
-        is_same: whether a manifest is what the new preparation would make; for the words of the error.
+        is_same: whether a manifest is that of the new preparation; for the words of the error.
 
     Raises:
         ConfigError: a folder that holds something else, or a finished store without `overwrite`. StorageError.
@@ -252,7 +250,7 @@ def claim_folder(folder: Path, *, overwrite: bool, is_same: Callable[[Manifest],
 
 
 def give_up(folder: Path) -> None:
-    """Remove what a preparation that failed has made in a claimed folder, and the folder if nothing else is in it."""
+    """Remove the files of a failed preparation from a claimed folder, and the folder if it is empty then."""
     with contextlib.suppress(OSError):
         for name in (*_FILES, MANIFEST, MARKER):
             (folder / name).unlink(missing_ok=True)
@@ -261,7 +259,7 @@ def give_up(folder: Path) -> None:
 
 
 def publish(folder: Path, manifest: Manifest) -> None:
-    """Write the manifest, last and whole, and take the marker away; StorageError."""
+    """Write the manifest last, atomically, and remove the marker; StorageError."""
     path = folder / MANIFEST
     try:
         replace_durably(path, manifest.to_json().encode())

@@ -1,4 +1,4 @@
-"""Paths -> regular files -> lines of bytes, in bounded memory."""
+"""Resolve paths to regular files and read their lines as bytes, in bounded memory."""
 
 import bz2
 import glob
@@ -10,14 +10,14 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from electra_trainer.errors import DataError, MissingInputError, storage_error
+from electra_trainer.files.reading import BOM
 
 _CHUNK = 1 << 20
 _COMPRESSED = (".gz", ".bz2", ".xz")
 _TEXT = (".txt", ".jsonl")
-_BOM = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class TextFile:
 
     @property
     def is_json(self) -> bool:
-        """Whether the name says JSON lines."""
+        """True if the name is that of JSON lines."""
         name = self.path.with_suffix("") if self.compression else self.path
         return name.suffix.lower() == ".jsonl"
 
@@ -130,13 +130,9 @@ def _in_folder(folder: Path) -> tuple[list[Path], int]:
 
 
 def _open(file: TextFile, raw: IO[bytes]) -> IO[bytes]:
-    if file.compression == ".gz":
-        return gzip.open(raw, "rb")  # type: ignore[return-value]
-    if file.compression == ".bz2":
-        return bz2.open(raw, "rb")
-    if file.compression == ".xz":
-        return lzma.open(raw, "rb")
-    return raw
+    openers: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+    opened: IO[bytes] = openers[file.compression](raw, "rb") if file.compression else raw
+    return opened
 
 
 def _chunks(file: TextFile, on_progress: Callable[[int], None]) -> Iterator[bytes]:
@@ -204,6 +200,5 @@ def _cut(line: bytes, limit: int) -> int:
 
 
 def _trim(data: bytes, offset: int, ends: bool) -> bytes:
-    if offset == 0 and data.startswith(_BOM):
-        data = data[len(_BOM) :]
+    data = data.removeprefix(BOM) if offset == 0 else data
     return data[:-1] if ends and data.endswith(b"\r") else data

@@ -22,12 +22,12 @@ class Text:
         return list(self.tokenizer.encode_batch(list(texts), add_special_tokens=False))
 
     def encode_words(self, sentences: Sequence[Sequence[str]]) -> list[Encoding]:
-        """The same of sentences that are words already; `word_ids` of an encoding says which word a token is of."""
+        """The same for sentences that are split into words; `word_ids` of an encoding gives the word of each token."""
         words = [list(sentence) for sentence in sentences]
         return list(self.tokenizer.encode_batch(words, is_pretokenized=True, add_special_tokens=False))
 
     def row(self, first: Sequence[int], second: Sequence[int] | None = None) -> tuple[int, ...]:
-        """Special tokens put in; what is too long loses tokens at its end, of a pair always the longer one (as BERT)."""
+        """A row with its special tokens. Long texts lose tokens at the end; of a pair always the longer text does (as BERT)."""
         cls, sep = self.specials.cls, self.specials.sep
         if second is None:
             return (cls, *first[: self.length - 2], sep)

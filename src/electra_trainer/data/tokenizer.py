@@ -1,4 +1,4 @@
-"""WordPiece: load a vocabulary, save it so that transformers gives the same ids, and know it again by a hash."""
+"""Load a WordPiece vocabulary, save it so that transformers gives the same ids, and identify it by a hash."""
 
 import hashlib
 import json
@@ -34,7 +34,7 @@ class Specials:
 
 @dataclass(frozen=True, kw_only=True)
 class Statistics:
-    """How well a vocabulary fits some text."""
+    """How well a vocabulary fits a text."""
 
     words: int  # separated by spaces
     tokens: int
@@ -80,7 +80,7 @@ def load_tokenizer(path: str | Path, *, cased: bool | None = None, keep_accents:
 
     Args:
         path: file or folder.
-        cased: for a `vocab.txt`: keep capitals. None asks the `tokenizer_config.json` beside it, and lower-cases without one.
+        cased: for a `vocab.txt`: keep capitals. None asks the `tokenizer_config.json` next to it, and lower-cases without one.
         keep_accents: for a `vocab.txt`: keep accents; None keeps them exactly when cased.
 
     Raises:
@@ -134,7 +134,7 @@ def read_vocab(data: bytes, *, where: str) -> dict[str, int]:
     r"""The bytes of a `vocab.txt` as token -> id. Lines end with "\n" only, so that no character can shift the ids.
 
     Raises:
-        DataError: a blank line, a token that stands twice, bytes that are not UTF-8, with the line.
+        DataError: a blank line, a token that occurs twice, bytes that are not UTF-8, with the line.
     """
     lines = list(reading.lines(data, where))
     if lines and not data.endswith(b"\n") and not lines[-1][1].strip():
@@ -173,12 +173,12 @@ def specials_of(tokenizer: "Tokenizer", *, where: str = "tokenizer") -> Specials
 
 
 def vocab_size_of(tokenizer: "Tokenizer") -> int:
-    """One more than the largest id, which is what an embedding table needs."""
+    """Rows of an embedding table: one more than the largest id."""
     return 1 + max(tokenizer.get_vocab(with_added_tokens=True).values())
 
 
 def as_plain_text(tokenizer: "Tokenizer") -> "Tokenizer":
-    """A copy that takes "[MASK]" and the like in a text for ordinary characters, never for special tokens."""
+    """A copy that reads "[MASK]" and the like in a text as ordinary characters, never as special tokens."""
     from tokenizers import Tokenizer
 
     copy = Tokenizer.from_str(tokenizer.to_str())
@@ -225,9 +225,8 @@ def save_tokenizer(tokenizer: "Tokenizer", folder: Path, *, max_length: int) -> 
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name in TOKENIZER_FILES:
-            (folder / name).unlink(
-                missing_ok=True
-            )  # a link would be written through; a vocab.txt may be that of another
+            # a link would be written through; a vocab.txt may be another tokenizer's
+            (folder / name).unlink(missing_ok=True)
         for name, content in files.items():
             (folder / name).write_bytes(content)
     except OSError as error:
@@ -246,7 +245,7 @@ def _config(max_length: int) -> dict[str, object]:
 
 
 def tokenizer_sha256(tokenizer: "Tokenizer") -> str:
-    """Hash of all that decides ids: vocabulary, model, normaliser, splitting, added tokens. Padding and templates do not count."""
+    """Hash of everything that decides ids: vocabulary, model, normaliser, splitting, added tokens. Padding and templates do not count."""
     parts: dict[str, Any] = json.loads(tokenizer.to_str())
     kept = {name: parts.get(name) for name in ("model", "normalizer", "pre_tokenizer", "added_tokens")}
     return hashlib.sha256(json.dumps(kept, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
@@ -275,14 +274,12 @@ def statistics(tokenizer: "Tokenizer", texts: Iterable[str]) -> Statistics:
 
 
 def _guarded(make: Any, *, where: str) -> Any:
-    """Call into Rust; its errors, and its panics, which are no `Exception`s, become a DataError."""
+    """Call into Rust; its errors and its panics, which are not `Exception`s, become a DataError."""
     try:
         return make()
     except BaseException as error:
-        if isinstance(
-            error, KeyboardInterrupt | SystemExit | GeneratorExit | MemoryError | ElectraError
-        ):  # a signal too
-            raise
+        if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit | MemoryError | ElectraError):
+            raise  # a signal, for example
         message = " ".join(str(error).split())[:200]
         raise DataError(
             f"{where}: is not a tokenizer that can be used ({message}). Expected a tokenizer.json or a vocab.txt."

@@ -2,7 +2,7 @@
 
 The trainer of `tokenizers` numbers characters in the order of a hash table and breaks ties by those numbers, so two runs on the
 same text differ. Here the alphabet is counted first and given to the trainer in a fixed order, with the continuing form of each
-character; what is left is deterministic, whatever the threads.
+character; the rest is deterministic, whatever the threads.
 """
 
 from collections import Counter
@@ -31,13 +31,13 @@ def train_tokenizer(
 
     Args:
         texts: read twice, so an iterator is put into a list first; give an object that can be iterated again for much text.
-        vocab_size: exactly so many tokens, at least 256.
+        vocab_size: exact number of tokens, at least 256.
         cased: keep capitals.
         keep_accents: keep accents; None keeps them exactly when `cased`.
         min_frequency: a pair of pieces that is rarer is not merged.
 
     Raises:
-        ConfigError: a vocabulary that is too small. DataError: text that does not hold so many pieces.
+        ConfigError: a vocabulary that is too small. DataError: text with fewer pieces.
     """
     if vocab_size < MIN_VOCAB_SIZE:
         raise ConfigError(
@@ -92,6 +92,6 @@ def _alphabet(texts: Iterable[str], tokenizer: "Tokenizer", *, limit: int) -> li
 
 
 def _continues(tokenizer: "Tokenizer", character: str) -> bool:
-    """Whether a character can stand inside of a word: punctuation and Chinese characters cannot."""
+    """Whether a character can occur inside of a word: punctuation and Chinese characters cannot."""
     normal = tokenizer.normalizer.normalize_str(f"a{character}")
     return len(tokenizer.pre_tokenizer.pre_tokenize_str(normal)) == 1

@@ -1,6 +1,6 @@
-"""Files that are whole after a power cut: written, forced onto the disk, and renamed into place.
+"""Write files that are whole after a power cut: written, forced onto the disk, and renamed into place.
 
-Every change goes through a function of `os`, one by one, so that a test can end the process, fail the disk or cut the power at each.
+Every change is one call of a function of `os`, so that a test can end the process, fail the disk or cut the power at each.
 """
 
 import hashlib
@@ -67,7 +67,7 @@ class HashedFile:
         return self._bytes, self._digest.hexdigest()
 
     def abandon(self) -> None:
-        """Close without a word."""
+        """Close without a hash."""
         self._stream.close()
 
 
@@ -92,7 +92,7 @@ def remove_unfinished(folder: Path) -> None:
 
 
 def write_folder_durably(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write files into a folder, which is made; those of the same name are replaced. StorageError."""
+    """Create a folder if needed and write files into it, in place of those of the same name. StorageError."""
     try:
         make_folder(folder)
         remove_unfinished(folder)
@@ -103,7 +103,7 @@ def write_folder_durably(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 def write_output(path: Path, content: bytes) -> None:
-    """Write what a person asked for where they asked for it, its folder too; StorageError."""
+    """Write a file that a user named, and the folder that it is in; StorageError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -135,10 +135,10 @@ def sync_file(path: Path) -> None:
 
 
 def open_lock(folder: Path, *, marker: str, what: str) -> IO[str]:
-    """Make a folder and open its lock file, which is not locked yet.
+    """Create the folder and open its lock file. The caller takes the lock.
 
     Args:
-        marker: the file that says that a `what` has begun there.
+        marker: the file that shows that a `what` has begun there.
 
     Raises:
         ConfigError: the folder holds something else. StorageError: it cannot be written.

@@ -38,7 +38,7 @@ def read_file(path: Path, *, limit: int = MOST_SETTINGS, error: type[ElectraErro
     Args:
         path: the file.
         limit: most bytes.
-        error: raised where it is no regular file, or too large.
+        error: raised if it is not a regular file, or too large.
 
     Raises:
         MissingInputError: nothing is there. StorageError: cannot be read. DataError: a folder. `error`: see above.
@@ -60,7 +60,7 @@ def open_regular(path: Path, *, limit: int, error: type[ElectraError] = DataErro
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would wait for its writer
     except ValueError:  # NUL in a name
-        raise MissingInputError(f"{str(path)!r}: is no file name. Check the path.") from None
+        raise MissingInputError(f"{str(path)!r}: is not a file name. Check the path.") from None
     except OSError as refused:
         raise _unopened(refused, path, error) from None
     try:
@@ -80,7 +80,7 @@ def open_regular(path: Path, *, limit: int, error: type[ElectraError] = DataErro
 
 
 def _too_large(path: Path, limit: int) -> str:
-    return f"{path}: is over {limit >> 20:,} MiB, which no such file is. Check the path."
+    return f"{path}: is over {limit >> 20:,} MiB, too large for such a file. Check the path."
 
 
 _IRREGULAR = "is not a regular file (a pipe, socket or device). Write its content to a file first."
@@ -170,7 +170,7 @@ def here(path: str, flags: int) -> int:
 
 
 class NotJson(ValueError):
-    """Why a document is no JSON, in words that follow "is", and on which line of it, from 1."""
+    """Why a document is not JSON, in words that follow "is", and its line in the document, from 1."""
 
     def __init__(self, why: str, line: int | None = None) -> None:
         super().__init__(why)
@@ -221,7 +221,7 @@ def parse_json(
     most: int = MOST_VALUES,
     pairs: Callable[[list[tuple[str, Any]]], Any] | None = None,
 ) -> Any:
-    """The same, with an error that says `where` (a file, or file:line) and ends with `remedy`, a sentence or two."""
+    """The same, with an error that begins with `where` (a file, or file:line) and ends with `remedy`, a sentence or two."""
     try:
         return json_value(document, most=most, pairs=pairs)
     except NotJson as bad:

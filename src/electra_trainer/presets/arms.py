@@ -8,20 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from electra_trainer.errors import ConfigError, did_you_mean
+from electra_trainer.settings import methods
 from electra_trainer.settings.config import Config
-from electra_trainer.settings.methods import (
-    MLM,
-    RTD,
-    Adversarial,
-    AllTokensMLM,
-    Learned,
-    ReplaceMLM,
-    SentenceContrast,
-    TwoStage,
-    Uniform,
-    Unigram,
-    kind_of,
-)
 
 
 def electra(config: Config) -> Config:
@@ -41,7 +29,7 @@ def electra_15_other(config: Config) -> Config:
 
 def mlm(config: Config) -> Config:
     """BERT with the preset's masking, as released 85 % [MASK] and 15 % unchanged (§3.1)."""
-    return replace(config, objective=MLM())
+    return replace(config, objective=methods.MLM())
 
 
 def mlm_80_10_10(config: Config) -> Config:
@@ -56,22 +44,22 @@ def mlm_rare(config: Config) -> Config:
 
 def replace_mlm(config: Config) -> Config:
     """Replace MLM (§3.5): samples instead of [MASK] in the input."""
-    return replace(config, objective=ReplaceMLM())
+    return replace(config, objective=methods.ReplaceMLM())
 
 
 def all_tokens_mlm(config: Config) -> Config:
     """All-Tokens MLM with the copy mechanism (§3.5)."""
-    return replace(config, objective=AllTokensMLM())
+    return replace(config, objective=methods.AllTokensMLM())
 
 
 def unigram(config: Config) -> Config:
     """ELECTRA with a unigram generator (§3.2)."""
-    return replace(electra(config), generator=Unigram())
+    return replace(electra(config), generator=methods.Unigram())
 
 
 def uniform(config: Config) -> Config:
     """ELECTRA with a uniform generator (released code)."""
-    return replace(electra(config), generator=Uniform())
+    return replace(electra(config), generator=methods.Uniform())
 
 
 def same_size(config: Config) -> Config:
@@ -91,17 +79,17 @@ def sharing_all(config: Config) -> Config:
 
 def two_stage(config: Config) -> Config:
     """Two-stage training (§3.2): the generator, then the discriminator from its weights."""
-    return replace(sharing_none(config), phases=TwoStage())
+    return replace(sharing_none(config), phases=methods.TwoStage())
 
 
 def two_stage_fresh(config: Config) -> Config:
     """Two-stage training without that initialisation (§3.2)."""
-    return replace(sharing_none(config), phases=TwoStage(start="fresh"))
+    return replace(sharing_none(config), phases=methods.TwoStage(start="fresh"))
 
 
 def adversarial(config: Config) -> Config:
     """Adversarial training by REINFORCE (§3.2, Appendix F)."""
-    return replace(config, objective=Adversarial(weight=_rtd(config).weight))
+    return replace(config, objective=methods.Adversarial(weight=_rtd(config).weight))
 
 
 def warm_sampling(config: Config) -> Config:
@@ -116,7 +104,7 @@ def disallow_correct(config: Config) -> Config:
 
 def sentence_contrast(config: Config) -> Config:
     """ELECTRA with the sentence-level contrastive objective (Appendix H)."""
-    return replace(config, objective=SentenceContrast(weight=_rtd(config).weight))
+    return replace(config, objective=methods.SentenceContrast(weight=_rtd(config).weight))
 
 
 ARMS: dict[str, Callable[[Config], Config]] = {
@@ -137,7 +125,7 @@ def arm(name: str, config: Config) -> Config:
 
 
 def arm_of(config: Config) -> str | None:
-    """The name of the arm that a config is of; None where it is of none."""
+    """The name of the arm that a config equals; None if it equals none."""
     for name, change in ARMS.items():
         try:
             if change(config) == config:
@@ -147,13 +135,13 @@ def arm_of(config: Config) -> str | None:
     return None
 
 
-def _rtd(config: Config) -> RTD:
+def _rtd(config: Config) -> methods.RTD:
     """The preset's weights where it is an ELECTRA, the paper's otherwise."""
-    return replace(config.objective, loss_over="all") if isinstance(config.objective, RTD) else RTD()
+    return replace(config.objective, loss_over="all") if isinstance(config.objective, methods.RTD) else methods.RTD()
 
 
-def _learned(config: Config, **changes: Any) -> Learned:
-    return replace(config.generator if isinstance(config.generator, Learned) else Learned(), **changes)
+def _learned(config: Config, **changes: Any) -> methods.Learned:
+    return replace(config.generator if isinstance(config.generator, methods.Learned) else methods.Learned(), **changes)
 
 
 _LOSS_OVER = {"all": "", "masked": " over the masked tokens", "other": " over as many other tokens"}
@@ -162,7 +150,7 @@ _LOSS_OVER = {"all": "", "masked": " over the masked tokens", "other": " over as
 def objective_title(config: Config) -> str:
     """The objective and the algorithm in words, for the plan and the model card; an objective without a title goes by its kind."""
     objective = config.objective
-    title = objective.title or kind_of(type(objective))
-    if isinstance(objective, RTD):
+    title = objective.title or methods.kind_of(type(objective))
+    if isinstance(objective, methods.RTD):
         title += _LOSS_OVER[objective.loss_over]
-    return title + (" in two stages" if isinstance(config.phases, TwoStage) else "")
+    return title + (" in two stages" if isinstance(config.phases, methods.TwoStage) else "")

@@ -1,30 +1,37 @@
 """Every knob of a run, as frozen dataclasses. No torch here.
 
 A `Config` and a seed decide a run: batches, masks, samples, dropout and learning rate at step s follow from them. Each field
-says its unit and where it comes from; each class checks its own values when it is made. `§`, `Table` and `Appendix` refer to
+says its unit and where it comes from; each class checks its values when an instance is made. `§`, `Table` and `Appendix` refer to
 the paper (Clark et al., 2020), "released" to google-research/electra.
 """
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
 from electra_trainer.errors import ConfigError, probability, require
-from electra_trainer.settings.methods import (
-    RTD,
-    Adversarial,
-    Generator,
-    Joint,
-    Learned,
-    ObjectiveSettings,
-    Phases,
-    TwoStage,
-)
+from electra_trainer.settings import methods
+
+
+def _check(group: str, settings: object, names: str, holds: Callable[[float], bool], expected: str) -> None:
+    """Raise ConfigError unless a rule holds for some fields of a group of settings."""
+    for name in names.split():
+        value = getattr(settings, name)
+        require(holds(value), f"{group}.{name}", value, expected)
+
+
+def _check_counts(group: str, settings: object, names: str) -> None:
+    _check(group, settings, names, lambda value: value >= 1, "at least 1")
+
+
+def _check_above_zero(group: str, settings: object, names: str) -> None:
+    _check(group, settings, names, lambda value: value > 0, "a number above 0")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """Shape of the encoder that is kept: the discriminator, or BERT's own encoder (Table 5). Names as in transformers."""
+    """Shape of the main network's encoder: the discriminator, or BERT's own encoder (Table 5). Names as in transformers."""
 
     vocab_size: int = 30522
     """Words in the vocabulary; `pretrain` takes it from the prepared data."""
@@ -57,27 +64,20 @@ class Model:
     attention learns distances sooner."""
 
     def __post_init__(self) -> None:
-        for name in (
-            "vocab_size", "embedding_size", "hidden_size", "num_hidden_layers", "num_attention_heads",
-            "intermediate_size", "max_position_embeddings", "type_vocab_size",
-        ):  # fmt: skip
-            require(getattr(self, name) >= 1, f"model.{name}", getattr(self, name), "at least 1")
-        require(
-            self.hidden_size % self.num_attention_heads == 0, "model.hidden_size", self.hidden_size,
-            f"a multiple of model.num_attention_heads = {self.num_attention_heads}",
-        )  # fmt: skip
-        require(
-            self.type_vocab_size >= 2, "model.type_vocab_size", self.type_vocab_size, "at least 2 (segments A and B)"
-        )
+        _check_counts("model", self, "vocab_size embedding_size hidden_size num_hidden_layers num_attention_heads")
+        _check_counts("model", self, "intermediate_size max_position_embeddings type_vocab_size")
+        heads, segments = self.num_attention_heads, self.type_vocab_size
+        expected = f"a multiple of model.num_attention_heads = {heads}"
+        require(self.hidden_size % heads == 0, "model.hidden_size", self.hidden_size, expected)
+        require(segments >= 2, "model.type_vocab_size", segments, "at least 2 (segments A and B)")
         probability("model.hidden_dropout_prob", self.hidden_dropout_prob)
         probability("model.attention_probs_dropout_prob", self.attention_probs_dropout_prob)
-        require(self.layer_norm_eps > 0, "model.layer_norm_eps", self.layer_norm_eps, "a number above 0")
-        require(self.initializer_range > 0, "model.initializer_range", self.initializer_range, "a number above 0")
+        _check_above_zero("model", self, "layer_norm_eps initializer_range")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Masking:
-    """Which positions are predicted, and what is put there. Specials and padding are never chosen."""
+    """Positions to predict, and their replacement. Specials and padding are never chosen."""
 
     fraction: float = 0.15
     """Share of a row's real tokens (specials counted) that is chosen: exactly k = round(fraction * n)."""
@@ -95,17 +95,11 @@ class Masking:
         require(0 < self.fraction < 1, "masking.fraction", self.fraction, "a share above 0 and below 1")
         probability("masking.mask_share", self.mask_share)
         probability("masking.random_share", self.random_share)
-        require(
-            self.mask_share + self.random_share <= 1 + 1e-9, "masking.mask_share + masking.random_share",
-            self.mask_share + self.random_share, "at most 1",
-        )  # fmt: skip
+        both = self.mask_share + self.random_share
+        require(both <= 1 + 1e-9, "masking.mask_share + masking.random_share", both, "at most 1")
         require(0 <= self.rarity <= 8, "masking.rarity", self.rarity, "a number from 0 to 8")
-        require(
-            self.rarity == 0 or self.draw == "distinct",
-            "masking.rarity",
-            self.rarity,
-            "0 with masking.draw = with-replacement",
-        )
+        allowed = self.rarity == 0 or self.draw == "distinct"
+        require(allowed, "masking.rarity", self.rarity, "0 with masking.draw = with-replacement")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,10 +122,8 @@ class Optimizer:
     """Largest global norm of the gradient (released); 0 turns clipping off."""
 
     def __post_init__(self) -> None:
-        require(self.learning_rate > 0, "optimizer.learning_rate", self.learning_rate, "a number above 0")
-        require(0 <= self.beta1 < 1, "optimizer.beta1", self.beta1, "a number from 0 to below 1")
-        require(0 <= self.beta2 < 1, "optimizer.beta2", self.beta2, "a number from 0 to below 1")
-        require(self.epsilon > 0, "optimizer.epsilon", self.epsilon, "a number above 0")
+        _check_above_zero("optimizer", self, "learning_rate epsilon")
+        _check("optimizer", self, "beta1 beta2", lambda beta: 0 <= beta < 1, "a number from 0 to below 1")
         require(self.weight_decay >= 0, "optimizer.weight_decay", self.weight_decay, "a number of at least 0")
         require(self.clip_norm >= 0, "optimizer.clip_norm", self.clip_norm, "a number of at least 0 (0 = off)")
 
@@ -148,12 +140,10 @@ class Schedule:
     """`released`: decay from step 0 times warm-up, so the peak is never quite reached. `linear`: up to the peak, then down to 0."""
 
     def __post_init__(self) -> None:
-        require(self.steps >= 1, "schedule.steps", self.steps, "at least 1")
+        _check_counts("schedule", self, "steps")
         require(self.warmup_steps >= 0, "schedule.warmup_steps", self.warmup_steps, "at least 0")
-        require(
-            self.warmup_steps <= self.steps, "schedule.warmup_steps", self.warmup_steps,
-            f"at most schedule.steps = {self.steps}",
-        )  # fmt: skip
+        most = f"at most schedule.steps = {self.steps}"
+        require(self.warmup_steps <= self.steps, "schedule.warmup_steps", self.warmup_steps, most)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,9 +158,8 @@ class BatchShape:
     """Equal portions of the batch, computed one after another: more lanes need less memory. Masks, samples and dropout are keyed by lane."""
 
     def __post_init__(self) -> None:
-        require(self.size >= 1, "batch.size", self.size, "at least 1")
+        _check_counts("batch", self, "size lanes")
         require(self.sequence_length >= 8, "batch.sequence_length", self.sequence_length, "at least 8")
-        require(self.lanes >= 1, "batch.lanes", self.lanes, "at least 1")
         require(self.size % self.lanes == 0, "batch.lanes", self.lanes, f"a divisor of batch.size = {self.size}")
 
 
@@ -184,7 +173,7 @@ class Evaluation:
     """Held-out rows that are read; 0 turns evaluation off."""
 
     def __post_init__(self) -> None:
-        require(self.every >= 1, "evaluation.every", self.every, "at least 1")
+        _check_counts("evaluation", self, "every")
         require(self.rows >= 0, "evaluation.rows", self.rows, "at least 0")
 
 
@@ -195,11 +184,10 @@ class Checkpoint:
     every: int = 1000
     """Steps between checkpoints."""
     keep: int = 2
-    """Newest checkpoints that stay on disk."""
+    """Number of newest checkpoints that are kept."""
 
     def __post_init__(self) -> None:
-        require(self.every >= 1, "checkpoint.every", self.every, "at least 1")
-        require(self.keep >= 1, "checkpoint.keep", self.keep, "at least 1")
+        _check_counts("checkpoint", self, "every keep")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,12 +199,12 @@ class Config:
     seed: int = 1
     """Seed of weights, order, masks, samples and dropout."""
     model: Model = field(default_factory=Model)
-    generator: Generator = field(default_factory=Learned)
+    generator: methods.Generator = field(default_factory=methods.Learned)
     sharing: Literal["none", "embeddings", "all"] = "embeddings"
-    """What the generator shares with the kept network (§3.2): `none`; `embeddings`: word, position and type embeddings and their
+    """What the generator shares with the main network (§3.2): `none`; `embeddings`: word, position and type embeddings and their
     LayerNorm; `all`: the whole encoder, which needs a generator of the same size."""
-    objective: ObjectiveSettings = field(default_factory=RTD)
-    phases: Phases = field(default_factory=Joint)
+    objective: methods.ObjectiveSettings = field(default_factory=methods.RTD)
+    phases: methods.Phases = field(default_factory=methods.Joint)
     masking: Masking = field(default_factory=Masking)
     optimizer: Optimizer = field(default_factory=Optimizer)
     schedule: Schedule = field(default_factory=Schedule)
@@ -234,17 +222,10 @@ class Config:
     def __post_init__(self) -> None:
         require(0 <= self.seed < 2**63, "seed", self.seed, "an integer from 0 to below 2**63")
         require(self.log_every >= 1, "log_every", self.log_every, "at least 1")
-        require(
-            self.batch.sequence_length <= self.model.max_position_embeddings, "batch.sequence_length",
-            self.batch.sequence_length, f"at most model.max_position_embeddings = {self.model.max_position_embeddings}",
-        )  # fmt: skip
-        lanes = self.batch.lanes
-        require(
-            not self.deterministic or lanes & (lanes - 1) == 0,
-            "batch.lanes",
-            lanes,
-            "a power of two with --deterministic",
-        )
+        length, most, lanes = self.batch.sequence_length, self.model.max_position_embeddings, self.batch.lanes
+        require(length <= most, "batch.sequence_length", length, f"at most model.max_position_embeddings = {most}")
+        divisible = not self.deterministic or lanes & (lanes - 1) == 0
+        require(divisible, "batch.lanes", lanes, "a power of two with --deterministic")
         if self.objective.uses_generator:
             _check_generator(self)
         _check_algorithm(self)
@@ -266,7 +247,7 @@ class Config:
 
 
 def _check_generator(config: Config) -> None:
-    if not isinstance(config.generator, Learned):
+    if not isinstance(config.generator, methods.Learned):
         if config.sharing == "all":
             raise ConfigError(
                 "sharing = 'all' shares the generator's encoder, and a generator without one is configured. "
@@ -280,7 +261,7 @@ def _check_generator(config: Config) -> None:
             "Set --generator.width 1 --generator.depth 1, or use --sharing embeddings."
         )
     phases = config.phases
-    if isinstance(phases, TwoStage) and phases.start == "generator" and not same_size:
+    if isinstance(phases, methods.TwoStage) and phases.start == "generator" and not same_size:
         raise ConfigError(
             "phases.start = 'generator' begins the discriminator from the generator's weights, which needs the same size (§3.2). "
             "Set --generator.width 1 --generator.depth 1, or --phases.start fresh."
@@ -290,8 +271,8 @@ def _check_generator(config: Config) -> None:
 def _check_algorithm(config: Config) -> None:
     """Two-stage and adversarial training need a generator that learns, and what each of them assumes."""
     generator = config.generator
-    if isinstance(config.phases, TwoStage):
-        if not isinstance(config.objective, RTD) or not isinstance(generator, Learned):
+    if isinstance(config.phases, methods.TwoStage):
+        if not isinstance(config.objective, methods.RTD) or not isinstance(generator, methods.Learned):
             raise ConfigError(
                 "phases = two-stage trains a generator first and then a discriminator (§3.2): it needs --objective rtd and "
                 "--generator learned."
@@ -301,8 +282,8 @@ def _check_algorithm(config: Config) -> None:
                 f"sharing = {config.sharing!r}: two-stage training keeps the generator frozen while the discriminator moves, so they "
                 "cannot share. Set --sharing none."
             )
-    if isinstance(config.objective, Adversarial):
-        plain = isinstance(generator, Learned) and generator.temperature == 1 and not generator.disallow_correct
+    if isinstance(config.objective, methods.Adversarial):
+        plain = isinstance(generator, methods.Learned) and generator.temperature == 1 and not generator.disallow_correct
         if not plain:
             raise ConfigError(
                 "objective = adversarial trains the distribution that it samples from (Appendix F): it needs --generator learned with "
@@ -316,7 +297,7 @@ def _check_algorithm(config: Config) -> None:
 
 def generator_shape(config: Config) -> Model:
     """Shape of a learned generator: width multiplies hidden size, feed-forward size and heads; depth the layers (Table 5)."""
-    assert isinstance(config.generator, Learned)
+    assert isinstance(config.generator, methods.Learned)
     model, width = config.model, config.generator.width
     head_size = model.hidden_size // model.num_attention_heads
     hidden = round(model.hidden_size * width)
@@ -336,13 +317,13 @@ def generator_shape(config: Config) -> Model:
 
 
 FOLLOWS_FROM_STEPS = ("schedule.", "evaluation.every", "checkpoint.every", "log_every")
-"""Beginnings of the dotted names of what `with_steps` sets."""
+"""Prefixes of the dotted names that `with_steps` sets."""
 
 
 def with_steps(config: Config, steps: int, *, defaults: Config) -> Config:
     """The same run over another number of steps.
 
-    What was not set by hand, that is, what still equals `defaults`, is fitted to the new length: warm-up is at most a tenth of
+    Settings that still equal `defaults` are fitted to the new length: warm-up is at most a tenth of
     the run, and there are some 20 evaluations and checkpoints and 200 logged steps.
     """
     require(steps >= 1, "steps", steps, "at least 1")

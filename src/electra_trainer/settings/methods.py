@@ -75,7 +75,7 @@ class MLM(ObjectiveSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class ReplaceMLM(ObjectiveSettings):
-    """Replace MLM (§3.5): predict the chosen words from an input in which the generator's samples stand, not [MASK]."""
+    """Replace MLM (§3.5): predict the chosen words from an input that has the generator's samples instead of [MASK]."""
 
     title = "replace MLM"
     predicts = "masked"
@@ -143,7 +143,7 @@ class SentenceContrast(ObjectiveSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class Learned:
-    """A small masked language model beside the discriminator (§3.2, "Smaller Generators")."""
+    """A small masked language model next to the discriminator (§3.2, "Smaller Generators")."""
 
     width: float = 0.25
     """Multiplier of hidden size, feed-forward size and heads (Table 5)."""
@@ -162,7 +162,7 @@ class Learned:
 
 @dataclass(frozen=True, kw_only=True)
 class Unigram:
-    """Samples words by their frequency in the training rows (§3.2). No parameters and no loss of its own."""
+    """Samples words by their frequency in the training rows (§3.2). It has no parameters and no loss."""
 
     disallow_correct: bool = False
     """Never sample the original word (Appendix H)."""

@@ -165,7 +165,7 @@ def read_label(written: str, labels: Sequence[str], *, where: str) -> str:
     if written == "-":
         raise DataError(f"{where}: label '-' marks a pair on which annotators did not agree. Remove such lines.")
     if written == "-1":
-        raise DataError(f"{where}: label '-1' stands for a hidden one. Expected one of: {known}. Test sets have none.")
+        raise DataError(f"{where}: label '-1' marks a hidden one. Expected one of: {known}. Test sets have none.")
     raise DataError(
         f"{where}: unknown label {reading.short(written)}.{did_you_mean(written, labels)} Expected one of: {known}. Mend or remove the line."
     )
