@@ -129,7 +129,7 @@ def test_ties_are_wrong(loud: Loud, tmp_path: Path) -> None:
         assert score.mean == 0 and score.ties == len(same) and not score.margin_P.any()
 
 
-def test_the_same_tokens_tie_whatever_is_computed_beside_them(loud: Loud, tmp_path: Path) -> None:
+def test_the_same_tokens_tie_in_any_batch(loud: Loud, tmp_path: Path) -> None:
     """BLiMP has pairs of two equal sentences; more become equal in lower case."""
     same = ("The names are bound .", "the names are bound .", "equal", "", "")
     found = minimal_pairs(loud("electra"), write(tmp_path / "pairs", [*PAIRS, same]))

@@ -70,7 +70,7 @@ def test_minimal_pairs_are_read_before_anything_is_trained(tmp_path: Path) -> No
 
 
 def test_glue_is_fine_tuned_with_the_papers_recipe(subject: Subject, tmp_path: Path) -> None:
-    """The tasks that are in the folder, by the names of the paper's columns, in run folders beside the cell's run; once."""
+    """The tasks that are in the folder, by the names of the paper's columns, in run folders next to the cell's run; once."""
     folder = write_glue(tmp_path / "glue", ["rte", "stsb", "wnli"], train=40, test=2)
     found = probe({"glue": str(folder)}, subject)
     beside = subject.run.parent / "glue"

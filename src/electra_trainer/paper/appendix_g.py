@@ -1,4 +1,4 @@
-"""ELECTRA as a masked language model (Appendix G): the likelihood of a word by an optimal discriminator.
+"""Likelihoods of words and scores of sentences: ELECTRA as a masked language model (Appendix G), and other networks.
 
 For a context c with one token masked out, Appendix G writes the discriminator's loss as a sum over the vocabulary and
 finds its critical point, D = p_data (a + p_G) / (a p_data + p_G). Solved for p_data it is
@@ -8,12 +8,24 @@ finds its critical point, D = p_data (a + p_G) / (a p_data + p_G). Solved for p_
 with D the probability that x is the original. A real discriminator is not optimal, so the sum over a vocabulary need
 not be 1.
 
-The second half runs the networks on every token of many sentences, without padding. A sentence is a row of ids `[CLS] …
-[SEP]`. Sentences of one length are computed together, at most `TOKENS_TOGETHER` tokens at a time, so memory does not
+The networks read every token of many sentences, without padding. A sentence is a row of ids `[CLS] … [SEP]`.
+Sentences of one length are computed together, at most `TOKENS_TOGETHER` tokens at a time, so memory does not
 grow with their number.
+
+Scores of whole sentences are sums over their own tokens ([CLS] and [SEP] are read, but not counted):
+
+    discriminator      log D, the log probability that the token is an original; one forward pass a sentence
+    appendix-g         log p_data(x_t | the others) by Appendix G: p_G with the token masked, D with the token in place
+    pseudo-likelihood  log p(x_t | the others) by the encoder of an MLM run, each token masked in turn
+    encoder            the same by the encoder of replace-mlm and all-tokens-mlm, which never read [MASK] in training
+    generator          the same by the generator
+
+Appendix G's likelihood is not normalised over the vocabulary: that would take a forward pass of the discriminator for
+each word at each place. With an optimal discriminator there would be nothing to normalise.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -21,7 +33,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from electra_trainer.data.batches import encode_rows
-from electra_trainer.errors import require
+from electra_trainer.errors import ConfigError, did_you_mean, require
 from electra_trainer.model.networks import Discriminator, TokenPredictor
 from electra_trainer.objectives.vocabulary_softmax import log_probability
 from electra_trainer.pretrained.pretrained import Pretrained
@@ -178,3 +190,96 @@ def _by_length(sentences: Sequence[Sequence[int]], device: torch.device) -> Iter
     for length in sorted(by_length):
         members = by_length[length]
         yield members, torch.tensor([sentences[index] for index in members], dtype=torch.int64).to(device)
+
+
+class SentenceScores:
+    """The scores that a run can give.
+
+    Args:
+        pretrained: a run or an exported folder.
+        p_mask: share of masked tokens for `appendix-g`; None: the run's.
+        chosen: only these scores; None: all that the run has.
+
+    Raises:
+        ConfigError: this run does not have a chosen score.
+    """
+
+    def __init__(
+        self, pretrained: Pretrained, *, p_mask: float | None = None, chosen: Sequence[str] | None = None
+    ) -> None:
+        self.pretrained = pretrained
+        self.generator = own_generator(pretrained)
+        self.p_mask, self.note = masked_share(pretrained.config, given=p_mask)
+        has_discriminator, has_generator = pretrained.discriminator is not None, self.generator is not None
+        available = {
+            "discriminator": has_discriminator,
+            "appendix-g": has_discriminator and has_generator and self.p_mask is not None,
+            "encoder": pretrained.encoder is not None and has_generator,
+            "pseudo-likelihood": pretrained.encoder is not None and not has_generator,
+            "generator": has_generator,
+        }
+        known = [name for name, there in available.items() if there]
+        for name in chosen or ():
+            if name not in known:
+                why = f" ({self.note})" if name == "appendix-g" and self.note else ""
+                raise ConfigError(
+                    f"score {name!r}: this run does not have it{why}.{did_you_mean(name, known)} "
+                    f"It has: {', '.join(known)}."
+                )
+        self.names = tuple(chosen or known)
+        """The scores that are given, in order."""
+
+    @property
+    def notes(self) -> list[str]:
+        """Remarks for a reader of the scores."""
+        if self.pretrained.discriminator is None or not self.note:
+            return []
+        return [self.note] if "appendix-g" in self.names else [f"no appendix-g: {self.note}"]
+
+    def of(self, rows: Sequence[Sequence[int]]) -> dict[str, list[float]]:
+        """Each score of each row `[CLS] … [SEP]` of ids, at least three long."""
+        terms = _Terms(self, rows)
+        return {name: [float(terms_T.double().sum()) for terms_T in terms.of(name)] for name in self.names}
+
+
+class _Terms:
+    """One term for each token of each row, fp32 [T - 2]; terms that two scores need are computed once."""
+
+    def __init__(self, scores: SentenceScores, rows: Sequence[Sequence[int]]) -> None:
+        self.scores = scores
+        self.rows = rows
+
+    def of(self, name: str) -> list[Tensor]:
+        """The terms of one score."""
+        match name:
+            case "discriminator":
+                return [F.logsigmoid(-logit_T) for logit_T in self._replaced_logits]
+            case "appendix-g":
+                return self._appendix_g()
+            case "generator":
+                return self._generator
+            case _:
+                return self._predicted(self.scores.pretrained.encoder)
+
+    @cached_property
+    def _replaced_logits(self) -> list[Tensor]:
+        assert self.scores.pretrained.discriminator is not None
+        return replaced_logits(self.scores.pretrained.discriminator, self.rows)
+
+    @cached_property
+    def _generator(self) -> list[Tensor]:
+        return self._predicted(self.scores.generator)
+
+    def _appendix_g(self) -> list[Tensor]:
+        p_mask, temperature = self.scores.p_mask, sampling_temperature(self.scores.pretrained.config)
+        assert p_mask is not None
+        sampled = self._generator if temperature == 1 else self._predicted(self.scores.generator, temperature)
+        return [
+            log_likelihood(logit_T, log_p_T, p_mask=p_mask)
+            for logit_T, log_p_T in zip(self._replaced_logits, sampled, strict=True)
+        ]
+
+    def _predicted(self, network: TokenPredictor | None, temperature: float = 1.0) -> list[Tensor]:
+        assert network is not None
+        mask = self.scores.pretrained.specials.mask
+        return token_log_probabilities(network, self.rows, mask=mask, temperature=temperature)

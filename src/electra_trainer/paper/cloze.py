@@ -8,7 +8,6 @@ against      the same by another run, at the very same words
 The words are a pure function of the seed and the row.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -149,7 +148,10 @@ def cloze(
     correct = {name: words_K == sites.truth_K for name, words_K in predicted.items()}
     return Cloze(
         accuracy={name: clustered_mean(correct_K, sites.row_K) for name, correct_K in correct.items()},
-        difference=_differences(correct, sites.row_K),
+        difference={  # between neighbours: appendix-g - generator, against - appendix-g
+            f"{second} - {first}": clustered_mean(correct[second].astype(int) - correct[first], sites.row_K)
+            for first, second in pairwise(correct)
+        },
         among_top=clustered_mean(among_K, sites.row_K) if among_K is not None else None,
         top=min(top, store.vocab_size),
         positions=len(sites.row_K),
@@ -233,14 +235,6 @@ def _predictions(
     if pretrained.encoder is not None:
         found["encoder"] = predict(pretrained.encoder, sites).numpy()
     return found, among_K
-
-
-def _differences(correct: Mapping[str, NDArray[np.bool_]], row_K: NDArray[np.int64]) -> dict[str, Estimate]:
-    """Between neighbours in the order of names: appendix-g - generator, against - appendix-g."""
-    return {
-        f"{second} - {first}": clustered_mean(correct[second].astype(int) - correct[first], row_K)
-        for first, second in pairwise(correct)
-    }
 
 
 @torch.no_grad()

@@ -1,6 +1,6 @@
 """Minimal pairs (BLiMP): in how many does a run score the acceptable sentence above the other one.
 
-The scores are those of sentence_scores.py. A tie is wrong. The files have BLiMP's format: one JSON object a line, one
+The scores are those of appendix_g.py. A tie is wrong. The files have BLiMP's format: one JSON object a line, one
 file a paradigm.
 """
 
@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from electra_trainer.data.tokenizer import as_plain_text
 from electra_trainer.errors import ConfigError, DataError, MissingInputError, did_you_mean
 from electra_trainer.files.reading import MOST_TEXT, encodable, parse_json, read_file, short
-from electra_trainer.paper.appendix_g import most_positions
-from electra_trainer.paper.sentence_scores import SentenceScores
+from electra_trainer.paper.appendix_g import SentenceScores, most_positions
 from electra_trainer.pretrained.pretrained import Pretrained
 
 _ROUNDING = 1e-6
