@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from electra_trainer.finetuning.glue.glue_table import (
-    Floor,
+    BaselineScore,
     GlueTable,
     Spread,
     TaskScores,
@@ -41,13 +41,12 @@ def eight(**changed: TaskScores) -> list[TaskScores]:
 
 
 def rows(table: GlueTable) -> dict[str, dict[str, str]]:
-    head, *body = table.rows
-    return {row[0]: dict(zip(head[1:], row[1:], strict=True)) for row in body}
+    return {str(row[0]): dict(zip(table.head[1:], map(str, row[1:]), strict=True)) for row in table.rows}
 
 
 def test_the_papers_columns() -> None:
     paper, _ = glue_tables(eight())
-    assert paper.rows[0] == ("", "CoLA", "SST", "MRPC", "STS", "QQP", "MNLI", "QNLI", "RTE", "Avg.")
+    assert paper.head == ("", "CoLA", "SST", "MRPC", "STS", "QQP", "MNLI", "QNLI", "RTE", "Avg.")
     found = rows(paper)
     assert list(found) == ["median of 3", "mean", "SD", "best"]
     assert found["median of 3"] == {
@@ -73,7 +72,7 @@ def test_the_sd_of_the_average_is_over_seeds() -> None:
 def test_glues_own_metrics() -> None:
     """F1, Pearson and mismatched beside the paper's."""
     _, own = glue_tables(eight())
-    assert own.rows[0][1:] == (
+    assert own.head[1:] == (
         "MRPC F1", "MRPC acc.", "STS-B Pearson", "STS-B Spearman", "QQP F1", "QQP acc.", "MNLI-m", "MNLI-mm",
     )  # fmt: skip
     found = rows(own)["median of 3"]
@@ -83,19 +82,21 @@ def test_glues_own_metrics() -> None:
 
 
 def test_tasks_outside_the_papers_eight(monkeypatch: pytest.MonkeyPatch) -> None:
-    """WNLI, and a row of one's own: all metrics, floors under the main one, in no average; alone they are no table of dashes."""
+    """WNLI, and a row of one's own: all metrics, baselines under the main one, in no average; alone they are no table of dashes."""
     monkeypatch.setitem(
         ROWS,
         "poems",
         replace(ROWS["mnli"], name="poems", folder="Poems", metrics=("f1", "accuracy"), dev={"dev": 9, "old": 9}),
     )
-    beaten = {"majority": Floor(value=0.5, title="the majority class", verdict="does not beat")}
+    beaten = {"majority": BaselineScore(value=0.5, title="the majority class", verdict="does not beat")}
     wnli = scores(
-        "wnli", {1: 0.563}, floors={"untrained": Floor(value=0.4, title="the untrained encoder", verdict="beats")}
+        "wnli",
+        {1: 0.563},
+        baselines={"untrained": BaselineScore(value=0.4, title="the untrained encoder", verdict="beats")},
     )
-    own = [wnli, scores("poems", {1: 0.45, 2: 0.5}, floors=beaten)]
+    own = [wnli, scores("poems", {1: 0.45, 2: 0.5}, baselines=beaten)]
     (table,) = glue_tables(own)
-    assert table.rows[0] == (
+    assert table.head == (
         "",
         "WNLI accuracy",
         "Poems f1 dev",
@@ -115,7 +116,8 @@ def test_tasks_outside_the_papers_eight(monkeypatch: pytest.MonkeyPatch) -> None
     assert "missing" not in page and "CoLA" not in page and "56.3" in page and "| 47.5 |" in markdown(own)
     assert "Poems DOES NOT BEAT the majority class: 47.5 against 50.0 (-2.5)." in notes and "WNLI" in notes[-1]
     assert (
-        rows(glue_tables([TaskScores(task="wnli", scores={}, floors=beaten)])[0])["majority"]["WNLI accuracy"] == "50.0"
+        rows(glue_tables([TaskScores(task="wnli", scores={}, baselines=beaten)])[0])["majority"]["WNLI accuracy"]
+        == "50.0"
     )  # all seeds failed
     beside = [*eight(), *own]
     assert (
@@ -147,21 +149,21 @@ def test_metrics_have_the_names_of_the_papers_tables() -> None:
     assert found["glue/average"] == pytest.approx(0.545) and found["glue/sst"] == pytest.approx(0.52)
 
 
-def test_floors_stand_below_and_are_compared() -> None:
+def test_baselines_stand_below_and_are_compared() -> None:
     """Each that is not beaten, or not for certain, with the difference; all others in one line."""
 
-    def floor(value: float, verdict: Any, title: str = "the majority class") -> Floor:
-        return Floor(value=value, title=title, verdict=verdict)
+    def baseline(value: float, verdict: Any, title: str = "the majority class") -> BaselineScore:
+        return BaselineScore(value=value, title=title, verdict=verdict)
 
     tasks = [
         scores(
             "cola", {1: 0.0, 2: 0.0, 3: 0.0},
-            floors={"majority": floor(0.0, "does not beat"), "untrained": floor(0.03, "does not beat", "the untrained encoder")},
+            baselines={"majority": baseline(0.0, "does not beat"), "untrained": baseline(0.03, "does not beat", "the untrained encoder")},
         ),
-        scores("rte", {1: 0.50, 2: 0.56, 3: 0.58}, floors={"majority": floor(0.527, "perhaps")}),
-        scores("sst2", {1: 0.80, 2: 0.81, 3: 0.82}, floors={"majority": floor(0.509, "beats"), "untrained": floor(0.6, "beats")}),
-        scores("qqp", {1: 0.80}),  # its floors are missing: nothing is said
-        TaskScores(task="mrpc", scores={}, floors={"majority": Floor(value=0.68, title="majority")}),
+        scores("rte", {1: 0.50, 2: 0.56, 3: 0.58}, baselines={"majority": baseline(0.527, "perhaps")}),
+        scores("sst2", {1: 0.80, 2: 0.81, 3: 0.82}, baselines={"majority": baseline(0.509, "beats"), "untrained": baseline(0.6, "beats")}),
+        scores("qqp", {1: 0.80}),  # its baselines are missing: nothing is said
+        TaskScores(task="mrpc", scores={}, baselines={"majority": BaselineScore(value=0.68, title="majority")}),
     ]  # fmt: skip
     table = rows(glue_tables(tasks)[0])
     assert table["majority"] == {
@@ -173,16 +175,16 @@ def test_floors_stand_below_and_are_compared() -> None:
         "CoLA DOES NOT BEAT the majority class: 0.0 against 0.0 (+0.0).",
         "CoLA DOES NOT BEAT the untrained encoder: 0.0 against 3.0 (-3.0).",
         "RTE is above the majority class, but not for certain over these seeds: 56.0 against 52.7 (+3.3).",
-        "Beat every floor that was measured: SST-2.",
+        "Beat every measured baseline: SST-2.",
     )
     whole = eight(
         **{
-            name: scores(name, {1: 0.7}, floors={"bag_of_words": floor(0.5 + 0.01 * k, "beats")})
+            name: scores(name, {1: 0.7}, baselines={"bag_of_words": baseline(0.5 + 0.01 * k, "beats")})
             for k, name in enumerate(PAPER)
         }
     )
     assert rows(glue_tables(whole)[0])["bag of words"]["Avg."] == "53.5"
-    assert "No floors were measured (--floors): what" in glue_notes(eight())[0]
+    assert "No baselines were measured (--baselines), so what" in glue_notes(eight())[0]
 
 
 def test_pages() -> None:
@@ -196,5 +198,5 @@ def test_pages() -> None:
     )
     assert "| median | 51.0 | 52.0 |" in page and "| SD | 2.1 | 2.1 | 2.1 | 2.1 | 2.1 | — |" in page
     lines = text(tasks).splitlines()
-    assert lines[1].split() == list(glue_tables(tasks)[0].rows[0][1:]) and lines[2].startswith("median  51.0  52.0")
+    assert lines[1].split() == list(glue_tables(tasks)[0].head[1:]) and lines[2].startswith("median  51.0  52.0")
     assert lines[1].index("SST") + 3 == lines[2].index("52.0") + 4 and note in lines
