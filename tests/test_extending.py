@@ -97,7 +97,7 @@ print(apart())
 
 @pytest.mark.slow
 def test_a_task_of_ones_own(tmp_path: Path) -> None:
-    """The page's class is fine-tuned with three seeds and its floor, in a file of the user's, and learns."""
+    """The page's class is fine-tuned with three seeds and its baseline, in a file of the user's, and learns."""
     write_model(tmp_path / "RUN")
     (tmp_path / "topics.py").write_text(TASK, encoding="utf-8")
     for split, count in (("train", 1200), ("dev", 60)):
@@ -109,8 +109,8 @@ def test_a_task_of_ones_own(tmp_path: Path) -> None:
             lines.append(json.dumps({"text": " ".join(words), "topics": topics}))
         (tmp_path / f"{split}.jsonl").write_text("\n".join(lines) + "\n")
     program = (tmp_path / "topics.py").read_text()
-    assert "floors=True)" in program
-    program = program.replace("floors=True)", "floors=True, learning_rate=1e-2)")
+    assert "baselines=True)" in program
+    program = program.replace("baselines=True)", "baselines=True, learning_rate=1e-2)")
     (tmp_path / "topics.py").write_text(program.replace("the striker met the minister", "w1 w3"))
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(

@@ -143,6 +143,7 @@ def finetune(
     out: str | Path,
     seeds: int | Sequence[int] = 3,
     recipe: str = "paper",
+    baselines: bool = False,
     floors: bool = False,
     parallel: int | None = None,
     device: str = "auto",
@@ -157,7 +158,8 @@ def finetune(
         out: the experiment's folder; scores are in its summary.json and summary.md.
         seeds: how many (1, 2, ...), or which.
         recipe: paper or released.
-        floors: also score the majority class, a bag of words and fresh weights.
+        baselines: also score the majority class, a bag of words and fresh weights.
+        floors: the old name of `baselines`.
         parallel: runs at once; None: as many as the machine has cores or GPUs for.
         device: auto, cpu, cuda or cuda:N.
         quiet: show nothing.
@@ -178,7 +180,7 @@ def finetune(
         recipe=recipe,
         changes=changes,
         seeds=_numbered(seeds),
-        floors=floors,
+        floors=baselines or floors,
         keep="best",
     )
     data = task.load()

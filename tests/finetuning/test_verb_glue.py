@@ -130,7 +130,7 @@ def test_the_papers_eight(experiment: Experiment, electra: Electra, tmp_path: Pa
     folder = write_glue(tmp_path / "glue")
     code, out, _ = electra(
         "glue", "runs/mine", "--data", folder, "--seeds", "2", "--out", tmp_path / "exp", "--recipe", "released", "--epochs", "1",
-        "--floors", "--limit", "20", "--parallel", "2", "--device", "cpu",
+        "--baselines", "--limit", "20", "--parallel", "2", "--device", "cpu",
     )  # fmt: skip
     assert code == 0
     [plan], [how] = experiment.plans, experiment.asked
@@ -150,7 +150,7 @@ def test_the_papers_eight(experiment: Experiment, electra: Electra, tmp_path: Pa
         "Recipe `released`: SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE.",
         "CoLA DOES NOT BEAT the bag of words: 60.0 against 61.0 (-1.0).",
         "SST-2 DOES NOT BEAT the bag of words: 61.0 against 61.0 (+0.0).",
-        "Beat every floor that was measured: MRPC, STS-B, QQP, MNLI, QNLI, RTE.",
+        "Beat every measured baseline: MRPC, STS-B, QQP, MNLI, QNLI, RTE.",
         "MNLI: trained on 20 of these 24 rows (--limit).",
         "RTE: the bag of words learned from 20 of the 24 rows",
         "RTE: seed 9 failed: no number.",

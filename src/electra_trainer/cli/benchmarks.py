@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
@@ -37,7 +37,7 @@ class GlueArguments:
     """How many, or which: 10 is 1,2,...,10; the paper's medians are of ten."""
     recipe: tyro.conf.OmitArgPrefixes[RecipeFlags] = field(default_factory=RecipeFlags)
     """How the encoder is fine-tuned."""
-    floors: bool = False
+    baselines: Annotated[bool, tyro.conf.arg(aliases=["--floors"])] = False
     """Also the majority class, a bag of words, and the same encoder untrained: what a score has to beat."""
     limit: int | None = None
     """Train on so many rows of each task at most."""
@@ -88,7 +88,7 @@ def run_glue(arguments: GlueArguments) -> None:
         recipe=arguments.recipe.recipe,
         changes=arguments.recipe.changes(),
         seeds=parse_seeds(arguments.seeds),
-        floors=arguments.floors,
+        floors=arguments.baselines,
         keep="none",
     )
     summary = run_plan(
@@ -163,7 +163,7 @@ class SquadArguments:
     """Evaluate on so many questions only."""
     seeds: str = "1"
     """How many, or which: 3 is 1,2,3."""
-    floors: bool = False
+    baselines: Annotated[bool, tyro.conf.arg(aliases=["--floors"])] = False
     """What a score has to beat: the same encoder with fresh weights, the sentence with most words of the question, and never answering (2.0)."""
     parallel: int | None = None
     """Runs at once. Default: as many as the cores have room for."""
@@ -215,7 +215,7 @@ def run_squad(arguments: SquadArguments) -> None:
         recipe=arguments.recipe.recipe,
         changes=arguments.recipe.changes(),
         seeds=parse_seeds(arguments.seeds),
-        floors=arguments.floors,
+        floors=arguments.baselines,
         keep="best",
     )
     data = source.load()

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
@@ -49,7 +49,7 @@ class FinetuneArguments:
     """In tagging: how labels mark spans; none is for labels without spans. Default: detect."""
     seeds: str = "3"
     """How many, or which: 3 is 1,2,3. The model is that of the best one."""
-    floors: bool = False
+    baselines: Annotated[bool, tyro.conf.arg(aliases=["--floors"])] = False
     """Also score the majority class, a bag of words, and the same encoder with fresh weights."""
     parallel: int | None = None
     """Runs at once. Default: as many as the machine has cores or GPUs for."""
@@ -88,7 +88,7 @@ def run_finetune(arguments: FinetuneArguments) -> None:
         recipe=arguments.recipe.recipe,
         changes=arguments.recipe.changes(),
         seeds=seeds,
-        floors=arguments.floors,
+        floors=arguments.baselines,
         keep="best",
     )
     run_plan(
