@@ -20,7 +20,9 @@ from electra_trainer.settings.records import to_dict
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
 FILE, LINE, TASK = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-(SINK,) = re.findall(r"```diff\n(.*?csv_file.*?)```", PAGE, re.DOTALL)
+(SINK,) = re.findall(r"```diff\n((?:(?!```).)*?csv_file.*?)```", PAGE, re.DOTALL)
+(VERB,) = re.findall(r"```diff\n((?:(?!```).)*?cli/pieces.*?)```", PAGE, re.DOTALL)
+(LAYER,) = re.findall(r"```diff\n((?:(?!```).)*?model/encoder.py.*?)```", PAGE, re.DOTALL)
 COMMANDS = re.search(r"```bash\n(.*?)```", PAGE, re.DOTALL)
 
 
@@ -151,3 +153,54 @@ def test_a_metrics_sink(tmp_path: Path) -> None:
     shutil.rmtree(sorted((run_folder / "checkpoints").glob("step-*"))[-1])
     assert run(tmp_path / "src", "-c", program).strip().endswith("0")
     assert recorded() == before
+
+
+def applied(diff: str, folder: Path) -> Path:
+    """A copy of the source with a commit of the page."""
+    shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    subprocess.run(["git", "apply", "-"], input=diff, text=True, check=True, cwd=folder)
+    return folder / "src"
+
+
+def test_a_verb(tmp_path: Path) -> None:
+    """The page's commit: one new file, one new line; the verb runs and is listed."""
+    source = applied(VERB, tmp_path)
+    changed = [line for line in VERB.split("cli/main.py\n@@")[1].splitlines() if line.startswith(("+", "-"))]
+    assert len(changed) == 1
+    tokenizer = write_store(tmp_path / "data") / "tokenizer"
+    program = f"from electra_trainer.cli.main import main; main(['pieces', {str(tokenizer)!r}, 'the value']); main([])"
+    said = run(source, "-c", program)
+    assert said.splitlines()[0].split()[0] == "[CLS]" and "print the word pieces of a text" in said
+
+
+def test_a_layer_with_another_arithmetic(tmp_path: Path) -> None:
+    """The page's commit: the kernels and the export refuse what they do not compute; a forward changed alone is noticed."""
+    source = applied(LAYER, tmp_path)
+    program = """
+import torch
+from electra_trainer.errors import ConfigError
+from electra_trainer.kernels.native.layers import other_arithmetic
+from electra_trainer.model.encoder import Layers
+from electra_trainer.pretrained.export import shape_table
+from electra_trainer.settings.config import Model
+
+print(other_arithmetic(Layers(Model(num_hidden_layers=1))))
+try:
+    shape_table(Model(), pad_id=0)
+except ConfigError as error:
+    print(error)
+"""
+    said = run(source, "-c", program).splitlines()
+    assert said[0] == "Intermediate"
+    assert said[1].startswith("export: Intermediate computes something else than ELECTRA's layers")
+    removed, added = (re.findall(rf"^{re.escape(sign)}    +(.*)$", LAYER, re.MULTILINE) for sign in "-+")
+    forward = (ROOT / "src/electra_trainer/model/encoder.py").read_text().replace(removed[1], added[1])
+    assert "square()" in forward
+    (source / "electra_trainer/model/encoder.py").write_text(forward)
+    test = ROOT / "tests/kernels/native/test_arithmetic.py"
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "/dev/null", "--rootdir", str(ROOT)]
+    words += ["--import-mode=importlib", str(test), "-k", "declaration"]
+    done = subprocess.run(
+        words, env={**os.environ, "PYTHONPATH": str(source)}, capture_output=True, text=True, check=False
+    )
+    assert "1 failed, 6 passed" in done.stdout, done.stdout

@@ -4,8 +4,8 @@ Parameter names are those of transformers' ELECTRA, so that export is a copy. Pr
 distribution are applied from outside. One line asks for each kernel that a device computes faster: the layers on a CPU (kernels/native),
 attention and the residual LayerNorm on a GPU (kernels/gpu). Tests compare each kernel with this file.
 
-`arithmetic` declares what a class computes. The CPU's kernels take its place only if they compute the same (kernels/native/layers.py);
-whoever changes a `forward` changes the declaration with it.
+`arithmetic` declares what a class computes. The CPU's kernels replace it, and an export accepts it, only if that is what ELECTRA's
+layers compute (kernels/native/layers.py). Whoever changes a `forward` changes the declaration with it.
 """
 
 from typing import ClassVar

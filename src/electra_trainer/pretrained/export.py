@@ -11,6 +11,7 @@ writing is a copy; the vocabulary's output weight is tied to the word embeddings
 import json
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,8 @@ from torch.overrides import TorchFunctionMode
 from electra_trainer.data.tokenizer import TOKENIZER_FILES
 from electra_trainer.errors import CheckpointError, ConfigError, MissingInputError
 from electra_trainer.files.reading import MOST_TEXT, read_file, short
-from electra_trainer.model.encoder import Encoder
+from electra_trainer.kernels.native.layers import other_arithmetic
+from electra_trainer.model.encoder import Encoder, Layers
 from electra_trainer.model.networks import Discriminator, TokenPredictor
 from electra_trainer.objectives import Exported
 from electra_trainer.pretrained.cards import model_card
@@ -43,8 +45,25 @@ NETWORKS: dict[str, type[Discriminator] | type[TokenPredictor]] = {
 }
 
 
-def shape_table(model: Model, *, pad_id: int) -> dict[str, Any]:
-    """The config.json of any network of that shape, in transformers' terms, without its architecture."""
+def shape_table(model: Model, *, pad_id: int, layers: Layers | None = None) -> dict[str, Any]:
+    """The config.json of any network of that shape, in transformers' terms, without its architecture.
+
+    Args:
+        model: the shape.
+        pad_id: id of [PAD].
+        layers: the network's own; None: layers of that shape as this program builds them.
+
+    Raises:
+        ConfigError: the layers compute something that transformers' ELECTRA does not.
+    """
+    if layers is None:
+        with torch.device("meta"):
+            layers = Layers(replace(model, num_hidden_layers=1))
+    if odd := other_arithmetic(layers):
+        raise ConfigError(
+            f"export: {odd} computes something else than ELECTRA's layers, and transformers would compute the old function with "
+            "these weights. Use the run with this program."
+        )
     return {
         "model_type": "electra",
         **{name: getattr(model, name) for name in _SHAPE_KEYS},
@@ -78,14 +97,17 @@ def export(
         step, init: for the model card too: how far the run was, and whose weights it began with.
 
     Raises:
-        ConfigError: `out` holds something already.
+        ConfigError: `out` holds something already, or the layers are not those of transformers' ELECTRA.
         StorageError: the disk is full or read-only; nothing is left behind.
         CheckpointError: what was written does not read back bit for bit.
     """
 
     def files() -> Iterator[tuple[str, bytes]]:
         for exported in networks:
-            table = {"architectures": [exported.architecture], **shape_table(exported.model, pad_id=pad_id)}
+            table = {
+                "architectures": [exported.architecture],
+                **shape_table(exported.model, pad_id=pad_id, layers=_layers_of(exported.network)),
+            }
             contents = {
                 **_tokenizer_files(tokenizer),
                 "config.json": (json.dumps(table, indent=2) + "\n").encode(),
@@ -239,6 +261,11 @@ def _filled(network: nn.Module, tensors: dict[str, Tensor], *, where: Path) -> n
     network = network.to_empty(device="cpu")
     network.load_state_dict({name: tensors[name].float() for name in mine}, strict=True)
     return network
+
+
+def _layers_of(network: nn.Module) -> Layers | None:
+    layers = getattr(getattr(network, "electra", None), "encoder", None)
+    return layers if isinstance(layers, Layers) else None
 
 
 def check_with_transformers(folder: Path, *, ids: list[list[int]]) -> float:

@@ -63,21 +63,19 @@ def fits(layers: Stack, hidden_BTD: Tensor) -> bool:
         and hidden_BTD.numel() > 0
         and not torch.compiler.is_compiling()
         and not (layers.training and max(_dropout(model)) >= 1)
-        and same_arithmetic(layers)
+        and not other_arithmetic(layers)
         and _plain(layers)
     )
 
 
-def same_arithmetic(layers: Stack) -> bool:
-    """True if every module inside is of a class that itself declares the arithmetic that the kernels compute.
+def other_arithmetic(layers: Stack) -> str:
+    """The name of the first class inside that does not itself declare the arithmetic of ELECTRA's layers; empty if all do.
 
     A subclass does not inherit the declaration: one with another activation, norm or position encoding may have the same
     parameters, and must run as PyTorch code until it declares what it computes.
     """
-    return all(
-        type(module) in _LIBRARY or vars(type(module)).get("arithmetic", "") == _COMPUTED.get(type(module).__name__)
-        for module in layers.modules()
-    )
+    kinds = (type(module) for module in layers.modules() if type(module) not in _LIBRARY)
+    return next((k.__name__ for k in kinds if vars(k).get("arithmetic", "") != _COMPUTED.get(k.__name__)), "")
 
 
 def _plain(layers: Stack) -> bool:
