@@ -150,7 +150,7 @@ def finetune(
     quiet: bool = False,
     **changes: object,
 ) -> Finetuned:
-    """Fine-tune an encoder on a task with several seeds, or go on where that stopped; the best run is handed on in OUT/model.
+    """Fine-tune an encoder on a task with several seeds, or resume where that stopped; the best run is exported to OUT/model.
 
     Args:
         model: a run folder, an exported folder, or a Hub name.
@@ -172,7 +172,7 @@ def finetune(
         ElectraError: see errors.py.
     """
     from electra_trainer.finetuning.experiment import Plan, run_plan
-    from electra_trainer.finetuning.hand_over import hand_on_best
+    from electra_trainer.finetuning.hand_over import export_best
 
     plan = Plan(
         model=str(model),
@@ -185,8 +185,8 @@ def finetune(
     )
     data = task.load()
     run_plan(plan, out=Path(out), device=device, parallel=parallel, quiet=quiet)
-    handed = hand_on_best(task, data, model=str(model), out=Path(out))
-    return load_finetuned(handed.model, own=[type(data.task)])
+    best = export_best(task, data, model=str(model), out=Path(out))
+    return load_finetuned(best.model, own=[type(data.task)])
 
 
 def _numbered(seeds: int | Sequence[int]) -> tuple[int, ...]:

@@ -46,11 +46,11 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     vars(module).update(Plan=Plan, run_plan=run_plan)
     monkeypatch.setitem(sys.modules, module.__name__, module)
 
-    def hand_on_best(source: Any, data: Any, *, model: str, out: Path) -> Any:
+    def export_best(source: Any, data: Any, *, model: str, out: Path) -> Any:
         return types.SimpleNamespace(model=out / "model")
 
     handing = types.ModuleType("electra_trainer.finetuning.hand_over")
-    vars(handing).update(hand_on_best=hand_on_best)
+    vars(handing).update(export_best=export_best)
     monkeypatch.setitem(sys.modules, handing.__name__, handing)
     return plans
 

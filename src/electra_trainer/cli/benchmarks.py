@@ -191,10 +191,10 @@ def parse_squad(words: Sequence[str]) -> SquadArguments:
 
 
 def run_squad(arguments: SquadArguments) -> None:
-    """Run the seeds, print the table, hand the best on."""
+    """Run the seeds, print the table, export the best run."""
     from electra_trainer.experiments.folder import parse_seeds
     from electra_trainer.finetuning.experiment import Plan, run_plan
-    from electra_trainer.finetuning.hand_over import hand_on_best
+    from electra_trainer.finetuning.hand_over import export_best
     from electra_trainer.finetuning.squad.squad_task import Squad
     from electra_trainer.settings.records import read_table
 
@@ -225,7 +225,7 @@ def run_squad(arguments: SquadArguments) -> None:
     run_plan(plan, out=arguments.out, device=arguments.device, parallel=arguments.parallel, quiet=quiet)
     if not arguments.json:
         print((arguments.out / "summary.md").read_text(encoding="utf-8").strip())
-    model = hand_on_best(source, data, model=arguments.model, out=arguments.out).model
+    model = export_best(source, data, model=arguments.model, out=arguments.out).model
     if arguments.json:
         summary = read_table(arguments.out / "summary.json")
         print(json.dumps({"notes": list(data.notes), "summary": summary, "model": str(model)}))

@@ -13,7 +13,7 @@ from electra_trainer.cli.main import parse
 from electra_trainer.errors import ConfigError
 
 if TYPE_CHECKING:
-    from electra_trainer.finetuning.hand_over import HandedOn
+    from electra_trainer.finetuning.hand_over import BestExport
     from electra_trainer.finetuning.task import TaskData, TaskSource
 
 
@@ -71,10 +71,10 @@ def parse_finetune(words: Sequence[str]) -> FinetuneArguments:
 
 
 def run_finetune(arguments: FinetuneArguments) -> None:
-    """Say what was taken from the files, run the seeds, hand the best on."""
+    """Report what was read from the files, run the seeds, export the best run."""
     from electra_trainer.experiments.folder import parse_seeds
     from electra_trainer.finetuning.experiment import Plan, run_plan
-    from electra_trainer.finetuning.hand_over import hand_on_best
+    from electra_trainer.finetuning.hand_over import export_best
     from electra_trainer.settings.records import read_table
 
     seeds = parse_seeds(arguments.seeds)
@@ -98,7 +98,7 @@ def run_finetune(arguments: FinetuneArguments) -> None:
         parallel=arguments.parallel,
         quiet=arguments.quiet or arguments.json,
     )
-    done = hand_on_best(source, data, model=arguments.model, out=arguments.out)
+    done = export_best(source, data, model=arguments.model, out=arguments.out)
     if arguments.json:
         print(json.dumps(_as_json(done, data, summary=read_table(arguments.out / "summary.json"))))
         return
@@ -147,7 +147,7 @@ def _print_notes(data: "TaskData") -> None:
         console.print(note, markup=False, style="yellow" if note.startswith("warning: ") else None)
 
 
-def _print_result(done: "HandedOn", data: "TaskData", arguments: FinetuneArguments) -> None:
+def _print_result(done: "BestExport", data: "TaskData", arguments: FinetuneArguments) -> None:
     from electra_trainer.finetuning.card import shown
 
     print("\n" + (arguments.out / "summary.md").read_text(encoding="utf-8").strip())
@@ -165,7 +165,7 @@ def _print_result(done: "HandedOn", data: "TaskData", arguments: FinetuneArgumen
         )
 
 
-def _as_json(done: "HandedOn", data: "TaskData", *, summary: dict[str, object]) -> dict[str, object]:
+def _as_json(done: "BestExport", data: "TaskData", *, summary: dict[str, object]) -> dict[str, object]:
     confusion: dict[str, dict[str, int]] = {}
     for (truth, said), count in sorted(done.confusion.items()):
         confusion.setdefault(truth, {})[said] = count

@@ -1,4 +1,4 @@
-"""The README.md of a fine-tuned folder, and the table of which class is taken for which."""
+"""The README.md of a fine-tuned folder, and the table of classes that it confuses."""
 
 import re
 import statistics
@@ -17,7 +17,7 @@ from electra_trainer.version import __version__
 Scores = Mapping[str, Mapping[str, Mapping[int, float]]]
 """Split -> metric -> seed -> score."""
 _RECIPE = ("learning_rate", "layer_decay", "epochs", "batch_size", "weight_decay", "dropout", "pooling", "precision")
-"""What a card shows of the recipe."""
+"""Fields of the recipe that a card shows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class Facts:
     """Whether it learned from pairs of texts."""
 
 
-def handed_card(
+def finetuned_card(
     task: Task, *, architecture: str | None, head: str, table: Mapping[str, Any], length: int, facts: Facts
 ) -> str:
     """Markdown with the Hub's header.
@@ -82,13 +82,13 @@ def _score_rows(scores: Scores, *, metric: str) -> Iterator[dict[str, Any]]:
 
 
 WIDEST = 10
-"""Classes up to which the table has a row and a column for each; beyond, the confusions that come most often are listed."""
+"""Most classes for which the table has a row and a column each; with more, the most frequent confusions are listed."""
 _LONGEST = 14
-"""Characters of a label in the table."""
+"""Most characters of a label in the table."""
 
 
 def counts(examples: Sequence[Any], predictions: Sequence[Prediction]) -> Counter[tuple[str, str]]:
-    """(truth, said) -> how often, of texts or of words; empty for tasks without labels."""
+    """(true, predicted) label -> count, of texts or of words; empty for tasks without labels."""
     pairs: list[tuple[str | None, str]] = []
     for example, prediction in zip(examples, predictions, strict=True):
         if "label" in prediction:
@@ -99,7 +99,7 @@ def counts(examples: Sequence[Any], predictions: Sequence[Prediction]) -> Counte
 
 
 def shown(found: Counter[tuple[str, str]], labels: Sequence[str]) -> str:
-    """The counts in lines: true classes down, predicted ones across."""
+    """The counts as lines of text: true classes down, predicted ones across."""
     if len(labels) > WIDEST:
         wrong = [(pair, count) for pair, count in found.most_common() if pair[0] != pair[1]][:WIDEST]
         lines = [f"  {truth} taken for {said}: {count:,}" for (truth, said), count in wrong]

@@ -1,16 +1,14 @@
-"""After an experiment: the best run as a folder to use, with the scores of all its seeds, and what it predicted."""
+"""After an experiment: export the best run, with the scores of all its seeds, and write what it predicted."""
 
 import json
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from electra_trainer.errors import storage_error
 from electra_trainer.files.durable import replace_durably
 from electra_trainer.files.tables import read_table_file
-from electra_trainer.finetuning import card
-from electra_trainer.finetuning.card import Facts
+from electra_trainer.finetuning.card import Facts, counts
 from electra_trainer.finetuning.examples import Prediction, predicted_csv, tagged_text
 from electra_trainer.finetuning.model_folder import export_finetuned
 from electra_trainer.finetuning.task import TaskData, TaskSource
@@ -20,22 +18,22 @@ from electra_trainer.settings.records import read_table
 
 
 @dataclass(frozen=True, kw_only=True)
-class HandedOn:
-    """What a person takes away from an experiment."""
+class BestExport:
+    """The results of an experiment for its user."""
 
     model: Path
     """Folder that transformers loads."""
     predictions: Path | None
-    """Of the file that was to be predicted."""
+    """For the unlabelled file, if there was one."""
     confusion: Counter[tuple[str, str]]
-    """(truth, said) -> how often, of the best run on the main development split."""
+    """(true, predicted) label -> count, of the best run on the main development split."""
 
 
-def hand_on_best(source: TaskSource, data: TaskData, *, model: str, out: Path) -> HandedOn:
-    """Write OUT/model from the best run of a task, and OUT/predictions.csv (of tagging predictions.conll) where a file was to be predicted.
+def export_best(source: TaskSource, data: TaskData, *, model: str, out: Path) -> BestExport:
+    """Write OUT/model from the best run of a task; for an unlabelled file also OUT/predictions.csv (predictions.conll for tagging).
 
     Args:
-        source, data: the task and what it loaded.
+        source, data: the task and its data.
         model: the encoder, where it is now.
         out: the experiment's folder.
 
@@ -47,11 +45,11 @@ def hand_on_best(source: TaskSource, data: TaskData, *, model: str, out: Path) -
     facts = Facts(scores=scores_of(out, source.name), notes=data.notes, pair=pair)
     columns = source.columns() if isinstance(source, OwnTask) else None
     folder = export_finetuned(run, out=out / "model", facts=facts, columns=columns, model=model, own=[type(data.task)])
-    split = next(iter(data.dev))
-    return HandedOn(
+    split, examples = next(iter(data.dev.items()))
+    return BestExport(
         model=folder,
-        predictions=_write_predictions(source, data, run, out=out),
-        confusion=card.counts(data.dev[split], read_predictions(run, split)),
+        predictions=_write_predictions(source, run, split=next(iter(data.test)), out=out) if data.test else None,
+        confusion=counts(examples, read_predictions(run, split)),
     )
 
 
@@ -67,7 +65,7 @@ def scores_of(out: Path, task: str) -> dict[str, dict[str, dict[int, float]]]:
 
 
 def read_predictions(run: Path, split: str) -> list[Prediction]:
-    """What a run said of a split."""
+    """A run's predictions for a split."""
     path = run / "predictions" / f"{split}.jsonl"
     try:
         return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
@@ -75,14 +73,12 @@ def read_predictions(run: Path, split: str) -> list[Prediction]:
         raise storage_error(error, path) from None
 
 
-def _write_predictions(source: TaskSource, data: TaskData, run: Path, *, out: Path) -> Path | None:
-    if not data.test:
-        return None
-    said: Sequence[Prediction] = read_predictions(run, next(iter(data.test)))
+def _write_predictions(source: TaskSource, run: Path, *, split: str, out: Path) -> Path | None:
+    predictions = read_predictions(run, split)
     if isinstance(source, OwnTask) and source.predict is not None:
-        path, content = out / "predictions.csv", predicted_csv(read_table_file(Path(source.predict)), said)
-    elif said and "tags" in said[0]:
-        path, content = out / "predictions.conll", tagged_text(said)
+        path, content = out / "predictions.csv", predicted_csv(read_table_file(Path(source.predict)), predictions)
+    elif predictions and "tags" in predictions[0]:
+        path, content = out / "predictions.conll", tagged_text(predictions)
     else:
         return None
     replace_durably(path, content.encode())

@@ -22,7 +22,7 @@ from electra_trainer.data.texts import Text
 from electra_trainer.data.tokenizer import as_plain_text, load_tokenizer, specials_of, tokenizer_files
 from electra_trainer.errors import CheckpointError, DataError, MissingInputError, did_you_mean
 from electra_trainer.files.reading import read_file, short
-from electra_trainer.finetuning.card import Facts, Scores, handed_card
+from electra_trainer.finetuning.card import Facts, Scores, finetuned_card
 from electra_trainer.finetuning.examples import Prediction
 from electra_trainer.finetuning.squad.squad_task import QuestionAnswering
 from electra_trainer.finetuning.tagging.tagging import Tagging
@@ -131,7 +131,7 @@ def export_finetuned(
     shape = shape_table(source.model, pad_id=source.specials.pad)
     files = _contents(theirs, saved.weights, config_table=shape, table=table)
     architecture, head = theirs.architecture, theirs.note
-    card = handed_card(task, architecture=architecture, head=head, table=table, length=length, facts=facts)
+    card = finetuned_card(task, architecture=architecture, head=head, table=table, length=length, facts=facts)
     files |= {"README.md": card.encode(), **tokenizer_files(source.tokenizer, max_length=length)}
 
     def check(folder: Path) -> None:

@@ -6,11 +6,8 @@ from pathlib import Path
 from electra_trainer.data.store import Store
 from electra_trainer.errors import DataError
 from electra_trainer.runs.run_folder import RunFolder
-from electra_trainer.train.device import choose_device, choose_precision, use_threads
-from electra_trainer.train.plan import fit_to_data
-from electra_trainer.train.step import Feed
-from electra_trainer.train.step import evaluate as evaluate_objective
-from electra_trainer.train.weights import trained
+from electra_trainer.train import device as devices
+from electra_trainer.train import plan, step, weights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,18 +26,17 @@ def evaluate(run: str | Path, data: str | Path, *, device: str = "auto") -> Eval
     Raises:
         DataError: `data` was prepared with another tokenizer than the run's, or holds no held-out rows.
     """
-    use_threads()
-    folder, store, where = RunFolder(Path(run)), Store.open(Path(data)), choose_device(device)
-    config = fit_to_data(folder.config(), store)
+    devices.use_threads()
+    folder, store, where = RunFolder(Path(run)), Store.open(Path(data)), devices.choose_device(device)
+    config = plan.fit_to_data(folder.config(), store)
     if folder.tokenizer_sha256 != store.manifest.tokenizer_sha256:
         raise DataError(
             f"{data}: was prepared with another tokenizer than {run}. Prepare it with --tokenizer {folder.tokenizer}."
         )
     if not len(store.rows("valid")):
         raise DataError(f"{data}: holds no held-out rows. Prepare it with a --valid-fraction above 0.")
-    objective, step = trained(folder, config)
+    objective, at = weights.trained(folder, config)
     objective.to(where)
-    feed = Feed.of(config, store, device=where, precision=choose_precision(config.precision, where))
-    return Evaluated(
-        step=step, rows=len(feed.valid), vocab_size=store.vocab_size, metrics=evaluate_objective(objective, feed)
-    )
+    feed = step.Feed.of(config, store, device=where, precision=devices.choose_precision(config.precision, where))
+    metrics = step.evaluate(objective, feed)
+    return Evaluated(step=at, rows=len(feed.valid), vocab_size=store.vocab_size, metrics=metrics)

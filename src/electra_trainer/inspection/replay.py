@@ -17,16 +17,13 @@ from electra_trainer.errors import CheckpointError, ConfigError, DataError, Miss
 from electra_trainer.inspection.replay_rows import ReplayedRow, rows_of_step
 from electra_trainer.objectives import Objective, build
 from electra_trainer.pretrained.source import InitFrom
-from electra_trainer.runs.checkpoint import numbered
+from electra_trainer.runs import checkpoint, verified
 from electra_trainer.runs.run_folder import RunFolder, environment_facts, read_jsonl
-from electra_trainer.runs.verified import read
 from electra_trainer.settings.config import Config
 from electra_trainer.train import device as devices
-from electra_trainer.train.graph import forget, train_step
-from electra_trainer.train.optim import build_optimizer, load_optimizer_tensors
+from electra_trainer.train import graph, optim, weights
 from electra_trainer.train.schedule import Phases
 from electra_trainer.train.step import Feed, StepResult
-from electra_trainer.train.weights import begin_with, give_frequencies, restore
 
 Tell = Callable[[str], None]
 _PLACE = {"step", "tokens", "flops", "flops_real", "seconds", "tokens_per_second"}
@@ -112,9 +109,9 @@ def replay(
     store = _store(folder, facts, data)
     where, precision, reservations = _machine(config, facts, device)
     objective = build(config)
-    give_frequencies(objective, store)
+    weights.give_frequencies(objective, store)
     objective.to(where)
-    optimizer = build_optimizer(objective, config.optimizer)
+    optimizer = optim.build_optimizer(objective, config.optimizer)
     feed = Feed.of(config, store, device=where, precision=precision)
     began = _restore_before(step, folder, objective, optimizer, tell)
     if step - 1 > began:
@@ -122,11 +119,11 @@ def replay(
     phases = Phases(config, objective)
     objective.train()
     for at in range(began, step - 1):
-        train_step(phases.at(at), optimizer, feed, step=at, diagnose=(at + 1) % config.log_every == 0)
+        graph.train_step(phases.at(at), optimizer, feed, step=at, diagnose=(at + 1) % config.log_every == 0)
     part = phases.at(step - 1)
     rows, metrics = rows_of_step(part, feed, store, step=step - 1)
-    result = train_step(part, optimizer, feed, step=step - 1, diagnose=True)
-    forget()
+    result = graph.train_step(part, optimizer, feed, step=step - 1, diagnose=True)
+    graph.forget()
     if not result.finite:
         result = replace(result, metrics=metrics)
     elif result.metrics != metrics:
@@ -191,14 +188,14 @@ def _machine(config: Config, facts: dict[str, Any], device: str) -> tuple[torch.
 
 def _restore_before(step: int, folder: RunFolder, objective: Objective, optimizer: Optimizer, tell: Tell) -> int:
     """Restore the newest checkpoint before `step` that verifies, or else the initial weights; returns its step, or 0."""
-    for path in reversed([path for at, path in numbered(folder.checkpoints) if at < step]):
+    for path in reversed([path for at, path in checkpoint.numbered(folder.checkpoints) if at < step]):
         try:
-            saved = read(path, origin=folder.origin, network=lambda: objective)
+            saved = verified.read(path, origin=folder.origin, network=lambda: objective)
         except CheckpointError as error:
             tell(f"{error} Trying the checkpoint before it.")
             continue
-        restore(objective, saved.weights)
-        load_optimizer_tensors(objective, optimizer, saved.optimizer.items())
+        weights.restore(objective, saved.weights)
+        optim.load_optimizer_tensors(objective, optimizer, saved.optimizer.items())
         return saved.step
     if isinstance(init := folder.environment().get("init"), dict):
         initial = InitFrom(name=str(init.get("name"))).read()
@@ -207,7 +204,7 @@ def _restore_before(step: int, folder: RunFolder, objective: Objective, optimize
                 f"{folder.path}: began with the weights of {init.get('name')}, which have changed since, and no checkpoint before step "
                 f"{step} is left. Put them back, or replay a later step."
             )
-        begin_with(objective, initial)
+        weights.begin_with(objective, initial)
     return 0
 
 

@@ -79,8 +79,7 @@ def rows_of_step(
         rng.seed_dropout()
         with autocast(feed.precision, feed.device):
             losses: Losses = objective(masked, rng, diagnose=True)
-        terms = {name: replace(term, sum=term.sum.detach()) for name, term in losses.terms.items()}
-        losses = replace(losses, terms=terms)
+        losses = replace(losses, terms={n: replace(term, sum=term.sum.detach()) for n, term in losses.terms.items()})
         measured.append(keep_measured(losses))
         numbers = picked[lane * config.lane_size : (lane + 1) * config.lane_size].tolist()
         corrupted_BT = losses.diagnostics.get("corrupted_BT")

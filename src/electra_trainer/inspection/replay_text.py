@@ -117,9 +117,7 @@ def _row(row: ReplayedRow) -> dict[str, Any]:
         return {**place, "begin": part.begin, "end": part.end, "skipped": part.skipped}
 
     return {
-        "row": row.row,
-        "lane": row.lane,
-        "finite": row.finite,
+        **{name: getattr(row, name) for name in ("row", "lane", "finite")},
         "documents": None if row.documents is None else [document(part) for part in row.documents],
         **{name: getattr(row, name) for name in ("original", "masked_input", "corrupted", "masked")},
         "replaced": [before != after for before, after in zip(row.original, row.shown, strict=True)],

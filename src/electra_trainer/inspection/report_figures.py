@@ -30,17 +30,21 @@ STYLE: Any = {
 """The look of every figure of this package, as matplotlib's settings."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Panel:
     """One pair of axes."""
 
+    figure: str
+    """Name of the figure that it is part of."""
     key: str
     """Name in metrics.jsonl."""
     title: str
     unit: str
     """Label of the vertical axis."""
+    dashed: str = ""
+    """Meaning of the dashed line."""
     reference: Callable[[Run], Points] | None = None
-    """A dashed line to compare with."""
+    """The dashed line."""
     log: bool = False
     exact: bool = False
     """Not noisy: drawn without smoothing."""
@@ -66,42 +70,27 @@ def _level(value: Callable[[Run], float]) -> Callable[[Run], Points]:
     return line
 
 
-FIGURES = {
-    "losses": (
-        "constant guess (entropy of the fake rate)",
-        Panel(key="generator_loss", title="Generator loss", unit="nats per masked token"),
-        Panel(key="discriminator_loss", title="Discriminator loss", unit="nats per token", reference=_constant_guess),
-    ),
-    "discrimination": (
-        "chance",
-        Panel(key="discriminator_auc", title="Discriminator AUC", unit="area under ROC", reference=_level(lambda _: 0.5)),
-        Panel(key="fake_rate", title="Fake rate", unit="share of tokens replaced"),
-    ),
-    "generator": (
-        "uniform guess (log of the vocabulary size)",
-        Panel(key="generator_accuracy", title="Generator accuracy", unit="share of masked tokens"),
-        Panel(key="generator_entropy", title="Generator entropy", unit="nats", reference=_level(lambda run: run.vocabulary_entropy)),
-    ),
-    "optimizer": (
-        "",
-        Panel(key="learning_rate", title="Learning rate", unit="step size", exact=True),
-        Panel(key="gradient_norm", title="Gradient norm", unit="L2 norm before clipping", log=True),
-    ),
-}  # fmt: skip
-"""Name of the figure: (meaning of the dashed line, the panels)."""
+_chance, _uniform_guess = _level(lambda _: 0.5), _level(lambda run: run.vocabulary_entropy)
+PANELS = (
+    Panel("losses", "generator_loss", "Generator loss", "nats per masked token"),
+    Panel("losses", "discriminator_loss", "Discriminator loss", "nats per token", "constant guess (entropy of the fake rate)", _constant_guess),
+    Panel("discrimination", "discriminator_auc", "Discriminator AUC", "area under ROC", "chance", _chance),
+    Panel("discrimination", "fake_rate", "Fake rate", "share of tokens replaced"),
+    Panel("generator", "generator_accuracy", "Generator accuracy", "share of masked tokens"),
+    Panel("generator", "generator_entropy", "Generator entropy", "nats", "uniform guess (log of the vocabulary size)", _uniform_guess),
+    Panel("optimizer", "learning_rate", "Learning rate", "step size", exact=True),
+    Panel("optimizer", "gradient_norm", "Gradient norm", "L2 norm before clipping", log=True),
+)  # fmt: skip
 
 
 def draw(runs: Sequence[Run]) -> dict[str, bytes]:
     """All figures that the runs have numbers for, as PNGs."""
     import matplotlib
 
-    pictures: dict[str, bytes] = {}
+    shown = [panel for panel in PANELS if any(len(_series(run.train + run.valid, panel.key)[0]) for run in runs)]
     with matplotlib.rc_context(STYLE):
-        for name, (dashed, *panels) in FIGURES.items():
-            shown = [p for p in panels if any(len(_series(run.train + run.valid, p.key)[0]) for run in runs)]
-            if shown:
-                pictures[name] = _picture(runs, shown, dashed)
-    return pictures
+        figures = dict.fromkeys(panel.figure for panel in shown)
+        return {name: _picture(runs, [panel for panel in shown if panel.figure == name]) for name in figures}
 
 
 def smooth(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -128,7 +117,7 @@ _HELD_OUT: Any = {"linewidth": 0.9, "marker": "o", "markersize": 4.5, "markerfac
 _REFERENCE: Any = {"linewidth": 1.1, "linestyle": (0, (4, 2))}
 
 
-def _picture(runs: Sequence[Run], panels: Sequence[Panel], dashed: str) -> bytes:
+def _picture(runs: Sequence[Run], panels: Sequence[Panel]) -> bytes:
     """Panels in a row under one legend."""
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -149,7 +138,11 @@ def _picture(runs: Sequence[Run], panels: Sequence[Panel], dashed: str) -> bytes
     marks: dict[str, Any] = {
         "train": {"color": colour, "linewidth": 1.6, "label": "training, smoothed"},
         "valid": {"color": colour, **_HELD_OUT, "label": "held out"},
-        "reference": {"color": reference, **_REFERENCE, "label": dashed},
+        "reference": {
+            "color": reference,
+            **_REFERENCE,
+            "label": next((panel.dashed for panel in panels if panel.dashed), ""),
+        },
     }
     handles += [Line2D([], [], **mark) for name, mark in marks.items() if name in drawn]
     legend = figure.legend(

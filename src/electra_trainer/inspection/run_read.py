@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ Row = dict[str, float]
 """The numbers of a line of metrics.jsonl."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Run:
     """The contents of a run folder."""
 
@@ -28,10 +28,10 @@ class Run:
     examples: list[dict[str, Any]]
     """Examples of the last evaluation."""
     examples_step: int
-    config: dict[str, str] = field(default_factory=dict)
+    config: dict[str, str]
     """Settings by dotted name."""
-    environment: dict[str, str] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    environment: dict[str, str]
+    notes: list[str]
     """What was skipped, for the reader of the page."""
 
     @property
@@ -57,17 +57,10 @@ def read_run(path: Path, *, name: str | None = None) -> Run:
         raise MissingInputError(f"{metrics}: no such file. Expected a run folder, as electra pretrain makes it.")
     notes: list[str] = []
     train, valid = _metrics(metrics, notes)
-    examples, step = _examples(path / "examples.jsonl", notes)
-    return Run(
-        name=name or path.resolve().name,
-        train=train,
-        valid=valid,
-        examples=examples,
-        examples_step=step,
-        config=_settings(path / "config.json", notes),
-        environment=_settings(path / "environment.json", notes),
-        notes=notes,
-    )
+    examples, at = _examples(path / "examples.jsonl", notes)
+    config, environment = (_settings(path / f"{table}.json", notes) for table in ("config", "environment"))
+    name = name or path.resolve().name
+    return Run(name, train, valid, examples, at, config, environment, notes)
 
 
 def _lines(path: Path) -> Iterator[tuple[int, Any]]:
@@ -109,9 +102,9 @@ def _numbers(values: Mapping[str, Any]) -> Row:
     """The numeric fields; nan for null and for an integer beyond a float."""
     row: Row = {}
     for name, value in values.items():
-        if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
+        if value is None or type(value) in (int, float):
             try:
-                row[name] = math.nan if value is None else float(value)
+                row[name] = float("nan" if value is None else value)
             except OverflowError:
                 row[name] = math.nan
     return row
