@@ -13,6 +13,21 @@ _INFER_LENGTH = 128
 """Tokens that Table 1's inference reads."""
 
 
+def attention(width: int, joined: int, *, queries: int, keys: int) -> int:
+    """Matrix products: queries and output of some tokens, keys and values of others or the same, scores and mixture.
+
+    Args:
+        width: of the hidden states.
+        joined: of all heads together.
+    """
+    return 4 * width * joined * (queries + keys) + 4 * joined * queries * keys
+
+
+def feed_forward(model: Model, tokens: int) -> int:
+    """Matrix products."""
+    return 4 * model.hidden_size * model.intermediate_size * tokens
+
+
 def gpt(norm_slip: bool) -> Cost:
     """GPT: BERT-Base's layers, 40,000 words, every one of 512 positions predicted; 960,800 steps of 128 rows.
 
@@ -45,18 +60,28 @@ def t5_11b(norm_slip: bool) -> Cost:
         intermediate_size=65536,
     )
 
-    def stacks(tokens: int) -> float:
-        return sum(
-            flops.paper_encoder(model, tokens, attentions=count, head_size=head_size, norm_slip=norm_slip)
-            for count in (1, 2)
+    width, joined = model.hidden_size, heads * head_size
+
+    def paper_attention(tokens: int) -> int:
+        """One token's: queries, keys and values; scores; mixture and output; biases; softmax and dropout; LayerNorm."""
+        products = 6 * width * joined + 2 * joined * tokens + 2 * width * tokens + 2 * width * width
+        return (
+            products + 3 * joined + width + (1 + 5 + 4) * tokens * heads + 5 * width + 5 * (1 if norm_slip else width)
         )
 
+    def stacks(tokens: int) -> float:
+        """An encoder, and a decoder with a second attention in each layer."""
+        inner = model.intermediate_size
+        feed_forward = 4 * width * inner + 9 * inner + width + 5 * width + 5 * width
+        embedding = 2 * width * (model.vocab_size + tokens + 2) + 11 * width
+        layers = model.num_hidden_layers * (3 * paper_attention(tokens) + 2 * feed_forward)
+        return float(tokens * (layers + 2 * embedding))
+
     counted = stacks(length) + flops.paper_token_head(model, length, share=1.0)
-    width, joined = model.hidden_size, heads * head_size
-    encoder_layer = flops.real_attention(width, joined, queries=length, keys=length)
-    decoder_layer = flops.real_attention(width, joined, queries=targets, keys=targets)
-    decoder_layer += flops.real_attention(width, joined, queries=targets, keys=length)
-    layers = encoder_layer + decoder_layer + flops.real_feed_forward(model, length + targets)
+    encoder_layer = attention(width, joined, queries=length, keys=length)
+    decoder_layer = attention(width, joined, queries=targets, keys=targets)
+    decoder_layer += attention(width, joined, queries=targets, keys=length)
+    layers = encoder_layer + decoder_layer + feed_forward(model, length + targets)
     needed = model.num_hidden_layers * layers + targets * flops.real_vocabulary(model)
     return Cost(
         train_paper=2.0 * rows * counted,
@@ -137,9 +162,9 @@ def xlnet_row() -> int:
     """
     model, length, targets = _xlnet_model(), 512, 85
     h = model.hidden_size
-    content = flops.real_attention(h, h, queries=length, keys=length) + flops.real_feed_forward(model, length)
+    content = attention(h, h, queries=length, keys=length) + feed_forward(model, length)
     content += _relative_positions(model, length=length, queries=length)
-    query = 4 * h * h * targets + 4 * h * targets * length + flops.real_feed_forward(model, targets)
+    query = 4 * h * h * targets + 4 * h * targets * length + feed_forward(model, targets)
     query += 2 * h * targets * 2 * length
     return model.num_hidden_layers * (content + query) + targets * flops.real_vocabulary(model)
 

@@ -150,20 +150,10 @@ def _kept_parts(config: Config, norm_slip: bool) -> list[Part]:
     return parts
 
 
-def paper_encoder(
-    model: Model, length: int, *, attentions: int = 1, head_size: int | None = None, norm_slip: bool = NORM_SLIP
-) -> float:
-    """Embeddings and layers.
-
-    Args:
-        model: the shape.
-        length: tokens a row.
-        attentions: attentions in a layer: 2 in a decoder, whose second reads an encoder's states of the same length.
-        head_size: width of a head where the heads together are wider than the hidden states (T5).
-        norm_slip: see NORM_SLIP.
-    """
+def paper_encoder(model: Model, length: int, *, norm_slip: bool = NORM_SLIP) -> float:
+    """Embeddings and layers, over one row of `length` tokens."""
     e, h = model.embedding_size, model.hidden_size
-    layer = attentions * _paper_attention(model, length, head_size, norm_slip) + _paper_feed_forward(model)
+    layer = _paper_attention(model, length, norm_slip) + _paper_feed_forward(model)
     look_ups = 2 * e * (model.vocab_size + length + 2)
     project = 2 * h * e + h if e != h else 0
     embedding = look_ups + (2 + _LAYER_NORM + _DROPOUT) * e + project
@@ -183,15 +173,12 @@ def paper_replaced_head(model: Model, length: int) -> float:
     return float(length * (2 * h * h + (1 + _GELU) * h + 2 * h))
 
 
-def _paper_attention(model: Model, length: int, head_size: int | None, norm_slip: bool) -> int:
+def _paper_attention(model: Model, length: int, norm_slip: bool) -> int:
     """One token's."""
-    h, heads = model.hidden_size, model.num_attention_heads
-    joined = h if head_size is None else heads * head_size
-    # queries, keys and values; scores; mixture and output, which the authors count h wide also where the heads are wider
-    products = 6 * h * joined + 2 * joined * length + 2 * h * length + 2 * h * h
-    on_scores = (1 + _SOFTMAX + _DROPOUT) * length * heads
-    biases = 3 * joined + h
-    return products + on_scores + biases + (_DROPOUT + 1) * h + _LAYER_NORM * (1 if norm_slip else h)
+    h = model.hidden_size
+    products = 8 * h * h + 4 * h * length  # queries, keys, values and output; scores and mixture
+    on_scores = (1 + _SOFTMAX + _DROPOUT) * length * model.num_attention_heads
+    return products + on_scores + 4 * h + (_DROPOUT + 1) * h + _LAYER_NORM * (1 if norm_slip else h)
 
 
 def _paper_feed_forward(model: Model) -> int:
@@ -203,26 +190,10 @@ def _paper_feed_forward(model: Model) -> int:
 def real_encoder(model: Model, length: int) -> int:
     """Projection and layers, over one row."""
     h, e = model.hidden_size, model.embedding_size
-    layer = real_attention(h, h, queries=length, keys=length) + real_feed_forward(model, length)
+    attention = 8 * h * h * length + 4 * h * length * length  # queries, keys, values and output; scores and mixture
+    layer = attention + 4 * h * model.intermediate_size * length
     project = 2 * h * e * length if e != h else 0
     return model.num_hidden_layers * layer + project
-
-
-def real_attention(width: int, joined: int, *, queries: int, keys: int) -> int:
-    """Queries and output of some tokens, keys and values of some (the same or others), scores and mixture.
-
-    Args:
-        width: of the hidden states.
-        joined: of all heads together.
-        queries: tokens that attend.
-        keys: tokens that are attended to.
-    """
-    return 4 * width * joined * (queries + keys) + 4 * joined * queries * keys
-
-
-def real_feed_forward(model: Model, tokens: int) -> int:
-    """Two products a token."""
-    return 4 * model.hidden_size * model.intermediate_size * tokens
 
 
 def real_token_head(model: Model) -> int:
