@@ -32,7 +32,10 @@ _LEGEND = (
     "Training FLOPs, inference FLOPs and parameters as the paper counts them. "
     "Rows of the paper without “ours” are other people's systems.",
 )
-_TUNED = "Of encoders that were fine-tuned (electra glue, squad, finetune): the median over the seeds instead of the mean, as the paper's."
+_TUNED = (
+    "Of encoders that were fine-tuned (electra glue, squad, finetune): the median over the seeds instead of the mean, "
+    "as the paper's."
+)
 _ON_DEV = (
     "dev: ours on the dev sets; GLUE keeps the answers of its test sets (electra glue --predict writes what it scores)."
 )
