@@ -20,6 +20,7 @@ from tests.reliability.spoiling import bomb, put, sparse, spoilt
 
 from electra_trainer.finetuning.card import Facts, finetuned_card
 from electra_trainer.finetuning.texts.tasks import Classification
+from electra_trainer.finetuning.transformers_head import TransformersHead
 from electra_trainer.inspection.report import write_report
 from electra_trainer.objectives import Exported, build
 from electra_trainer.pretrained.cards import model_card
@@ -298,7 +299,7 @@ def test_no_text_becomes_markup(tmp_path: Path) -> None:
     task = Classification(labels=tuple(attacks))
     facts = Facts(scores={attacks[0]: {attacks[1]: {1: 0.5}}}, notes=tuple(attacks), pair=False)
     table = {"source": {"model": attacks[0], "sha256": "0"}, "recipe": {}, "seed": 1, "columns": {"text": attacks[0]}}
-    pages["handed card"] = finetuned_card(task, architecture=None, head="", table=table, length=32, facts=facts)
+    pages["handed card"] = finetuned_card(task, head=TransformersHead(note=""), table=table, length=32, facts=facts)
     found = {name: dangerous(_rendered(text)) for name, text in pages.items()}
     raw = sum(len(dangerous(f"<p>{attack}</p>")) > 0 for attack in attacks)
     report(

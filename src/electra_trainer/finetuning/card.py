@@ -12,6 +12,7 @@ from electra_trainer.experiments.results import printed
 from electra_trainer.files.templates import render
 from electra_trainer.finetuning.examples import Prediction
 from electra_trainer.finetuning.task import Task
+from electra_trainer.finetuning.transformers_head import TransformersHead
 from electra_trainer.version import __version__
 
 Scores = Mapping[str, Mapping[str, Mapping[int, float]]]
@@ -32,15 +33,12 @@ class Facts:
     """Whether it learned from pairs of texts."""
 
 
-def finetuned_card(
-    task: Task, *, architecture: str | None, head: str, table: Mapping[str, Any], length: int, facts: Facts
-) -> str:
+def finetuned_card(task: Task, *, head: TransformersHead, table: Mapping[str, Any], length: int, facts: Facts) -> str:
     """Markdown with the Hub's header.
 
     Args:
         task: the task.
-        architecture: transformers' class, or None where it has none.
-        head: a sentence on the head.
+        head: transformers' head for it, if there is one.
         table: electra_task.json: source, recipe, seed.
         length: longest row in tokens.
         facts: scores and notes.
@@ -52,7 +50,6 @@ def finetuned_card(
         "finetuned_card.md",
         task=task,
         words=task.card(pair=facts.pair),
-        architecture=architecture,
         head=head,
         encoder=source if on_hub else PurePath(source).name,
         on_hub=on_hub,

@@ -130,8 +130,7 @@ def export_finetuned(
     theirs = task.as_transformers(hidden_size=source.model.hidden_size)
     shape = shape_table(source.model, pad_id=source.specials.pad)
     files = _contents(theirs, saved.weights, config_table=shape, table=table)
-    architecture, head = theirs.architecture, theirs.note
-    card = finetuned_card(task, architecture=architecture, head=head, table=table, length=length, facts=facts)
+    card = finetuned_card(task, head=theirs, table=table, length=length, facts=facts)
     files |= {"README.md": card.encode(), **tokenizer_files(source.tokenizer, max_length=length)}
 
     def check(folder: Path) -> None:
