@@ -422,7 +422,7 @@ def test_command_from_end_to_end(data: Path, tmp_path: Path, capfd: pytest.Captu
     assert found["mlm-1"]["steps"] > found["electra-1"]["steps"] > 1
     assert found["mlm-1"]["flops_paper"] <= 1.5e9
     page = (tmp_path / "exp/summary.md").read_text()
-    assert "untrained (floor)" in page and "cells/mlm/seed-2/run" in page and "1.5e+09 an arm" in page
+    assert "untrained (baseline)" in page and "cells/mlm/seed-2/run" in page and "1.5e+09 an arm" in page
     assert main([*words, "--quiet"]) == 0
     assert "training" not in capfd.readouterr().err
     for more, message in (

@@ -26,7 +26,7 @@ class CompareArguments:
     arms: str
     """Arms between commas, the first the reference: electra, electra-15, electra-15-other, mlm, mlm-80-10-10, mlm-rare,
     replace-mlm, all-tokens-mlm, unigram, uniform, same-size, sharing-none, sharing-all, two-stage, two-stage-fresh, adversarial,
-    warm-sampling, disallow-correct, sentence-contrast; untrained: fresh weights, the floor of every probe."""
+    warm-sampling, disallow-correct, sentence-contrast; untrained: fresh weights, the baseline of every probe."""
     out: Path
     """Folder of the experiment: a new one, or one to go on with or extend."""
     seeds: str = "3"

@@ -94,7 +94,7 @@ def print_summary(summary: Summary, *, console: Console | None = None) -> None:
 
 
 def remarks(summary: Summary) -> list[str]:
-    """Sentences on each task: the floors, notes, doubts, what failed or is missing."""
+    """Sentences on each task: the baselines, notes, doubts, what failed or is missing."""
     return [line for one in summary.tasks for line in _remarks(one)]
 
 
@@ -125,19 +125,19 @@ def _names(note: str, task: str) -> bool:
 
 
 def _main_rows(summary: Summary) -> list[tuple[str, ...]]:
-    """Main metric of every task, and the floors that any of them has."""
-    floors = list(dict.fromkeys(name for one in summary.tasks for name in one.floors))
-    names = ([UNTRAINED] if any(one.untrained for one in summary.tasks) else []) + floors
+    """Main metric of every task, and all its baselines."""
+    baselines = list(dict.fromkeys(name for one in summary.tasks for name in one.floors))
+    names = ([UNTRAINED] if any(one.untrained for one in summary.tasks) else []) + baselines
     return [
         (*_HEAD, *(name.replace("_", " ") for name in names)),
         *(
-            (one.task, one.metric, *_numbers(one.main, one.metric), *(_floor(one, name) for name in names))
+            (one.task, one.metric, *_numbers(one.main, one.metric), *(_baseline(one, name) for name in names))
             for one in summary.tasks
         ),
     ]
 
 
-def _floor(one: TaskSummary, name: str) -> str:
+def _baseline(one: TaskSummary, name: str) -> str:
     if name == UNTRAINED:
         found = one.untrained.get(one.split, {}).get(one.metric)
         return ABSENT if found is None else points(found.median, one.metric)

@@ -286,7 +286,7 @@ def _medians(summary: Summary) -> list[tuple[str, ...]]:
 
 
 def _row(one: Contrast) -> tuple[str, ...]:
-    arm = one.arm + (" (floor)" if one.arm == UNTRAINED else "")
+    arm = one.arm + (" (baseline)" if one.arm == UNTRAINED else "")
     return (one.metric, arm, str(one.found.n), *pages.contrast(one.found, one.p_holm))
 
 
