@@ -11,6 +11,7 @@ PIP    := $(FETCH) -c constraints.txt
 BESIDE := $(FETCH) --no-compile --upgrade --no-deps --target
 OUT    ?= runs/demo
 RECORD ?= records/$(shell date +%F)-reliability
+BASE   ?= ab0b43c
 export OMP_WAIT_POLICY ?= passive
 export GOMP_SPINCOUNT ?= 10000
 # The oldest transformers that exported folders must load in, beside the environment: a test puts it on its path
@@ -22,7 +23,7 @@ OLD_PACKAGES := transformers==4.57.6 huggingface_hub==0.36.0 tokenizers==0.22.1 
 TRITON := $(VENV)/triton-3.6
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-together test-alone reliability reliability-together reliability-alone sabotage check count map clean venv
+.PHONY: help demo test test-together test-alone reliability reliability-together reliability-alone sabotage net check count map clean venv
 .NOTPARALLEL:
 
 help: ## Show this list
@@ -59,6 +60,13 @@ reliability-alone: $(VENV)/.dev
 
 sabotage: $(VENV)/.dev ## Are the tests good for anything? Break each promise in a copy of the source and see them fail
 	$(BIN)/python -m tests.reliability.sabotage
+
+net: $(VENV)/.dev ## Does every command compute and say what it did at BASE? (RUNS: some only; ten minutes on one core)
+	@folder=$$(mktemp -d) && trap 'git worktree remove --force '$$folder'/base; rm -rf '$$folder EXIT && \
+	git worktree add --quiet --detach $$folder/base $(BASE) && \
+	$(BIN)/python -m tests.net record --source $$folder/base/src --out $$folder/old.json $(if $(RUNS),--only $(RUNS)) && \
+	$(BIN)/python -m tests.net record --source src --out $$folder/new.json $(if $(RUNS),--only $(RUNS)) && \
+	$(BIN)/python -m tests.net compare $$folder/old.json $$folder/new.json
 
 check: $(VENV)/.dev ## Lint, formatting and types
 	$(BIN)/ruff check .
