@@ -19,7 +19,7 @@ from electra_trainer.errors import MissingInputError, StorageError, storage_erro
 from electra_trainer.files.durable import replace_durably
 from electra_trainer.files.templates import render
 from electra_trainer.files.wording import duration, number, power
-from electra_trainer.inspection.run_read import Run, read_run
+from electra_trainer.inspection.run_read import Run, finite, read_run
 from electra_trainer.train import measures
 
 THRESHOLD = 0.5
@@ -111,12 +111,11 @@ def health(run: Run) -> tuple[str, str]:
 
 def _values(run: Run) -> dict[str, str]:
     """Headline numbers that the run has; held out wherever it was evaluated."""
-    rows = run.train + run.valid
-
-    def newest(name: str) -> float:
-        return max((row[name] for row in rows if math.isfinite(row.get(name, math.nan))), default=math.nan)
-
-    speeds = [row["tokens_per_second"] for row in run.train if math.isfinite(row.get("tokens_per_second", math.nan))]
+    newest = {
+        name: max((value for _, value in finite(run.train + run.valid, name)), default=math.nan)
+        for name in ("step", "tokens", "flops", "seconds")
+    }
+    speeds = [speed for _, speed in finite(run.train, "tokens_per_second")]
     numbers = {
         "discriminator AUC": run.last("discriminator_auc"),
         "discriminator loss": run.last("discriminator_loss"),
@@ -124,10 +123,10 @@ def _values(run: Run) -> dict[str, str]:
         "fake rate": run.last("fake_rate"),
         "generator loss": run.last("generator_loss"),
         "generator accuracy": run.last("generator_accuracy"),
-        "steps": newest("step"),
-        "tokens": newest("tokens"),
-        "FLOPs": newest("flops"),
-        "time": newest("seconds"),
+        "steps": newest["step"],
+        "tokens": newest["tokens"],
+        "FLOPs": newest["flops"],
+        "time": newest["seconds"],
         "tokens per second": statistics.median_high(speeds) if speeds else math.nan,
     }
     worded = {"FLOPs": power, "time": duration}

@@ -1,7 +1,6 @@
 """The figures of a report: {name: PNG}. Matplotlib is imported inside functions and its global state is left alone."""
 
 import io
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from electra_trainer.inspection.run_read import Row, Run
+from electra_trainer.inspection.run_read import Row, Run, finite
 from electra_trainer.train.measures import binary_entropy
 
 if TYPE_CHECKING:
@@ -87,7 +86,7 @@ def draw(runs: Sequence[Run]) -> dict[str, bytes]:
     """All figures that the runs have numbers for, as PNGs."""
     import matplotlib
 
-    shown = [panel for panel in PANELS if any(len(_series(run.train + run.valid, panel.key)[0]) for run in runs)]
+    shown = [panel for panel in PANELS if any(finite(run.train + run.valid, panel.key) for run in runs)]
     with matplotlib.rc_context(STYLE):
         figures = dict.fromkeys(panel.figure for panel in shown)
         return {name: _picture(runs, [panel for panel in shown if panel.figure == name]) for name in figures}
@@ -108,8 +107,7 @@ def smooth(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _series(rows: Sequence[Row], name: str) -> Points:
     """Steps and finite values of one quantity."""
-    found = [(row["step"], row[name]) for row in rows if math.isfinite(row.get(name, math.nan))]
-    points = np.array(found, dtype=np.float64).reshape(-1, 2)
+    points = np.array(finite(rows, name), dtype=np.float64).reshape(-1, 2)
     return points[:, 0], points[:, 1]
 
 

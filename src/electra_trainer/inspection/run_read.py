@@ -48,6 +48,11 @@ class Run:
         return next((row[name] for row in rows if not math.isnan(row.get(name, math.nan))), math.nan)
 
 
+def finite(rows: Sequence[Row], name: str) -> list[tuple[float, float]]:
+    """(step, value) of the rows in which a quantity is finite."""
+    return [(row["step"], row[name]) for row in rows if math.isfinite(row.get(name, math.nan))]
+
+
 def read_run(path: Path, *, name: str | None = None) -> Run:
     """Read a run folder; see `write_report` for the errors."""
     if not path.is_dir():
