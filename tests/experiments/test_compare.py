@@ -400,7 +400,9 @@ def test_probe_folders_are_looked_at_first(data: Path, tmp_path: Path) -> None:
 
 def test_declared_metrics_need_their_probe(data: Path, tmp_path: Path) -> None:
     """Said before anything is trained: what was declared cannot be changed afterwards."""
-    with pytest.raises(ConfigError, match=r"--metrics pos/accuracy: the probe pos is not asked. Add --probe pos=DIR"):
+    with pytest.raises(
+        ConfigError, match=r"--metrics pos/accuracy: the probe pos is not requested. Add --probe pos=DIR"
+    ):
         run(data, tmp_path / "exp", metrics=("pos/accuracy",))
     assert not (tmp_path / "exp/experiment.json").exists()
 

@@ -1,9 +1,10 @@
-"""What the arms of `electra compare` say: means, paired differences to the reference, and what is missing, as JSON, page and terminal.
+"""The summary of `electra compare`: means of arms, paired differences, missing cells, as JSON, page and terminal.
 
-The declared contrasts are those of all trained arms to the reference on the declared metrics; Holm's correction is over them, once.
-All other metrics are in the summary too, uncorrected. Held-out metrics are compared only between networks of the same kind judged on
-the same tokens, unless a metric was declared by name: an ELECTRA 15 % whose loss counts masked tokens only has another loss, whatever
-it learned.
+The declared contrasts are those of all trained arms to the reference on the declared metrics; Holm's correction is over
+them, once. All other metrics are in the summary too, uncorrected. Held-out metrics are compared only between networks
+of the same kind judged on
+the same tokens, unless a metric was declared by name: the loss of ELECTRA 15 %, which counts masked tokens only,
+differs whatever the network learned.
 """
 
 import json
@@ -30,8 +31,11 @@ UNTRAINED = "untrained"
 """The arm that is not trained: the baseline of every probe."""
 _HELD_OUT = ("generator_loss", "discriminator_loss", "discriminator_auc", "encoder_loss")
 _UNITS = {
-    "paper-flops": "FLOPs as the paper counts", "real-flops": "FLOPs of matrix products", "steps": "steps", "time": "seconds",
-}  # fmt: skip
+    "paper-flops": "FLOPs as the paper counts",
+    "real-flops": "FLOPs of matrix products",
+    "steps": "steps",
+    "time": "seconds",
+}
 _HEAD = ("metric", "arm", "n", *pages.CONTRAST)
 _ON_TERMINAL = (0, 1, 2, 3, 4, 7, 8)
 """Of these columns, what fits into 100 characters."""
@@ -77,7 +81,7 @@ class Summary:
     declared: tuple[str, ...]
     cells: list[CellState]
     arms: dict[str, dict[str, Spread]]
-    """Arm -> metric -> what its seeds say."""
+    """Arm -> metric -> its values over the seeds."""
     contrasts: list[Contrast]
 
     def plain(self) -> dict[str, Any]:
@@ -135,8 +139,8 @@ def _state(cell: Cell) -> CellState:
 
 
 def comparable(metric: str, one: Config, other: Config) -> bool:
-    """Whether a metric means the same in two arms. A held-out one does for networks of the same kind, judged on the same tokens; other
-    probes always do.
+    """Whether a metric means the same in two arms. A held-out one does for networks of the same kind, judged on the
+    same tokens; other probes always do.
     """
     probe, _, name = metric.partition("/")
     return probe != "held-out" or _judged(name, one) == _judged(name, other)
@@ -157,7 +161,7 @@ def _judged(name: str, config: Config) -> object:
 
 
 def _declared_metrics(experiment: Declared, names: list[str]) -> tuple[str, ...]:
-    """The metrics that were declared; by default what probes say that all arms share, and held-out metrics only without any."""
+    """The declared metrics; by default those of the probes that all arms share, or else held-out metrics."""
     if experiment.facts["metrics"]:
         return tuple(experiment.facts["metrics"])
     shared = tuple(name for name in names if name == "pos/accuracy" or name.startswith(("minimal-pairs/", "glue/")))
@@ -183,7 +187,8 @@ def _contrasts(
     p_holm = corrected(family)
     return [
         Contrast(
-            metric=name, arm=arm, reference=reference, declared=(name, arm) in family, found=pair, p_holm=p_holm.get((name, arm)),
+            metric=name, arm=arm, reference=reference, declared=(name, arm) in family, found=pair,
+            p_holm=p_holm.get((name, arm)),
         )
         for (name, arm), pair in found.items()
     ]  # fmt: skip
@@ -198,7 +203,7 @@ def write_summary(root: Path) -> Summary:
 
 
 def markdown(summary: Summary) -> str:
-    """The page: what was compared, all means, all differences, every cell."""
+    """The page: the comparison, all means, all differences, every cell."""
     lines = [f"# {summary.preset}: {', '.join(summary.arms)}", "", *_introduction(summary), ""]
     lines += ["## Means ± SD over seeds", "", *pipes(_means(summary, _all_metrics(summary))), ""]
     declared = [one for one in summary.contrasts if one.declared]
@@ -229,7 +234,8 @@ def print_summary(summary: Summary, *, console: Console | None = None) -> None:
 def _introduction(summary: Summary) -> list[str]:
     seeds = ", ".join(map(str, summary.seeds))
     return [
-        f"Matched on {_UNITS[summary.match]}, {number(summary.amount)} an arm; seeds {seeds}; reference {summary.reference}. "
+        f"Matched on {_UNITS[summary.match]}, {number(summary.amount)} an arm; seeds {seeds}; "
+        f"reference {summary.reference}. "
         "Runs with one seed share initial weights where names and shapes agree, order of data and masks.",
         *_unfinished(summary),
     ]
@@ -249,8 +255,8 @@ def _not_compared(summary: Summary) -> list[str]:
     if not arms or summary.reference not in measured:
         return []
     return [
-        f"Not compared: {', '.join(arms)} with {summary.reference}: no declared metric is of like networks at the same tokens in both. "
-        "Ask all arms the same, for example with --probe pos=TREEBANK."
+        f"Not compared: {', '.join(arms)} with {summary.reference}: no declared metric is of like networks at the same "
+        "tokens in both. Ask all arms the same, for example with --probe pos=TREEBANK."
     ]
 
 

@@ -1,7 +1,8 @@
-"""`electra compare`: objectives at equal compute, every arm with every seed a run of its own, and what the runs say.
+"""`electra compare`: objectives at equal compute, every arm with every seed a separate run, and their summary.
 
-`compare` hands a `Comparing` to the engine of experiments/runner.py. One cell: train, probe, write down; each part that is done already
-is not done again. What makes arms comparable: each is given the number of steps that spends the same FLOPs, steps or time.
+`compare` hands a `Comparing` to the engine of experiments/runner.py. A cell trains, probes and records its result, and
+repeats no part that is done. Arms are comparable because each gets the number of steps that spends the same FLOPs,
+steps or time.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,7 +39,7 @@ Match = Literal["paper-flops", "real-flops", "steps", "time"]
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """What is asked for."""
+    """A request: arms, seeds, amount and probes."""
 
     arms: Sequence[str]
     """Names of arms (arms.py), or `untrained`; the first is the reference."""
@@ -91,7 +92,7 @@ def compare(
     device: str = "auto",
     quiet: bool = False,
 ) -> Summary:
-    """Run what is not yet done of a comparison, and sum up all that is there.
+    """Run the unfinished cells of a comparison, and summarise all finished ones.
 
     Args:
         config: the preset with its settings, which every arm begins from; its seed is not used.
@@ -101,8 +102,8 @@ def compare(
         parallel: runs at once, each with its share of the cores or a GPU.
 
     Raises:
-        ConfigError: an arm, probe or amount that cannot be, or another experiment in `out`.
-        Interrupted: stopped and saved; the summary of what is there is written, the same call resumes.
+        ConfigError: an impossible arm, probe or amount, or another experiment in `out`.
+        Interrupted: stopped and saved; the summary of the finished cells is written, and the same call resumes.
         ElectraError: as `pretrain` and the probes.
     """
     use_threads()
@@ -141,11 +142,12 @@ class Comparing:
             name: {"folder": str(folder) if folder else None, "sha256": fingerprint(name, folder)}
             for name, folder in probes.items()
         }
-        for name in asked.metrics:  # what is declared can be measured: said now, not after the training
+        for name in asked.metrics:  # a metric that cannot be measured is refused now, not after the training
             part = name.partition("/")[0]
             if name not in FACTS and part not in {**parts, **(old.parts if old is not None else {})}:
                 raise ConfigError(
-                    f"--metrics {name}: the probe {part} is not asked. Add --probe {part}{'=DIR' if part in METRICS else ''}."
+                    f"--metrics {name}: the probe {part} is not requested. "
+                    f"Add --probe {part}{'=DIR' if part in METRICS else ''}."
                 )
         rows = {}
         for name in asked.arms:
@@ -159,7 +161,8 @@ class Comparing:
             of=self.of,
             facts={
                 "preset": config.preset, **store.identity, "match": match, "amount": amount,
-                "probe_sentences": asked.probe_sentences, "probe_pairs": asked.probe_pairs, "metrics": tuple(asked.metrics),
+                "probe_sentences": asked.probe_sentences, "probe_pairs": asked.probe_pairs,
+                "metrics": tuple(asked.metrics),
             },
             rows={name: to_dict(one) for name, one in rows.items()},
             seeds=tuple(sorted(set(asked.seeds))),
@@ -192,7 +195,9 @@ class Comparing:
         return 0.0 if cell.key == UNTRAINED else float(declared.rows[cell.key]["schedule"]["steps"])
 
     def do(self, order: Order, declared: Declared, *, device: str, reports: Reports) -> None:
-        """Train and probe a cell, or resume it. A run that diverges is a result too: `failed` says why, and there are no metrics."""
+        """Train and probe a cell, or resume it. A run that diverges is a result too: `failed` has the reason, without
+        metrics.
+        """
         cell, result = order.cell, read_arm(order.cell)
         done = () if result is None else result.parts
         todo = {name: part["folder"] for name, part in declared.parts.items() if name not in done}
@@ -208,8 +213,8 @@ class Comparing:
             say(f"probes {', '.join(todo)}")
             facts = declared.facts
             subject = Subject(
-                run=cell.run, data=self._data, folder=None, seed=cell.seed, device=device, sentences=facts["probe_sentences"],
-                pairs=facts["probe_pairs"],
+                run=cell.run, data=self._data, folder=None, seed=cell.seed, device=device,
+                sentences=facts["probe_sentences"], pairs=facts["probe_pairs"],
             )  # fmt: skip
             metrics = {**result.metrics, **probe(todo, subject)}
             result = replace(result, parts=(*result.parts, *todo), metrics=metrics)

@@ -15,14 +15,15 @@ from electra_trainer.settings.methods import RTD, Joint, Learned, Uniform, Unigr
 
 # The first that all arms share is shown
 _PREFERRED = (
-    "glue/average", "pos/accuracy", "held-out/discriminator_auc", "held-out/generator_accuracy", "held-out/generator_loss",
+    "glue/average", "pos/accuracy", "held-out/discriminator_auc", "held-out/generator_accuracy",
+    "held-out/generator_loss",
 )  # fmt: skip
 _POINTS = ("glue/", "glue-test/", "squad1/", "squad2/")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """An arm's metric after training, and on the way there."""
+    """An arm's metric after training, and during it."""
 
     entry: Entry
     score: Spread
@@ -33,16 +34,16 @@ class Reading:
 
 
 def choose_metric(experiments: Sequence[Findings], wanted: str | None) -> str:
-    """The metric to show: the one asked for, else the first preferred that all arms share, else the one that most have.
+    """The metric to show: the requested one, else the first preferred that all arms share, else the one that most have.
 
     Raises:
-        ConfigError: no cell has the metric that was asked for.
+        ConfigError: no cell has the requested metric.
         DataError: no cell is finished, or none has a metric.
     """
     names = metric_names(experiments)
     if not names:
         where = " ".join(str(experiment.path) for experiment in experiments)
-        raise DataError(f"{where}: no cell is finished, or none has a metric. Run electra compare again; it goes on.")
+        raise DataError(f"{where}: no cell is finished, or none has a metric. Run electra compare again; it resumes.")
     if wanted is not None:
         if wanted not in names:
             raise ConfigError(
@@ -114,7 +115,7 @@ class GeneratorSize:
 
 
 def generator_size(reading: Reading) -> GeneratorSize | None:
-    """Where an arm stands in the left of Figure 3; None for one that differs from ELECTRA in more than its generator's size."""
+    """An arm's place in the left of Figure 3; None if it differs from ELECTRA in more than its generator's size."""
     config = reading.entry.config
     if config is None or type(config.objective) is not RTD or config.objective.loss_over != "all":
         return None

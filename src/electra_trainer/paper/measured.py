@@ -1,4 +1,4 @@
-"""Our side of a table: an arm of an experiment as one entry, and what it says for a column. No torch here."""
+"""Our side of a table: an arm of an experiment as one entry, and its value in each column. No torch here."""
 
 import fnmatch
 import statistics
@@ -27,21 +27,21 @@ _SQUAD = {
     "squad-1.1": {"exact_match": "squad1/em", "f1": "squad1/f1"},
     "squad-2.0": {"best_exact_match": "squad2/em", "best_f1": "squad2/f1"},
 }
-_BASE_INFER_FLOPS = 2.9e10  # BERT-Base in Table 1, what its speedups refer to
+_BASE_INFER_FLOPS = 2.9e10  # BERT-Base, the reference of Table 1's speedups
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """What a row of ours shows: an arm of `electra compare`, or an encoder that was fine-tuned, with at least one finished seed."""
+    """The content of a row of ours: an arm of `electra compare`, or a fine-tuned encoder, with a finished seed."""
 
     experiment: Findings
     arm: str
     cells: tuple[Measured, ...]
-    """Of a fine-tuned encoder one for each seed, with the scores of all tasks and what its pre-training took."""
+    """Of a fine-tuned encoder one for each seed, with the scores of all tasks and the cost of its pre-training."""
     preset: str
     """The preset that the pre-training began from; the name of an encoder whose folder does not say."""
     config: Config | None
-    """What was pre-trained; None where it cannot be read."""
+    """The configuration of the pre-training; None where it cannot be read."""
 
     @property
     def tuned(self) -> bool:
@@ -104,7 +104,7 @@ def _tuned(experiment: Findings) -> list[Entry]:
 
 
 def _columns_of(experiment: Findings, cell: Measured) -> dict[str, float]:
-    """The scores of a fine-tuning run under the names of the paper's columns; of other tasks the main one as TASK/METRIC."""
+    """A fine-tuning run's scores by the paper's columns; of other tasks the main one as TASK/METRIC."""
     row = experiment.declared.rows[cell.key]
     split = row["dev"][0]
     names = _SQUAD.get(cell.key) or {row["metric"]: _GLUE.get(cell.key, f"{cell.key}/{row['metric']}")}
@@ -112,7 +112,7 @@ def _columns_of(experiment: Findings, cell: Measured) -> dict[str, float]:
 
 
 def share_trained(entry: Entry) -> float | None:
-    """FLOPs spent, of those of the full ELECTRA of this size (both as the paper counts); None for a preset of one's own."""
+    """Share of the FLOPs of the full ELECTRA of this size (as the paper counts); None for another preset."""
     if entry.size not in PRESETS:
         return None
     full = preset(entry.size)
@@ -125,7 +125,7 @@ def _facts(entry: Entry, name: str) -> list[float]:
 
 
 _TOTAL_LOSS = "held-out/loss"
-"""A weighted sum of other terms in each objective: shown where it is asked for."""
+"""A weighted sum of other terms in each objective: shown on request only."""
 
 
 def metric_names(experiments: Sequence[Findings]) -> list[str]:
@@ -134,10 +134,11 @@ def metric_names(experiments: Sequence[Findings]) -> list[str]:
 
 
 def extra_metrics(experiments: Sequence[Findings], patterns: Sequence[str]) -> list[str]:
-    """Metrics that are no column of the paper: those that fit a pattern, or all whose names have at most two levels but the total loss.
+    """Metrics without a column in the paper: those that match a pattern, or all of at most two levels but the total
+    loss.
 
     Raises:
-        ConfigError: a pattern that fits nothing.
+        ConfigError: a pattern that matches nothing.
     """
     names = metric_names(experiments)
     own = [name for name in names if not name.startswith(_PUBLISHED)]
@@ -151,7 +152,7 @@ def extra_metrics(experiments: Sequence[Findings], patterns: Sequence[str]) -> l
 
 
 def measured(entry: Entry, key: str, *, reference: float, test: bool, score: bool) -> Spread | str | None:
-    """What an entry has for a column; None: nothing.
+    """An entry's value in a column; None: it has none.
 
     Args:
         reference: training FLOPs that ratios and speedups refer to.
@@ -159,7 +160,7 @@ def measured(entry: Entry, key: str, *, reference: float, test: bool, score: boo
         score: in points, as the paper prints.
 
     Raises:
-        DataError: a score that is no share between -1 and 1.
+        DataError: a score that is not a share between -1 and 1.
     """
     match key:
         case "train_flops":
@@ -191,7 +192,7 @@ def measured(entry: Entry, key: str, *, reference: float, test: bool, score: boo
 
 
 def _counted(config: Config | None, key: str) -> Spread | None:
-    """From the configuration alone; parameters are those of the network that is kept, as the paper counts them."""
+    """From the configuration alone; parameters are those of the exported network, as the paper counts them."""
     if config is None:
         return None
     if key == "parameters":
