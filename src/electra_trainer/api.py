@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from electra_trainer.finetuning.model_folder import Finetuned, load_finetuned
 from electra_trainer.finetuning.task import TaskSource
@@ -12,7 +13,7 @@ from electra_trainer.inspection.replay import Replayed, replay
 from electra_trainer.inspection.report import write_report as report
 from electra_trainer.paper.arm_summary import Summary
 from electra_trainer.paper.cloze import Cloze, cloze
-from electra_trainer.paper.comparison import Comparison, Match
+from electra_trainer.paper.comparison import Comparison
 from electra_trainer.paper.comparison import compare as run_comparison
 from electra_trainer.paper.minimal_pairs import MinimalPairs, minimal_pairs
 from electra_trainer.presets.paper_rows import preset as preset_named
@@ -80,18 +81,11 @@ def compare(
     arms: Sequence[str],
     preset: str | Config = "small",
     seeds: int | Sequence[int] = 3,
-    flops: float | None = None,
-    steps: int | None = None,
-    budget: str | None = None,
-    match: Match | None = None,
-    probes: Sequence[str] = ("held-out",),
-    metrics: Sequence[str] = (),
-    probe_sentences: int = 4000,
-    probe_pairs: int = 100,
     shard: tuple[int, int] = (1, 1),
     parallel: int = 1,
     device: str = "auto",
     quiet: bool = False,
+    **asked: Any,
 ) -> Summary:
     """Pre-train several arms with several seeds at equal compute, and compare what their encoders learned.
 
@@ -101,16 +95,12 @@ def compare(
         arms: names from `electra_trainer.presets.arms`, or `untrained`; the first is the reference of all differences.
         preset: a preset's name, or a whole Config.
         seeds: how many (1, 2, ...), or which.
-        flops, steps, budget: what each run is given, one of them.
-        match: what is equal: paper-flops or real-flops (with `flops`), steps, time.
-        probes: `held-out`, `pos=TREEBANK`, `minimal-pairs=FOLDER`.
-        metrics: those whose contrasts are declared, over which p-values are corrected; by default by the probes.
-        probe_sentences: sentences that a probe which learns is trained on.
-        probe_pairs: minimal pairs that are read of each paradigm.
         shard: (i, N) runs every N-th cell, from the i-th on.
         parallel: runs at once, each with its share of the cores, or with a GPU.
         device: auto, cpu, cuda or cuda:N.
         quiet: show errors and warnings only.
+        asked: the other fields of `electra_trainer.paper.comparison.Comparison`: one of flops, steps and budget; match, probes, metrics,
+            probe_sentences, probe_pairs.
 
     Returns:
         Means, differences and the state of every cell; also in `out` as summary.json and summary.md.
@@ -118,21 +108,10 @@ def compare(
     Raises:
         ElectraError: see errors.py.
     """
-    asked = Comparison(
-        arms=arms,
-        seeds=_numbered(seeds),
-        flops=flops,
-        steps=steps,
-        budget=budget,
-        match=match,
-        probes=probes,
-        metrics=metrics,
-        probe_sentences=probe_sentences,
-        probe_pairs=probe_pairs,
-    )
     config = preset_named(preset) if isinstance(preset, str) else preset
+    request = Comparison(arms=arms, seeds=_numbered(seeds), **asked)
     return run_comparison(
-        asked, config, Path(data), out=Path(out), shard=shard, parallel=parallel, device=device, quiet=quiet
+        request, config, Path(data), out=Path(out), shard=shard, parallel=parallel, device=device, quiet=quiet
     )
 
 
@@ -184,7 +163,7 @@ def finetune(
         keep="best",
     )
     data = task.load()
-    run_plan(plan, out=Path(out), device=device, parallel=parallel, quiet=quiet)
+    run_plan(plan, out=Path(out), device=device, parallel=parallel, quiet=quiet, data=data)
     best = export_best(task, data, model=str(model), out=Path(out))
     return load_finetuned(best.model, own=[type(data.task)])
 

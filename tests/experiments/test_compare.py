@@ -1,7 +1,10 @@
 """Experiments: paired cells, interruption, shards, extension, failure, and the command from end to end."""
 
 import json
+import os
 import signal
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -180,6 +183,53 @@ def test_shards_make_one_experiment(data: Path, whole: Path, tmp_path: Path) -> 
     second = run(data, tmp_path / "exp", shard=(2, 2))
     assert {one.state for one in second.cells} == {"done"}
     assert results(tmp_path / "exp") == results(whole)
+
+
+@pytest.mark.slow
+def test_runs_in_parallel_come_to_the_same(data: Path, whole: Path, tmp_path: Path) -> None:
+    """Each in a process of its own, with its share of the cores, so that sums may be rounded otherwise."""
+    summary = run(data, tmp_path / "exp", parallel=2)
+    assert [one.state for one in summary.cells] == ["done"] * 4
+    for name, found in results(tmp_path / "exp").items():
+        expected = results(whole)[name]
+        assert {**found, "metrics": None} == {**expected, "metrics": None}
+        assert found["metrics"] == pytest.approx(expected["metrics"], rel=1e-3)
+    with pytest.raises(ConfigError, match="--parallel: runs at once slow each other down"):
+        run(data, tmp_path / "timed", steps=None, budget="1s", parallel=2)
+
+
+@pytest.mark.slow
+def test_a_signal_stops_runs_in_parallel(data: Path, whole: Path, tmp_path: Path) -> None:
+    """The parent asks its workers to save; the same call comes to the same results, and no step is computed twice."""
+    timer = threading.Timer(0.2, lambda: None)
+
+    def stop_when_training() -> None:
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline and not list((tmp_path / "exp").glob("cells/*/*/run/config.json")):
+            time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    timer.function = stop_when_training
+    timer.start()
+    with pytest.raises(Interrupted, match="The same command goes on"):
+        run(data, tmp_path / "exp", parallel=2)
+    timer.join()
+    assert "Missing: " in (tmp_path / "exp/summary.md").read_text()
+    run(data, tmp_path / "exp", parallel=2)
+    assert {name: found["steps"] for name, found in results(tmp_path / "exp").items()} == dict.fromkeys(
+        results(whole), STEPS
+    )
+
+
+def test_medians_and_best_seeds(data: Path, whole: Path) -> None:
+    summary = summarize(whole)
+    found = results(whole)
+    for name, better in (("held-out/loss", min), ("held-out/generator_accuracy", max)):
+        by_seed = {seed: found[f"electra-{seed}"]["metrics"][name] for seed in (1, 2)}
+        one = summary.arms["electra"][name]
+        assert one.by_seed == by_seed and one.median == pytest.approx(sum(by_seed.values()) / 2)
+        assert by_seed[one.best_seed] == one.best == better(by_seed.values())
+    assert "## Medians and best seeds" in (whole / "summary.md").read_text()
 
 
 def test_more_seeds_arms_and_probes_extend(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,11 +36,12 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         floors: bool
         keep: str
 
-    def run_plan(plan: Plan, *, out: Path, device: str, parallel: int | None, quiet: bool) -> None:
+    def run_plan(plan: Plan, *, out: Path, quiet: bool, **how: Any) -> object:
         plans.append(plan)
         out.mkdir()
         (out / "summary.md").write_text("the table\n")
         (out / "summary.json").write_text('{"version": 1}')
+        return types.SimpleNamespace(tasks=())
 
     module = types.ModuleType("electra_trainer.finetuning.experiment")
     vars(module).update(Plan=Plan, run_plan=run_plan)

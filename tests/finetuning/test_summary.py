@@ -104,6 +104,20 @@ def test_differences_are_paired_by_seed(tmp_path: Path) -> None:
     assert words.floor_median == 0.05 and words.median == pytest.approx(sorted_median(scores))
 
 
+def test_p_values_are_corrected_over_all_baselines_and_tasks(tmp_path: Path) -> None:
+    declare(tmp_path, tasks={"cola": "Classification", "rte": "Classification"})
+    for task, step in (("cola", 0.01), ("rte", 0.05)):
+        for seed in SEEDS:
+            put(tmp_path, task, seed, 0.2 + step * (seed % 3))
+            put(tmp_path, task, seed, 0.15, kind="untrained")
+    found = {(one.task, two.floor): two for one in summarize(tmp_path).tasks for two in one.comparisons}
+    p = {key: one.paired.p for key, one in found.items()}
+    first, second = sorted(p, key=lambda key: p[key] or 0.0)
+    assert found[first].p_holm == pytest.approx(2 * (p[first] or 0.0))
+    assert found[second].p_holm == pytest.approx(max(2 * (p[first] or 0.0), p[second] or 0.0))
+    assert "## Against the baselines" in markdown(summarize(tmp_path))
+
+
 def sorted_median(values: list[float]) -> float:
     ordered = sorted(values)
     return (ordered[2] + ordered[3]) / 2

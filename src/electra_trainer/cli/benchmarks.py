@@ -5,56 +5,39 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
 import tyro
 
-from electra_trainer.cli.flags import RecipeFlags, recipe_flags
+from electra_trainer.cli.flags import ExperimentFlags, recipe_flags
 from electra_trainer.cli.main import parse
+from electra_trainer.errors import ConfigError
 
 if TYPE_CHECKING:
     from electra_trainer.finetuning.glue.glue_tasks import GlueTask
 
 
 @dataclass(frozen=True, kw_only=True)
-class GlueArguments:
+class GlueArguments(ExperimentFlags):
     """Fine-tune an encoder on GLUE, several seeds a task, and print the paper's table.
 
     The same command again goes on where it stopped; more tasks or seeds extend the experiment.
     """
 
-    model: tyro.conf.Positional[str]
-    """Run folder, exported folder, or Hub name such as google/electra-small-discriminator."""
     data: str
     """GLUE's folder (CoLA, SST-2 ... with train.tsv and dev.tsv), or hub."""
-    out: Path
-    """Folder of the experiment: a new one, or one to go on with or extend."""
     tasks: str = "paper"
     """Names between commas: cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli, ax (by mnli's model). paper: the first eight; all: wnli too."""
-    seeds: str = "3"
-    """How many, or which: 10 is 1,2,...,10; the paper's medians are of ten."""
-    recipe: tyro.conf.OmitArgPrefixes[RecipeFlags] = field(default_factory=RecipeFlags)
-    """How the encoder is fine-tuned."""
-    baselines: Annotated[bool, tyro.conf.arg(aliases=["--floors"])] = False
-    """Also the majority class, a bag of words, and the same encoder untrained: what a score has to beat."""
     limit: int | None = None
     """Train on so many rows of each task at most."""
-    parallel: int | None = None
-    """Runs at a time. Default: as many as there are cores or GPUs for."""
     predict: bool = False
     """Write the archive for gluebenchmark.com: of each task in --out the seed that is best on dev; of WNLI, untrained, the majority."""
     zip: Path | None = None
     """The archive. Default: submission.zip in --out."""
     fill_missing: bool = False
     """Put majority classes into the archive where a task or a test set is missing. Such scores mean nothing."""
-    device: str = "auto"
-    """auto, cpu, cuda or cuda:N."""
-    json: bool = False
-    """Print one JSON object."""
-    quiet: bool = False
-    """Print the tables only."""
 
 
 def parse_glue(words: Sequence[str]) -> GlueArguments:
@@ -66,11 +49,7 @@ def parse_glue(words: Sequence[str]) -> GlueArguments:
 
 def run_glue(arguments: GlueArguments) -> None:
     """Run the cells, then print the tables, and write the archive if it is wanted."""
-    import json
-
-    from electra_trainer.experiments.folder import parse_seeds
     from electra_trainer.files.durable import replace_durably
-    from electra_trainer.finetuning.experiment import Plan, run_plan
     from electra_trainer.finetuning.glue.glue_table import (
         best_runs,
         glue_metrics,
@@ -82,22 +61,13 @@ def run_glue(arguments: GlueArguments) -> None:
     from electra_trainer.finetuning.glue.submission import write_submission
 
     archive = arguments.zip or (arguments.out / "submission.zip" if arguments.predict else None)
-    plan = Plan(
-        model=arguments.model,
-        tasks=_tasks(arguments, archive),
-        recipe=arguments.recipe.recipe,
-        changes=arguments.recipe.changes(),
-        seeds=parse_seeds(arguments.seeds),
-        floors=arguments.baselines,
-        keep="none",
-    )
-    summary = run_plan(
-        plan,
-        out=arguments.out,
-        device=arguments.device,
-        parallel=arguments.parallel,
-        quiet=arguments.quiet or arguments.json,
-    )
+    if archive is not None and arguments.shard != "1/1":
+        raise ConfigError(
+            "--shard: an archive is made of all runs. Leave --predict and --zip out until every shard is done."
+        )
+    summary = arguments.run(arguments.plan(*_tasks(arguments, archive), keep="none"))
+    if summary is None:
+        return
     scores = task_scores(summary)
     said: tuple[str, ...] = ()
     replace_durably(arguments.out / "glue.md", markdown(scores).encode())
@@ -135,18 +105,16 @@ def _tasks(arguments: GlueArguments, archive: Path | None) -> "tuple[GlueTask, .
 
 
 @dataclass(frozen=True, kw_only=True)
-class SquadArguments:
+class SquadArguments(ExperimentFlags):
     """Fine-tune an encoder to answer questions, SQuAD 1.1 or 2.0, and score it as the official scripts do.
 
     The same command again goes on where it stopped; more seeds extend the experiment.
     """
 
-    model: tyro.conf.Positional[str]
-    """Run folder, exported folder, or a Hub name such as google/electra-small-discriminator."""
     train: Path
     """JSON file of SQuAD's layout."""
-    out: Path
-    """Folder of the experiment: a new one, or one to go on with. The model will be in its folder model/."""
+    seeds: str = "1"
+    """How many, or which: 3 is 1,2,3. The best one's model is exported."""
     version: Literal[1, 2]
     """1: every question has an answer; 2: there may be none, and the threshold is searched too."""
     dev: Path | None = None
@@ -161,20 +129,6 @@ class SquadArguments:
     """Train on so many questions only, from all over the file."""
     dev_limit: int | None = None
     """Evaluate on so many questions only."""
-    seeds: str = "1"
-    """How many, or which: 3 is 1,2,3."""
-    baselines: Annotated[bool, tyro.conf.arg(aliases=["--floors"])] = False
-    """What a score has to beat: the same encoder with fresh weights, the sentence with most words of the question, and never answering (2.0)."""
-    parallel: int | None = None
-    """Runs at once. Default: as many as the cores have room for."""
-    device: str = "auto"
-    """auto, cpu, cuda or cuda:N."""
-    json: bool = False
-    """Print one JSON object: notes, summary, model."""
-    quiet: bool = False
-    """Print the table only."""
-    recipe: tyro.conf.OmitArgPrefixes[RecipeFlags] = field(default_factory=RecipeFlags)
-    """How the encoder is fine-tuned; rows have up to 512 tokens where --max-length does not say otherwise."""
 
 
 def parse_squad(words: Sequence[str]) -> SquadArguments:
@@ -192,8 +146,6 @@ def parse_squad(words: Sequence[str]) -> SquadArguments:
 
 def run_squad(arguments: SquadArguments) -> None:
     """Run the seeds, print the table, export the best run."""
-    from electra_trainer.experiments.folder import parse_seeds
-    from electra_trainer.finetuning.experiment import Plan, run_plan
     from electra_trainer.finetuning.hand_over import export_best
     from electra_trainer.finetuning.squad.squad_task import Squad
     from electra_trainer.settings.records import read_table
@@ -209,20 +161,12 @@ def run_squad(arguments: SquadArguments) -> None:
         limit=arguments.limit,
         dev_limit=arguments.dev_limit,
     )
-    plan = Plan(
-        model=arguments.model,
-        tasks=(source,),
-        recipe=arguments.recipe.recipe,
-        changes=arguments.recipe.changes(),
-        seeds=parse_seeds(arguments.seeds),
-        floors=arguments.baselines,
-        keep="best",
-    )
     data = source.load()
     quiet = arguments.quiet or arguments.json
     for note in () if quiet else data.notes:
         print(note)
-    run_plan(plan, out=arguments.out, device=arguments.device, parallel=arguments.parallel, quiet=quiet)
+    if arguments.run(arguments.plan(source, keep="best"), data) is None:
+        return
     if not arguments.json:
         print((arguments.out / "summary.md").read_text(encoding="utf-8").strip())
     model = export_best(source, data, model=arguments.model, out=arguments.out).model

@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
 import tyro
 
-from electra_trainer.cli.flags import RecipeFlags, recipe_flags
+from electra_trainer.cli.flags import ExperimentFlags, recipe_flags
 from electra_trainer.cli.main import parse
 from electra_trainer.errors import ConfigError
 
@@ -18,19 +18,15 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FinetuneArguments:
+class FinetuneArguments(ExperimentFlags):
     """Fine-tune an encoder on files of your own, score it, and leave a folder that `transformers` loads and `electra predict` uses.
 
     Texts and pairs come from .csv, .tsv or .jsonl; of a file with two columns nothing more need be said. Tagging reads CoNLL columns
     or .conllu. The same command again goes on where it stopped; more seeds extend the experiment.
     """
 
-    model: tyro.conf.Positional[str]
-    """Run folder, exported folder, or a Hub name such as google/electra-small-discriminator."""
     train: Path
     """Rows with labels."""
-    out: Path
-    """Folder of the experiment: a new one, or one to go on with. The model will be in its folder model/."""
     dev: Path | None = None
     """Rows with labels to score on. Default: a tenth of --train, held out; of a treebank's folder its dev file."""
     predict: Path | None = None
@@ -47,20 +43,6 @@ class FinetuneArguments:
     """In tagging: column of the words, counted from 1. Default: 1."""
     scheme: Literal["detect", "none", "bio", "bioes"] | None = None
     """In tagging: how labels mark spans; none is for labels without spans. Default: detect."""
-    seeds: str = "3"
-    """How many, or which: 3 is 1,2,3. The model is that of the best one."""
-    baselines: Annotated[bool, tyro.conf.arg(aliases=["--floors"])] = False
-    """Also score the majority class, a bag of words, and the same encoder with fresh weights."""
-    parallel: int | None = None
-    """Runs at once. Default: as many as the machine has cores or GPUs for."""
-    device: str = "auto"
-    """auto, cpu, cuda or cuda:N."""
-    json: bool = False
-    """Print one JSON object: notes, summary, confusion, model, predictions."""
-    quiet: bool = False
-    """Show no progress."""
-    recipe: tyro.conf.OmitArgPrefixes[RecipeFlags] = field(default_factory=RecipeFlags)
-    """How the encoder is fine-tuned."""
 
 
 def parse_finetune(words: Sequence[str]) -> FinetuneArguments:
@@ -72,32 +54,15 @@ def parse_finetune(words: Sequence[str]) -> FinetuneArguments:
 
 def run_finetune(arguments: FinetuneArguments) -> None:
     """Report what was read from the files, run the seeds, export the best run."""
-    from electra_trainer.experiments.folder import parse_seeds
-    from electra_trainer.finetuning.experiment import Plan, run_plan
     from electra_trainer.finetuning.hand_over import export_best
     from electra_trainer.settings.records import read_table
 
-    seeds = parse_seeds(arguments.seeds)
     source = _source(arguments)
     data = source.load()
     if not arguments.json:
         _print_notes(data)
-    plan = Plan(
-        model=arguments.model,
-        tasks=(source,),
-        recipe=arguments.recipe.recipe,
-        changes=arguments.recipe.changes(),
-        seeds=seeds,
-        floors=arguments.baselines,
-        keep="best",
-    )
-    run_plan(
-        plan,
-        out=arguments.out,
-        device=arguments.device,
-        parallel=arguments.parallel,
-        quiet=arguments.quiet or arguments.json,
-    )
+    if arguments.run(arguments.plan(source, keep="best"), data) is None:
+        return
     done = export_best(source, data, model=arguments.model, out=arguments.out)
     if arguments.json:
         print(json.dumps(_as_json(done, data, summary=read_table(arguments.out / "summary.json"))))

@@ -22,7 +22,7 @@ class TableArguments:
     number: tyro.conf.Positional[int]
     """1, 2, 3, 4 or 7."""
     experiments: tyro.conf.Positional[tuple[Path, ...]]
-    """Experiment folders, as electra compare makes them."""
+    """Experiment folders of electra compare, glue, squad or finetune."""
     format: Literal["md", "tex", "csv"] | None = None
     """Markdown, LaTeX (booktabs) or CSV; default: as the ending of --out says, else md."""
     metrics: tuple[str, ...] = ()

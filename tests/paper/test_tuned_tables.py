@@ -1,0 +1,162 @@
+"""Tables and figures from encoders that were fine-tuned: `electra glue` and `squad` on a little real data, then the paper's tables."""
+
+import csv
+import io
+import json
+import statistics
+from pathlib import Path
+
+import pytest
+from tests.command import Electra
+from tests.paper.experiments import full_flops
+from tests.prepared import small_config, write_store
+
+from electra_trainer.experiments.folder import read
+from electra_trainer.experiments.results import read_experiment
+from electra_trainer.paper.measured import entries
+from electra_trainer.paper.paper_tables import build_table
+from electra_trainer.presets.arms import arm
+from electra_trainer.presets.paper_rows import preset
+from electra_trainer.settings.records import to_dict
+from electra_trainer.train.loop import pretrain
+
+RECORDS = Path(__file__).parents[2] / "records"
+QUICK = ("--seeds", "3", "--epochs", "1", "--max-length", "24", "--parallel", "1", "--device", "cpu", "--quiet")
+KEYS = {
+    "cola": "cola",
+    "sst2": "sst",
+    "mrpc": "mrpc",
+    "stsb": "sts",
+    "qqp": "qqp",
+    "mnli": "mnli",
+    "qnli": "qnli",
+    "rte": "rte",
+}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tuned")
+    write_store(folder / "data")
+    return pretrain(small_config(steps=3), folder / "data", out=folder / "run", device="cpu", quiet=True)
+
+
+def head(source: Path, target: Path, lines: int) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with source.open(encoding="utf-8") as file:
+        target.write_text("".join(line for line, _ in zip(file, range(lines), strict=False)), encoding="utf-8")
+
+
+def table(electra: Electra, number: int, *experiments: Path) -> list[dict[str, str]]:
+    code, out, err = electra("table", str(number), *experiments, "--format", "csv")
+    assert code == 0, err
+    return [row for row in csv.DictReader(io.StringIO(out)) if row["from"].startswith("ours (")]
+
+
+def medians(out: Path, task: str, metric: str) -> float:
+    """From the files of the runs, by another way."""
+    results = [json.loads(path.read_text()) for path in out.glob(f"cells/{task}/seed-*/result.json")]
+    assert len(results) == 3
+    return 100 * statistics.median(next(iter(result["scores"].values()))[metric] for result in results)
+
+
+def place(out: Path, name: str, share: float = 1.0) -> None:
+    """As if the encoder were of that preset, trained for so much of its length."""
+    declared = json.loads((out / "experiment.json").read_text())
+    config, flops = arm("electra", preset(name)), share * full_flops(name)
+    declared["about"]["encoder"] |= {"config": to_dict(config), "flops_paper": flops}
+    (out / "experiment.json").write_text(json.dumps(declared))
+
+
+def test_glue_fills_tables_1_2_and_7(run: Path, shared: Path, electra: Electra, tmp_path: Path) -> None:
+    """The eight tasks in two shards: medians of the seeds, their mean as the average; dev scores where the paper has the test set's."""
+    for path in (shared / "data/glue").glob("*/*.tsv"):
+        if not path.name.startswith("test"):
+            head(path, tmp_path / "glue" / path.parent.name / path.name, 25 if path.name == "train.tsv" else 13)
+    words = ("glue", run, "--data", tmp_path / "glue", "--out", tmp_path / "exp", *QUICK)
+    code, said, err = electra(*words, "--shard", "1/2")
+    assert code == 0, err
+    assert "shard 1/2 is done; 12 runs are missing" in said
+    assert electra(*words, "--shard", "2/2")[0] == 0
+    code, said, err = electra(*words)
+    assert code == 0, err
+    out, scores = tmp_path / "exp", {}
+    for task, column in KEYS.items():
+        metric = {"cola": "matthews", "stsb": "spearman"}.get(task, "accuracy")
+        scores[column] = medians(out, task, metric)
+    average = statistics.fmean(scores.values())
+    (mine,) = table(electra, 1, out)
+    assert mine["model"].startswith("small (ours): electra") or "electra" in mine["model"]
+    assert float(mine["glue/average"]) == pytest.approx(average) and mine["seeds"] == "3"
+    for number in (2, 7):
+        (mine,) = table(electra, number, out)
+        assert mine["set"] == "dev"
+        assert {column: float(mine[f"glue/{column}"]) for column in scores} == pytest.approx(scores)
+        assert float(mine["glue/average"]) == pytest.approx(average)
+    place(out, "small")
+    for number, model in ((1, "ELECTRA-Small"), (7, "ELECTRA-Small")):
+        rows = build_table(number, [read_experiment(out)]).rows
+        (at,) = [index for index, row in enumerate(rows) if row.source == "ours (small)"]
+        assert rows[at - 1].source == "paper" and rows[at - 1].model == rows[at].model == model
+    code, _, err = electra("figure", "1", out, "--metric", "glue/average", "--out", tmp_path / "figure.svg")
+    assert code == 0 and (tmp_path / "figure.svg").stat().st_size > 1000, err
+
+
+def test_squad_fills_table_3(run: Path, shared: Path, electra: Electra, tmp_path: Path) -> None:
+    for version in (1, 2):
+        dev = json.loads((shared / f"data/squad/dev-v{version}.{2 - version}.json").read_text())
+        pages = [{**article, "paragraphs": article["paragraphs"][:1]} for article in dev["data"][:6]]
+        for name, part in (("train", pages[:4]), ("dev", pages[4:])):
+            (tmp_path / f"{name}-{version}.json").write_text(json.dumps({**dev, "data": part}))
+        code, _, err = electra(
+            "squad", run, "--train", tmp_path / f"train-{version}.json", "--dev", tmp_path / f"dev-{version}.json", "--version",
+            str(version), "--out", tmp_path / f"squad-{version}", *QUICK,
+        )  # fmt: skip
+        assert code == 0, err
+    one, two = tmp_path / "squad-1", tmp_path / "squad-2"
+    place(two, "base")
+    first, second = table(electra, 3, one, two)
+    if first["model"] == "ELECTRA-Base":
+        first, second = second, first
+    assert second["model"] == "ELECTRA-Base"
+    for row, out, key, names in (
+        (first, one, "squad-1.1", {"squad1/em": "exact_match", "squad1/f1": "f1"}),
+        (second, two, "squad-2.0", {"squad2/em": "best_exact_match", "squad2/f1": "best_f1"}),
+    ):
+        assert {name: float(row[name]) for name in names} == pytest.approx(
+            {name: medians(out, key, metric) for name, metric in names.items()}
+        )
+    assert first["squad2/em"] == "NA" and second["squad1/em"] == "NA"
+
+
+@pytest.mark.parametrize("path", sorted(RECORDS.rglob("experiment.json")), ids=lambda path: path.parent.name)
+def test_experiments_of_the_records_are_read(path: Path) -> None:
+    declared, found = read(path.parent, of="compare"), read_experiment(path.parent)
+    old = json.loads(path.read_text())
+    assert list(found.configs) == list(old["arms"]) and None not in found.configs.values()
+    assert declared.facts["match"] == old["match"] and declared.seeds == tuple(old["seeds"])
+    assert {name: part["folder"] for name, part in declared.parts.items()} == old["probes"]
+
+
+def test_an_experiment_of_version_3_is_read(tmp_path: Path) -> None:
+    """One that an earlier fine-tuning began; its encoder's pre-training is not known."""
+    row = {
+        "task": {"kind": "Classification"}, "data_sha256": "1", "recipe": {"epochs": 3.0}, "metric": "accuracy", "dev": ["dev"],
+        "train_rows": 9, "notes": [], "changed": {},
+    }  # fmt: skip
+    old = {
+        "version": 3, "model": "runs/old", "model_sha256": "0", "recipe": "paper", "device": "cpu", "threads": 1, "seeds": [1, 2],
+        "floors": True, "tasks": {"cola": row, "mine": row},
+    }  # fmt: skip
+    (tmp_path / "experiment.json").write_text(json.dumps(old))
+    declared = read(tmp_path, of="finetune")
+    assert declared.floors and declared.rows == old["tasks"] and declared.about == {"model": "runs/old"}
+    for task in ("cola", "mine"):
+        (tmp_path / f"cells/{task}/seed-2").mkdir(parents=True)
+        result = {"task": task, "seed": 2, "steps": 1, "scores": {"dev": {"accuracy": 0.5}}, "doubts": []}
+        (tmp_path / f"cells/{task}/seed-2/result.json").write_text(json.dumps(result))
+    (entry,) = entries([read_experiment(tmp_path)])
+    assert (entry.preset, entry.arm, entry.config) == ("old", "fine-tuned", None)
+    assert [cell.metrics for cell in entry.cells] == [{"glue/cola": 0.5, "mine/accuracy": 0.5}]
+    (row_,) = [row for row in build_table(2, [read_experiment(tmp_path)]).rows if row.source == "ours (old)"]
+    assert row_.values["glue/cola"].number == 50.0 and "train_flops" not in row_.values
