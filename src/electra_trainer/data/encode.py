@@ -14,7 +14,7 @@ import re
 from array import array
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -85,20 +85,14 @@ def _serve(pipe: Connection) -> None:
 
 
 @contextmanager
-def _here(tokenizer: "Tokenizer") -> Iterator[Encode]:
-    answer = encoder(tokenizer)
-    yield lambda requests: map(answer, requests)
-
-
-@contextmanager
-def _elsewhere(tokenizer: "Tokenizer", workers: int) -> Iterator[Encode]:
+def encoding(tokenizer: "Tokenizer", *, workers: int) -> Iterator[Encode]:
+    """Encode packets in order, in worker processes; with one worker, in this process."""
+    if workers <= 1:
+        answer = encoder(tokenizer)
+        yield lambda requests: map(answer, requests)
+        return
     with Workers(f"{__name__}:_serve", setup=tokenizer.to_str().encode(), count=workers) as pool:
         yield pool.map
-
-
-def encoding(tokenizer: "Tokenizer", *, workers: int) -> AbstractContextManager[Encode]:
-    """Encode packets in order, in worker processes; with one worker, in this process."""
-    return _here(tokenizer) if workers <= 1 else _elsewhere(tokenizer, workers)
 
 
 @dataclass(frozen=True)

@@ -42,9 +42,13 @@ class Store:
     """A complete folder of prepared rows."""
 
     def __init__(self, folder: Path, manifest: Manifest, tokenizer: "Tokenizer") -> None:
-        self.folder = folder
-        self.manifest = manifest
-        self._tokenizer = tokenizer
+        self.folder, self.manifest, self._tokenizer = folder, manifest, tokenizer
+        self.specials: Specials = manifest.specials
+        """Ids of the special tokens."""
+        self.vocab_size: int = manifest.vocab_size
+        """Words in the vocabulary; all ids are below."""
+        self.sequence_length: int = manifest.sequence_length
+        """Tokens a row."""
 
     @classmethod
     def open(cls, folder: str | Path, *, verify: bool = False, tick: Callable[[], None] = lambda: None) -> "Store":
@@ -108,21 +112,6 @@ class Store:
     def tokenizer(self) -> "Tokenizer":
         """The tokenizer that made the rows."""
         return self._tokenizer
-
-    @property
-    def specials(self) -> Specials:
-        """Ids of the special tokens."""
-        return self.manifest.specials
-
-    @property
-    def vocab_size(self) -> int:
-        """Words in the vocabulary; all ids are below."""
-        return self.manifest.vocab_size
-
-    @property
-    def sequence_length(self) -> int:
-        """Tokens a row."""
-        return self.manifest.sequence_length
 
 
 def read_manifest(folder: Path) -> Manifest:

@@ -1,6 +1,7 @@
 """Load a WordPiece vocabulary, save it so that transformers gives the same ids, and identify it by a hash."""
 
 import hashlib
+import itertools
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -255,22 +256,14 @@ def statistics(tokenizer: "Tokenizer", texts: Iterable[str]) -> Statistics:
     """Count words, tokens and unknown tokens of some lines."""
     plain = as_plain_text(tokenizer)
     unknown_id = specials_of(tokenizer).unk
-    counts = {"words": 0, "tokens": 0, "unknown": 0}
-    batch: list[str] = []
-
-    def count() -> None:
-        for line, encoding in zip(batch, plain.encode_batch(batch, add_special_tokens=False), strict=True):
-            counts["words"] += len(line.split())
-            counts["tokens"] += len(encoding.ids)
-            counts["unknown"] += encoding.ids.count(unknown_id)
-        batch.clear()
-
-    for text in texts:
-        batch.append(text)
-        if len(batch) >= 1000:
-            count()
-    count()
-    return Statistics(**counts)
+    words = tokens = unknown = 0
+    lines = iter(texts)
+    while batch := list(itertools.islice(lines, 1000)):
+        words += sum(len(line.split()) for line in batch)
+        for encoding in plain.encode_batch(batch, add_special_tokens=False):
+            tokens += len(encoding.ids)
+            unknown += encoding.ids.count(unknown_id)
+    return Statistics(words=words, tokens=tokens, unknown=unknown)
 
 
 def _guarded(make: Any, *, where: str) -> Any:
