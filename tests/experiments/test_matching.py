@@ -5,9 +5,8 @@ from dataclasses import replace
 import pytest
 from tests.prepared import small_config
 
-from electra_trainer.cost.flops import step_flops
+from electra_trainer.cost.flops import run_flops, step_flops
 from electra_trainer.errors import ConfigError
-from electra_trainer.experiments.runner import spent
 from electra_trainer.paper.comparison import Match, amount_of, arm_config, settle, steps_within
 from electra_trainer.presets.paper_rows import preset
 from electra_trainer.settings.config import Config
@@ -27,7 +26,11 @@ def test_equal_flops(base: str, arm: str, match: Match) -> None:
     settled = settle(config, match=match, amount=amount)
     counted = "paper" if match == "paper-flops" else "real"
     steps = settled.schedule.steps
-    assert getattr(spent(settled, steps), counted) <= amount < getattr(spent(settled, steps + 1), counted)
+    assert (
+        getattr(run_flops(settled, steps=steps), counted)
+        <= amount
+        < getattr(run_flops(settled, steps=steps + 1), counted)
+    )
 
 
 def test_mlm_gets_more_steps_by_paper_flops_than_by_real_ones() -> None:

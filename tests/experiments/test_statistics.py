@@ -14,8 +14,8 @@ from electra_trainer.experiments.statistics import (
     power,
     seeds_needed,
     smallest_detectable,
+    spread_of,
 )
-from electra_trainer.experiments.summary import spread_of
 
 ELECTRA = {1: 0.80, 2: 0.82, 3: 0.81, 4: 0.85}
 MLM = {1: 0.78, 2: 0.81, 3: 0.78, 4: 0.81, 9: 0.1}

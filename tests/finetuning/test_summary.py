@@ -14,7 +14,7 @@ from rich.console import Console
 from electra_trainer.errors import DataError
 from electra_trainer.experiments.folder import Cell, Declared, write
 from electra_trainer.experiments.results import Result, read_result, write_result
-from electra_trainer.experiments.summary import spread
+from electra_trainer.experiments.statistics import spread
 from electra_trainer.finetuning.task_pages import markdown, print_summary, remarks, write_summary
 from electra_trainer.finetuning.task_summary import Summary, best_run, summarize, timing
 from electra_trainer.runs.run_folder import RunFolder

@@ -1,4 +1,4 @@
-"""How an experiment goes, for a person: one live line on a terminal, plain lines when piped."""
+"""The progress of an experiment on standard error: one live line on a terminal, plain lines when piped."""
 
 import sys
 import time
@@ -18,11 +18,11 @@ from electra_trainer.files.wording import duration
 SECONDS_BETWEEN_LINES = 60.0
 """Of waiting, when piped; a cell that is done has a line of its own."""
 _TELLING, _LONG = 0.02, 300.0
-"""From what share of the work on, or after how many seconds, the time left is told: before, it is mostly that of starting."""
+"""The share of the work, or the seconds, after which the time left is reported: before, it is mostly the time of starting."""
 
 
 class _Words(ProgressColumn):
-    """What there is room for."""
+    """The words that there is room for."""
 
     def render(self, task: Task) -> Text:
         return Text(task.fields["words"], no_wrap=True, overflow="ellipsis")
@@ -43,7 +43,7 @@ class Board:
         self._already = set(done)
         self._shares: dict[Cell, float] = {}
         self._base: dict[Cell, float] = {}
-        """What an earlier command had done of a cell."""
+        """The share of a cell that an earlier command had done."""
         self._since: dict[Cell, float] = {}
         self._best: dict[str, float] = {}
         self._began = self._last_line = time.monotonic()
@@ -77,7 +77,7 @@ class Board:
         self._show()
 
     def progress(self, cell: Cell, share: float) -> None:
-        """So much of a cell is done; what is heard first was done before."""
+        """How much of a cell is done; the first share reported was done by an earlier command."""
         self._base.setdefault(cell, share)
         self._shares[cell] = share
         self._show()

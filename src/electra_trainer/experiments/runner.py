@@ -10,11 +10,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from electra_trainer.cost.flops import Flops, run_flops
+from electra_trainer.cost.flops import run_flops
 from electra_trainer.cost.parameters import parameters
 from electra_trainer.errors import ConfigError, ElectraError, Interrupted
 from electra_trainer.experiments import folder
@@ -177,16 +176,11 @@ def _computing_with(threads: int | None) -> Iterator[None]:
         set_threads(before)
 
 
-def spent(config: Any, steps: int) -> Flops:
-    """Operations of the first `steps` steps of a run."""
-    return run_flops(config, steps=steps)
-
-
 def run_facts(run: Path) -> dict[str, float]:
     """What a pre-training run took, by its newest checkpoint; the names are those in results.FACTS."""
     opened = RunFolder(run)
     saved, config = newest(opened.checkpoints, origin=opened.origin, timed=True), opened.config()
-    flops = spent(config, saved.step)
+    flops = run_flops(config, steps=saved.step)
     return {
         "steps": saved.step,
         "tokens": saved.step * config.tokens_per_step,

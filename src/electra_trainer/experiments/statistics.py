@@ -1,4 +1,4 @@
-"""What paired runs say: means, paired differences with intervals, and what such a test could have seen.
+"""What the seeds of a row say together, what paired runs say, and what such a test could have seen. No torch here.
 
 The unit of replication is the pre-training seed. Two arms with one seed share their initial weights where names and shapes
 agree, their order of data and their masks, so what is tested is the difference within a seed.
@@ -7,8 +7,9 @@ A mean with its standard error where values of one group (positions of one row) 
 """
 
 import math
+import statistics
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -25,6 +26,46 @@ _MOST_SEEDS = 10_000
 _EQUAL = 1e-12
 """Relative: differences that agree so far differ by rounding only."""
 K = TypeVar("K")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spread:
+    """A metric over the seeds."""
+
+    n: int
+    median: float
+    mean: float
+    sd: float | None
+    """Sample standard deviation; None for one seed."""
+    best: float
+    worst: float
+    by_seed: dict[int, float]
+
+    @property
+    def best_seed(self) -> int:
+        """The seed with the best value, the smallest of equals."""
+        return min(seed for seed, value in self.by_seed.items() if value == self.best)
+
+    @property
+    def median_seed(self) -> int:
+        """The seed in the middle; of an even number the lower of the two."""
+        ordered = sorted(self.by_seed, key=lambda seed: (self.by_seed[seed], seed))
+        return ordered[(len(ordered) - 1) // 2]
+
+
+def spread(by_seed: Mapping[int, float], *, lower_is_better: bool = False) -> Spread:
+    """Of at least one seed."""
+    values = list(by_seed.values())
+    best, worst = (min, max) if lower_is_better else (max, min)
+    return Spread(
+        n=len(values), median=statistics.median(values), mean=statistics.fmean(values),
+        sd=statistics.stdev(values) if len(values) > 1 else None, best=best(values), worst=worst(values), by_seed=dict(by_seed),
+    )  # fmt: skip
+
+
+def spread_of(values: Sequence[float]) -> Spread | None:
+    """The same of values without seeds; None of nothing."""
+    return spread(dict(enumerate(values, start=1))) if values else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,12 +178,13 @@ def seeds_needed(difference: float, sd: float) -> int | None:
     return high
 
 
-def holm(p_values: Mapping[K, float]) -> dict[K, float]:
-    """Holm's step-down correction over one family of contrasts: the adjusted p-value of each."""
+def holm(p_values: Mapping[K, float | None]) -> dict[K, float]:
+    """Holm's step-down correction over one family of contrasts: the adjusted p-value of each that has one."""
+    known = {name: p for name, p in p_values.items() if p is not None}
     adjusted: dict[K, float] = {}
     so_far = 0.0
-    for rank, name in enumerate(sorted(p_values, key=lambda name: p_values[name])):
-        so_far = max(so_far, min(1.0, (len(p_values) - rank) * p_values[name]))
+    for rank, name in enumerate(sorted(known, key=lambda name: known[name])):
+        so_far = max(so_far, min(1.0, (len(known) - rank) * known[name]))
         adjusted[name] = so_far
     return adjusted
 

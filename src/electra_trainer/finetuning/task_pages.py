@@ -17,7 +17,7 @@ from electra_trainer.experiments.pages import (
     terminal,
 )
 from electra_trainer.experiments.results import is_threshold, printed
-from electra_trainer.experiments.summary import Spread
+from electra_trainer.experiments.statistics import Spread
 from electra_trainer.files.durable import replace_durably
 from electra_trainer.finetuning.task_summary import UNTRAINED, Summary, TaskSummary, summarize, timing
 

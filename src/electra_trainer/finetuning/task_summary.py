@@ -14,8 +14,7 @@ from electra_trainer.errors import ConfigError, MissingInputError, did_you_mean
 from electra_trainer.experiments import results
 from electra_trainer.experiments.folder import Cell, Declared, Kind, read
 from electra_trainer.experiments.results import Result
-from electra_trainer.experiments.statistics import Paired, compare_paired
-from electra_trainer.experiments.summary import Spread, corrected, spread
+from electra_trainer.experiments.statistics import Paired, Spread, compare_paired, holm, spread
 from electra_trainer.settings.records import read_table
 
 Scores = dict[str, dict[str, float]]
@@ -135,7 +134,7 @@ def summarize(out: Path) -> Summary:
     """
     declared = read(out, of="finetune")
     tasks = [_task(out, name, declared) for name in declared.rows]
-    p_holm = corrected({(one.task, floor.floor): floor.paired for one in tasks for floor in one.comparisons})
+    p_holm = holm({(one.task, floor.floor): floor.paired.p for one in tasks for floor in one.comparisons})
     return Summary(
         model=declared.about["model"],
         **declared.facts,

@@ -20,8 +20,7 @@ from electra_trainer.experiments import pages
 from electra_trainer.experiments.folder import Cell, Declared, read
 from electra_trainer.experiments.pages import number, pipes
 from electra_trainer.experiments.results import FACTS, read_arm
-from electra_trainer.experiments.statistics import Paired, compare_paired
-from electra_trainer.experiments.summary import Spread, corrected, spread
+from electra_trainer.experiments.statistics import Paired, Spread, compare_paired, holm, spread
 from electra_trainer.files.durable import replace_durably
 from electra_trainer.settings import records
 from electra_trainer.settings.config import Config
@@ -184,7 +183,7 @@ def _contrasts(
             if arm != reference and pair is not None and wanted:
                 found[name, arm] = pair
     family = {(name, arm): pair for (name, arm), pair in found.items() if name in declared and arm != UNTRAINED}
-    p_holm = corrected(family)
+    p_holm = holm({key: pair.p for key, pair in family.items()})
     return [
         Contrast(
             metric=name, arm=arm, reference=reference, declared=(name, arm) in family, found=pair,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from electra_trainer.errors import ConfigError, DataError, MissingInputError, did_you_mean
 from electra_trainer.experiments.results import Findings, Measured
-from electra_trainer.experiments.summary import Spread, spread_of
+from electra_trainer.experiments.statistics import Spread, spread_of
 from electra_trainer.inspection.run_read import read_run
 from electra_trainer.paper.measured import Entry, entries, metric_names
 from electra_trainer.paper.published import TABLES, PublishedRow

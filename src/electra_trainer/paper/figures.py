@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from electra_trainer.cost.parameters import parameters
 from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.experiments.results import Findings
-from electra_trainer.experiments.summary import Spread
+from electra_trainer.experiments.statistics import Spread
 from electra_trainer.inspection.report_figures import COLOURS, FAINT, INK, STYLE
 from electra_trainer.paper import figure_points
 from electra_trainer.paper.figure_points import Reading, missing_arms, readings

@@ -10,7 +10,7 @@ from electra_trainer.cost.flops import infer_flops, run_flops
 from electra_trainer.cost.parameters import parameters
 from electra_trainer.errors import ConfigError, DataError, ElectraError, did_you_mean
 from electra_trainer.experiments.results import Findings, Measured
-from electra_trainer.experiments.summary import Spread, spread_of
+from electra_trainer.experiments.statistics import Spread, spread_of
 from electra_trainer.finetuning.glue.glue_tasks import PAPER
 from electra_trainer.paper.published import GLUE_TASKS
 from electra_trainer.presets.arms import arm_of
