@@ -11,7 +11,7 @@ PIP    := $(FETCH) -c constraints.txt
 BESIDE := $(FETCH) --no-compile --upgrade --no-deps --target
 OUT    ?= runs/demo
 RECORD ?= records/$(shell date +%F)-reliability
-BASE   ?= ab0b43c
+BASE   ?= HEAD
 export OMP_WAIT_POLICY ?= passive
 export GOMP_SPINCOUNT ?= 10000
 # The oldest transformers that exported folders must load in, beside the environment: a test puts it on its path

@@ -89,7 +89,7 @@ def pretrain(
         run = _built(config, folder, store, initial, stop, device=where, shard=shard, quiet=quiet)
         run.resume()
         divided = ", which divide the weights" if is_sharded(run.network) else ""
-        run.say(
+        run.display.say(
             f"{config.preset}: {parameters(config).joint:,} parameters, {config.schedule.steps:,} steps, {where.type} "
             f"{arithmetic(run.precision, where)}, {here.described(threads)}{divided} -> {folder.path}"
         )
