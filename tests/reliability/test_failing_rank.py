@@ -24,7 +24,7 @@ from electra_trainer.ranks import failure, world
 from electra_trainer.runs.status import Status
 from electra_trainer.settings.records import to_dict
 from electra_trainer.supervise.supervise import Policy, supervise
-from electra_trainer.train import begin, loop
+from electra_trainer.train import loop, start
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = small_config(steps=40, lanes=4)
@@ -57,7 +57,7 @@ def fails(error: Exception) -> Callable[..., None]:
 def bad_data(notes: Path, rank: int) -> None:
     """The rows of rank 1 are cut short: its folder is another, as on another machine."""
     if rank == 1:
-        real = begin.Store.open
+        real = start.Store.open
 
         def cut(folder: Path, **more: bool) -> object:
             own = shutil.copytree(folder, notes / "data")
@@ -66,7 +66,7 @@ def bad_data(notes: Path, rank: int) -> None:
             (notes / "began").touch()
             return real(own, **more)
 
-        begin.Store.open = cut
+        start.Store.open = cut
 
 
 def no_device(notes: Path, rank: int) -> None:

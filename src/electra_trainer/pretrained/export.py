@@ -197,7 +197,7 @@ def _architecture(table: dict[str, Any]) -> str | None:
 
 
 class _Unfilled(TorchFunctionMode):
-    """Leaves the first values of embeddings away: for tensors without memory PyTorch would load its compiler to draw them."""
+    """Skips `normal_` on meta tensors; otherwise PyTorch imports its compiler for it."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         named = kwargs or {}
