@@ -19,7 +19,7 @@ from tests.reliability.ranks import run_ranks
 from tests.reliability.runs import curve, digest
 
 from electra_trainer.cli.main import main
-from electra_trainer.cli.pretrain import OURS, _without, command_of
+from electra_trainer.cli.pretrain import command_of
 from electra_trainer.errors import StorageError
 from electra_trainer.settings.records import to_dict
 from electra_trainer.supervise import supervise as supervise_module
@@ -307,4 +307,5 @@ def test_torchrun_prints_no_page(tmp_path: Path, capfd: pytest.CaptureFixture[st
 
 def test_its_own_flags_are_left_out() -> None:
     words = ["DATA", "--restarts", "5", "--out", "RUN", "--patience=3", "--processes", "2", "--grace", "9", "--quiet"]
-    assert _without(words, OURS) == ["DATA", "--out", "RUN", "--quiet"]
+    assert command_of(words, processes=1)[-4:] == ["DATA", "--out", "RUN", "--quiet"]
+    assert "--restarts" not in command_of(words, processes=1) and "--grace" not in command_of(words, processes=2)

@@ -27,7 +27,7 @@ from electra_trainer.files.durable import (
     sync_folder,
     write_all,
 )
-from electra_trainer.files.reading import MOST_TEXT, here, parse_json, read_file
+from electra_trainer.files.reading import MOST_TEXT, here, lines, parse_json, read_file
 from electra_trainer.runs.verified import Origin
 from electra_trainer.settings import records
 from electra_trainer.settings.config import Config
@@ -256,15 +256,10 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
         DataError: a line is not a JSON object; says which.
     """
     rows = []
-    try:
-        lines = read_file(path, limit=MOST_TEXT).decode().split("\n")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: not UTF-8 at byte {error.start}. Delete that line.") from None
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        row = parse_json(line, where=f"{path}:{number}", remedy="Delete the line.")
-        if not isinstance(row, dict):
-            raise DataError(f"{path}:{number}: expected a JSON object. Delete the line.")
-        rows.append(row)
+    for number, line in lines(read_file(path, limit=MOST_TEXT), path):
+        if line.strip():
+            row = parse_json(line, where=f"{path}:{number}", remedy="Delete the line.")
+            if not isinstance(row, dict):
+                raise DataError(f"{path}:{number}: expected a JSON object. Delete the line.")
+            rows.append(row)
     return rows

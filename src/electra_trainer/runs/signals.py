@@ -154,16 +154,13 @@ def stop_with_parent() -> None:
         return
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-    if starter.isdigit() and _is_gone(int(starter)):  # it ended before the signal was requested
-        os.kill(os.getpid(), signal.SIGTERM)
-
-
-def _is_gone(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except OSError as error:
-        return isinstance(error, ProcessLookupError)
-    return False
+    if starter.isdigit():
+        try:
+            os.kill(int(starter), 0)
+        except ProcessLookupError:  # it ended before the signal was requested
+            os.kill(os.getpid(), signal.SIGTERM)
+        except OSError:
+            return  # it lives, and belongs to somebody else
 
 
 def process_leads() -> bool:

@@ -45,15 +45,13 @@ def restore(network: nn.Module, weights: Mapping[str, Tensor]) -> None:
         odd = sorted(mine.keys() ^ weights.keys())[:3]
         raise CheckpointError(f"the checkpoint's tensors are not those of this config, for example {', '.join(odd)}.")
     for name, tensor in mine.items():
-        if tensor.shape != weights[name].shape:
-            raise CheckpointError(
-                f"tensor {name} has shape {tuple(weights[name].shape)} in the checkpoint, "
-                f"{tuple(tensor.shape)} in this config."
-            )
-        if tensor.dtype != weights[name].dtype:
-            raise CheckpointError(
-                f"tensor {name} holds {weights[name].dtype} in the checkpoint, {tensor.dtype} in this config."
-            )
+        saved = weights[name]
+        for verb, there, here in (
+            ("has shape", tuple(saved.shape), tuple(tensor.shape)),
+            ("holds", saved.dtype, tensor.dtype),
+        ):
+            if there != here:
+                raise CheckpointError(f"tensor {name} {verb} {there} in the checkpoint, {here} in this config.")
     with torch.no_grad():
         for name, tensor in mine.items():
             tensor.copy_(weights[name])
