@@ -25,19 +25,11 @@ from electra_trainer.data.texts import Text
 from electra_trainer.errors import ConfigError, DataError, Interrupted
 from electra_trainer.experiments.results import RESULT, Result, read_result, write_result
 from electra_trainer.files.durable import make_folder, replace_durably
+from electra_trainer.finetuning import training_step
 from electra_trainer.finetuning.examples import Prediction
 from electra_trainer.finetuning.recipe import Recipe
 from electra_trainer.finetuning.task import Row, TaskData, lengths_of
 from electra_trainer.finetuning.texts.tasks import with_pooling
-from electra_trainer.finetuning.training_step import (
-    Feed,
-    FineTuned,
-    Order,
-    build_network,
-    layer_share,
-    predict,
-    train_step,
-)
 from electra_trainer.pretrained.source import Source
 from electra_trainer.runs.checkpoint import numbered, save
 from electra_trainer.runs.progress import Display, Shows
@@ -82,11 +74,11 @@ class Job:
 
 
 @dataclass(kw_only=True)
-class FineTuning(Resumable[FineTuned]):
+class FineTuning(Resumable[training_step.FineTuned]):
     """A run in progress."""
 
     job: Job
-    feed: Feed
+    feed: training_step.Feed
     last_saved: float = 0.0
 
     keeps_checkpoints = False
@@ -98,7 +90,7 @@ class FineTuning(Resumable[FineTuned]):
 
     def compute(self, *, logged: bool) -> StepResult:
         """See `Resumable`."""
-        return train_step(self.network, self.optimizer, self.feed, step=self.step)
+        return training_step.train_step(self.network, self.optimizer, self.feed, step=self.step)
 
     def save_due(self) -> bool:
         """Every `SAVE_EVERY` seconds."""
@@ -193,7 +185,7 @@ def _begin(folder: RunFolder, job: Job) -> None:
         )
 
 
-def build_feed(job: Job, *, device: torch.device, precision: str) -> Feed:
+def build_feed(job: Job, *, device: torch.device, precision: str) -> training_step.Feed:
     """The training rows of a job, in their order.
 
     Raises:
@@ -202,10 +194,10 @@ def build_feed(job: Job, *, device: torch.device, precision: str) -> Feed:
     rows = _training_rows(job, job.source.text(job.recipe.max_length))
     if not rows:
         raise DataError(f"{job.data.task.name}: there are no training rows.")
-    return Feed(
+    return training_step.Feed(
         task=job.data.task,
         rows=rows,
-        order=Order(lengths_of(rows), batch_size=job.recipe.batch_size, seed=job.seed),
+        order=training_step.Order(lengths_of(rows), batch_size=job.recipe.batch_size, seed=job.seed),
         specials=job.source.specials,
         recipe=job.recipe,
         seed=job.seed,
@@ -218,12 +210,12 @@ def _built(job: Job, folder: RunFolder, *, device: torch.device, show: Callable[
     """Rows, and the network as it begins, on the CPU."""
     feed = build_feed(job, device=device, precision=job.recipe.precision)
     return FineTuning(
-        network=build_network(job.source, job.data.task, job.recipe, seed=job.seed),
+        network=training_step.build_network(job.source, job.data.task, job.recipe, seed=job.seed),
         folder=folder,
         device=device,
         precision=job.recipe.precision,
         settings=job.recipe.optimizer,
-        share=layer_share(job.recipe, job.source.model.num_hidden_layers),
+        share=training_step.layer_share(job.recipe, job.source.model.num_hidden_layers),
         steps=feed.steps,
         log_every=_LOG_EVERY,
         keep=1,
@@ -249,7 +241,7 @@ def _evaluate(run: FineTuning, stop: Callable[[], str | None]) -> tuple[dict[str
     scores: dict[str, dict[str, float]] = {}
     doubts: list[str] = []
     for split, examples in {**data.dev, **data.test}.items():
-        predictions = predict(
+        predictions = training_step.predict(
             run.network,
             run.job.data.task,
             examples,

@@ -19,14 +19,7 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from electra_trainer.errors import CheckpointError, ConfigError, DataError, MissingInputError, storage_error, tell
-from electra_trainer.files.durable import (
-    make_folder,
-    remove_unfinished,
-    replace_durably,
-    sync_file,
-    sync_folder,
-    write_all,
-)
+from electra_trainer.files import durable
 from electra_trainer.files.reading import MOST_TEXT, here, lines, parse_json, read_file
 from electra_trainer.runs.verified import Origin
 from electra_trainer.settings import records
@@ -67,7 +60,7 @@ class RunFolder:
             StorageError: the disk is full or read-only.
         """
         try:
-            make_folder(self.path)
+            durable.make_folder(self.path)
             foreign = [p.name for p in self.path.iterdir() if not p.name.startswith(".")]
             if (self.path / _LOCK).exists():  # killed before config.json was written: nothing to lose
                 foreign = [name for name in foreign if name not in _BEFORE_CONFIG]
@@ -77,7 +70,7 @@ class RunFolder:
                 )
             self._lock = open(self.path / _LOCK, "w", opener=here)  # noqa: SIM115 - Path.open has no opener
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            remove_unfinished(self.path)
+            durable.remove_unfinished(self.path)
         except BlockingIOError:
             raise ConfigError(
                 f"--out {self.path}: another process is training there. Wait for it or stop it."
@@ -149,7 +142,7 @@ class RunFolder:
 
     def write_json(self, name: str, value: Any) -> None:
         """Replace a small file at once."""
-        replace_durably(self.path / name, (json.dumps(value, indent=1) + "\n").encode())
+        durable.replace_durably(self.path / name, (json.dumps(value, indent=1) + "\n").encode())
 
     def append(self, name: str, value: dict[str, Any]) -> None:
         """Add one line to a .jsonl file; it stays in memory while the disk does not take it."""
@@ -176,7 +169,7 @@ class RunFolder:
         try:
             before = os.fstat(descriptor).st_size
             try:
-                write_all(descriptor, self._waiting[name])
+                durable.write_all(descriptor, self._waiting[name])
             except OSError:
                 os.ftruncate(descriptor, before)
                 raise
@@ -193,8 +186,8 @@ class RunFolder:
                     if name in self._waiting:
                         self._write_waiting(name)
                 if path.exists():
-                    sync_file(path)
-                sync_folder(self.path)  # its name too
+                    durable.sync_file(path)
+                durable.sync_folder(self.path)  # its name too
             except OSError as error:
                 raise storage_error(error, path, writing=True) from None
 

@@ -19,17 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from electra_trainer.errors import (
-    CheckpointError,
-    ConfigError,
-    DataError,
-    Diverged,
-    ElectraError,
-    Interrupted,
-    MissingInputError,
-    StorageError,
-    tell,
-)
+from electra_trainer import errors
 from electra_trainer.runs.checkpoint import numbered
 from electra_trainer.runs.run_folder import RunFolder
 from electra_trainer.runs.signals import FOLDER, FORWARDS, LAUNCH, STARTED_BY, STOP, WAITS
@@ -37,10 +27,17 @@ from electra_trainer.runs.status import NAME, put_status
 from electra_trainer.settings.records import read_table
 from electra_trainer.supervise.heartbeats import Signs, signs_folder
 
-_USELESS_AGAIN = (DataError, CheckpointError, MissingInputError, Interrupted, Diverged, ConfigError)
+_USELESS_AGAIN = (
+    errors.DataError,
+    errors.CheckpointError,
+    errors.MissingInputError,
+    errors.Interrupted,
+    errors.Diverged,
+    errors.ConfigError,
+)
 FINAL = {0, *(error.exit_code for error in _USELESS_AGAIN), 130}
 """Exit codes after which a restart would end the same way, or is not wanted."""
-_KNOWN = {*FINAL, ElectraError.exit_code, StorageError.exit_code}
+_KNOWN = {*FINAL, errors.ElectraError.exit_code, errors.StorageError.exit_code}
 """Exit codes of a run. Any other code comes from a launcher, Python or the system, and is mapped to 70."""
 _USELESS = 3
 """Starts in a row without a new checkpoint that make a crash loop."""
@@ -64,11 +61,11 @@ class Policy:
 
     def __post_init__(self) -> None:
         if self.restarts < 0:
-            raise ConfigError(f"--restarts {self.restarts}: expected 0 or more.")
+            raise errors.ConfigError(f"--restarts {self.restarts}: expected 0 or more.")
         if not self.patience > 0:
-            raise ConfigError(f"--patience {self.patience:g}: expected seconds above 0.")
+            raise errors.ConfigError(f"--patience {self.patience:g}: expected seconds above 0.")
         if not 0 < self.grace < 1e6:
-            raise ConfigError(f"--grace {self.grace:g}: expected seconds above 0, at most 11 days.")
+            raise errors.ConfigError(f"--grace {self.grace:g}: expected seconds above 0, at most 11 days.")
 
 
 @dataclass(kw_only=True)
@@ -130,18 +127,18 @@ def _until_it_ends(supervised: _Supervised) -> int:
                 given_up = "" if supervised.told is not None else f"; giving up after {policy.restarts} restarts"
                 if useless >= _USELESS:
                     given_up = f"; giving up after {useless} starts in a row without a new checkpoint"
-                tell(f"{why}{given_up}. The same command resumes at step {step:,}.")
+                errors.tell(f"{why}{given_up}. The same command resumes at step {step:,}.")
             return code
         pause = min(60.0, policy.pause * 2**useless)
-        tell(f"{why}; starting again from step {step:,} in {pause:.0f} s ({left} restarts left)")
+        errors.tell(f"{why}; starting again from step {step:,} in {pause:.0f} s ({left} restarts left)")
         end = time.monotonic() + pause
         while time.monotonic() < end and supervised.told is None:
             time.sleep(_LOOK)
         if supervised.told is not None:
             why = f"{supervised.told}: stopped before the next start. The same command resumes."
-            _record(supervised, launch, Interrupted.exit_code, why)
-            tell(why)
-            return Interrupted.exit_code
+            _record(supervised, launch, errors.Interrupted.exit_code, why)
+            errors.tell(why)
+            return errors.Interrupted.exit_code
 
 
 def _once(supervised: _Supervised, launch: str) -> tuple[int, str]:
@@ -155,20 +152,20 @@ def _once(supervised: _Supervised, launch: str) -> tuple[int, str]:
                 list(supervised.command), env={**FORWARDS, **waits, **os.environ, **ours}, start_new_session=True
             )
         except OSError as error:
-            raise ConfigError(f"{supervised.command[0]}: cannot be started: {error.strerror}.") from None
+            raise errors.ConfigError(f"{supervised.command[0]}: cannot be started: {error.strerror}.") from None
         signs = Signs(child, folder, supervised.run.checkpoints)
         killed = signs.wait(patience=policy.patience, grace=policy.grace, told=lambda: supervised.told)
         ends, began = signs.ends(), signs.began
     returned = child.returncode
     if killed is not None and supervised.told is None:
-        return ElectraError.exit_code, killed
-    code = next((end for end in ends if end not in (0, Interrupted.exit_code)), None)
+        return errors.ElectraError.exit_code, killed
+    code = next((end for end in ends if end not in (0, errors.Interrupted.exit_code)), None)
     if code is None:
         code = _own_code(supervised, launch)
-    if code is None and (Interrupted.exit_code in ends or (supervised.told is not None and not began)):
-        code = Interrupted.exit_code  # it was stopped before there was a run
+    if code is None and (errors.Interrupted.exit_code in ends or (supervised.told is not None and not began)):
+        code = errors.Interrupted.exit_code  # it was stopped before there was a run
     if code is None:
-        code = returned if returned in _KNOWN else ElectraError.exit_code
+        code = returned if returned in _KNOWN else errors.ElectraError.exit_code
     if code in FINAL:
         return code, f"ended with code {code}"
     if killed is not None:
@@ -181,7 +178,7 @@ def _own_code(supervised: _Supervised, launch: str) -> int | None:
     """The exit code that the run itself recorded for this start; None where it had no time to."""
     try:
         table = read_table(supervised.run.path / NAME)
-    except ElectraError:
+    except errors.ElectraError:
         return None
     code = table.get("exit_code")
     return code if table.get("launch") == launch and isinstance(code, int) else None
@@ -189,7 +186,7 @@ def _own_code(supervised: _Supervised, launch: str) -> int | None:
 
 def _step(supervised: _Supervised) -> int:
     """The step of the newest checkpoint; the last known one if the folder cannot be read."""
-    with suppress(StorageError):  # a failing disk is one of the reasons to restart
+    with suppress(errors.StorageError):  # a failing disk is one of the reasons to restart
         saved = numbered(supervised.run.checkpoints)
         supervised.step = saved[-1][0] if saved else 0
     return supervised.step
@@ -201,14 +198,14 @@ def _record(supervised: _Supervised, launch: str, code: int, why: str) -> None:
         return
     try:
         table = read_table(supervised.run.path / NAME)
-    except ElectraError:
+    except errors.ElectraError:
         table = {}
     if table.get("launch") != launch or table.get("exit_code") != code:  # it had no time to write how it ended
-        state = {0: "done", Interrupted.exit_code: "stopped"}.get(code, "failed")
+        state = {0: "done", errors.Interrupted.exit_code: "stopped"}.get(code, "failed")
         now = time.strftime("%Y-%m-%d %H:%M:%S")
         table = {"state": state, "exit_code": code, "message": why, "step": None, "time": now, "launch": launch}
     table |= {"step": supervised.step, "starts": supervised.history}
     try:
         put_status(supervised.run, table, wait=_UNLOCKED_WITHIN)
-    except StorageError as error:
-        tell(str(error))
+    except errors.StorageError as error:
+        errors.tell(str(error))
