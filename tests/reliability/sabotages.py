@@ -80,7 +80,7 @@ NINE = (
         name="rename",
         takes_away="a checkpoint appears whole or not at all",
         file="runs/checkpoint.py",
-        sought='        _write(folder / f"{_UNFINISHED}{saved.step}-{uuid.uuid4().hex[:8]}", final, saved, origin)\n',
+        sought='        _write(folder / f"{UNFINISHED}{saved.step}-{uuid.uuid4().hex[:8]}", final, saved, origin)\n',
         put="        _write(final, final, saved, origin)\n",
         caught_by={_KILL: r"where False = all\(\["},
     ),
@@ -195,9 +195,9 @@ FURTHER = (
         name="rotation-after-commit",
         takes_away="an old checkpoint goes only when the new one stands",
         file="runs/checkpoint.py",
-        sought='        _write(folder / f"{_UNFINISHED}{saved.step}-',
+        sought='        _write(folder / f"{UNFINISHED}{saved.step}-',
         put='        for _, old in numbered(folder)[: 1 - keep or None]:\n'
-        '            shutil.rmtree(old)\n        _write(folder / f"{_UNFINISHED}{saved.step}-',
+        '            shutil.rmtree(old)\n        _write(folder / f"{UNFINISHED}{saved.step}-',
         caught_by={f"{_CHECKPOINT}::test_old_ones_go_only_after_the_new_one_stands": r"assert seen == "},
     ),
     Sabotage(
