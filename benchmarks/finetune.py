@@ -31,8 +31,7 @@ from benchmarks.machine_facts import hardware, versions
 from benchmarks.peers import electra_config
 from electra_trainer.cost.flops import infer_flops
 from electra_trainer.data.batches import to_batch
-from electra_trainer.data.texts import Text
-from electra_trainer.data.tokenizer import SPECIAL_TOKENS, Specials, load_tokenizer, specials_of, word_piece
+from electra_trainer.data.tokenizer import SPECIAL_TOKENS, Specials, Text, load_tokenizer, specials_of, word_piece
 from electra_trainer.finetuning.examples import TextExample
 from electra_trainer.finetuning.recipe import recipe
 from electra_trainer.finetuning.task import Row, lengths_of

@@ -16,8 +16,7 @@ from electra_trainer.cli import demo
 from electra_trainer.errors import Interrupted
 from electra_trainer.runs.checkpoint import numbered
 from electra_trainer.train import loop, timing
-from electra_trainer.train.plan import Length
-from electra_trainer.train.timing import Timing
+from electra_trainer.train.plan import Length, Timing
 
 LEARNED = {2500: (0.75, 0.86), 1200: (0.70, 0.90), 800: (0.64, 0.935), 400: (0.60, 0.95), 0: (0.55, 1.0)}
 """Steps that were taken -> AUC at least, loss at most, relative to the constant guess. Measured: 0.775 and 0.83 after 3,000 steps,

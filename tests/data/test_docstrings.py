@@ -9,8 +9,8 @@ from tests.prepared import embedded_lines
 
 from electra_trainer.data import docstrings
 from electra_trainer.data.corpus import CorpusReport, documents
+from electra_trainer.data.docstrings import is_prose, paragraphs
 from electra_trainer.data.documents import Document
-from electra_trainer.data.prose import is_prose, paragraphs
 
 
 @pytest.fixture(scope="module")

@@ -346,7 +346,7 @@ def test_a_number_that_is_none_is_a_failure(data: Path, tmp_path: Path, monkeypa
 
 def test_equal_time_is_measured_once(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All seeds of an arm get the same steps, also when the machine is asked again and has become slower."""
-    from electra_trainer.train.timing import Timing
+    from electra_trainer.train.plan import Timing
 
     measured = []
 

@@ -10,7 +10,7 @@ from electra_trainer.errors import ConfigError
 from electra_trainer.paper.comparison import Match, amount_of, arm_config, settle, steps_within
 from electra_trainer.presets.paper_rows import preset
 from electra_trainer.settings.config import Config
-from electra_trainer.train.timing import Timing
+from electra_trainer.train.plan import Timing
 
 ARMS = ("electra", "mlm", "replace-mlm", "all-tokens-mlm", "electra-15")
 BASES = {"tiny": preset("tiny"), "test": small_config()}

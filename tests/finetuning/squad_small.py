@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
-from electra_trainer.data.texts import Text
-from electra_trainer.data.tokenizer import SPECIAL_TOKENS, specials_of, word_piece
+from electra_trainer.data.tokenizer import SPECIAL_TOKENS, Text, specials_of, word_piece
 from electra_trainer.finetuning.squad.squad_files import Answer, Question
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.model.initialize import initialize

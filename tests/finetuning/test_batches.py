@@ -12,8 +12,7 @@ import torch
 from numpy.typing import NDArray
 from tests.finetuning.small_source import source
 
-from electra_trainer.data.texts import Text, fit_pair
-from electra_trainer.data.tokenizer import load_tokenizer, specials_of
+from electra_trainer.data.tokenizer import Text, fit_pair, load_tokenizer, specials_of
 from electra_trainer.finetuning.examples import TextExample
 from electra_trainer.finetuning.task import Row, lengths_of
 from electra_trainer.finetuning.texts.tasks import text_rows

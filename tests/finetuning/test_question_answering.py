@@ -15,10 +15,9 @@ from electra_trainer.finetuning.examples import Prediction
 from electra_trainer.finetuning.recipe import Recipe
 from electra_trainer.finetuning.run import Job, finetune_run
 from electra_trainer.finetuning.squad.squad_files import Question
-from electra_trainer.finetuning.squad.squad_head import Spans
 from electra_trainer.finetuning.squad.squad_score import most_alike
 from electra_trainer.finetuning.squad.squad_task import QuestionAnswering, Squad
-from electra_trainer.finetuning.squad.windows import spread
+from electra_trainer.finetuning.squad.windows import Spans, spread
 from electra_trainer.finetuning.task import TaskData
 
 MEAL = "the chef cooked the meal. a guest ate it at noon."

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.finetuning import squad_small
 
-from electra_trainer.data.texts import Text
-from electra_trainer.data.tokenizer import load_tokenizer, specials_of
+from electra_trainer.data.tokenizer import Text, load_tokenizer, specials_of
 from electra_trainer.finetuning.squad.squad_files import Answer, Question, read_squad, sample
 from electra_trainer.finetuning.squad.windows import answer_tokens, encode, most_context, spread, window_rows
 

@@ -11,8 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from electra_trainer.data.texts import Text
-from electra_trainer.data.tokenizer import as_plain_text, load_tokenizer, specials_of, word_piece
+from electra_trainer.data.tokenizer import Text, as_plain_text, load_tokenizer, specials_of, word_piece
 from electra_trainer.errors import ConfigError
 from electra_trainer.finetuning.examples import TaggedSentence
 from electra_trainer.finetuning.recipe import Recipe

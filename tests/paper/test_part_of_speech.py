@@ -11,8 +11,7 @@ from tests.prepared import small_config, write_store
 from electra_trainer.data.batches import encode_rows
 from electra_trainer.data.conllu import Sentence, Word
 from electra_trainer.data.store import Store
-from electra_trainer.data.texts import Text
-from electra_trainer.data.tokenizer import as_plain_text, specials_of, word_piece
+from electra_trainer.data.tokenizer import Text, as_plain_text, specials_of, word_piece
 from electra_trainer.errors import DataError
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.objectives import build

@@ -24,7 +24,7 @@ from electra_trainer.data.conllu import read_conllu
 from electra_trainer.data.corpus import CorpusReport, Reading, documents
 from electra_trainer.data.documents import NAMES, RowDocuments, encode
 from electra_trainer.data.manifest import Manifest, SplitInfo
-from electra_trainer.data.tokenizer import (  # fmt: skip
+from electra_trainer.data.tokenizer import (
     SPECIAL_TOKENS,
     Specials,
     from_json,
@@ -35,8 +35,7 @@ from electra_trainer.data.tokenizer import (  # fmt: skip
     word_piece,
 )
 from electra_trainer.errors import DataError
-from electra_trainer.files.cells import labels, numbers, texts
-from electra_trainer.files.tables import read_table_file
+from electra_trainer.files.tables import labels, numbers, read_table_file, texts
 from electra_trainer.finetuning.glue.glue_files import parse
 from electra_trainer.finetuning.glue.glue_tasks import ROWS
 from electra_trainer.finetuning.model_folder import task_from

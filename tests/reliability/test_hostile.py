@@ -23,7 +23,7 @@ from electra_trainer.finetuning.texts.tasks import Classification
 from electra_trainer.finetuning.transformers_head import TransformersHead
 from electra_trainer.inspection.report import write_report
 from electra_trainer.objectives import Exported, build
-from electra_trainer.pretrained.cards import model_card
+from electra_trainer.pretrained.export import model_card
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.records import to_dict
 

@@ -1,12 +1,17 @@
-"""Load a WordPiece vocabulary, save it so that transformers gives the same ids, and identify it by a hash."""
+"""Load, save and identify a WordPiece tokenizer, and encode texts, pairs and sentences of words as rows of ids.
+
+A saved tokenizer gives the same ids in transformers.
+"""
 
 import hashlib
 import itertools
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from tokenizers import Encoding, Tokenizer
 
 from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError, did_you_mean, storage_error
 from electra_trainer.files import reading
@@ -284,3 +289,41 @@ def _lower_case(path: Path) -> bool:
         return bool(reading.parse_json(reading.read_file(path), where=str(path), remedy="").get("do_lower_case", True))
     except (ElectraError, AttributeError):
         return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Text:
+    """Text -> ids, for rows of at most `length` tokens. "[SEP]" and the like in a text are ordinary characters."""
+
+    tokenizer: Tokenizer
+    """With `encode_special_tokens` set: `data.tokenizer.as_plain_text`."""
+    specials: Specials
+    length: int
+
+    def encode(self, texts: Sequence[str]) -> list[Encoding]:
+        """Ids and offsets of each text, without special tokens, not cut."""
+        return list(self.tokenizer.encode_batch(list(texts), add_special_tokens=False))
+
+    def encode_words(self, sentences: Sequence[Sequence[str]]) -> list[Encoding]:
+        """The same for sentences that are split into words; `word_ids` of an encoding gives the word of each token."""
+        words = [list(sentence) for sentence in sentences]
+        return list(self.tokenizer.encode_batch(words, is_pretokenized=True, add_special_tokens=False))
+
+    def row(self, first: Sequence[int], second: Sequence[int] | None = None) -> tuple[int, ...]:
+        """A row with its special tokens. Long texts lose tokens at the end; of a pair always the longer text does (as BERT)."""
+        cls, sep = self.specials.cls, self.specials.sep
+        if second is None:
+            return (cls, *first[: self.length - 2], sep)
+        left, right = fit_pair(len(first), len(second), self.length - 3)
+        return (cls, *first[:left], sep, *second[:right], sep)
+
+
+def fit_pair(first: int, second: int, room: int) -> tuple[int, int]:
+    """Lengths of a pair after tokens were dropped, one at a time, from the longer (from the second of equals) until both fit."""
+    if first + second <= room:
+        return first, second
+    if first <= room // 2:
+        return first, room - first
+    if second <= room // 2:
+        return room - second, second
+    return room - room // 2, room // 2

@@ -18,8 +18,7 @@ from typing import Any, cast
 
 from torch import Tensor
 
-from electra_trainer.data.texts import Text
-from electra_trainer.data.tokenizer import as_plain_text, load_tokenizer, specials_of, tokenizer_files
+from electra_trainer.data.tokenizer import Text, as_plain_text, load_tokenizer, specials_of, tokenizer_files
 from electra_trainer.errors import CheckpointError, DataError, MissingInputError, did_you_mean
 from electra_trainer.files.reading import read_file, short
 from electra_trainer.finetuning.card import Facts, Scores, finetuned_card

@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from electra_trainer.data.texts import Text
+from electra_trainer.data.tokenizer import Text
 from electra_trainer.errors import ConfigError, DataError, Interrupted
 from electra_trainer.experiments.results import RESULT, Result, read_result, write_result
 from electra_trainer.files.durable import make_folder, replace_durably

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from electra_trainer.batch import Batch
-    from electra_trainer.data.texts import Text
+    from electra_trainer.data.tokenizer import Text
     from electra_trainer.finetuning.transformers_head import TransformersHead
     from electra_trainer.settings.config import Model
 

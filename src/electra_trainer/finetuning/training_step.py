@@ -17,8 +17,7 @@ from torch import Tensor, nn
 
 from electra_trainer.batch import Batch
 from electra_trainer.data.batches import to_batch
-from electra_trainer.data.texts import Text
-from electra_trainer.data.tokenizer import Specials
+from electra_trainer.data.tokenizer import Specials, Text
 from electra_trainer.errors import Interrupted
 from electra_trainer.finetuning.examples import Prediction
 from electra_trainer.finetuning.recipe import Recipe

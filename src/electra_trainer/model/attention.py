@@ -1,14 +1,11 @@
-"""Attention by the path that is fastest for the device.
+"""Attention and dropout, each by the fastest way for the device.
 
-PyTorch's scaled_dot_product_attention, but on a CPU two batched products and a softmax where that is faster: in bf16, where the
-former's backward pass is several times slower, and with dropout, which it draws slowly (measure: `python -m
-benchmarks.attention`). Both compute the same function.
+Attention is PyTorch's scaled_dot_product_attention, except on a CPU in bf16 or with dropout: there two batched products and a
+softmax compute the same function faster (`python -m benchmarks.attention`).
 
-Dropout whose random numbers are cheap on a CPU.
-
-PyTorch draws one Bernoulli number after another there: 0.15 G elements/s a core, a fifth of a training step. Here 16 random bits an
-element come from NumPy's PCG64 in one sweep and become a mask by integer arithmetic, several times as fast (`python -m
-benchmarks.dropout`). On other devices it is PyTorch's own.
+PyTorch draws dropout's Bernoulli numbers one by one on a CPU: 0.15 G elements/s a core, a fifth of a training step. Here 16 random
+bits an element come from NumPy's PCG64 in one sweep and become a mask by integer arithmetic (`python -m benchmarks.dropout`). Other
+devices use PyTorch's dropout.
 """
 
 import math

@@ -1,11 +1,9 @@
-"""The two networks: encoder plus head, under transformers' parameter names.
+"""The networks, heads and generators, under transformers' parameter names (§2).
 
 Discriminator  =  transformers' ElectraForPreTraining
 TokenPredictor =  transformers' ElectraForMaskedLM: ELECTRA's generator, and the whole of BERT
 
-The two pre-training heads (§2), as released.
-
-A generator without a network: samples words by fixed frequencies (§3.2, "unigram"; released: "uniform").
+WordFrequencies is a generator without a network: it samples words by fixed frequencies (§3.2, "unigram"; in Google's code "uniform").
 """
 
 import torch

@@ -1,7 +1,4 @@
-"""The two losses, as sums (§2). Means are taken once, by the loop.
-
-Sampling replacements and putting them in (§2): x_corrupt = REPLACE(x, m, x̂).
-"""
+"""Sums of the two losses, and the corrupted input x_corrupt = REPLACE(x, m, x̂) (§2). The loop divides, once."""
 
 import torch
 import torch.nn.functional as F

@@ -1,13 +1,11 @@
-"""All work as wide as the vocabulary: loss, samples and gradients, a chunk of positions at a time.
+"""Work as wide as the vocabulary: loss, samples and gradients, a chunk of positions at a time.
 
 The plain way (logits of all positions, cross-entropy, softmax, cumulative sum, and their backward passes) writes some eight
-tensors of [K, V]. Here a chunk's logits are made once, in fp32; while they are at hand the loss, the sample and all three
-gradients are taken from them, and nothing of that width outlives the chunk. Same function, same samples: the test compares.
+tensors of [K, V]. `token_softmax` computes a chunk's logits once, in fp32, takes the loss, the sample and all three gradients from
+them, and keeps nothing of that width. Same function, same samples: a test compares.
 
-log p of given words, with a gradient for each, in memory that does not grow with positions times vocabulary.
-
-token_softmax.py takes the gradients of one sum in its forward pass. Here each position has an upstream gradient of its own, known
-only in the backward pass, so the logits of a chunk are made a second time there.
+`log_probability` gives log p of given words. Each position has its own upstream gradient, known only in the backward pass, so a
+chunk's logits are computed a second time there.
 """
 
 from collections.abc import Iterator

@@ -22,8 +22,7 @@ from torch import Tensor, nn
 from electra_trainer.batch import Batch
 from electra_trainer.data.batches import to_batch
 from electra_trainer.data.conllu import UPOS, Sentence, Word
-from electra_trainer.data.texts import Text
-from electra_trainer.data.tokenizer import Specials, as_plain_text, specials_of
+from electra_trainer.data.tokenizer import Specials, Text, as_plain_text, specials_of
 from electra_trainer.errors import DataError
 from electra_trainer.finetuning.examples import TaggedSentence
 from electra_trainer.finetuning.tagging.tagging import Tagging

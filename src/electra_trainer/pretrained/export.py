@@ -1,18 +1,18 @@
-"""Handing on: folders that `transformers` loads as they are, and reading them back.
+"""Export networks to folders that `transformers` loads as they are, and read them back.
 
     DIR/discriminator   ElectraForPreTraining: the encoder to fine-tune
     DIR/generator       ElectraForMaskedLM
-    DIR/encoder         ElectraForMaskedLM: what an MLM run gives instead of the two
+    DIR/encoder         ElectraForMaskedLM: what an MLM run exports instead of the two
 
-Each holds config.json, model.safetensors, the tokenizer's files and a model card. Parameter names are transformers' own, so
-writing is a copy; the vocabulary's output weight is tied to the word embeddings and stored once, as there.
+Each holds config.json, model.safetensors, the tokenizer's files and a model card. Parameter names are those of transformers, so
+writing is a copy. The vocabulary's output weight is tied to the word embeddings and stored once, as there.
 """
 
 import json
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import safetensors.torch
@@ -24,15 +24,17 @@ from torch.overrides import TorchFunctionMode
 from electra_trainer.data.tokenizer import TOKENIZER_FILES
 from electra_trainer.errors import CheckpointError, ConfigError, MissingInputError
 from electra_trainer.files.reading import MOST_TEXT, read_file, short
+from electra_trainer.files.templates import render
 from electra_trainer.kernels.native.layers import other_arithmetic
 from electra_trainer.model.encoder import Encoder, Layers
 from electra_trainer.model.networks import Discriminator, TokenPredictor
 from electra_trainer.objectives import Exported
-from electra_trainer.pretrained.cards import model_card
+from electra_trainer.presets.arms import objective_title
 from electra_trainer.pretrained.folders import check_equal, publish, safetensors_bytes
 from electra_trainer.settings import records
 from electra_trainer.settings.config import Config, Model
 from electra_trainer.settings.records import read_table
+from electra_trainer.version import __version__
 
 _SHAPE_KEYS = (
     "vocab_size", "embedding_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
@@ -298,3 +300,30 @@ def check_with_transformers(folder: Path, *, ids: list[list[int]]) -> float:
             slots = torch.arange(batch.ids_BT.numel())
             found = network(batch.ids_BT, batch, slots).view(expected.shape)
     return float((found - expected).abs().max())
+
+
+def model_card(
+    exported: Exported, *, config: Config, metrics: dict[str, float], step: int | None = None, init: str | None = None
+) -> str:
+    """Markdown with the Hub's header.
+
+    Args:
+        exported: the network.
+        config: its run.
+        metrics: held-out metrics; may be empty.
+        step: the step of the weights; None: the last one.
+        init: the model whose weights the run began with; None: fresh weights.
+    """
+    return render(
+        "model_card.md",
+        name=exported.name,
+        model=exported.model,
+        config=config,
+        objective=objective_title(config),
+        length=config.batch.sequence_length,
+        step=config.schedule.steps if step is None else step,
+        steps=config.schedule.steps,
+        init=init and PurePath(init).name,
+        metrics=metrics,
+        version=__version__,
+    )

@@ -11,8 +11,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from electra_trainer.data.texts import Text
-from electra_trainer.data.tokenizer import Specials, as_plain_text, load_tokenizer, specials_of, tokenizer_sha256
+from electra_trainer.data.tokenizer import Specials, Text, as_plain_text, load_tokenizer, specials_of, tokenizer_sha256
 from electra_trainer.errors import ConfigError, MissingInputError
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.model.initialize import initialize

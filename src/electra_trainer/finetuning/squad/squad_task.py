@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from electra_trainer.batch import Batch
-from electra_trainer.data.texts import Text
+from electra_trainer.data.tokenizer import Text
 from electra_trainer.errors import ConfigError, require
 from electra_trainer.finetuning import task as tasks
 from electra_trainer.finetuning.examples import Prediction, by_id, jsonl, strings

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from electra_trainer.data.texts import Text
+from electra_trainer.data.tokenizer import Text
 from electra_trainer.finetuning.squad.squad_files import Question
 from electra_trainer.finetuning.task import Row
 

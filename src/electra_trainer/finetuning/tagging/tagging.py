@@ -16,7 +16,7 @@ from tokenizers import Encoding
 from torch import Tensor, nn
 
 from electra_trainer.batch import Batch
-from electra_trainer.data.texts import Text
+from electra_trainer.data.tokenizer import Text
 from electra_trainer.errors import ConfigError, require
 from electra_trainer.finetuning.baselines import most_frequent
 from electra_trainer.finetuning.examples import Prediction, TaggedSentence, jsonl, strings, tagged_text

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from electra_trainer.errors import ConfigError, DataError, did_you_mean
-from electra_trainer.files.cells import texts
-from electra_trainer.files.tables import Table
+from electra_trainer.files.tables import Table, texts
 from electra_trainer.finetuning.examples import TextExample
 
 LABELS = "label labels class target score category sentiment rating stars gold_label y value".split()

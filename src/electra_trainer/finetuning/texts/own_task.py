@@ -11,8 +11,7 @@ from typing import Literal
 import numpy as np
 
 from electra_trainer.errors import DataError, did_you_mean
-from electra_trainer.files.cells import labels, numbers
-from electra_trainer.files.tables import NUMBER, Table, read_table_file
+from electra_trainer.files.tables import NUMBER, Table, labels, numbers, read_table_file
 from electra_trainer.finetuning.examples import TextExample
 from electra_trainer.finetuning.task import Task, TaskData, hash_files
 from electra_trainer.finetuning.texts.columns import Columns, choose_columns, choose_texts, labelled_like, text_examples

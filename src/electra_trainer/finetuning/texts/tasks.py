@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from electra_trainer.batch import Batch
-from electra_trainer.data.texts import Text
+from electra_trainer.data.tokenizer import Text
 from electra_trainer.errors import ConfigError
 from electra_trainer.finetuning.baselines import text_baselines
 from electra_trainer.finetuning.examples import Prediction, TextExample
