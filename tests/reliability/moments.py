@@ -23,7 +23,7 @@ MOMENTS: dict[str, tuple[Any, str, int]] = {
     "step": (step, "update", 11),
     "evaluation": (loop, "evaluate", 2),
     "saving": (saving, "save", 3),
-    "end": (status, "_write", 1),
+    "end": (status.Status, "_end", 1),
 }
 """What is about to be called, and how often a run of 12 steps calls it at least."""
 TOLD = "told"

@@ -21,7 +21,7 @@ from electra_trainer.objectives import rtd
 from electra_trainer.runs import checkpoint, run_folder
 from electra_trainer.runs.checkpoint import numbered
 from electra_trainer.runs.verified import read
-from electra_trainer.train import loop
+from electra_trainer.train import resumable
 
 STEPS = 40
 GOES_ON = STEPS if LONG else 2
@@ -116,7 +116,7 @@ def test_resume_everywhere(data: Path, tmp_path: Path) -> None:
 
 def without_moments(whole: Path, data: Path, out: Path, expected: Trace) -> list[str]:
     """Control: what differs when the weights alone are put back, as many do."""
-    with mock.patch.object(loop, "load_optimizer_tensors", lambda *arguments: None):
+    with mock.patch.object(resumable, "load_optimizer_tensors", lambda *arguments: None):
         found = resumed(whole, data, out, STEPS // 2, expected)
     kept = read(numbered(out / "checkpoints")[0][1])
     assert kept.step == STEPS // 2 and isinstance(kept, checkpoint.Saved)

@@ -66,13 +66,13 @@ ALLOWED = {
     # GLUE's submission is written as a zip; none is read
     ("finetuning/glue/submission.py", "zipfile"),
     # a folder that was just exported, read by transformers to compare logits
-    ("hub.py", ".from_pretrained"),
+    ("pretrained/export.py", ".from_pretrained"),
     # drawn from the generator that randomness.py has seeded with the key of the step and lane
     ("model/attention.py", "torch.randint"),
     ("kernels/native/layers.py", "torch.randint"),
     ("kernels/gpu/add_norm.py", "torch.randint"),
     # numbers to multiply while a machine is measured
-    ("train/forecast.py", "torch.randn"),
+    ("train/timing.py", "torch.randn"),
     # asked only for a name that is no folder and looks like one of the Hub
     ("pretrained/source.py", "huggingface_hub"),
     ("finetuning/glue/glue_files.py", "datasets"),

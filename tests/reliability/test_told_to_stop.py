@@ -27,8 +27,8 @@ from electra_trainer.supervise.supervise import Policy, supervise
 ROOT = Path(__file__).resolve().parents[2]
 RUN = """
 import os, pathlib, signal, sys, time
-from electra_trainer.train.heartbeat import beat, ended
-from electra_trainer.train.orphan import stop_with_parent
+from electra_trainer.runs.signals import beat, ended
+from electra_trainer.runs.signals import stop_with_parent
 notes, saving, seconds = pathlib.Path(sys.argv[1]), sys.argv[2] == "saving", float(sys.argv[3])
 def stop(number, frame):
     if saving:

@@ -41,7 +41,7 @@ class Status:
     ) -> None:
         if error is None:
             end_by_itself()
-            self._write(state="done", exit_code=0, message="")
+            self._end("done", 0, "")
         elif isinstance(error, Exception):
             end_by_itself()
             self.failed(as_known(error) or ElectraError(f"{type(error).__name__}: {error}"))
@@ -54,7 +54,10 @@ class Status:
     def failed(self, error: ElectraError) -> None:
         """Report what ended the run."""
         state = "stopped" if isinstance(error, Interrupted) else "failed"
-        self._write(state=state, exit_code=error.exit_code, message=str(error))
+        self._end(state, error.exit_code, str(error))
+
+    def _end(self, state: str, exit_code: int, message: str) -> None:
+        self._write(state=state, exit_code=exit_code, message=message)
 
     def _write(self, **facts: Any) -> None:
         folder = RunFolder(self._out)
