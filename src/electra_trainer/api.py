@@ -46,7 +46,7 @@ def pretrain(
     shard: bool = False,
     quiet: bool = False,
 ) -> Pretrained:
-    """Pre-train on prepared data, or go on where the run in `out` stopped.
+    """Pre-train on prepared data, or resume the run in `out`.
 
     Args:
         data: a folder that `electra prepare` made.
@@ -91,7 +91,7 @@ def compare(
 
     Args:
         data: a folder that `electra prepare` made.
-        out: the experiment's folder; the same call goes on, more seeds, arms or probes extend it.
+        out: the experiment's folder; the same call resumes, more seeds, arms or probes extend it.
         arms: names from `electra_trainer.presets.arms`, or `untrained`; the first is the reference of all differences.
         preset: a preset's name, or a whole Config.
         seeds: how many (1, 2, ...), or which.
@@ -142,7 +142,7 @@ def finetune(
         parallel: runs at once; None: as many as the machine has cores or GPUs for.
         device: auto, cpu, cuda or cuda:N.
         quiet: show nothing.
-        changes: fields of `finetune.recipe.Recipe`, such as learning_rate=1e-4.
+        changes: fields of `electra_trainer.finetuning.recipe.Recipe`, such as learning_rate=1e-4.
 
     Returns:
         The best run, ready to predict.

@@ -211,7 +211,7 @@ def test_a_signal_stops_runs_in_parallel(data: Path, whole: Path, tmp_path: Path
 
     timer.function = stop_when_training
     timer.start()
-    with pytest.raises(Interrupted, match="The same command goes on"):
+    with pytest.raises(Interrupted, match="The same command resumes"):
         run(data, tmp_path / "exp", parallel=2)
     timer.join()
     assert "Missing: " in (tmp_path / "exp/summary.md").read_text()

@@ -294,7 +294,7 @@ class Deadly(Toy):
 @pytest.mark.slow
 def test_a_worker_that_dies_is_told_of(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Deadly, "__module__", "tests.finetuning.test_experiment")
-    with pytest.raises(ElectraError, match=r"toy, seed [12]: its process died .*--parallel.*same command goes on"):
+    with pytest.raises(ElectraError, match=r"toy, seed [12]: its process died .*--parallel.*same command resumes"):
         go(plan(model, Deadly(rows=16, parent=os.getpid())), tmp_path / "out", parallel=2)
 
 

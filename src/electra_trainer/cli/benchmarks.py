@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class GlueArguments(ExperimentFlags):
     """Fine-tune an encoder on GLUE, several seeds a task, and print the paper's table.
 
-    The same command again goes on where it stopped; more tasks or seeds extend the experiment.
+    The same command resumes where it stopped; more tasks or seeds extend the experiment.
     """
 
     data: str
@@ -108,7 +108,7 @@ def _tasks(arguments: GlueArguments, archive: Path | None) -> "tuple[GlueTask, .
 class SquadArguments(ExperimentFlags):
     """Fine-tune an encoder to answer questions, SQuAD 1.1 or 2.0, and score it as the official scripts do.
 
-    The same command again goes on where it stopped; more seeds extend the experiment.
+    The same command resumes where it stopped; more seeds extend the experiment.
     """
 
     train: Path

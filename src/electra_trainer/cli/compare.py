@@ -17,7 +17,7 @@ from electra_trainer.settings.config import Config
 class CompareArguments:
     """Pre-train several arms with several seeds at equal compute, probe what each learned, and compare by seed.
 
-    The same command again goes on where it stopped; more seeds, arms or probes extend the experiment. All other flags are the
+    The same command resumes where it stopped; more seeds, arms or probes extend the experiment. All other flags are the
     configuration's, as for `electra pretrain`, and hold for all arms.
     """
 
@@ -28,7 +28,7 @@ class CompareArguments:
     replace-mlm, all-tokens-mlm, unigram, uniform, same-size, sharing-none, sharing-all, two-stage, two-stage-fresh, adversarial,
     warm-sampling, disallow-correct, sentence-contrast; untrained: fresh weights, the baseline of every probe."""
     out: Path
-    """Folder of the experiment: a new one, or one to go on with or extend."""
+    """Folder of the experiment: a new one, or one to resume or extend."""
     seeds: str = "3"
     """How many, or which: 3 is 1,2,3."""
     flops: float | None = None

@@ -22,7 +22,7 @@ class FinetuneArguments(ExperimentFlags):
     """Fine-tune an encoder on files of your own, score it, and leave a folder that `transformers` loads and `electra predict` uses.
 
     Texts and pairs come from .csv, .tsv or .jsonl; of a file with two columns nothing more need be said. Tagging reads CoNLL columns
-    or .conllu. The same command again goes on where it stopped; more seeds extend the experiment.
+    or .conllu. The same command resumes where it stopped; more seeds extend the experiment.
     """
 
     train: Path

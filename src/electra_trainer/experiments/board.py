@@ -16,7 +16,7 @@ from electra_trainer.experiments.folder import Cell
 from electra_trainer.files.wording import duration
 
 SECONDS_BETWEEN_LINES = 60.0
-"""Of waiting, when piped; a cell that is done has a line of its own."""
+"""Of waiting, when piped; a finished cell has its own line."""
 _TELLING, _LONG = 0.02, 300.0
 """The share of the work, or the seconds, after which the time left is reported: before, it is mostly the time of starting."""
 

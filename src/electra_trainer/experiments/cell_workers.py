@@ -44,7 +44,7 @@ def do_in_workers(
 
     Args:
         threads: threads that each worker computes with.
-        heard: told what happens to a cell; None: it begins.
+        heard: called with each event of a cell; None: it begins.
         idle: called now and then.
         stop: names the signal that asks to stop, once there was one.
 
@@ -86,7 +86,7 @@ def do_in_workers(
     if error is not None:
         raise error
     if stopping:
-        raise Interrupted(f"{stop()}: all runs are saved. The same command goes on.")
+        raise Interrupted(f"{stop()}: all runs are saved. The same command resumes.")
 
 
 def _send(child: Child, message: object) -> None:
@@ -109,7 +109,7 @@ def _hear(child: Child) -> Event:
     except (EOFError, OSError):
         code = child.exit_status()
         why = "memory may have run out: do fewer at once with --parallel" if code == -9 else f"exit status {code}"
-        return Event(kind="failed", text=f"its process died ({why}). The same command goes on.")
+        return Event(kind="failed", text=f"its process died ({why}). The same command resumes.")
     return event
 
 

@@ -149,7 +149,7 @@ def _do_here(
     """In this process. A signal ends it at once wherever a run has nothing to save."""
     for order in orders:
         if request.name:
-            raise Interrupted(f"{request.name}: all runs are saved. The same command goes on.")
+            raise Interrupted(f"{request.name}: all runs are saved. The same command resumes.")
         heard(order.cell, None)
         reports = Reports(
             tell=partial(heard, order.cell),

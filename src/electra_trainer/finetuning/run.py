@@ -45,7 +45,7 @@ from electra_trainer.train.step import StepResult
 SAVE_EVERY = 60.0
 """Seconds between checkpoints; when one is saved changes no result."""
 COLLAPSED = "collapsed: "
-"""Begins a task's doubt that everything is told the same."""
+"""Begins a task's doubt that all its predictions are the same."""
 FEW_STEPS = 300
 """Fewer make a head that was drawn at random forget little of that; RTE, the paper's shortest, has 770."""
 _LOG_EVERY = 10
@@ -110,7 +110,7 @@ def finetune_run(
     display: Callable[[int], Shows] | None = None,
     stop: Callable[[], str | None] | None = None,
 ) -> Result:
-    """Fine-tune and evaluate, or go on where the run in `out` stopped; a finished one is read.
+    """Fine-tune and evaluate, or resume the run in `out`; a finished one is read.
 
     Args:
         keep_weights: leave the weights in `out`/weights; a finished run that lacks them is trained again.
@@ -118,8 +118,8 @@ def finetune_run(
         stop: names the signal that asks to stop, once there was one; by default SIGINT and SIGTERM are listened to.
 
     Raises:
-        ConfigError: another run is there. Interrupted: stopped by a signal and saved; the same call goes on.
-        Diverged: the gradient was no number for several steps. StorageError, CheckpointError: see errors.py.
+        ConfigError: another run is there. Interrupted: stopped by a signal and saved; the same call resumes it.
+        Diverged: the gradient was not finite for several steps. StorageError, CheckpointError: see errors.py.
     """
     folder = RunFolder(out)
     where = choose_device(device)
@@ -180,7 +180,7 @@ def _begin(folder: RunFolder, job: Job) -> None:
     began, now = read_table(folder.path / "config.json"), json.loads(json.dumps(identity))  # tuples are lists there
     if changed := differences({**began, "model": ""}, {**now, "model": ""}):
         raise ConfigError(
-            f"{folder.path} began otherwise ({'; '.join(changed)}). Repeat the command that it began with to go on, or choose "
+            f"{folder.path} began otherwise ({'; '.join(changed)}). Repeat the command that it began with to resume, or choose "
             "another --out."
         )
 

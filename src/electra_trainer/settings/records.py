@@ -218,7 +218,7 @@ def read_object(file: Path) -> dict[str, Any]:
     try:
         return read_table(file)
     except ConfigError as error:
-        raise DataError(f"{error} Delete it and run electra compare again.") from None
+        raise DataError(f"{error} Delete it and repeat the command that wrote it.") from None
 
 
 def checked(table: dict[str, Any], name: str, kind: type, file: Path) -> Any:
@@ -227,5 +227,5 @@ def checked(table: dict[str, Any], name: str, kind: type, file: Path) -> Any:
     whole = isinstance(value, int) and not isinstance(value, bool) and value.bit_length() <= _BITS
     if not (whole if kind is int else isinstance(value, kind) or (kind is float and whole)):
         found = f"found {repr(value)[:40]}" if name in table else "it is not there"
-        raise DataError(f"{file}: {name!r}: expected {_WORDS[kind]}, {found}. Run electra compare again.")
+        raise DataError(f"{file}: {name!r}: expected {_WORDS[kind]}, {found}. Delete it and repeat the command that wrote it.")
     return value
