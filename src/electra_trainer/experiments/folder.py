@@ -74,7 +74,7 @@ class Cell:
         return path.relative_to(self.root).as_posix()
 
     def __str__(self) -> str:
-        kind = "" if self.kind == "encoder" else f", {self.kind}"
+        kind = {"encoder": "", "floors": ", baselines", "untrained": ", untrained"}[self.kind]
         return f"{self.key}{kind}" + (f", seed {self.seed}" if self.kind != "floors" else "")
 
 

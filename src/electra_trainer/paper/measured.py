@@ -108,7 +108,8 @@ def _columns_of(experiment: Findings, cell: Measured) -> dict[str, float]:
     row = experiment.declared.rows[cell.key]
     split = row["dev"][0]
     names = _SQUAD.get(cell.key) or {row["metric"]: _GLUE.get(cell.key, f"{cell.key}/{row['metric']}")}
-    return {column: cell.metrics[f"{split}/{name}"] for name, column in names.items()}
+    found = {column: cell.metrics.get(f"{split}/{name}") for name, column in names.items()}
+    return {column: value for column, value in found.items() if value is not None}
 
 
 def share_trained(entry: Entry) -> float | None:

@@ -227,5 +227,7 @@ def checked(table: dict[str, Any], name: str, kind: type, file: Path) -> Any:
     whole = isinstance(value, int) and not isinstance(value, bool) and value.bit_length() <= _BITS
     if not (whole if kind is int else isinstance(value, kind) or (kind is float and whole)):
         found = f"found {repr(value)[:40]}" if name in table else "it is not there"
-        raise DataError(f"{file}: {name!r}: expected {_WORDS[kind]}, {found}. Delete it and repeat the command that wrote it.")
+        raise DataError(
+            f"{file}: {name!r}: expected {_WORDS[kind]}, {found}. Delete it and repeat the command that wrote it."
+        )
     return value
