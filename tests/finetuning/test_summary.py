@@ -234,6 +234,18 @@ def test_a_result_of_another_run_is_refused(tmp_path: Path) -> None:
         summarize(tmp_path)
 
 
+@pytest.mark.parametrize("lost", ["task", "recipe", "metric", "dev", "train_rows", "notes", "model"])
+def test_a_damaged_experiment_is_refused(tmp_path: Path, lost: str) -> None:
+    """A sentence that names the field, instead of a traceback where it is used."""
+    declare(tmp_path, tasks={"cola": "Classification"})
+    path = tmp_path / "experiment.json"
+    table = json.loads(path.read_text())
+    del (table["about"] if lost == "model" else table["rows"]["cola"])[lost]
+    path.write_text(json.dumps(table))
+    with pytest.raises(DataError, match=f"{lost}.*it is not there"):
+        summarize(tmp_path)
+
+
 def test_thresholds_stand_as_they_are_beside_the_scores_at_them(tmp_path: Path) -> None:
     """Questions that may have no answer: both scores and both thresholds in one line; no threshold is called the best."""
     declared = declare(tmp_path, tasks={"squad-2.0": "QuestionAnswering"}, seeds=(1, 2, 3))

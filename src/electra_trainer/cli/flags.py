@@ -89,7 +89,7 @@ class ExperimentFlags:
         )  # fmt: skip
         if shard[1] == 1:
             return summary
-        lacking = sum(len(task.missing) for task in summary.tasks)
+        lacking = sum(len(task.missing) + len(task.unmeasured) for task in summary.tasks)
         if self.json:
             print(dumps({"summary": str(self.out / "summary.json"), "shard": self.shard, "missing": lacking}))
         else:

@@ -39,7 +39,13 @@ _FACTS: dict[Of, dict[str, type]] = {
     "compare": {"preset": str, "amount": float, "match": str},
     "finetune": {"model_sha256": str, "recipe": str, "device": str, "threads": int},
 }
-"""What every reader needs."""
+_ROW: dict[Of, dict[str, type]] = {
+    "compare": {},
+    "finetune": {
+        "task": dict, "data_sha256": str, "recipe": dict, "metric": str, "dev": list, "train_rows": int, "notes": list, "changed": dict,
+    },
+}  # fmt: skip
+"""Fields of the facts and of each row that every reader needs; the config of an arm is read where it is used."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,6 +158,10 @@ def read(root: Path, *, of: Of | None = None) -> Declared:
     for key, row in table["rows"].items():  # each is a folder in cells/
         if key in ("", ".", "..") or any(mark in key for mark in "/\\\0") or not isinstance(row, dict):
             raise DataError(f"{path}: {short(key)}: not the name and settings of an arm or task. Choose another --out.")
+        for name, kind in _ROW[found].items():
+            checked(row, name, kind, path)
+    if found == "finetune":
+        checked(table["about"], "model", str, path)
     if not all(isinstance(seed, int) for seed in table["seeds"]):
         raise DataError(f"{path}: seeds: expected whole numbers, found {short(table['seeds'])}.")
     if of is not None and found != of:
@@ -175,6 +185,7 @@ def _in_this_version(table: dict[str, Any], path: Path) -> dict[str, Any]:
         of, about = "compare", {"data": table.pop("data", None)}
     elif version == 3:
         rows, parts = checked(table, "tasks", dict, path), {"floors": {}} if table.pop("floors", False) else {}
+        rows = {key: {"changed": {}, **row} if isinstance(row, dict) else row for key, row in rows.items()}
         of, about = "finetune", {"model": table.pop("model", None)}
         del table["tasks"]
     else:
