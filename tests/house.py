@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import io
 import sys
+import textwrap
 import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -112,6 +113,10 @@ def purpose(path: Path) -> str:
     return " ".join((ast.get_docstring(tree(path)) or "").split("\n\n")[0].split())
 
 
+def _entry(name: Path, path: Path) -> str:
+    return textwrap.fill(f"- `{name}`: {purpose(path)}", 118, subsequent_indent="  ", break_on_hyphens=False)
+
+
 def map_page() -> str:
     """Every file with its purpose, room by room, as docs/map.md."""
     page = ["# The map", "", "Written by `make map` from the docstrings; a test compares it with the source. Rooms are in import order,", "downward only.", ""]  # fmt: skip
@@ -121,10 +126,10 @@ def map_page() -> str:
             continue
         page += [f"## {name}/", "", purpose(folder / "__init__.py"), ""]
         files = [path for path in FILES if folder in path.parents and path.name != "__init__.py"]
-        page += [f"- `{path.relative_to(folder)}`: {purpose(path)}" for path in files]
+        page += [_entry(path.relative_to(folder), path) for path in files]
         page.append("")
     page += ["## At the root", ""]
-    page += [f"- `{path.name}`: {purpose(path)}" for path in FILES if path.parent == SOURCE]
+    page += [_entry(path.relative_to(SOURCE), path) for path in FILES if path.parent == SOURCE]
     return "\n".join(page) + "\n"
 
 
