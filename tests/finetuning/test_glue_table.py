@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from electra_trainer.experiments.statistics import spread
 from electra_trainer.finetuning.glue.glue_table import (
     BaselineScore,
     GlueTable,
-    Spread,
     TaskScores,
     glue_metrics,
     glue_notes,
@@ -26,7 +26,7 @@ def scores(task: str, by_seed: dict[int, float], **more: Any) -> TaskScores:
     found = {}
     for index, split in enumerate(ROWS[task].dev):
         found[split] = {
-            metric: Spread(by_seed={seed: value - 0.1 * bool(index + place) for seed, value in by_seed.items()})
+            metric: spread({seed: value - 0.1 * bool(index + place) for seed, value in by_seed.items()})
             for place, metric in enumerate(ROWS[task].metrics)
         }
     return TaskScores(task=task, scores=found, **more)

@@ -16,7 +16,8 @@ from pathlib import Path
 
 from electra_trainer.data.conllu import read_conllu, treebank_file
 from electra_trainer.errors import ConfigError, Diverged, MissingInputError, did_you_mean, storage_error
-from electra_trainer.finetuning.glue.glue_table import Spread, TaskScores, glue_metrics
+from electra_trainer.experiments.statistics import spread
+from electra_trainer.finetuning.glue.glue_table import TaskScores, glue_metrics
 from electra_trainer.finetuning.glue.glue_tasks import PAPER, GlueTask, tasks_in
 from electra_trainer.finetuning.recipe import recipe
 from electra_trainer.finetuning.run import Job, finetune_run
@@ -96,7 +97,7 @@ def glue(subject: Subject) -> dict[str, float]:
         job = Job(source=source, data=given.load(), recipe=settings, seed=subject.seed)
         result = finetune_run(job, out=subject.run.parent / "glue" / task, device=subject.device, quiet=True)
         by_split = {
-            split: {metric: Spread(by_seed={subject.seed: value}) for metric, value in values.items()}
+            split: {metric: spread({subject.seed: value}) for metric, value in values.items()}
             for split, values in result.scores.items()
         }
         scores.append(TaskScores(task=task, scores=by_split))

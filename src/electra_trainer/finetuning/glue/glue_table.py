@@ -5,11 +5,12 @@ or it is not given.
 """
 
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from electra_trainer.experiments.statistics import Spread, spread
 from electra_trainer.files.table_writer import Table
 from electra_trainer.finetuning.glue.glue_tasks import PAPER, PAPER_COLUMNS, ROWS
 
@@ -23,28 +24,8 @@ _OWN = {
     "MNLI-m": ("mnli", "dev_matched", "accuracy"), "MNLI-mm": ("mnli", "dev_mismatched", "accuracy"),
 }  # fmt: skip
 _BASELINES = {"untrained": "untrained encoder", "majority": "majority", "bag_of_words": "bag of words"}
-_STATISTICS: dict[str, Callable[[Sequence[float]], float | None]] = {
-    "median": statistics.median,
-    "mean": statistics.fmean,
-    "SD": lambda values: statistics.stdev(values) if len(values) > 1 else None,
-    "best": max,
-}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Spread:
-    """A metric over the seeds."""
-
-    by_seed: Mapping[int, float]
-
-    def of(self, statistic: str) -> float | None:
-        """A statistic of the table's rows; None: one seed has no SD."""
-        return _STATISTICS[statistic](list(self.by_seed.values()))
-
-    @property
-    def median(self) -> float:
-        """Over the seeds."""
-        return statistics.median(self.by_seed.values())
+_STATISTICS = ("median", "mean", "SD", "best")
+"""Rows of a table; in lower case they are fields of a Spread."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,17 +85,17 @@ def glue_tables(tasks: Sequence[TaskScores]) -> tuple[GlueTable, ...]:
     """The paper's columns with the baselines, and GLUE's own metrics; then all metrics of tasks that are not among the paper's eight."""
     known = {one.task: one for one in tasks}
 
-    def spread(task: str, split: str, metric: str) -> Spread | None:
+    def found(task: str, split: str, metric: str) -> Spread | None:
         return known[task].scores.get(split, {}).get(metric) if task in known else None
 
-    paper = {title: spread(name, *_main(name)) for name, title in PAPER_COLUMNS.items()}
+    paper = {title: found(name, *_main(name)) for name, title in PAPER_COLUMNS.items()}
     below = {
         title: [known[task].baselines.get(name) if task in known else None for task in PAPER]
         for name, title in _BASELINES.items()
     }
     of_the_paper = (
         _table("GLUE dev: Matthews (CoLA), Spearman (STS), accuracy (others), x100", paper, below, average=True),
-        _table("GLUE's own metrics on dev, x100", {title: spread(*place) for title, place in _OWN.items()}),
+        _table("GLUE's own metrics on dev, x100", {title: found(*place) for title, place in _OWN.items()}),
     )
     places = [
         (one, split, metric)
@@ -123,7 +104,7 @@ def glue_tables(tasks: Sequence[TaskScores]) -> tuple[GlueTable, ...]:
         for metric in ROWS[one.task].metrics
     ]
     others = {
-        f"{one.folder} {metric}" + (f" {split}" if len(ROWS[one.task].dev) > 1 else ""): spread(one.task, split, metric)
+        f"{one.folder} {metric}" + (f" {split}" if len(ROWS[one.task].dev) > 1 else ""): found(one.task, split, metric)
         for one, split, metric in places
     }
     below = {
@@ -145,14 +126,10 @@ def _table(
 ) -> GlueTable:
     """Statistics of the columns, then the rows `below`, those with a value; `average`: with the mean of all columns."""
     spreads = list(columns.values())
-    counts = {len(one.by_seed) for one in spreads if one is not None}
+    counts = {one.n for one in spreads if one is not None}
     first = f"median of {counts.pop()}" if len(counts) == 1 else "median"
     lines = [
-        (
-            first if name == "median" else name,
-            [None if one is None else one.of(name) for one in spreads],
-            _average(spreads, name),
-        )
+        (first if name == "median" else name, [_statistic(one, name) for one in spreads], _average(spreads, name))
         for name in _STATISTICS
     ]
     for label, scores in (below or {}).items():
@@ -167,14 +144,20 @@ def _table(
     )
 
 
+def _statistic(of: Spread | None, name: str) -> float | None:
+    """None: it is missing, or the SD of one seed."""
+    value: float | None = getattr(of, name.lower(), None)
+    return value
+
+
 def _average(spreads: Sequence[Spread | None], statistic: str) -> float | None:
     """Of all columns; the SD is that of the seeds' averages, if every task has the same seeds."""
     if statistic != "SD":
-        return _mean_of_all([None if one is None else one.of(statistic) for one in spreads])
+        return _mean_of_all([_statistic(one, statistic) for one in spreads])
     there = [one.by_seed for one in spreads if one is not None]
     if len(there) < len(spreads) or len({tuple(sorted(by_seed)) for by_seed in there}) != 1:
         return None
-    return Spread(by_seed={seed: statistics.fmean(one[seed] for one in there) for seed in there[0]}).of("SD")
+    return spread({seed: statistics.fmean(one[seed] for one in there) for seed in there[0]}).sd
 
 
 def _mean_of_all(values: Sequence[float | None]) -> float | None:
@@ -206,7 +189,7 @@ def glue_notes(tasks: Sequence[TaskScores]) -> tuple[str, ...]:
     notes = []
     if missing and _asks_for_the_paper_s(tasks):
         notes.append(f"{ABSENT}: missing. No average is given without {', '.join(missing)}.")
-    seeds = {one.folder: len(one.paper.by_seed) for one in tasks if one.paper is not None}
+    seeds = {one.folder: one.paper.n for one in tasks if one.paper is not None}
     if len(set(seeds.values())) > 1:
         notes.append(f"Seeds: {', '.join(f'{folder} {count}' for folder, count in seeds.items())}.")
     by_recipe: dict[str, list[str]] = {}
@@ -226,7 +209,7 @@ def _against_baselines(tasks: Sequence[TaskScores]) -> Iterable[str]:
     clear = []
     for one in tasks:
         if {baseline.verdict for baseline in one.baselines.values()} == {"beats"} and one.paper is not None:
-            clear.append(one.folder + " (a single seed)" * (len(one.paper.by_seed) == 1))
+            clear.append(one.folder + " (a single seed)" * (one.paper.n == 1))
         for baseline in one.baselines.values():
             median = one.paper.median if one.paper is not None else 0.0
             numbers = f"{_points(median)} against {_points(baseline.value)} ({100 * (median - baseline.value):+.1f})"
@@ -264,10 +247,7 @@ def _scores_of(one: "TaskSummary", recipe: str) -> TaskScores:
     missing = [*(f"seed {seed}" for seed in one.missing), *one.unmeasured]
     return TaskScores(
         task=one.task,
-        scores={
-            split: {metric: Spread(by_seed=found.by_seed) for metric, found in metrics.items()}
-            for split, metrics in one.scores.items()
-        },
+        scores=one.scores,
         baselines=_baselines(one),
         recipe=f"`{recipe}`{f' with {one.otherwise}' if one.otherwise else ''}",
         notes=(
