@@ -11,7 +11,7 @@ from tests.command import Electra
 from tests.paper.experiments import full_flops
 from tests.prepared import small_config, write_store
 
-from electra_trainer.experiments.folder import read
+from electra_trainer.experiments.folder import Declared, read, write
 from electra_trainer.experiments.results import read_experiment
 from electra_trainer.paper.measured import entries
 from electra_trainer.paper.paper_tables import build_table
@@ -160,3 +160,23 @@ def test_an_experiment_of_version_3_is_read(tmp_path: Path) -> None:
     assert [cell.metrics for cell in entry.cells] == [{"glue/cola": 0.5, "mine/accuracy": 0.5}]
     (row_,) = [row for row in build_table(2, [read_experiment(tmp_path)]).rows if row.source == "ours (old)"]
     assert row_.values["glue/cola"].number == 50.0 and "train_flops" not in row_.values
+
+
+def test_an_encoder_of_another_version_is_a_note(tmp_path: Path) -> None:
+    """Its scores are shown; what follows from its configuration is left out, as it is of an arm."""
+    row = {
+        "task": {"kind": "Classification"}, "data_sha256": "1", "recipe": {"epochs": 3.0}, "metric": "matthews", "dev": ["dev"],
+        "train_rows": 9, "notes": [], "changed": {},
+    }  # fmt: skip
+    declared = Declared(
+        of="finetune", facts={"model_sha256": "0", "recipe": "paper", "device": "cpu", "threads": 1}, rows={"cola": row},
+        seeds=(1,), about={"model": "runs/new", "encoder": {"config": {"knob": 1}, "flops_paper": 1e12}},
+    )  # fmt: skip
+    write(tmp_path, declared)
+    (tmp_path / "cells/cola/seed-1").mkdir(parents=True)
+    result = {"task": "cola", "seed": 1, "steps": 1, "scores": {"dev": {"matthews": 0.5}}, "doubts": []}
+    (tmp_path / "cells/cola/seed-1/result.json").write_text(json.dumps(result))
+    found = read_experiment(tmp_path)
+    assert len(found.notes) == 1 and "knob" in found.notes[0]
+    (entry,) = entries([found])
+    assert (entry.config, entry.preset, entry.cells[0].metrics) == (None, "new", {"glue/cola": 0.5})

@@ -93,8 +93,9 @@ class ExperimentFlags:
         if self.json:
             print(dumps({"summary": str(self.out / "summary.json"), "shard": self.shard, "missing": lacking}))
         else:
+            runs = "1 run is" if lacking == 1 else f"{lacking} runs are"
             print(
-                f"{self.out}: shard {self.shard} is done; {lacking} runs are missing. When none is: the same command without --shard."
+                f"{self.out}: shard {self.shard} is done; {runs} missing. When none is: the same command without --shard."
             )
         return None
 

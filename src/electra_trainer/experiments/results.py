@@ -164,6 +164,8 @@ class Findings:
     declared: Declared
     configs: dict[str, Config | None]
     """Of `electra compare`: by arm, in the order of experiment.json; None where it cannot be read (a note says why)."""
+    encoder: Config | None = None
+    """Of fine-tuning: the configuration of the encoder's pre-training; None where its folder does not say, or it cannot be read."""
     cells: dict[str, list[Measured]]
     """Finished cells by arm or task, by seed; one without any has an empty list."""
     notes: tuple[str, ...] = ()
@@ -205,7 +207,14 @@ def read_experiment(path: Path) -> Findings:
             except ConfigError as error:
                 configs[key] = None
                 of_configs.append(f"{error} Its parameters and sizes are left out.")
-    return Findings(path=path, declared=declared, configs=configs, cells=done, notes=(*of_cells, *of_configs))
+    encoder, plain = None, (declared.about.get("encoder") or {}).get("config")
+    if plain is not None:
+        try:
+            encoder = records.read(Config, plain, where=f"{path / 'experiment.json'}: encoder")
+        except ConfigError as error:
+            of_configs.append(f"{error} Its parameters and sizes are left out.")
+    notes = (*of_cells, *of_configs)
+    return Findings(path=path, declared=declared, configs=configs, encoder=encoder, cells=done, notes=notes)
 
 
 def _config(done: list[Measured], row: Any, *, where: str) -> Config:

@@ -2,9 +2,8 @@
 
 The declared contrasts are those of all trained arms to the reference on the declared metrics; Holm's correction is over
 them, once. All other metrics are in the summary too, uncorrected. Held-out metrics are compared only between networks
-of the same kind judged on
-the same tokens, unless a metric was declared by name: the loss of ELECTRA 15 %, which counts masked tokens only,
-differs whatever the network learned.
+of the same kind judged on the same tokens, unless a metric was declared by name: the loss of ELECTRA 15 %, which counts
+masked tokens only, differs whatever the network learned.
 """
 
 import json

@@ -15,7 +15,6 @@ from electra_trainer.finetuning.glue.glue_tasks import PAPER
 from electra_trainer.paper.published import GLUE_TASKS
 from electra_trainer.presets.arms import arm_of
 from electra_trainer.presets.paper_rows import PRESETS, preset
-from electra_trainer.settings import records
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.records import read_table
 
@@ -86,8 +85,8 @@ def _tuned(experiment: Findings) -> list[Entry]:
         return []
     about = experiment.declared.about
     facts = dict(about.get("encoder") or {})
-    plain = facts.pop("config", None)
-    config = None if plain is None else records.read(Config, plain, where=f"{experiment.path}: encoder")
+    facts.pop("config", None)
+    config = experiment.encoder
     name = Path(about.get("model") or "encoder").name
     cells = []
     for seed, of_tasks in sorted(by_seed.items()):

@@ -37,8 +37,9 @@ class World(NamedTuple):
         return self.rank == 0
 
     def described(self, threads: int) -> str:
-        """For people: `2 threads`, `4 processes with 2 threads each`."""
-        return f"{threads} threads" if self.size == 1 else f"{self.size} processes with {threads} threads each"
+        """For people: `2 threads`, `4 processes with 1 thread each`."""
+        words = f"{threads} thread{'s' * (threads != 1)}"
+        return words if self.size == 1 else f"{self.size} processes with {words} each"
 
     def share(self, things: int) -> range:
         """Which of `things` are this rank's: neighbours, as evenly as possible; none where there are too few."""
