@@ -184,7 +184,7 @@ def test_the_peer_computes_our_losses_and_gradients() -> None:
     examples = peers.Examples.of(masked)
     assert int(examples.masked_BT.sum()) == len(masked.slots_K)
     token_loss, logits_KV = peers.generator_loss(networks["generator"], examples)
-    samples_K = losses.seen["corrupted_BT"][examples.masked_BT]
+    samples_K = losses.diagnostics["corrupted_BT"][examples.masked_BT]
     replaced_loss = peers.discriminator_loss(networks["discriminator"], examples, samples_K)
     (token_loss + 50 * replaced_loss).backward()
 
