@@ -7,12 +7,10 @@
     ├── MissingInputError  66  a file or folder that is not there
     ├── StorageError       74  the disk is full, read-only or failing
     ├── CheckpointError    65  a checkpoint or model folder that does not verify
-    ├── Diverged           76  the loss left the numbers
+    ├── Diverged           76  the loss or the gradient became NaN or infinite
     └── Interrupted        75  stopped by a signal; everything is saved
 
 130 is Ctrl-C where nothing was being trained. A message says what was wrong, where, what was expected and what to type.
-
-Checks of settings, in the words of a ConfigError.
 """
 
 import difflib
@@ -30,7 +28,7 @@ class ElectraError(Exception):
 
     exit_code = 70
     told = False
-    """Whether another process of the same run tells it."""
+    """Whether another process of the same run reports it."""
     agreed = False
     """Whether every process of the run raises it at this point."""
 
@@ -66,7 +64,7 @@ class CheckpointError(ElectraError):
 
 
 class Diverged(ElectraError):
-    """The loss or the gradient is no longer a number."""
+    """The loss or the gradient became NaN or infinite."""
 
     exit_code = 76
 
@@ -112,10 +110,10 @@ def storage_error(error: OSError, path: Path | str, *, writing: bool = False) ->
         errno.EROFS: "the file system is read-only. Choose another --out",
         errno.EACCES: "permission denied. Choose another path or change its permissions",
         errno.EPERM: "permission denied. Choose another path or change its permissions",
-        errno.ENOTDIR: "a file stands where a folder was expected. Check the path, or choose another --out",
-        errno.ELOOP: "its symbolic links lead in a circle, or a link stands where a file is written. Name the file itself, or remove the link",
+        errno.ENOTDIR: "a file is where a folder was expected. Check the path, or choose another --out",
+        errno.ELOOP: "its symbolic links lead in a circle, or a link is where a file is written. Name the file itself, or remove the link",
         errno.ENAMETOOLONG: "the name is too long. Check the path",
-        errno.EEXIST: "a file stands where a folder was expected. Choose another --out",
+        errno.EEXIST: "a file is where a folder was expected. Choose another --out",
     }
     what = remedies.get(error.errno or 0, f"{error.strerror or error}. Check the disk, then run the same command again")
     return StorageError(f"{path}: {what}.")
@@ -148,7 +146,7 @@ def as_known(error: Exception) -> ElectraError | None:
 
 
 def out_of_memory(error: Exception) -> bool:
-    """Whether Python or PyTorch found no memory; its errors are told by their words, since torch may not be loaded."""
+    """Whether Python or PyTorch found no memory; its errors are recognised by their words, since torch may not be loaded."""
     return (
         isinstance(error, MemoryError)
         or type(error).__name__ == "OutOfMemoryError"

@@ -27,7 +27,7 @@ class Rng:
     lane: int
 
     def generator(self, purpose: str, device: torch.device | None = None) -> torch.Generator:
-        """A fresh generator for `purpose`, on the CPU unless told; asking twice gives the same numbers twice."""
+        """A fresh generator for `purpose`, on the CPU by default; asking twice gives the same numbers twice."""
         return torch.Generator(device or "cpu").manual_seed(key(self.seed, purpose, self.step, self.lane))
 
     def bits(self, purpose: str) -> np.random.Philox:

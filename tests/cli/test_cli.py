@@ -107,7 +107,7 @@ WRONG: dict[str, tuple[list[str], int, list[str]]] = {
     "no gap": (["fill", "{run}", "no gap"], 65, ["no [MASK]"]),
     "no top": (["fill", "{run}", "a [MASK]", "--top", "-1"], 78, ["--top -1: expected at least 1"]),
     "long fill": (["fill", "{run}", "[MASK] " * 99], 65, ["Shorten it"]),
-    "out is a file": (["pretrain", "{data}", "--out", "{text}", "--preset", "tiny"], 74, ["a file stands where"]),
+    "out is a file": (["pretrain", "{data}", "--out", "{text}", "--preset", "tiny"], 74, ["a file is where"]),
     "out is foreign": (["pretrain", "{data}", "--out", "{folder}", "--preset", "tiny"], 78, ["holds", "and no run"]),
     "rows too long": (["pretrain", "{data}", "--out", "R", "--model.max-position-embeddings", "16", "--batch.sequence-length", "16"], 78, ["Prepare with --seq-len 16"]),
 }  # fmt: skip

@@ -110,7 +110,7 @@ def _remarks(one: TaskSummary) -> Iterator[str]:
 
 
 def _at_thresholds(one: TaskSummary) -> Iterator[str]:
-    """Of questions that may have no answer: the main score beside that at the threshold which was given, medians of both."""
+    """Of questions that may have no answer: the main score next to the one at the given threshold, medians of both."""
     found = one.scores.get(one.split, {})
     if {"threshold", "best_f1_threshold"} <= found.keys():
         f1, given, best, at = (

@@ -1,6 +1,6 @@
 """Adversarial training of the generator by REINFORCE (Appendix F).
 
-What:      the generator is rewarded at each slot for the discriminator's loss there; it is never told the original words.
+What:      the generator is rewarded at each slot for the discriminator's loss there; it is not trained on the original words.
 Equation:  ∇θ_G ≈ Σ over m of ∇ log p_G(x̂_t | x_masked) [R(x̂_t) - b_t], ascended; L_Disc as in ELECTRA, descended
 Reward:    R = -log D(x̂_t) where x̂_t is the original, -log(1 - D(x̂_t)) otherwise, D the probability of "original": what
            the discriminator pays at t. The appendix prints L_Disc without its minus signs; taken by the letter, its argmax would help

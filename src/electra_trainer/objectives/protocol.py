@@ -21,7 +21,7 @@ from electra_trainer.settings.methods import ObjectiveSettings
 
 @dataclass(frozen=True, kw_only=True)
 class Exported:
-    """A network that is handed on after training."""
+    """A network that is exported after training."""
 
     name: Literal["discriminator", "generator", "encoder"]
     network: nn.Module

@@ -107,7 +107,7 @@ def other_tokens(masked: Masked, rng: Rng) -> Tensor:
 def discriminator_diagnostics(
     corrupted: Corrupted, logits_BT: Tensor, counted_BT: Tensor | None = None
 ) -> dict[str, Tensor]:
-    """What the record shows of a discriminator; its loss counts the real tokens unless told."""
+    """What the record shows of a discriminator; its loss counts the real tokens by default."""
     return {
         "real_BT": corrupted.batch.real_BT,
         "counted_BT": corrupted.batch.real_BT if counted_BT is None else counted_BT,

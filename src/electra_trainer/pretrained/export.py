@@ -221,7 +221,7 @@ def _outline(
         with torch.device("meta"), _Unfilled():
             return kind(model), model
     except ConfigError as error:
-        raise CheckpointError(f"{error} Put the right config.json beside the weights.") from None
+        raise CheckpointError(f"{error} Put the right config.json next to the weights.") from None
     except (TypeError, RuntimeError, OverflowError) as error:
         why = str(error).splitlines()[0]
         raise CheckpointError(f"{where}: no network can have that shape ({why}). Put the right one back.") from None

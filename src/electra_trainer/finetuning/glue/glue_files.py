@@ -1,6 +1,6 @@
 r"""Read GLUE's tables: the official files, the same columns in any order, and the Hub's rows (`nyu-mll/glue`).
 
-Fields stand between tabs and are never quoted (a `"` is a character of the text). Lines end at "\n" alone, with or without "\r" before it:
+Fields are separated by tabs and never quoted (a `"` is a character of the text). Lines end at "\n" alone, with or without "\r" before it:
 texts may hold U+2028 and the like. The Hub is read by the package `datasets`: the extra [hub]. No torch here.
 """
 

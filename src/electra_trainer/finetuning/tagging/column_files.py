@@ -1,6 +1,6 @@
 """Files with a word a line and its labels in columns, a blank line between sentences: CoNLL-2000, 2002, 2003 and their like, and CoNLL-U.
 
-Columns stand between tabs, if the first line of words has one, or between spaces. Lines with -DOCSTART- part documents and hold no
+Columns are separated by tabs, if the first line of words has one, or by spaces. Lines with -DOCSTART- part documents and hold no
 word. A line that begins with # is a comment where it stands before a sentence and has another number of columns, or an = in it: "#" is
 also a word ("# # B-NP" in CoNLL-2000).
 """

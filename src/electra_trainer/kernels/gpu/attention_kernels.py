@@ -10,7 +10,7 @@ import triton.language as tl
 
 @triton.jit
 def _kept(seed, head, rows, columns, T: tl.constexpr, P):
-    """True where a weight is not dropped: each head of each row of the batch has a key of its own."""
+    """True where a weight is not dropped: each head of each row of the batch has its own key."""
     return tl.rand(tl.load(seed) + head, rows[:, None] * T + columns[None, :]) >= P
 
 
