@@ -153,6 +153,9 @@ def test_source_of_two_files(tmp_path: Path) -> None:
         "5 of 9 evaluation questions.",
     )
     other = Squad(train=train, dev=squad_file(tmp_path, "other.json", 2, start=9)).load()
+    limits = (None, 4, 5, 9)
+    hashes = [Squad(train=train, dev=dev, dev_limit=limit).load().sha256 for limit in limits]
+    assert len(set(hashes)) == 3 and hashes[0] == hashes[3]  # all nine: as if there were no limit
     assert len(data.sha256) == 64 and other.sha256 != data.sha256 and other.notes[-1].startswith("other.json")
 
 

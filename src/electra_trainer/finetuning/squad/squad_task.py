@@ -105,6 +105,10 @@ class Squad:
         for name, all_of_them, limit in (("training", train, self.limit), ("evaluation", dev, self.dev_limit)):
             if limit is not None and limit < len(all_of_them):
                 notes.append(f"{limit:,} of {len(all_of_them):,} {name} questions.")
+        if self.dev_limit is not None and self.dev_limit < len(dev):
+            files["dev_limit"] = str(
+                self.dev_limit
+            ).encode()  # scores of other questions; --limit changes the rows of training
         return TaskData(
             task=self.task,
             train=squad_files.sample(train, self.limit),
