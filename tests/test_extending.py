@@ -113,7 +113,7 @@ def test_a_task_of_ones_own(tmp_path: Path) -> None:
     program = (tmp_path / "topics.py").read_text()
     assert "baselines=True)" in program
     program = program.replace("baselines=True)", "baselines=True, learning_rate=1e-2)")
-    (tmp_path / "topics.py").write_text(program.replace("the striker met the minister", "w1 w3"))
+    (tmp_path / "topics.py").write_text(program.replace("the striker met the minister", "w23 w1 w3"))
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, "topics.py"], env=environment, capture_output=True, text=True, check=False, cwd=tmp_path

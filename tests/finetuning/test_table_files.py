@@ -103,7 +103,7 @@ def test_paths_that_are_no_file(tmp_path: Path) -> None:
         read_table_file(tmp_path / "pipe.csv")
     with pytest.raises(StorageError):
         read_table_file(tmp_path / ("x" * 300 + ".csv"))
-    with pytest.raises(MissingInputError, match="is no file name"):
+    with pytest.raises(MissingInputError, match="is not a file name"):
         read_table_file(Path("a\0b.csv"))
 
 
