@@ -1,7 +1,6 @@
 """`electra glue`: what it asks the experiment for, and what it prints and writes of what came of it."""
 
 import json
-import statistics
 import sys
 import zipfile
 from dataclasses import dataclass, field
@@ -14,16 +13,8 @@ from tests.command import Electra
 from tests.finetuning.glue_samples import labels, write_glue
 
 from electra_trainer.experiments import folder as folders
+from electra_trainer.experiments.statistics import Spread, spread
 from electra_trainer.finetuning.glue.glue_tasks import PAPER, ROWS, GlueTask
-
-
-@dataclass
-class OverSeeds:
-    by_seed: dict[int, float]
-
-    @property
-    def median(self) -> float:
-        return statistics.median(self.by_seed.values())
 
 
 @dataclass
@@ -40,8 +31,8 @@ class SummaryOfTask:
     task: str
     metric: str
     split: str
-    scores: dict[str, dict[str, OverSeeds]]
-    untrained: dict[str, dict[str, OverSeeds]]
+    scores: dict[str, dict[str, Spread]]
+    untrained: dict[str, dict[str, Spread]]
     floors: dict[str, dict[str, dict[str, float]]]
     comparisons: tuple[Comparison, ...]
     best_seed: int | None
@@ -80,8 +71,8 @@ class Experiment:
                 path = how["out"] / "cells" / source.name / "seed-2/predictions" / f"{split}.jsonl"
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text((json.dumps(said) + "\n") * len(examples))
-            metrics = {name: OverSeeds(dict.fromkeys(plan.seeds, 0.6 + 0.01 * k)) for name in ROWS[source.name].metrics}
-            fresh = {name: OverSeeds({1: 0.5, 2: 0.54}) for name in metrics}
+            metrics = {name: spread(dict.fromkeys(plan.seeds, 0.6 + 0.01 * k)) for name in ROWS[source.name].metrics}
+            fresh = {name: spread({1: 0.5, 2: 0.54}) for name in metrics}
             compared = (
                 Comparison("untrained", "the untrained encoder", "beats"),
                 Comparison("bag_of_words", "the bag of words", "does not beat" if k < 2 else "beats"),

@@ -119,8 +119,7 @@ def cloze(
         pretrained: a run or an exported folder. An MLM run gives only its own accuracy.
         data: a prepared folder with the same tokenizer.
         against: another run with a token predictor.
-        rows: number of random held-out rows, at most all.
-        per_row: words of each row, never special tokens nor [UNK].
+        rows, per_row: random held-out rows, at most all, and words of each, never special tokens nor [UNK].
         top: the generator's words that Appendix G chooses among; each takes a forward pass of the discriminator.
         seed: of rows and words.
         p_mask: share of masked tokens in the formula; None: the run's (appendix_g.py).

@@ -47,7 +47,7 @@ def pretrain(
     quiet: bool = False,
     status: Status | None = None,
 ) -> Path:
-    """Pre-train on prepared data, or resume the run in `out`.
+    """Pre-train on prepared data, or resume the run in `out`; returns `out`.
 
     Args:
         config: the run; vocabulary and row length are taken from the data.
@@ -58,9 +58,6 @@ def pretrain(
         device: auto, cpu, cuda, cuda:N.
         shard: divide weights, gradients and moments among the processes (ranks/sharding.py); it may change from one call to the next.
         status: where to report that the run began and how it ended.
-
-    Returns:
-        `out`.
 
     Raises:
         ConfigError, DataError, StorageError, CheckpointError: see errors.py.
