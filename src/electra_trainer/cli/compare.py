@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import tyro
 
 from electra_trainer.cli import main as cli
-from electra_trainer.cli.flags import settings_from, value_of
+from electra_trainer.cli.preset_flags import settings_from, value_of
 from electra_trainer.errors import ConfigError
 from electra_trainer.settings.config import Config
 

@@ -1,7 +1,6 @@
-"""Flags that several verbs share, and the configuration that a command line begins from: preset, file, members of tagged unions."""
+"""The flags that `finetune`, `glue` and `squad` share: the encoder, the experiment, and what changes a recipe."""
 
-from collections.abc import Mapping, Sequence
-from copy import copy
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from json import dumps
 from pathlib import Path
@@ -9,12 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from electra_trainer.errors import ConfigError, did_you_mean
+from electra_trainer.cli.preset_flags import value_of
 from electra_trainer.finetuning.recipe import Recipe, recipe
-from electra_trainer.presets.paper_rows import preset
-from electra_trainer.settings.config import Config
-from electra_trainer.settings.methods import GENERATORS, PHASES, ObjectiveSettings
-from electra_trainer.settings.records import overlay
 
 if TYPE_CHECKING:
     from electra_trainer.finetuning.experiment import Plan
@@ -107,48 +102,3 @@ def recipe_flags(words: Sequence[str], **own: object) -> RecipeFlags:
     given = tuple(one.name for one in fields(Recipe) if f"--{one.name.replace('_', '-')}" in flags)
     settings = recipe(name, hidden_size=256, **{"epochs": 3.0, **own})  # type: ignore[arg-type]
     return RecipeFlags(recipe=name, settings=settings, given=given)
-
-
-def settings_from(words: Sequence[str]) -> Config:
-    """Preset, file and choices of tagged unions that the flags name: the defaults of the flags for their fields."""
-    config = preset(value_of(words, "--preset") or "small")
-    objective, file = value_of(words, "--objective"), value_of(words, "--config")
-    if file is not None or objective not in (None, *ObjectiveSettings.kinds):
-        import electra_trainer.objectives  # noqa: F401  makes objectives known that have their settings in their own file
-    if file is not None:
-        config = overlay(config, Path(file))
-    config = _choose(config, "objective", objective, ObjectiveSettings.kinds)
-    config = _choose(config, "generator", value_of(words, "--generator"), GENERATORS)
-    return _choose(config, "phases", value_of(words, "--phases"), PHASES)
-
-
-def _choose(config: Config, name: str, kind: str | None, known: Mapping[str, type]) -> Config:
-    """`config` with the member of a tagged union that a flag names, with its defaults; the same member keeps its settings."""
-    if kind is None:
-        return config
-    if kind not in known:
-        raise ConfigError(f"--{name} {kind!r}: unknown.{did_you_mean(kind, known)} Known: {', '.join(known)}.")
-    if isinstance(getattr(config, name), known[kind]):
-        return config
-    chosen = copy(config)
-    object.__setattr__(chosen, name, known[kind]())  # unchecked: the settings that go with it may be in the other flags
-    return chosen
-
-
-def part(words: Sequence[str], flags: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """The values of some flags (of each the first), before all flags are parsed; and the words without these flags."""
-    values: dict[str, str] = {}
-    rest: list[str] = []
-    following = iter(words)
-    for word in following:
-        flag, equals, value = word.partition("=")
-        if flag not in flags:
-            rest.append(word)
-        elif (given := value if equals else next(following, None)) is not None:
-            values.setdefault(flag, given)
-    return values, rest
-
-
-def value_of(words: Sequence[str], flag: str) -> str | None:
-    """The value of a flag, before the flags are parsed."""
-    return part(words, (flag,))[0].get(flag)

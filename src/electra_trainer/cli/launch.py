@@ -11,7 +11,7 @@ from typing import Literal
 import tyro
 
 from electra_trainer.cli import main as cli
-from electra_trainer.cli.flags import value_of
+from electra_trainer.cli.preset_flags import value_of
 from electra_trainer.errors import ConfigError
 from electra_trainer.files.durable import write_output
 from electra_trainer.files.templates import render

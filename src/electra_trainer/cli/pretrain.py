@@ -10,7 +10,7 @@ from typing import Annotated
 import tyro
 
 from electra_trainer.cli import main as cli
-from electra_trainer.cli.flags import part, settings_from
+from electra_trainer.cli.preset_flags import part, settings_from
 from electra_trainer.errors import ConfigError, ElectraError
 from electra_trainer.settings.config import Config
 
