@@ -9,7 +9,7 @@ from typing import Any
 
 from electra_trainer.errors import ConfigError, DataError, MissingInputError
 from electra_trainer.files.reading import MOST_TEXT, NotJson, json_value, read_file
-from electra_trainer.settings.records import read_table
+from electra_trainer.settings.records import flat, read_table
 
 Row = dict[str, float]
 """The numbers of a line of metrics.jsonl."""
@@ -156,15 +156,10 @@ def _settings(path: Path, notes: list[str]) -> dict[str, str]:
         notes.append(f"{path} does not exist.")
         return {}
     try:
-        return dict(_flat(read_table(path)))
+        return {
+            name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            for name, value in flat(read_table(path)).items()
+        }
     except (ConfigError, MissingInputError, RecursionError):
         notes.append(f"{path} is not a JSON object; skipped.")
         return {}
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    for name, value in values.items():
-        if isinstance(value, dict) and value:
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -197,10 +197,10 @@ def differences(first: object, second: object) -> list[str]:
 
 
 def flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested tables as one table with dotted names."""
+    """Nested tables as one table with dotted names; an empty one is a value."""
     found: dict[str, Any] = {}
     for name, value in table.items():
-        found |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+        found |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) and value else {f"{prefix}{name}": value}
     return found
 
 
