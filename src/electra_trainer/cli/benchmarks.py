@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 import tyro
 
-from electra_trainer.cli.flags import ExperimentFlags, recipe_flags
-from electra_trainer.cli.main import parse
+from electra_trainer.cli import flags, main
 from electra_trainer.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GlueArguments(ExperimentFlags):
+class GlueArguments(flags.ExperimentFlags):
     """Fine-tune an encoder on GLUE, several seeds a task, and print the paper's table.
 
     The same command resumes where it stopped; more tasks or seeds extend the experiment.
@@ -42,8 +41,8 @@ class GlueArguments(ExperimentFlags):
 
 def parse_glue(words: Sequence[str]) -> GlueArguments:
     """Flags -> Arguments; the recipe decides the defaults of its flags."""
-    default = GlueArguments(model=tyro.MISSING, data=tyro.MISSING, out=tyro.MISSING, recipe=recipe_flags(words))
-    arguments: GlueArguments = parse(GlueArguments, words, verb="glue", default=default)
+    default = GlueArguments(model=tyro.MISSING, data=tyro.MISSING, out=tyro.MISSING, recipe=flags.recipe_flags(words))
+    arguments: GlueArguments = main.parse(GlueArguments, words, verb="glue", default=default)
     return arguments
 
 
@@ -105,7 +104,7 @@ def _tasks(arguments: GlueArguments, archive: Path | None) -> "tuple[GlueTask, .
 
 
 @dataclass(frozen=True, kw_only=True)
-class SquadArguments(ExperimentFlags):
+class SquadArguments(flags.ExperimentFlags):
     """Fine-tune an encoder to answer questions, SQuAD 1.1 or 2.0, and score it as the official scripts do.
 
     The same command resumes where it stopped; more seeds extend the experiment.
@@ -138,9 +137,9 @@ def parse_squad(words: Sequence[str]) -> SquadArguments:
         train=tyro.MISSING,
         out=tyro.MISSING,
         version=tyro.MISSING,
-        recipe=recipe_flags(words, epochs=2.0, max_length=512),
+        recipe=flags.recipe_flags(words, epochs=2.0, max_length=512),
     )
-    arguments: SquadArguments = parse(SquadArguments, words, verb="squad", default=default)
+    arguments: SquadArguments = main.parse(SquadArguments, words, verb="squad", default=default)
     return arguments
 
 

@@ -78,10 +78,9 @@ def parse_compare(words: Sequence[str]) -> CompareArguments:
 def run_compare(arguments: CompareArguments) -> None:
     """Run the cells, then print the tables."""
     from electra_trainer.experiments.folder import parse_seeds, parse_shard
-    from electra_trainer.paper.arm_summary import print_summary
-    from electra_trainer.paper.comparison import Comparison, compare
+    from electra_trainer.paper import arm_summary, comparison
 
-    asked = Comparison(
+    asked = comparison.Comparison(
         arms=_list(arguments.arms),
         seeds=parse_seeds(arguments.seeds),
         flops=arguments.flops,
@@ -93,7 +92,7 @@ def run_compare(arguments: CompareArguments) -> None:
         probe_pairs=arguments.probe_pairs,
         metrics=_list(arguments.metrics or ""),
     )
-    summary = compare(
+    summary = comparison.compare(
         asked,
         arguments.settings,
         arguments.data,
@@ -103,7 +102,7 @@ def run_compare(arguments: CompareArguments) -> None:
         device=arguments.device,
         quiet=arguments.quiet,
     )
-    print_summary(summary)
+    arm_summary.print_summary(summary)
     print(arguments.out / "summary.md")
 
 

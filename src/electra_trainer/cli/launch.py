@@ -13,8 +13,7 @@ import tyro
 from electra_trainer.cli import main as cli
 from electra_trainer.cli.preset_flags import value_of
 from electra_trainer.errors import ConfigError
-from electra_trainer.files.durable import write_output
-from electra_trainer.files.templates import render
+from electra_trainer.files import durable, templates
 from electra_trainer.runs.signals import FORWARDS, WAITS
 
 _MOST_WARNING = 65535
@@ -65,7 +64,7 @@ def parse_launch(words: Sequence[str]) -> LaunchArguments:
 def run_launch(arguments: LaunchArguments) -> None:
     """Check, and write the file."""
     _check(arguments)
-    write_output(arguments.file, sbatch(arguments).encode())
+    durable.write_output(arguments.file, sbatch(arguments).encode())
     print(f"electra: {arguments.file}: type: sbatch {shlex.quote(str(arguments.file))}", file=sys.stderr)
 
 
@@ -117,7 +116,7 @@ def _seconds(time: str) -> int:
 
 def sbatch(arguments: LaunchArguments) -> str:
     """The text of the job file."""
-    return render(
+    return templates.render(
         "job.sbatch",
         job=arguments,
         processes=max(1, arguments.gpus),

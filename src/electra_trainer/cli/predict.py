@@ -110,18 +110,17 @@ def run_answer(arguments: AnswerArguments) -> None:
         raise DataError(f"--question {arguments.question!r}: expected one line of text.")
 
     from electra_trainer.finetuning.model_folder import load_finetuned
-    from electra_trainer.finetuning.squad.squad_files import Question
-    from electra_trainer.finetuning.squad.squad_task import QuestionAnswering
+    from electra_trainer.finetuning.squad import squad_files, squad_task
 
     loaded = load_finetuned(arguments.folder)
     task = loaded.task
-    if not isinstance(task, QuestionAnswering):
+    if not isinstance(task, squad_task.QuestionAnswering):
         raise ConfigError(
             f"{arguments.folder}: was fine-tuned for {task.name}, not to answer questions. Type `electra predict`."
         )
     if arguments.null_threshold is not None:
         loaded = loaded.with_threshold(arguments.null_threshold)
-    asked = Question(id="question", question=arguments.question, context=context)
+    asked = squad_files.Question(id="question", question=arguments.question, context=context)
     (said,) = loaded.predict_examples([asked], device=arguments.device)
     said["nbest"] = said["nbest"][: arguments.top]
     given = task.threshold if arguments.null_threshold is None else arguments.null_threshold

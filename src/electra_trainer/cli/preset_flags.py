@@ -6,22 +6,21 @@ from pathlib import Path
 
 from electra_trainer.errors import ConfigError, did_you_mean
 from electra_trainer.presets.paper_rows import preset
+from electra_trainer.settings import methods, records
 from electra_trainer.settings.config import Config
-from electra_trainer.settings.methods import GENERATORS, PHASES, ObjectiveSettings
-from electra_trainer.settings.records import overlay
 
 
 def settings_from(words: Sequence[str]) -> Config:
     """Preset, file and choices of tagged unions that the flags name: the defaults of the flags for their fields."""
     config = preset(value_of(words, "--preset") or "small")
     objective, file = value_of(words, "--objective"), value_of(words, "--config")
-    if file is not None or objective not in (None, *ObjectiveSettings.kinds):
+    if file is not None or objective not in (None, *methods.ObjectiveSettings.kinds):
         import electra_trainer.objectives  # noqa: F401  makes objectives known that have their settings in their own file
     if file is not None:
-        config = overlay(config, Path(file))
-    config = _choose(config, "objective", objective, ObjectiveSettings.kinds)
-    config = _choose(config, "generator", value_of(words, "--generator"), GENERATORS)
-    return _choose(config, "phases", value_of(words, "--phases"), PHASES)
+        config = records.overlay(config, Path(file))
+    config = _choose(config, "objective", objective, methods.ObjectiveSettings.kinds)
+    config = _choose(config, "generator", value_of(words, "--generator"), methods.GENERATORS)
+    return _choose(config, "phases", value_of(words, "--phases"), methods.PHASES)
 
 
 def _choose(config: Config, name: str, kind: str | None, known: Mapping[str, type]) -> Config:

@@ -141,17 +141,15 @@ def _supervised(arguments: PretrainArguments) -> None:
 def _check_what_all_would_say(arguments: PretrainArguments) -> None:
     """Find what is wrong for every process before any is started; ElectraError."""
     from electra_trainer.data.store import Store
-    from electra_trainer.ranks.gradient_tree import check_tree
-    from electra_trainer.ranks.sharding import check_shard
-    from electra_trainer.ranks.world import World
+    from electra_trainer.ranks import gradient_tree, sharding, world
     from electra_trainer.train.plan import fit_to_data
 
     config = fit_to_data(arguments.settings, Store.open(arguments.data))
     if config.deterministic:  # first: it is stricter
-        check_tree(config.batch.lanes, processes=arguments.processes)
-    World(0, arguments.processes).owned(config.batch.lanes)
+        gradient_tree.check_tree(config.batch.lanes, processes=arguments.processes)
+    world.World(0, arguments.processes).owned(config.batch.lanes)
     if arguments.shard:
-        check_shard(config, processes=arguments.processes)
+        sharding.check_shard(config, processes=arguments.processes)
 
 
 def command_of(words: Sequence[str], *, processes: int) -> list[str]:

@@ -139,13 +139,12 @@ def run_export(arguments: ExportArguments) -> None:
     from importlib.util import find_spec
 
     from electra_trainer.errors import CheckpointError
-    from electra_trainer.pretrained.export import check_with_transformers
-    from electra_trainer.pretrained.pretrained import export_run
+    from electra_trainer.pretrained import export, pretrained
 
-    for folder in export_run(arguments.run, arguments.out):
+    for folder in pretrained.export_run(arguments.run, arguments.out):
         line = f"{folder}: written and read back bit for bit"
         if find_spec("transformers") is not None:
-            difference = check_with_transformers(folder, ids=[list(range(5, 21))] * 2)
+            difference = export.check_with_transformers(folder, ids=[list(range(5, 21))] * 2)
             if difference > 1e-4:
                 raise CheckpointError(
                     f"{folder}: logits differ from transformers' by {difference:.1e}; please report this."

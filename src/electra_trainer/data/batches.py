@@ -16,12 +16,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from electra_trainer.batch import Batch
+from electra_trainer import batch, randomness
 from electra_trainer.data.store import Store
-from electra_trainer.randomness import key
 
 
-def to_batch(rows_BT: NDArray[np.integer], *, pad: int, cls: int, sep: int) -> Batch:
+def to_batch(rows_BT: NDArray[np.integer], *, pad: int, cls: int, sep: int) -> batch.Batch:
     """Make a batch of packed rows.
 
     A piece begins at each [CLS]. Its tokens up to and including the first [SEP] are segment 0, the others segment 1;
@@ -47,7 +46,7 @@ def to_batch(rows_BT: NDArray[np.integer], *, pad: int, cls: int, sep: int) -> B
     for values in (piece_BT.reshape(-1), position, segment):
         values[padding] = 0
     shape = rows_BT.shape
-    return Batch(
+    return batch.Batch(
         ids_BT=torch.from_numpy(rows_BT.astype(np.int64)),
         segment_BT=torch.from_numpy(segment.reshape(shape)),
         position_BT=torch.from_numpy(position.reshape(shape)),
@@ -58,7 +57,7 @@ def to_batch(rows_BT: NDArray[np.integer], *, pad: int, cls: int, sep: int) -> B
 @lru_cache(maxsize=3)
 def _permutation(rows: int, seed: int, epoch: int) -> NDArray[np.unsignedinteger]:
     order = np.arange(rows, dtype="u4" if rows <= 1 << 32 else "u8")  # half of `permutation(rows)`'s memory
-    np.random.Generator(np.random.Philox(key(seed, "order", epoch))).shuffle(order)
+    np.random.Generator(np.random.Philox(randomness.key(seed, "order", epoch))).shuffle(order)
     return order
 
 
@@ -98,10 +97,10 @@ def without_specials(counts: NDArray[np.int64], store: Store) -> NDArray[np.int6
     return counts
 
 
-def encode_rows(ids: Sequence[Sequence[int]] | Tensor) -> Batch:
+def encode_rows(ids: Sequence[Sequence[int]] | Tensor) -> batch.Batch:
     """Rows of equal length, each one piece of one segment, as a batch; on the device of `ids` where that is a tensor."""
     ids_BT = torch.as_tensor(ids, dtype=torch.int64)
     positions_BT = torch.arange(ids_BT.shape[1], device=ids_BT.device).expand_as(ids_BT)
-    return Batch(
+    return batch.Batch(
         ids_BT=ids_BT, segment_BT=torch.zeros_like(ids_BT), position_BT=positions_BT, piece_BT=torch.ones_like(ids_BT)
     )

@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 
 from electra_trainer.data.manifest import DocumentFiles, FileInfo
 from electra_trainer.errors import DataError, storage_error
-from electra_trainer.files.durable import HashedFile
-from electra_trainer.files.reading import NotJson, json_value
+from electra_trainer.files import durable, reading
 
 
 class Place(NamedTuple):
@@ -67,7 +66,7 @@ class DocumentsWriter:
     """Writes the files as documents come, in the order of the rows of each split; OSError as the system gives it."""
 
     def __init__(self, folder: Path) -> None:
-        self._names = HashedFile(folder / NAMES)
+        self._names = durable.HashedFile(folder / NAMES)
         self._splits = {split: _Blocks(folder / f"{split}.documents") for split in ("train", "valid")}
         self._known: dict[str, int] = {}
 
@@ -95,7 +94,7 @@ class _Blocks:
     """Entries on their way into blocks."""
 
     def __init__(self, path: Path) -> None:
-        self.file = HashedFile(path)
+        self.file = durable.HashedFile(path)
         self._entries: list[tuple[int, ...]] = []
 
     def add(self, entry: tuple[int, ...]) -> None:
@@ -259,8 +258,8 @@ class RowDocuments:
 
     def _name(self, line: bytes, number: int) -> str:
         try:
-            name = json_value(line)
-        except NotJson as error:
+            name = reading.json_value(line)
+        except reading.NotJson as error:
             raise DataError(f"{self._names}:{number}: is {error}. {_REMEDY}") from None
         if not isinstance(name, str):
             raise DataError(f"{self._names}:{number}: expected the name of a file. {_REMEDY}")

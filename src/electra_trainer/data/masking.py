@@ -9,9 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from electra_trainer import errors, randomness
 from electra_trainer.batch import Batch, Masked
-from electra_trainer.errors import DataError
-from electra_trainer.randomness import Rng
 from electra_trainer.settings.config import Masking
 
 Bools = NDArray[np.bool_]
@@ -38,11 +37,11 @@ class MaskTokens:
     def __post_init__(self) -> None:
         assert (self.counts_V is not None) or not self.masking.rarity, "strategic masking needs the words' counts"
 
-    def __call__(self, batch: Batch, rng: Rng) -> Masked:
+    def __call__(self, batch: Batch, rng: randomness.Rng) -> Masked:
         """Mask a batch that is on the CPU; the same (seed, step, lane) gives the same masks. DataError: an id beyond the vocabulary."""
         ids_BT: Ints = batch.ids_BT.numpy()
         if ids_BT.max(initial=0) >= self.vocab_size:
-            raise DataError(
+            raise errors.DataError(
                 f"the prepared rows hold id {ids_BT.max()}, and the vocabulary ends at {self.vocab_size - 1}: their files were changed or "
                 "damaged. Prepare again with --overwrite."
             )
@@ -90,7 +89,7 @@ class MaskTokens:
 class _Bits:
     """Random bits of one lane of one step, drawn one portion after another."""
 
-    def __init__(self, rng: Rng) -> None:
+    def __init__(self, rng: randomness.Rng) -> None:
         self._source = rng.bits("mask")
 
     def narrow(self, count: int) -> NDArray[np.uint32]:

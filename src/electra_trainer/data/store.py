@@ -23,8 +23,7 @@ from electra_trainer.data.documents import NAMES, RowDocuments
 from electra_trainer.data.manifest import FileInfo, Manifest, SplitInfo
 from electra_trainer.data.tokenizer import Specials, load_tokenizer, specials_of, tokenizer_sha256, vocab_size_of
 from electra_trainer.errors import ConfigError, DataError, MissingInputError, storage_error
-from electra_trainer.files.durable import HashedFile, replace_durably, sync_folder
-from electra_trainer.files.reading import read_file
+from electra_trainer.files import durable, reading
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -118,7 +117,7 @@ def read_manifest(folder: Path) -> Manifest:
     """The manifest of a complete folder; errors as for `Store.open`."""
     path = folder / MANIFEST
     try:
-        return Manifest.from_json(read_file(path), where=str(path))
+        return Manifest.from_json(reading.read_file(path), where=str(path))
     except MissingInputError:
         if (folder / MARKER).exists():
             raise DataError(f"{folder}: preparation did not finish. Run the same prepare command again.") from None
@@ -173,7 +172,7 @@ class SplitWriter:
         self._path = path
         self._length, self._dtype, self._vocab_size = sequence_length, dtype, vocab_size
         self._rows = 0
-        self._file = HashedFile(path)
+        self._file = durable.HashedFile(path)
 
     def write(self, rows: NDArray[np.generic]) -> None:
         """Append rows, [any, sequence_length]; DataError when an id is outside of the vocabulary."""
@@ -232,7 +231,7 @@ def claim_folder(folder: Path, *, overwrite: bool, is_same: Callable[[Manifest],
                 raise ConfigError(
                     f"{folder}: holds {what}. Use them, choose another --out, or add --overwrite to make them again."
                 )
-        replace_durably(folder / MARKER, b"{}\n")
+        durable.replace_durably(folder / MARKER, b"{}\n")
         (folder / MANIFEST).unlink(missing_ok=True)
     except OSError as error:
         raise storage_error(error, error.filename or folder, writing=True) from None
@@ -251,8 +250,8 @@ def publish(folder: Path, manifest: Manifest) -> None:
     """Write the manifest last, atomically, and remove the marker; StorageError."""
     path = folder / MANIFEST
     try:
-        replace_durably(path, manifest.to_json().encode())
+        durable.replace_durably(path, manifest.to_json().encode())
         (folder / MARKER).unlink(missing_ok=True)
-        sync_folder(folder)
+        durable.sync_folder(folder)
     except OSError as error:
         raise storage_error(error, error.filename or path) from None

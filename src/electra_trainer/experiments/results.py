@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.experiments.folder import Cell, Declared, read
 from electra_trainer.files.durable import replace_durably
-from electra_trainer.settings import records
-from electra_trainer.settings.config import Config
+from electra_trainer.settings import config, records
 from electra_trainer.settings.records import checked, read_object, read_table
 
 if TYPE_CHECKING:
@@ -162,9 +161,9 @@ class Findings:
 
     path: Path
     declared: Declared
-    configs: dict[str, Config | None]
+    configs: dict[str, config.Config | None]
     """Of `electra compare`: by arm, in the order of experiment.json; None where it cannot be read (a note says why)."""
-    encoder: Config | None = None
+    encoder: config.Config | None = None
     """Of fine-tuning: the configuration of the encoder's pre-training; None where its folder does not say, or it cannot be read."""
     cells: dict[str, list[Measured]]
     """Finished cells by arm or task, by seed; one without any has an empty list."""
@@ -194,7 +193,7 @@ def read_experiment(path: Path) -> Findings:
     """
     declared, name = read(path), path.resolve().name
     done: dict[str, list[Measured]] = {}
-    configs: dict[str, Config | None] = {}
+    configs: dict[str, config.Config | None] = {}
     of_cells, of_configs = [], []
     for key, row in declared.rows.items():
         done[key], missing, failed = _cells(path, key, declared)
@@ -210,19 +209,19 @@ def read_experiment(path: Path) -> Findings:
     encoder, plain = None, (declared.about.get("encoder") or {}).get("config")
     if plain is not None:
         try:
-            encoder = records.read(Config, plain, where=f"{path / 'experiment.json'}: encoder")
+            encoder = records.read(config.Config, plain, where=f"{path / 'experiment.json'}: encoder")
         except ConfigError as error:
             of_configs.append(f"{error} Its parameters and sizes are left out.")
     notes = (*of_cells, *of_configs)
     return Findings(path=path, declared=declared, configs=configs, encoder=encoder, cells=done, notes=notes)
 
 
-def _config(done: list[Measured], row: Any, *, where: str) -> Config:
+def _config(done: list[Measured], row: Any, *, where: str) -> config.Config:
     """The configuration that ran, fitted to its data; the planned one where no run is there."""
     for cell in done:
         if (file := cell.run / "config.json").is_file():
-            return records.read(Config, read_table(file), where=str(file))
-    return records.read(Config, row, where=where)
+            return records.read(config.Config, read_table(file), where=str(file))
+    return records.read(config.Config, row, where=where)
 
 
 def _cells(path: Path, key: str, declared: Declared) -> tuple[list[Measured], list[int], list[str]]:

@@ -16,15 +16,12 @@ import torch
 from electra_trainer.cost.flops import run_flops
 from electra_trainer.cost.parameters import parameters
 from electra_trainer.errors import ConfigError, ElectraError, Interrupted
-from electra_trainer.experiments import folder
+from electra_trainer.experiments import cell_workers, folder
 from electra_trainer.experiments.board import Board
-from electra_trainer.experiments.cell_workers import do_in_workers
 from electra_trainer.experiments.folder import Cell, Declared
 from electra_trainer.experiments.work import Event, Order, Reports, Setup, Work
 from electra_trainer.files.processes import cores
-from electra_trainer.runs.checkpoint import newest
-from electra_trainer.runs.run_folder import RunFolder
-from electra_trainer.runs.signals import StopRequest
+from electra_trainer.runs import checkpoint, run_folder, signals
 from electra_trainer.train.device import set_threads
 
 
@@ -52,7 +49,7 @@ def run_experiment(
     """
     if parallel is not None and parallel < 1:
         raise ConfigError(f"--parallel {parallel}: expected at least 1.")
-    with StopRequest(at_once=True) as request:
+    with signals.StopRequest(at_once=True) as request:
         with folder.declaring(out, work.of):
             old = folder.read(out, of=work.of) if folder.exists(out) else None
             asked = work.declare(old)
@@ -80,7 +77,7 @@ def shard_of(cells: Sequence[Cell], shard: tuple[int, int]) -> list[Cell]:
 
 class _Engine:
     def __init__(
-        self, work: Work, declared: Declared, cells: list[Cell], *, device: str, parallel: int | None, request: StopRequest
+        self, work: Work, declared: Declared, cells: list[Cell], *, device: str, parallel: int | None, request: signals.StopRequest
     ) -> None:  # fmt: skip
         self._work, self._declared, self._cells, self._request = work, declared, cells, request
         self._device, self._parallel, self._alone = device, parallel, work.alone()
@@ -105,7 +102,7 @@ class _Engine:
         if len(setups) > 1:
             request.at_once = False
             threads = self._threads or max(1, cores() // len(setups))
-            do_in_workers(
+            cell_workers.do_in_workers(
                 orders, setups=setups, threads=threads, heard=heard, idle=board.idle, stop=lambda: request.name
             )
         else:
@@ -144,7 +141,7 @@ def threads_given() -> int | None:
 
 
 def _do_here(
-    orders: Sequence[Order], *, setup: Setup, heard: Callable[[Cell, Event | None], None], request: StopRequest
+    orders: Sequence[Order], *, setup: Setup, heard: Callable[[Cell, Event | None], None], request: signals.StopRequest
 ) -> None:
     """In this process. A signal ends it at once wherever a run has nothing to save."""
     for order in orders:
@@ -178,8 +175,8 @@ def _computing_with(threads: int | None) -> Iterator[None]:
 
 def run_facts(run: Path) -> dict[str, float]:
     """What a pre-training run took, by its newest checkpoint; the names are those in results.FACTS."""
-    opened = RunFolder(run)
-    saved, config = newest(opened.checkpoints, origin=opened.origin, timed=True), opened.config()
+    opened = run_folder.RunFolder(run)
+    saved, config = checkpoint.newest(opened.checkpoints, origin=opened.origin, timed=True), opened.config()
     flops = run_flops(config, steps=saved.step)
     return {
         "steps": saved.step,

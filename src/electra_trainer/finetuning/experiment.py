@@ -20,12 +20,10 @@ from electra_trainer.experiments.results import Result, read_result, write_resul
 from electra_trainer.experiments.runner import run_experiment, run_facts, threads_given
 from electra_trainer.experiments.work import Event, Order, Reports
 from electra_trainer.files.processes import cores
-from electra_trainer.finetuning.baselines import write_baselines
+from electra_trainer.finetuning import baselines, task_pages, task_summary
 from electra_trainer.finetuning.recipe import Recipe, deviations, recipe
 from electra_trainer.finetuning.run import Job, finetune_run, is_finished
 from electra_trainer.finetuning.task import TaskData, TaskSource
-from electra_trainer.finetuning.task_pages import write_summary
-from electra_trainer.finetuning.task_summary import Summary, best_seed, results_of, summarize
 from electra_trainer.finetuning.texts.tasks import with_pooling
 from electra_trainer.pretrained.source import Source, load_source, untrained
 from electra_trainer.runs.run_folder import RunFolder
@@ -83,7 +81,7 @@ def run_plan(
     shard: tuple[int, int] = (1, 1),
     quiet: bool = False,
     data: TaskData | None = None,
-) -> Summary:
+) -> task_summary.Summary:
     """Run what is not yet done of a plan, and sum up all that is there.
 
     Precision is settled when a task begins, is part of its recipe, and is kept where none is named; another one is refused.
@@ -103,7 +101,7 @@ def run_plan(
     """
     work = FineTuning(plan, device=device, data=data, sharded=shard[1] > 1)
     run_experiment(work, out, device=device, parallel=parallel, shard=shard, quiet=quiet)
-    return summarize(out)
+    return task_summary.summarize(out)
 
 
 class FineTuning:
@@ -190,7 +188,7 @@ class FineTuning:
         if data.sha256 != declared.rows[cell.key]["data_sha256"]:
             raise ConfigError(f"{cell.key}: its data changed after the experiment began. Choose another --out.")
         if cell.kind == "floors":
-            return write_baselines(cell, data)
+            return baselines.write_baselines(cell, data)
         source = self._encoder()
         if source.sha256 != declared.facts["model_sha256"]:
             raise ConfigError(
@@ -236,7 +234,7 @@ class FineTuning:
 
     def sum_up(self, out: Path) -> object:
         """See `Work`."""
-        return write_summary(out)
+        return task_pages.write_summary(out)
 
     def _drop_weights(self, cells: Sequence[Cell], declared: Declared) -> None:
         """Delete all weights but the best run's once those are saved. Rename first, so that a half-deleted folder is never taken for weights."""
@@ -245,7 +243,7 @@ class FineTuning:
         for best in dict.fromkeys(_best(cell, declared) for cell in cells):
             if best is None or not _is_done(best, weights=True):
                 continue
-            for seed in results_of(best.root, best.key, declared, "encoder"):
+            for seed in task_summary.results_of(best.root, best.key, declared, "encoder"):
                 folder = replace(best, seed=seed).folder
                 shutil.rmtree(folder / _DROPPED, ignore_errors=True)
                 if seed != best.seed and (folder / "weights").is_dir():
@@ -267,7 +265,7 @@ class FineTuning:
 
 def _best(cell: Cell, declared: Declared) -> Cell | None:
     """The best run of a cell's task."""
-    seed = best_seed(cell.root, cell.key, declared)
+    seed = task_summary.best_seed(cell.root, cell.key, declared)
     return None if seed is None else Cell(root=cell.root, key=cell.key, seed=seed)
 
 

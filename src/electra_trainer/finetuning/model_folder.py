@@ -30,11 +30,9 @@ from electra_trainer.finetuning.texts.columns import Columns
 from electra_trainer.finetuning.texts.tasks import Classification, Regression
 from electra_trainer.finetuning.training_step import FineTuned, predict
 from electra_trainer.finetuning.transformers_head import TransformersHead
-from electra_trainer.pretrained.export import read_encoder, read_tensors, shape_table
-from electra_trainer.pretrained.folders import check_equal, publish, safetensors_bytes
+from electra_trainer.pretrained import export, folders
 from electra_trainer.pretrained.source import Source, load_source
-from electra_trainer.runs.checkpoint import newest
-from electra_trainer.runs.run_folder import RunFolder
+from electra_trainer.runs import checkpoint, run_folder
 from electra_trainer.settings import records
 from electra_trainer.settings.records import read_table
 from electra_trainer.train.device import choose_device, choose_precision
@@ -120,22 +118,22 @@ def export_finetuned(
         raise CheckpointError(
             f"{source.name}: is not the encoder that {run} began with. Restore it, or train in another --out."
         )
-    saved = newest(run / "weights", origin=RunFolder(run).origin)
+    saved = checkpoint.newest(run / "weights", origin=run_folder.RunFolder(run).origin)
     task = task_from(config["task"], where=str(run / "config.json"), own=own).settled(result["scores"])
     config["task"] = task.described()
     length = source.text(int(config["recipe"]["max_length"])).length
     facts = facts if facts.scores else replace(facts, scores=_scores(result["scores"], seed=config["seed"]))
     table = _description(config, facts=facts, columns=columns, source=source, length=length)
     theirs = task.as_transformers(hidden_size=source.model.hidden_size)
-    shape = shape_table(source.model, pad_id=source.specials.pad)
+    shape = export.shape_table(source.model, pad_id=source.specials.pad)
     files = _contents(theirs, saved.weights, config_table=shape, table=table)
     card = finetuned_card(task, head=theirs, table=table, length=length, facts=facts)
     files |= {"README.md": card.encode(), **tokenizer_files(source.tokenizer, max_length=length)}
 
     def check(folder: Path) -> None:
-        check_equal(folder, load_finetuned(folder, own=own).network.state_dict(), saved.weights)
+        folders.check_equal(folder, load_finetuned(folder, own=own).network.state_dict(), saved.weights)
 
-    publish(out, files.items(), check, replaces=TASK)
+    folders.publish(out, files.items(), check, replaces=TASK)
     return out
 
 
@@ -165,13 +163,13 @@ def load_finetuned(folder: str | Path, *, own: Collection[type[Task]] = ()) -> F
     for name, sha256 in files.items():
         _verify(folder / name, sha256)
     task = task_from(table.get("task"), where=str(folder / TASK), own=own)
-    encoder, model = read_encoder(folder)
+    encoder, model = export.read_encoder(folder)
     if "head.safetensors" in files:
-        tensors = read_tensors(folder / "head.safetensors")
+        tensors = export.read_tensors(folder / "head.safetensors")
     else:
         path = folder / "model.safetensors"
         theirs = task.as_transformers(hidden_size=model.hidden_size)
-        tensors = theirs.read(read_tensors(path), where=str(path))
+        tensors = theirs.read(export.read_tensors(path), where=str(path))
     head = task.head(model)
     try:
         head.load_state_dict(tensors)
@@ -246,7 +244,7 @@ def _contents(
         bare = {name.removeprefix("electra."): tensor for name, tensor in encoder.items()}
         tensors = {"model.safetensors": bare, "head.safetensors": head}
         settings = {"architectures": ["ElectraModel"], **config_table}
-    files = {name: safetensors_bytes(group) for name, group in tensors.items()}
+    files = {name: folders.safetensors_bytes(group) for name, group in tensors.items()}
     table["files"] = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
     files["config.json"] = (json.dumps(settings, indent=2) + "\n").encode()
     files[TASK] = (json.dumps(table, indent=1) + "\n").encode()

@@ -31,16 +31,11 @@ from electra_trainer.finetuning.recipe import Recipe
 from electra_trainer.finetuning.task import Row, TaskData, lengths_of
 from electra_trainer.finetuning.texts.tasks import with_pooling
 from electra_trainer.pretrained.source import Source
-from electra_trainer.runs.checkpoint import numbered, save
-from electra_trainer.runs.progress import Display, Shows
-from electra_trainer.runs.run_folder import RunFolder
-from electra_trainer.runs.saving import Saver, surely
+from electra_trainer.runs import checkpoint, progress, run_folder, saving, verified
 from electra_trainer.runs.signals import StopRequest
-from electra_trainer.runs.verified import Saved
 from electra_trainer.settings.records import differences, read_table
+from electra_trainer.train import resumable, step
 from electra_trainer.train.device import choose_device, choose_precision
-from electra_trainer.train.resumable import Resumable
-from electra_trainer.train.step import StepResult
 
 SAVE_EVERY = 60.0
 """Seconds between checkpoints; when one is saved changes no result."""
@@ -74,7 +69,7 @@ class Job:
 
 
 @dataclass(kw_only=True)
-class FineTuning(Resumable[training_step.FineTuned]):
+class FineTuning(resumable.Resumable[training_step.FineTuned]):
     """A run in progress."""
 
     job: Job
@@ -88,7 +83,7 @@ class FineTuning(Resumable[training_step.FineTuned]):
         """See `Resumable`."""
         self.last_saved = time.monotonic()
 
-    def compute(self, *, logged: bool) -> StepResult:
+    def compute(self, *, logged: bool) -> step.StepResult:
         """See `Resumable`."""
         return training_step.train_step(self.network, self.optimizer, self.feed, step=self.step)
 
@@ -107,7 +102,7 @@ def finetune_run(
     device: str = "auto",
     keep_weights: bool = False,
     quiet: bool = False,
-    display: Callable[[int], Shows] | None = None,
+    display: Callable[[int], progress.Shows] | None = None,
     stop: Callable[[], str | None] | None = None,
 ) -> Result:
     """Fine-tune and evaluate, or resume the run in `out`; a finished one is read.
@@ -121,7 +116,7 @@ def finetune_run(
         ConfigError: another run is there. Interrupted: stopped by a signal and saved; the same call resumes it.
         Diverged: the gradient was not finite for several steps. StorageError, CheckpointError: see errors.py.
     """
-    folder = RunFolder(out)
+    folder = run_folder.RunFolder(out)
     where = choose_device(device)
     precision = choose_precision(job.recipe.precision, where)
     data, recipe = with_pooling(job.data, replace(job.recipe, precision=precision))  # type: ignore[arg-type]
@@ -142,7 +137,7 @@ def finetune_run(
             try:
                 scores, doubts = _evaluate(run, stop)
             except Interrupted:
-                run.save(Saver.finish)
+                run.save(saving.Saver.finish)
                 raise
         result = Result(
             task=job.data.task.name,
@@ -160,18 +155,18 @@ def finetune_run(
         return result
 
 
-def _shown(steps: int, *, quiet: bool) -> Display:
-    return Display(total=steps, quiet=quiet, silent=quiet)
+def _shown(steps: int, *, quiet: bool) -> progress.Display:
+    return progress.Display(total=steps, quiet=quiet, silent=quiet)
 
 
 def is_finished(out: Path, *, keep_weights: bool = False) -> bool:
     """Whether the run in `out` has its result, and its weights if they are asked for; one that diverged has none."""
     if not (out / RESULT).is_file():
         return False
-    return not keep_weights or bool(numbered(out / "weights")) or read_result(out).failed is not None
+    return not keep_weights or bool(checkpoint.numbered(out / "weights")) or read_result(out).failed is not None
 
 
-def _begin(folder: RunFolder, job: Job) -> None:
+def _begin(folder: run_folder.RunFolder, job: Job) -> None:
     """Note what the run is, or see that it is the one that began here; the encoder's folder may have moved since."""
     identity = job.identity()
     if not folder.exists:
@@ -206,7 +201,9 @@ def build_feed(job: Job, *, device: torch.device, precision: str) -> training_st
     )
 
 
-def _built(job: Job, folder: RunFolder, *, device: torch.device, show: Callable[[int], Shows]) -> FineTuning:
+def _built(
+    job: Job, folder: run_folder.RunFolder, *, device: torch.device, show: Callable[[int], progress.Shows]
+) -> FineTuning:
     """Rows, and the network as it begins, on the CPU."""
     feed = build_feed(job, device=device, precision=job.recipe.precision)
     return FineTuning(
@@ -268,7 +265,7 @@ def _advice(steps: int) -> str:
     return f"after {steps:,} steps: try another learning rate, a higher one for a narrow encoder, more epochs or other seeds."
 
 
-def _write_predictions(folder: RunFolder, split: str, predictions: Sequence[Prediction]) -> None:
+def _write_predictions(folder: run_folder.RunFolder, split: str, predictions: Sequence[Prediction]) -> None:
     path = folder.path / "predictions" / f"{split}.jsonl"
     make_folder(path.parent)
     replace_durably(path, "".join(json.dumps(prediction) + "\n" for prediction in predictions).encode())
@@ -276,6 +273,6 @@ def _write_predictions(folder: RunFolder, split: str, predictions: Sequence[Pred
 
 def _keep(run: FineTuning) -> None:
     """Keep the weights, as a checkpoint keeps them: whole or not at all."""
-    saved = Saved(step=run.steps, weights=dict(run.network.named_parameters()), optimizer={}, state={})
+    saved = verified.Saved(step=run.steps, weights=dict(run.network.named_parameters()), optimizer={}, state={})
     place, origin = run.folder.path / "weights", run.folder.origin
-    surely(lambda: save(place, saved, origin=origin, keep=1), say=run.warn)
+    saving.surely(lambda: checkpoint.save(place, saved, origin=origin, keep=1), say=run.warn)

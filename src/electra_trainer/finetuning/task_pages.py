@@ -6,18 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from electra_trainer.experiments.pages import (
-    ABSENT,
-    CONTRAST,
-    LEGEND,
-    contrast,
-    pipes,
-    print_lines,
-    print_table,
-    terminal,
-)
-from electra_trainer.experiments.results import is_threshold, printed
-from electra_trainer.experiments.statistics import Spread
+from electra_trainer.experiments import pages, results, statistics
 from electra_trainer.files.durable import replace_durably
 from electra_trainer.finetuning.task_summary import UNTRAINED, Summary, TaskSummary, summarize, timing
 
@@ -36,20 +25,20 @@ def markdown(summary: Summary) -> str:
         f"Recipe `{summary.recipe}`{_otherwise(summary)}; {precision} on {summary.device}; seeds {seeds}; "
         "scores x100 on the dev sets, median over seeds next to the baselines.",
         "",
-        *pipes(_main_rows(summary)),
+        *pages.pipes(_main_rows(summary)),
         "",
         *(f"- {line}" for line in remarks(summary)),
         "",
         "## All scores",
         "",
-        *pipes([("task", "split", *_HEAD[1:]), *_all_rows(summary)]),
+        *pages.pipes([("task", "split", *_HEAD[1:]), *_all_rows(summary)]),
         "",
         *_against(summary),
         "## Runs",
         "",
     ]
     for one in summary.tasks:
-        lines += [*pipes(_run_rows(one, summary)), ""]
+        lines += [*pages.pipes(_run_rows(one, summary)), ""]
     return "\n".join(lines)
 
 
@@ -75,22 +64,22 @@ def _otherwise(summary: Summary) -> str:
 def _against(summary: Summary) -> list[str]:
     """The encoder minus each baseline, where several seeds give it a p-value; corrected over all of them."""
     rows = [
-        (one.task, found.floor.replace("_", " "), str(found.paired.n), *contrast(found.paired, found.p_holm))
+        (one.task, found.floor.replace("_", " "), str(found.paired.n), *pages.contrast(found.paired, found.p_holm))
         for one in summary.tasks
         for found in one.comparisons
         if found.paired.p is not None
     ]
-    head = ("task", "baseline", "n", *CONTRAST)
-    return ["## Against the baselines", "", LEGEND, "", *pipes([head, *rows]), ""] if rows else []
+    head = ("task", "baseline", "n", *pages.CONTRAST)
+    return ["## Against the baselines", "", pages.LEGEND, "", *pages.pipes([head, *rows]), ""] if rows else []
 
 
 def print_summary(summary: Summary, *, console: Console | None = None) -> None:
     """The main scores next to the baselines, and what must be said of them."""
-    console = console or terminal()
+    console = console or pages.terminal()
     left_out = [_HEAD.index(name) for name in _NOT_ON_TERMINAL]
     rows = [[cell for index, cell in enumerate(row) if index not in left_out] for row in _main_rows(summary)]
-    print_table(console, rows, title="x100, on the dev sets", left=2)
-    print_lines(console, remarks(summary))
+    pages.print_table(console, rows, title="x100, on the dev sets", left=2)
+    pages.print_lines(console, remarks(summary))
 
 
 def remarks(summary: Summary) -> list[str]:
@@ -140,7 +129,7 @@ def _main_rows(summary: Summary) -> list[tuple[str, ...]]:
 def _baseline(one: TaskSummary, name: str) -> str:
     if name == UNTRAINED:
         found = one.untrained.get(one.split, {}).get(one.metric)
-        return ABSENT if found is None else points(found.median, one.metric)
+        return pages.ABSENT if found is None else points(found.median, one.metric)
     return points(one.floors.get(name, {}).get(one.split, {}).get(one.metric), one.metric)
 
 
@@ -167,13 +156,15 @@ def _run_rows(one: TaskSummary, summary: Summary) -> list[tuple[str, ...]]:
     return rows
 
 
-def _numbers(found: Spread | None, metric: str) -> tuple[str, ...]:
+def _numbers(found: statistics.Spread | None, metric: str) -> tuple[str, ...]:
     if found is None:
-        return ("0", *[ABSENT] * 5)
-    ends = (None, None) if is_threshold(metric) else (found.best, found.worst)  # no threshold is better than another
+        return ("0", *[pages.ABSENT] * 5)
+    ends = (
+        (None, None) if results.is_threshold(metric) else (found.best, found.worst)
+    )  # no threshold is better than another
     return (str(found.n), *(points(value, metric) for value in (found.median, found.mean, found.sd, *ends)))
 
 
 def points(value: float | None, metric: str) -> str:
     """A score for a table."""
-    return ABSENT if value is None else printed(value, metric)
+    return pages.ABSENT if value is None else results.printed(value, metric)

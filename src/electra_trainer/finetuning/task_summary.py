@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from electra_trainer.errors import ConfigError, MissingInputError, did_you_mean
-from electra_trainer.experiments import results
-from electra_trainer.experiments.folder import Cell, Declared, Kind, read
+from electra_trainer.experiments import folder, results
 from electra_trainer.experiments.results import Result
 from electra_trainer.experiments.statistics import Paired, Spread, compare_paired, holm, spread
 from electra_trainer.settings.records import read_table
@@ -132,7 +131,7 @@ def summarize(out: Path) -> Summary:
     Raises:
         MissingInputError: no experiment is there. DataError: a result is not one.
     """
-    declared = read(out, of="finetune")
+    declared = folder.read(out, of="finetune")
     tasks = [_task(out, name, declared) for name in declared.rows]
     p_holm = holm({(one.task, floor.floor): floor.paired.p for one in tasks for floor in one.comparisons})
     return Summary(
@@ -158,25 +157,25 @@ def best_run(out: Path, task: str) -> Path:
     return out / found.runs[found.best_seed]
 
 
-def results_of(out: Path, task: str, declared: Declared, kind: Kind) -> dict[int, Result]:
+def results_of(out: Path, task: str, declared: folder.Declared, kind: folder.Kind) -> dict[int, Result]:
     """The results that are there, by seed."""
-    found = {seed: results.read_task(Cell(root=out, key=task, kind=kind, seed=seed)) for seed in declared.seeds}
+    found = {seed: results.read_task(folder.Cell(root=out, key=task, kind=kind, seed=seed)) for seed in declared.seeds}
     return {seed: result for seed, result in found.items() if result is not None}
 
 
-def best_seed(out: Path, task: str, declared: Declared) -> int | None:
+def best_seed(out: Path, task: str, declared: folder.Declared) -> int | None:
     """The seed with the best main score, the smallest of equals; None where there is no score."""
     row = declared.rows[task]
     main = _spreads(results_of(out, task, declared, "encoder")).get(row["dev"][0], {}).get(row["metric"])
     return main.best_seed if main is not None else None
 
 
-def _task(out: Path, name: str, declared: Declared) -> TaskSummary:
+def _task(out: Path, name: str, declared: folder.Declared) -> TaskSummary:
     row = declared.rows[name]
     split, metric, kind = row["dev"][0], row["metric"], row["task"]["kind"]
     found = results_of(out, name, declared, "encoder")
     fresh = results_of(out, name, declared, "untrained") if declared.floors else {}
-    counted = Cell(root=out, key=name, kind="floors").result
+    counted = folder.Cell(root=out, key=name, kind="floors").result
     table = read_table(counted) if declared.floors and counted.is_file() else None
     floors: dict[str, Scores] = {key: value for key, value in (table or {}).items() if key != "notes" and value}
     scores, untrained = _spreads(found), _spreads(fresh)
@@ -272,7 +271,7 @@ def _compare(name: str, floor: str, title: str, main: Spread, values: dict[int, 
 
 def timing(out: Path) -> dict[str, Any]:
     """Seconds of training of each run that is done, and the rows that it read a second; all of them together."""
-    declared, runs = read(out, of="finetune"), {}
+    declared, runs = folder.read(out, of="finetune"), {}
     for cell in declared.cells(out, kinds=("encoder", "untrained")):
         if (result := results.read_task(cell)) is not None:
             epochs = float(declared.rows[cell.key]["recipe"]["epochs"])

@@ -15,17 +15,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from electra_trainer import errors, randomness
 from electra_trainer.batch import Batch
 from electra_trainer.data.batches import to_batch
 from electra_trainer.data.tokenizer import Specials, Text
-from electra_trainer.errors import Interrupted
 from electra_trainer.finetuning.examples import Prediction
 from electra_trainer.finetuning.recipe import Recipe
 from electra_trainer.finetuning.task import Row, Task, lengths_of
 from electra_trainer.model.attention import Dropout
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.pretrained.source import Source
-from electra_trainer.randomness import Rng, key
 from electra_trainer.train.device import autocast
 from electra_trainer.train.schedule import learning_rate
 from electra_trainer.train.step import StepResult, update
@@ -61,7 +60,7 @@ def build_network(source: Source, task: Task, recipe: Recipe, *, seed: int) -> F
             if parameter.dim() < 2:
                 parameter.fill_(1.0 if "LayerNorm" in name and name.endswith("weight") else 0.0)
             else:
-                generator = torch.Generator().manual_seed(key(seed, f"weights/head/{name}"))
+                generator = torch.Generator().manual_seed(randomness.key(seed, f"weights/head/{name}"))
                 nn.init.xavier_uniform_(parameter, generator=generator)
     dropped = task.whole_text or recipe.head_dropout == "all"
     return FineTuned(encoder, head, dropout=recipe.dropout if dropped else 0.0)
@@ -129,7 +128,7 @@ def accumulate(network: FineTuned, feed: Feed, rows: Sequence[Row], *, step: int
     total, count = 0.0, 0
     for lane, first in enumerate(range(0, len(rows), size)):
         part = rows[first : first + size]
-        Rng(feed.seed, step, lane).seed_dropout()
+        randomness.Rng(feed.seed, step, lane).seed_dropout()
         batch = collate(part, feed.specials, feed.device)
         with autocast(feed.precision, feed.device):
             hidden_BTD = network(batch)
@@ -167,7 +166,7 @@ class Order:
         return batch
 
     def _plan(self, epoch: int) -> NDArray[np.int64]:
-        random = np.random.default_rng(key(self.seed, "fine-tuning order", epoch))
+        random = np.random.default_rng(randomness.key(self.seed, "fine-tuning order", epoch))
         shuffled = random.permutation(len(self.lengths))[: self.per_epoch * self.batch_size]
         reach = WINDOW * self.batch_size
         windows = [shuffled[first : first + reach] for first in range(0, len(shuffled), reach)]
@@ -218,7 +217,7 @@ def predict(
     network.eval()
     for indices in by_length(lengths_of(rows), batch_size=EVALUATION_ROWS):
         if name := stop():
-            raise Interrupted(f"{name}: stopped while predicting. The same command resumes.")
+            raise errors.Interrupted(f"{name}: stopped while predicting. The same command resumes.")
         part = [rows[index] for index in indices]
         batch = collate(part, text.specials, device)
         with autocast(precision, device):

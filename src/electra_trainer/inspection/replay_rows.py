@@ -11,8 +11,7 @@ from electra_trainer.data.batches import batch_rows
 from electra_trainer.data.documents import Passage, Place
 from electra_trainer.data.store import Store
 from electra_trainer.objectives import Objective
-from electra_trainer.train.device import autocast
-from electra_trainer.train.measures import keep_measured, measure
+from electra_trainer.train import device, measures
 from electra_trainer.train.step import Feed, add_counts
 
 
@@ -77,10 +76,10 @@ def rows_of_step(
     rows: list[ReplayedRow] = []
     for lane, (masked, rng) in enumerate(lanes):
         rng.seed_dropout()
-        with autocast(feed.precision, feed.device):
+        with device.autocast(feed.precision, feed.device):
             losses: Losses = objective(masked, rng, diagnose=True)
         losses = replace(losses, terms={n: replace(term, sum=term.sum.detach()) for n, term in losses.terms.items()})
-        measured.append(keep_measured(losses))
+        measured.append(measures.keep_measured(losses))
         numbers = picked[lane * config.lane_size : (lane + 1) * config.lane_size].tolist()
         corrupted_BT = losses.diagnostics.get("corrupted_BT")
         real_B, finite_B = masked.batch.real_BT.sum(1).tolist(), finite_rows(masked, losses).tolist()
@@ -97,7 +96,7 @@ def rows_of_step(
             )
             for at, (number, real, finite) in enumerate(zip(numbers, real_B, finite_B, strict=True))
         ]
-    return rows, measure(measured, counts)
+    return rows, measures.measure(measured, counts)
 
 
 def _parts(passages: list[Passage], feed: Feed, *, row: int, real: int) -> list[DocumentPart]:

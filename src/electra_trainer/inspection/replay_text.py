@@ -8,8 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from electra_trainer.errors import plain
-from electra_trainer.inspection.replay import Replayed
-from electra_trainer.inspection.replay_rows import DocumentPart, ReplayedRow
+from electra_trainer.inspection import replay, replay_rows
 
 _REASONS = "Machine, program and versions match the record: did the run later continue elsewhere (log.txt)?"
 _UNKNOWN = (
@@ -18,7 +17,7 @@ _UNKNOWN = (
 )
 
 
-def print_replayed(found: Replayed, rows: Sequence[ReplayedRow]) -> None:
+def print_replayed(found: replay.Replayed, rows: Sequence[replay_rows.ReplayedRow]) -> None:
     """Everything, with some of the rows."""
     console = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
     began = f"the checkpoint of step {found.began}" if found.began else "the initial weights"
@@ -43,7 +42,7 @@ def print_replayed(found: Replayed, rows: Sequence[ReplayedRow]) -> None:
         console.print(f"\n{len(rows)} of {len(found.rows)} rows; --rows, --lane and --row show others")
 
 
-def verdict(found: Replayed) -> str:
+def verdict(found: replay.Replayed) -> str:
     """A sentence on whether the step matches the run's record."""
     if found.identical:
         return f"metrics.jsonl: all {len(found.recorded or {})} numbers of this step were reproduced, to the last bit."
@@ -55,7 +54,7 @@ def verdict(found: Replayed) -> str:
     return f"NOT the same as in metrics.jsonl: {shown}." + ("" if found.reservations else f" {_REASONS}")
 
 
-def _lines(row: ReplayedRow) -> Iterator[Text]:
+def _lines(row: replay_rows.ReplayedRow) -> Iterator[Text]:
     """Number and documents, the text, and the text as the main network read it."""
     yield Text(f"row {row.row}, lane {row.lane}" + ("" if row.finite else ", NaN OR INFINITE"), "bold")
     for part in row.documents or []:
@@ -74,7 +73,7 @@ def _lines(row: ReplayedRow) -> Iterator[Text]:
     yield marked
 
 
-def _place(part: DocumentPart) -> str:
+def _place(part: replay_rows.DocumentPart) -> str:
     where = part.place
     lines = f":{where.line}" + (f"-{where.last}" if where.last != where.line else "") if where.line else ""
     skipped = f", after its first {part.skipped:,} tokens" if part.skipped else ""
@@ -93,7 +92,7 @@ def continues(tokens: Sequence[str], at: int) -> bool:
     return tokens[at].startswith("##") and not (before.startswith("[") and before.endswith("]"))
 
 
-def as_json(found: Replayed, rows: Sequence[ReplayedRow]) -> dict[str, Any]:
+def as_json(found: replay.Replayed, rows: Sequence[replay_rows.ReplayedRow]) -> dict[str, Any]:
     """Plain values; NaN and infinity are the texts "nan" and "inf"."""
     return {
         "step": found.step,
@@ -110,8 +109,8 @@ def as_json(found: Replayed, rows: Sequence[ReplayedRow]) -> dict[str, Any]:
     }
 
 
-def _row(row: ReplayedRow) -> dict[str, Any]:
-    def document(part: DocumentPart) -> dict[str, Any]:
+def _row(row: replay_rows.ReplayedRow) -> dict[str, Any]:
+    def document(part: replay_rows.DocumentPart) -> dict[str, Any]:
         where = part.place
         place = {"file": where.file, "document": where.number, "line": where.line, "last_line": where.last}
         return {**place, "begin": part.begin, "end": part.end, "skipped": part.skipped}

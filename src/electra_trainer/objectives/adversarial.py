@@ -19,38 +19,34 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from electra_trainer.batch import Losses, Masked, Term
+from electra_trainer import batch, randomness
 from electra_trainer.model.initialize import initialize
 from electra_trainer.model.networks import TokenPredictor, at, build_discriminator, build_generator
+from electra_trainer.objectives import losses, protocol, rtd, vocabulary_softmax
 from electra_trainer.objectives.generate import generate, generator_diagnostics
-from electra_trainer.objectives.losses import corrupt, replaced_losses
-from electra_trainer.objectives.protocol import Exported, Objective, slots, weight_source
-from electra_trainer.objectives.rtd import discriminator_diagnostics, exported_pair
-from electra_trainer.objectives.vocabulary_softmax import log_probability
-from electra_trainer.randomness import Rng
 from electra_trainer.settings.config import Config, generator_shape
 from electra_trainer.settings.methods import Adversarial
 
 
-class AdversarialReplacedTokenDetection(Objective, settings=Adversarial):
+class AdversarialReplacedTokenDetection(protocol.Objective, settings=Adversarial):
     """Generator against discriminator."""
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         assert isinstance(config.objective, Adversarial)
         self.settings = config.objective
-        self.discriminator = build_discriminator(config, weight_source(config, "kept"))
-        generator = build_generator(config, self.discriminator.electra, weight_source(config, "generator"))
+        self.discriminator = build_discriminator(config, protocol.weight_source(config, "kept"))
+        generator = build_generator(config, self.discriminator.electra, protocol.weight_source(config, "generator"))
         assert isinstance(generator, TokenPredictor)
         self.generator = generator
         width = generator_shape(config).hidden_size
-        self.baseline = initialize(nn.Linear(width, 1), config.model, weight_source(config, "heads"))
+        self.baseline = initialize(nn.Linear(width, 1), config.model, protocol.weight_source(config, "heads"))
 
-    def counts(self, masked: Masked) -> dict[str, Tensor]:
+    def counts(self, masked: batch.Masked) -> dict[str, Tensor]:
         """`masked`: slots. `real`: tokens that are not padding."""
-        return {"masked": slots(masked), "real": masked.batch.real_BT.sum()}
+        return {"masked": protocol.slots(masked), "real": masked.batch.real_BT.sum()}
 
-    def forward(self, masked: Masked, rng: Rng, *, diagnose: bool = False) -> Losses:
+    def forward(self, masked: batch.Masked, rng: randomness.Rng, *, diagnose: bool = False) -> batch.Losses:
         """Sums of the losses over a lane."""
         settings, used_K = self.settings, masked.slots_K >= 0
         hidden_KD = at(self.generator.electra(masked.input_BT, masked.batch), masked.slots_K)
@@ -59,10 +55,10 @@ class AdversarialReplacedTokenDetection(Objective, settings=Adversarial):
             generated = generate(
                 self.generator, self.config, masked, rng, diagnose=diagnose, project=projected_KE.detach()
             )
-        corrupted = corrupt(masked, generated.sampled_K)
+        corrupted = losses.corrupt(masked, generated.sampled_K)
         logits_BT = self.discriminator(corrupted.input_BT, masked.batch)
-        paid_BT = replaced_losses(logits_BT, corrupted.replaced_BT)
-        log_p_K = log_probability(
+        paid_BT = losses.replaced_losses(logits_BT, corrupted.replaced_BT)
+        log_p_K = vocabulary_softmax.log_probability(
             projected_KE, *self.generator.output(), generated.sampled_K.masked_fill(~used_K, -100)
         )
         with torch.autocast(hidden_KD.device.type, enabled=False):
@@ -72,21 +68,21 @@ class AdversarialReplacedTokenDetection(Objective, settings=Adversarial):
         assert generated.loss is not None
         disc_sum = (paid_BT * masked.batch.real_BT).sum()
         terms = {
-            "generator_loss": Term(sum=generated.loss.detach(), count="masked", weight=0.0),
-            "policy_loss": Term(sum=reinforced.policy, count="masked", weight=settings.policy_weight),
-            "baseline_loss": Term(sum=reinforced.baseline, count="masked", weight=settings.baseline_weight),
-            "discriminator_loss": Term(sum=disc_sum, count="real", weight=settings.weight),
+            "generator_loss": batch.Term(sum=generated.loss.detach(), count="masked", weight=0.0),
+            "policy_loss": batch.Term(sum=reinforced.policy, count="masked", weight=settings.policy_weight),
+            "baseline_loss": batch.Term(sum=reinforced.baseline, count="masked", weight=settings.baseline_weight),
+            "discriminator_loss": batch.Term(sum=disc_sum, count="real", weight=settings.weight),
         }
         if not diagnose:
-            return Losses(terms=terms)
-        return Losses(
+            return batch.Losses(terms=terms)
+        return batch.Losses(
             terms=terms,
-            diagnostics=generator_diagnostics(generated, masked) | discriminator_diagnostics(corrupted, logits_BT),
+            diagnostics=generator_diagnostics(generated, masked) | rtd.discriminator_diagnostics(corrupted, logits_BT),
         )
 
-    def exported(self) -> list[Exported]:
+    def exported(self) -> list[protocol.Exported]:
         """The discriminator, which is fine-tuned, and the generator."""
-        return exported_pair(self.config, self.discriminator, self.generator)
+        return rtd.exported_pair(self.config, self.discriminator, self.generator)
 
 
 class Reinforced(NamedTuple):

@@ -14,36 +14,34 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from electra_trainer.batch import Corrupted, Losses, Masked, Term
+from electra_trainer import batch, randomness
 from electra_trainer.model.initialize import initialize
 from electra_trainer.model.networks import at, build_generator, build_masked_lm
+from electra_trainer.objectives import mlm, protocol, rtd, vocabulary_softmax
 from electra_trainer.objectives.generate import exported_generator, generate, generator_diagnostics, generator_terms
 from electra_trainer.objectives.losses import corrupt
-from electra_trainer.objectives.mlm import exported_encoder
-from electra_trainer.objectives.protocol import Exported, Objective, slots, weight_source
-from electra_trainer.objectives.rtd import discriminator_diagnostics
-from electra_trainer.objectives.vocabulary_softmax import log_probabilities, log_probability
-from electra_trainer.randomness import Rng
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.methods import AllTokensMLM
 
 
-class AllTokensMaskedLanguageModelling(Objective, settings=AllTokensMLM):
+class AllTokensMaskedLanguageModelling(protocol.Objective, settings=AllTokensMLM):
     """A generator, a token predictor of the full shape, and its copy layer."""
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         assert isinstance(config.objective, AllTokensMLM)
         self.settings = config.objective
-        self.encoder = build_masked_lm(config, weight_source(config, "kept"))
-        self.generator = build_generator(config, self.encoder.electra, weight_source(config, "generator"))
-        self.copy = initialize(nn.Linear(config.model.hidden_size, 1), config.model, weight_source(config, "heads"))
+        self.encoder = build_masked_lm(config, protocol.weight_source(config, "kept"))
+        self.generator = build_generator(config, self.encoder.electra, protocol.weight_source(config, "generator"))
+        self.copy = initialize(
+            nn.Linear(config.model.hidden_size, 1), config.model, protocol.weight_source(config, "heads")
+        )
 
-    def counts(self, masked: Masked) -> dict[str, Tensor]:
+    def counts(self, masked: batch.Masked) -> dict[str, Tensor]:
         """`masked`: slots. `real`: tokens that are not padding."""
-        return {"masked": slots(masked), "real": masked.batch.real_BT.sum()}
+        return {"masked": protocol.slots(masked), "real": masked.batch.real_BT.sum()}
 
-    def forward(self, masked: Masked, rng: Rng, *, diagnose: bool = False) -> Losses:
+    def forward(self, masked: batch.Masked, rng: randomness.Rng, *, diagnose: bool = False) -> batch.Losses:
         """Sums of both losses over a lane."""
         real_BT = masked.batch.real_BT
         generated = generate(self.generator, self.config, masked, rng, diagnose=diagnose)
@@ -52,34 +50,34 @@ class AllTokensMaskedLanguageModelling(Objective, settings=AllTokensMLM):
         with torch.autocast(hidden_BTD.device.type, enabled=False):
             copy_BT = self.copy(hidden_BTD.float())[..., 0]
         labels_BT = masked.batch.ids_BT.masked_fill(~real_BT, -100)
-        log_p_BT = log_probability(
+        log_p_BT = vocabulary_softmax.log_probability(
             self.encoder.generator_predictions(hidden_BTD.flatten(0, 1)), *self.encoder.output(), labels_BT.flatten()
         ).view_as(copy_BT)
         loss = -(mixture(copy_BT, log_p_BT, copied_BT=~corrupted.replaced_BT) * real_BT).sum()
         terms = generator_terms(generated, self.settings.generator_weight)
-        terms["encoder_loss"] = Term(sum=loss, count="real", weight=self.settings.weight)
+        terms["encoder_loss"] = batch.Term(sum=loss, count="real", weight=self.settings.weight)
         if not diagnose:
-            return Losses(terms=terms)
-        diagnostics = generator_diagnostics(generated, masked) | discriminator_diagnostics(corrupted, -copy_BT)
+            return batch.Losses(terms=terms)
+        diagnostics = generator_diagnostics(generated, masked) | rtd.discriminator_diagnostics(corrupted, -copy_BT)
         diagnostics["encoder_correct_K"] = self._correct(masked, corrupted, hidden_BTD.detach(), copy_BT.detach())
-        return Losses(terms=terms, diagnostics=diagnostics)
+        return batch.Losses(terms=terms, diagnostics=diagnostics)
 
     @torch.no_grad()
-    def _correct(self, masked: Masked, corrupted: Corrupted, hidden_BTD: Tensor, copy_BT: Tensor) -> Tensor:
+    def _correct(self, masked: batch.Masked, corrupted: batch.Corrupted, hidden_BTD: Tensor, copy_BT: Tensor) -> Tensor:
         """Whether the most probable word of the mixture is the original, at the slots; bool [K]."""
         slots_K = masked.slots_K.clamp(min=0)
         projected_KE = self.encoder.generator_predictions(at(hidden_BTD, slots_K))
         input_K, copy_K = corrupted.input_BT.flatten()[slots_K], copy_BT.flatten()[slots_K]
         correct = [torch.zeros_like(input_K[:0], dtype=torch.bool)]
-        for part, log_p_kV in log_probabilities(projected_KE, *self.encoder.output()):
+        for part, log_p_kV in vocabulary_softmax.log_probabilities(projected_KE, *self.encoder.output()):
             copied_kV = F.one_hot(input_K[part], log_p_kV.shape[1]).bool()
             mixed_kV = mixture(copy_K[part, None], log_p_kV, copied_BT=copied_kV)
             correct.append(mixed_kV.argmax(-1) == masked.labels_K[part])
         return torch.cat(correct)
 
-    def exported(self) -> list[Exported]:
+    def exported(self) -> list[protocol.Exported]:
         """The encoder with its token head, and the generator; the copy layer serves pre-training only."""
-        return [exported_encoder(self.config, self.encoder), *exported_generator(self.config, self.generator)]
+        return [mlm.exported_encoder(self.config, self.encoder), *exported_generator(self.config, self.generator)]
 
 
 def mixture(copy_BT: Tensor, log_p_BT: Tensor, *, copied_BT: Tensor) -> Tensor:

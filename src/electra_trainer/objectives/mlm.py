@@ -9,50 +9,48 @@ Siblings:  rtd.py adds a discriminator behind a smaller one of these.
 
 from torch import Tensor
 
-from electra_trainer.batch import Losses, Masked, Term
+from electra_trainer import batch, randomness
 from electra_trainer.model.networks import TokenPredictor, build_masked_lm
-from electra_trainer.objectives.protocol import Exported, Objective, slots, weight_source
-from electra_trainer.objectives.vocabulary_softmax import token_softmax
-from electra_trainer.randomness import Rng
+from electra_trainer.objectives import protocol, vocabulary_softmax
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.methods import MLM
 
 
-class MaskedLanguageModelling(Objective, settings=MLM):
+class MaskedLanguageModelling(protocol.Objective, settings=MLM):
     """One token predictor of the full shape."""
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
-        self.encoder = build_masked_lm(config, weight_source(config, "kept"))
+        self.encoder = build_masked_lm(config, protocol.weight_source(config, "kept"))
 
-    def counts(self, masked: Masked) -> dict[str, Tensor]:
+    def counts(self, masked: batch.Masked) -> dict[str, Tensor]:
         """`masked`: chosen positions."""
-        return {"masked": slots(masked)}
+        return {"masked": protocol.slots(masked)}
 
-    def forward(self, masked: Masked, rng: Rng, *, diagnose: bool = False) -> Losses:
+    def forward(self, masked: batch.Masked, rng: randomness.Rng, *, diagnose: bool = False) -> batch.Losses:
         """Sum of the loss over a lane."""
-        tokens = token_softmax(
+        tokens = vocabulary_softmax.token_softmax(
             self.encoder.project(masked.input_BT, masked.batch, masked.slots_K),
             *self.encoder.output(),
             labels_K=masked.labels_K,
             draws_K=None,
             diagnose=diagnose,
         )
-        terms = {"generator_loss": Term(sum=tokens.loss, count="masked", weight=1.0)}
+        terms = {"generator_loss": batch.Term(sum=tokens.loss, count="masked", weight=1.0)}
         if not diagnose:
-            return Losses(terms=terms)
+            return batch.Losses(terms=terms)
         diagnostics = {
             "used_K": masked.slots_K >= 0,
             "generator_correct_K": tokens.correct_K,
             "generator_entropy_K": tokens.entropy_K,
         }
-        return Losses(terms=terms, diagnostics=diagnostics)
+        return batch.Losses(terms=terms, diagnostics=diagnostics)
 
-    def exported(self) -> list[Exported]:
+    def exported(self) -> list[protocol.Exported]:
         """The encoder with its token head."""
         return [exported_encoder(self.config, self.encoder)]
 
 
-def exported_encoder(config: Config, encoder: TokenPredictor) -> Exported:
+def exported_encoder(config: Config, encoder: TokenPredictor) -> protocol.Exported:
     """An encoder with a token head, to be handed on."""
-    return Exported(name="encoder", network=encoder, model=config.model, architecture="ElectraForMaskedLM")
+    return protocol.Exported(name="encoder", network=encoder, model=config.model, architecture="ElectraForMaskedLM")

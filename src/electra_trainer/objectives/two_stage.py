@@ -9,42 +9,40 @@ Siblings:  rtd.py, which holds both networks, evaluates them and is what a check
 import torch
 from torch import Tensor
 
-from electra_trainer.batch import Losses, Masked
+from electra_trainer import batch, randomness
 from electra_trainer.model.networks import TokenPredictor
+from electra_trainer.objectives import protocol, rtd
 from electra_trainer.objectives.generate import generate, generator_diagnostics, generator_terms
-from electra_trainer.objectives.protocol import Exported, Objective, slots
-from electra_trainer.objectives.rtd import ReplacedTokenDetection
-from electra_trainer.randomness import Rng
 
 
-class GeneratorStage(Objective):
+class GeneratorStage(protocol.Objective):
     """Stage 1: masked language modelling with the generator. Its parameters are the generator's."""
 
-    def __init__(self, whole: ReplacedTokenDetection) -> None:
+    def __init__(self, whole: rtd.ReplacedTokenDetection) -> None:
         super().__init__(whole.config)
         self.generator = whole.generator
         self._whole = (whole,)  # in a tuple, so that its parameters are not this module's
 
-    def counts(self, masked: Masked) -> dict[str, Tensor]:
+    def counts(self, masked: batch.Masked) -> dict[str, Tensor]:
         """`masked`: slots."""
-        return {"masked": slots(masked)}
+        return {"masked": protocol.slots(masked)}
 
-    def forward(self, masked: Masked, rng: Rng, *, diagnose: bool = False) -> Losses:
+    def forward(self, masked: batch.Masked, rng: randomness.Rng, *, diagnose: bool = False) -> batch.Losses:
         """The generator's sum over a lane."""
         (whole,) = self._whole
         generated = generate(self.generator, self.config, masked, rng, diagnose=diagnose)
         terms = generator_terms(generated, whole.settings.generator_weight)
-        return Losses(terms=terms, diagnostics=generator_diagnostics(generated, masked) if diagnose else {})
+        return batch.Losses(terms=terms, diagnostics=generator_diagnostics(generated, masked) if diagnose else {})
 
-    def exported(self) -> list[Exported]:
+    def exported(self) -> list[protocol.Exported]:
         """What the whole exports."""
         return self._whole[0].exported()
 
 
-class DiscriminatorStage(Objective):
+class DiscriminatorStage(protocol.Objective):
     """Stage 2: replaced token detection against a frozen generator. Its parameters are the discriminator's."""
 
-    def __init__(self, whole: ReplacedTokenDetection) -> None:
+    def __init__(self, whole: rtd.ReplacedTokenDetection) -> None:
         super().__init__(whole.config)
         self.discriminator = whole.discriminator
         self._whole = (whole,)
@@ -54,24 +52,24 @@ class DiscriminatorStage(Objective):
         """As the whole."""
         return self._whole[0].static
 
-    def counts(self, masked: Masked) -> dict[str, Tensor]:
+    def counts(self, masked: batch.Masked) -> dict[str, Tensor]:
         """As the whole: `masked` is what the generator's accuracy is a mean over."""
         return self._whole[0].counts(masked)
 
-    def forward(self, masked: Masked, rng: Rng, *, diagnose: bool = False) -> Losses:
+    def forward(self, masked: batch.Masked, rng: randomness.Rng, *, diagnose: bool = False) -> batch.Losses:
         """The discriminator's sum over a lane."""
         (whole,) = self._whole
         with torch.no_grad():
             generated = generate(whole.generator, self.config, masked, rng, diagnose=diagnose)
         return whole.discriminate(masked, generated, rng, diagnose=diagnose)
 
-    def exported(self) -> list[Exported]:
+    def exported(self) -> list[protocol.Exported]:
         """What the whole exports."""
         return self._whole[0].exported()
 
 
 @torch.no_grad()
-def begin_from_generator(whole: ReplacedTokenDetection) -> None:
+def begin_from_generator(whole: rtd.ReplacedTokenDetection) -> None:
     """Copy the generator's encoder over the discriminator's, embeddings too; the heads differ and stay as they are."""
     assert isinstance(whole.generator, TokenPredictor)
     whole.discriminator.electra.load_state_dict(whole.generator.electra.state_dict())

@@ -21,9 +21,8 @@ from electra_trainer.experiments.pages import number, pipes
 from electra_trainer.experiments.results import FACTS, read_arm
 from electra_trainer.experiments.statistics import Paired, Spread, compare_paired, holm, spread
 from electra_trainer.files.durable import replace_durably
-from electra_trainer.settings import records
+from electra_trainer.settings import methods, records
 from electra_trainer.settings.config import Config
-from electra_trainer.settings.methods import RTD, SentenceContrast
 
 UNTRAINED = "untrained"
 """The arm that is not trained: the baseline of every probe."""
@@ -150,8 +149,8 @@ def _judged(name: str, config: Config) -> object:
     if name.startswith("generator_"):
         network: object = learned_generator(config) if objective.uses_generator else config.model
     elif name in ("fake_rate", "discriminator_auc", "discriminator_loss", "discriminator_constant_loss"):
-        over = objective.loss_over if isinstance(objective, RTD) else "all"
-        unchanged = objective.unchanged if isinstance(objective, SentenceContrast) else 0.0
+        over = objective.loss_over if isinstance(objective, methods.RTD) else "all"
+        unchanged = objective.unchanged if isinstance(objective, methods.SentenceContrast) else 0.0
         network = (objective.keeps, config.model, over, unchanged)
     else:
         network = (config.model, objective)

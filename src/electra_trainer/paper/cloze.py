@@ -18,17 +18,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from electra_trainer import errors, randomness
 from electra_trainer.batch import Batch
 from electra_trainer.data.batches import to_batch
 from electra_trainer.data.store import Store
 from electra_trainer.data.tokenizer import Specials, tokenizer_sha256
-from electra_trainer.errors import ConfigError, DataError, require
 from electra_trainer.experiments.statistics import Estimate, clustered_mean
 from electra_trainer.model.networks import Discriminator, TokenPredictor, at
 from electra_trainer.objectives.vocabulary_softmax import CHUNK_ELEMENTS
 from electra_trainer.paper import appendix_g
 from electra_trainer.pretrained.pretrained import Pretrained
-from electra_trainer.randomness import Rng
 from electra_trainer.settings.methods import Learned
 
 TOP = 100
@@ -129,7 +128,7 @@ def cloze(
         DataError: another tokenizer, or no held-out words. MissingInputError: no such folder.
     """
     for name, value in (("--rows", rows), ("--per-row", per_row), ("--top", top)):
-        require(value >= 1, name, value, "at least 1")
+        errors.require(value >= 1, name, value, "at least 1")
     share = appendix_g.masked_share(pretrained.config, given=p_mask)
     store = Store.open(data)
     for what, model in (("RUN", pretrained), ("--against", against)):
@@ -138,7 +137,7 @@ def cloze(
             _require_same_words(model, store)
     sites = choose_sites(store.rows("valid"), rows=rows, per_row=per_row, seed=seed, specials=store.specials)
     if not len(sites.row_K):
-        raise DataError(f"{data}: holds no held-out words. Prepare it with a --valid-fraction above 0.")
+        raise errors.DataError(f"{data}: holds no held-out words. Prepare it with a --valid-fraction above 0.")
     predicted, among_K = _predictions(pretrained, sites, top=top, p_mask=share.p_mask)
     if against is not None:
         kept = against.encoder or against.generator
@@ -171,24 +170,24 @@ def _require_predictor(pretrained: Pretrained, what: str) -> None:
     config = pretrained.config
     if config is not None and not isinstance(config.generator, Learned):
         kind = type(config.generator).__name__.lower()
-        raise ConfigError(
+        raise errors.ConfigError(
             f"cloze: the generator of {what} is {kind}, not a network, so nothing here predicts a word from its "
             "context. Give a run that was trained with --generator learned, or an MLM run."
         )
-    raise ConfigError(
+    raise errors.ConfigError(
         f"cloze: {what} has no generator. Give the run, or the export's folder that holds discriminator and generator."
     )
 
 
 def _require_same_words(pretrained: Pretrained, store: Store) -> None:
     if tokenizer_sha256(pretrained.tokenizer) != store.manifest.tokenizer_sha256:
-        raise DataError(
+        raise errors.DataError(
             f"{store.folder}: was prepared with another tokenizer than the run's. "
             "Prepare it with the run's folder `tokenizer`."
         )
     positions = appendix_g.most_positions(pretrained)
     if positions is not None and store.sequence_length > positions:
-        raise ConfigError(
+        raise errors.ConfigError(
             f"{store.folder}: has rows of {store.sequence_length} tokens, the networks have {positions} positions. "
             f"Prepare it with --seq-len {positions} or less."
         )
@@ -199,12 +198,12 @@ def choose_sites(rows_BT: NDArray[np.integer], *, rows: int, per_row: int, seed:
 
     [PAD], [CLS], [SEP], [MASK] and [UNK] are never chosen. A row's words do not depend on how many rows are taken.
     """
-    order = np.argsort(Rng(seed, 0, 0).bits("cloze rows").random_raw(len(rows_BT)), kind="stable")
+    order = np.argsort(randomness.Rng(seed, 0, 0).bits("cloze rows").random_raw(len(rows_BT)), kind="stable")
     never = [specials.pad, specials.unk, specials.cls, specials.sep, specials.mask]
     row_K, column_K = [], []
     for row in np.sort(order[:rows]):
         columns = np.flatnonzero(~np.isin(rows_BT[row], never))
-        keys = Rng(seed, 0, int(row)).bits("cloze columns").random_raw(len(columns))
+        keys = randomness.Rng(seed, 0, int(row)).bits("cloze columns").random_raw(len(columns))
         chosen = np.sort(columns[np.argsort(keys, kind="stable")[:per_row]])
         row_K += [int(row)] * len(chosen)
         column_K += chosen.tolist()

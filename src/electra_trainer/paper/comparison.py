@@ -21,18 +21,13 @@ from electra_trainer.objectives import build
 from electra_trainer.paper.arm_summary import UNTRAINED, Summary, summarize, write_summary
 from electra_trainer.paper.probes import METRICS, PROBES, Subject, fingerprint, parse_probes, probe
 from electra_trainer.presets.arms import arm
-from electra_trainer.runs.checkpoint import save
-from electra_trainer.runs.run_folder import RunFolder
+from electra_trainer.runs import checkpoint, run_folder
 from electra_trainer.settings import records
 from electra_trainer.settings.config import FOLLOWS_FROM_STEPS, Config
 from electra_trainer.settings.records import differences, to_dict
+from electra_trainer.train import loop, optim, plan, start, weights
 from electra_trainer.train.device import choose_device, choose_precision, use_threads
-from electra_trainer.train.loop import pretrain
-from electra_trainer.train.optim import build_optimizer
-from electra_trainer.train.plan import Length, Timing, fit_to_data, seconds, steps_for
-from electra_trainer.train.start import begin_run
 from electra_trainer.train.timing import measure_time
-from electra_trainer.train.weights import give_frequencies, state_of
 
 Match = Literal["paper-flops", "real-flops", "steps", "time"]
 
@@ -137,7 +132,7 @@ class Comparing:
         store = Store.open(self._data)
         if "held-out" in probes and not len(store.rows("valid")):
             raise DataError(f"{self._data}: holds no held-out rows. Prepare it with a --valid-fraction above 0.")
-        config = fit_to_data(self._config, store)
+        config = plan.fit_to_data(self._config, store)
         parts = {
             name: {"folder": str(folder) if folder else None, "sha256": fingerprint(name, folder)}
             for name, folder in probes.items()
@@ -170,7 +165,7 @@ class Comparing:
             about={"data": str(self._data)},
         )  # fmt: skip
 
-    def _timing(self, config: Config, store: Store, match: Match) -> Timing | None:
+    def _timing(self, config: Config, store: Store, match: Match) -> plan.Timing | None:
         if match != "time":
             return None
         where = choose_device(self._device)
@@ -230,7 +225,7 @@ class Comparing:
             return initial_run(config, Store.open(self._data), cell.run)
         reports.saving(True)
         try:
-            pretrain(config, self._data, out=cell.run, device=device, quiet=not self._shows)
+            loop.pretrain(config, self._data, out=cell.run, device=device, quiet=not self._shows)
         finally:
             reports.saving(False)
 
@@ -277,17 +272,17 @@ def initial_run(config: Config, store: Store, out: Path) -> None:
     Raises:
         ConfigError: another run is there.
     """
-    folder = RunFolder(out)
+    folder = run_folder.RunFolder(out)
     folder.open_for_writing()
     if folder.exists:
         if changed := differences(folder.config(), config):
             raise ConfigError(f"{out} began with other settings ({'; '.join(changed)}). Choose another --out.")
     else:
-        begin_run(folder, config, store)
+        start.begin_run(folder, config, store)
     objective = build(config)
-    give_frequencies(objective, store)
-    saved = state_of(objective, build_optimizer(objective, config.optimizer), step=0, seconds=0.0)
-    save(folder.checkpoints, saved, origin=folder.origin, keep=1)
+    weights.give_frequencies(objective, store)
+    saved = weights.state_of(objective, optim.build_optimizer(objective, config.optimizer), step=0, seconds=0.0)
+    checkpoint.save(folder.checkpoints, saved, origin=folder.origin, keep=1)
 
 
 def amount_of(
@@ -298,14 +293,14 @@ def amount_of(
     Raises:
         ConfigError: none or several amounts, or one that `match` is no measure of.
     """
-    Length(flops=flops, steps=steps, budget=budget)  # checks each value, and that there is at most one
+    plan.Length(flops=flops, steps=steps, budget=budget)  # checks each value, and that there is at most one
     fitting: tuple[Match, ...]
     if flops is not None:
         amount, fitting = float(flops), ("paper-flops", "real-flops")
     elif steps is not None:
         amount, fitting = float(steps), ("steps",)
     elif budget is not None:
-        amount, fitting = seconds(budget), ("time",)
+        amount, fitting = plan.seconds(budget), ("time",)
     else:
         raise ConfigError("how much each arm is given is not said: --flops 1e15, --steps 3000 or --budget 10m.")
     chosen = match or fitting[0]
@@ -315,7 +310,7 @@ def amount_of(
     return chosen, amount
 
 
-def settle(config: Config, *, match: Match, amount: float, timing: Timing | None = None) -> Config:
+def settle(config: Config, *, match: Match, amount: float, timing: plan.Timing | None = None) -> Config:
     """`config` with the steps that spend `amount`; warm-up, decay and intervals are fitted to them (`with_steps`).
 
     Args:
@@ -323,9 +318,9 @@ def settle(config: Config, *, match: Match, amount: float, timing: Timing | None
         timing: of this arm on this machine, where `match` is "time".
     """
     if match == "time":
-        return steps_for(Length(budget=f"{amount}s"), config, timing)
+        return plan.steps_for(plan.Length(budget=f"{amount}s"), config, timing)
     steps = int(amount) if match == "steps" else steps_within(config, amount, counting=match)
-    return steps_for(Length(steps=steps), config, None)
+    return plan.steps_for(plan.Length(steps=steps), config, None)
 
 
 def steps_within(config: Config, flops: float, *, counting: Literal["paper-flops", "real-flops"]) -> int:

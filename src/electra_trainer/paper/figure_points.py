@@ -8,8 +8,7 @@ from electra_trainer.errors import ConfigError, DataError, MissingInputError, di
 from electra_trainer.experiments.results import Findings, Measured
 from electra_trainer.experiments.statistics import Spread, spread_of
 from electra_trainer.inspection.run_read import read_run
-from electra_trainer.paper.measured import Entry, entries, metric_names
-from electra_trainer.paper.published import TABLES, PublishedRow
+from electra_trainer.paper import measured, published
 from electra_trainer.settings.config import generator_shape
 from electra_trainer.settings.methods import RTD, Joint, Learned, Uniform, Unigram
 
@@ -25,7 +24,7 @@ _POINTS = ("glue/", "glue-test/", "squad1/", "squad2/")
 class Reading:
     """An arm's metric after training, and during it."""
 
-    entry: Entry
+    entry: measured.Entry
     score: Spread
     flops: float
     """Mean training FLOPs of the seeds, as the paper counts."""
@@ -40,7 +39,7 @@ def choose_metric(experiments: Sequence[Findings], wanted: str | None) -> str:
         ConfigError: no cell has the requested metric.
         DataError: no cell is finished, or none has a metric.
     """
-    names = metric_names(experiments)
+    names = measured.metric_names(experiments)
     if not names:
         where = " ".join(str(experiment.path) for experiment in experiments)
         raise DataError(f"{where}: no cell is finished, or none has a metric. Run electra compare again; it resumes.")
@@ -55,7 +54,7 @@ def choose_metric(experiments: Sequence[Findings], wanted: str | None) -> str:
     order += [name for name in names if name not in order]
 
     def owners(name: str) -> int:
-        return sum(any(name in cell.metrics for cell in entry.cells) for entry in entries(experiments))
+        return sum(any(name in cell.metrics for cell in entry.cells) for entry in measured.entries(experiments))
 
     return max(order, key=owners)  # the first of the largest
 
@@ -67,10 +66,10 @@ def factor(metric: str) -> float:
 
 def readings(experiments: Sequence[Findings], metric: str) -> list[Reading]:
     """Arms that have the metric."""
-    return [reading for entry in entries(experiments) if (reading := _reading(entry, metric)) is not None]
+    return [reading for entry in measured.entries(experiments) if (reading := _reading(entry, metric)) is not None]
 
 
-def _reading(entry: Entry, metric: str) -> Reading | None:
+def _reading(entry: measured.Entry, metric: str) -> Reading | None:
     scale = factor(metric)
     cells = [cell for cell in entry.cells if metric in cell.metrics and "flops_paper" in cell.facts]
     score = spread_of([scale * cell.metrics[metric] for cell in cells])
@@ -150,16 +149,16 @@ def published_points() -> dict[str, list[tuple[float, float, str]]]:
     """Figure 1's points from Tables 1 and 2 (dev sets): (training FLOPs, GLUE score, name) by family."""
     found: dict[str, list[tuple[float, float, str]]] = {"ELECTRA": [], "BERT": [], "others": []}
 
-    def add(row: PublishedRow, name: str) -> None:
+    def add(row: published.PublishedRow, name: str) -> None:
         family = next((known for known in ("ELECTRA", "BERT") if row.model.startswith(known)), "others")
         flops, score = row.number("train_flops"), row.number("glue/average")
         if flops is not None and score is not None:  # DistilBERT: not printed
             found[family].append((flops, score, name))
 
-    for small in TABLES[1].rows:
+    for small in published.TABLES[1].rows:
         add(small, small.model.removeprefix("ELECTRA-Small, ").removesuffix(" trained"))
     names = {"BERT": "BERT-Large", "BERT (ours)": "BERT-Large (paper's own)", "ELECTRA": "ELECTRA-Large"}
-    for large in TABLES[2].rows:
+    for large in published.TABLES[2].rows:
         if large.split == "dev":
             add(large, names.get(large.model, large.model))
     return {family: sorted(points) for family, points in found.items()}

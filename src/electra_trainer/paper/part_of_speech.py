@@ -19,17 +19,15 @@ import torch.nn.functional as F
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
+from electra_trainer import errors, randomness
 from electra_trainer.batch import Batch
-from electra_trainer.data.batches import to_batch
-from electra_trainer.data.conllu import UPOS, Sentence, Word
+from electra_trainer.data import batches, conllu
 from electra_trainer.data.tokenizer import Specials, Text, as_plain_text, specials_of
-from electra_trainer.errors import DataError
 from electra_trainer.finetuning.examples import TaggedSentence
 from electra_trainer.finetuning.tagging.tagging import Tagging
 from electra_trainer.model.encoder import Encoder
-from electra_trainer.randomness import key
 
-_TAGGING = Tagging(labels=UPOS)
+_TAGGING = Tagging(labels=conllu.UPOS)
 _ROWS = 64  # rows that are encoded together
 _WORDS = 1024  # words in a step of the probe
 _EPOCHS = 10
@@ -64,8 +62,8 @@ def probe_tags(
     tokenizer: Tokenizer,
     *,
     length: int,
-    train: Sequence[Sentence],
-    dev: Sequence[Sentence],
+    train: Sequence[conllu.Sentence],
+    dev: Sequence[conllu.Sentence],
     sentences: int,
     seed: int,
     device: torch.device,
@@ -95,7 +93,7 @@ def probe_tags(
     )
 
 
-def _spread(sentences: Sequence[Sentence], count: int) -> list[Sentence]:
+def _spread(sentences: Sequence[conllu.Sentence], count: int) -> list[conllu.Sentence]:
     """`count` of the sentences at equal distances: a treebank is ordered by genre."""
     if count >= len(sentences):
         return list(sentences)
@@ -108,7 +106,7 @@ class _Probe(nn.Module):
     def __init__(self, states: int, width: int, generator: torch.Generator) -> None:
         super().__init__()
         self.mix_S = nn.Parameter(torch.zeros(states))
-        self.linear = nn.Linear(width, len(UPOS))
+        self.linear = nn.Linear(width, len(conllu.UPOS))
         with torch.no_grad():
             self.linear.weight.normal_(std=width**-0.5, generator=generator)
             self.linear.bias.zero_()
@@ -122,7 +120,7 @@ class _Probe(nn.Module):
 def _fit(states_WSD: Tensor, tags_W: Tensor, *, seed: int) -> _Probe:
     """Train a probe; the same seed gives the same probe."""
     words, states, width = states_WSD.shape
-    generator = torch.Generator().manual_seed(key(seed, "probe/part-of-speech"))
+    generator = torch.Generator().manual_seed(randomness.key(seed, "probe/part-of-speech"))
     probe = _Probe(states, width, generator).to(states_WSD.device)
     optimizer = torch.optim.Adam(probe.parameters(), lr=_LEARNING_RATE)
     steps = _EPOCHS * -(-words // _WORDS)
@@ -160,11 +158,11 @@ class _Row:
     """A sentence, or a portion of one, as ids, with its tagged words."""
 
     ids: Sequence[int]
-    words: list[tuple[Word, int, int]]
+    words: list[tuple[conllu.Word, int, int]]
     """Each with the first of its tokens in `ids` and the one after its last."""
 
 
-def _rows(sentences: Sequence[Sentence], text: Text) -> list[_Row]:
+def _rows(sentences: Sequence[conllu.Sentence], text: Text) -> list[_Row]:
     """The rows that fine-tuning a tagger would read (finetuning/tagging), without those that have no tagged word."""
     examples = [
         TaggedSentence(words=tuple(w.form for w in one.words), labels=(None,) * len(one.words)) for one in sentences
@@ -179,11 +177,11 @@ def _rows(sentences: Sequence[Sentence], text: Text) -> list[_Row]:
     return [row for row in found if row.words]
 
 
-def _represent(encoder: Encoder, text: Text, sentences: Sequence[Sentence], *, device: torch.device) -> _Words:
+def _represent(encoder: Encoder, text: Text, sentences: Sequence[conllu.Sentence], *, device: torch.device) -> _Words:
     """All tagged words of some sentences, encoded in fp32 without dropout; rows of similar length together."""
     rows = sorted(_rows(sentences, text), key=lambda row: len(row.ids))
     if not rows:
-        raise DataError("part-of-speech probe: no word of the treebank has a tag.")
+        raise errors.DataError("part-of-speech probe: no word of the treebank has a tag.")
     parts = [rows[first : first + _ROWS] for first in range(0, len(rows), _ROWS)]
     tokens = [row.ids[start:stop] for row in rows for _, start, stop in row.words]
     embedded_WE = F.embedding_bag(
@@ -195,7 +193,7 @@ def _represent(encoder: Encoder, text: Text, sentences: Sequence[Sentence], *, d
     words = [word for row in rows for word, _, _ in row.words]
     return _Words(
         forms=[word.form for word in words],
-        tags_W=torch.tensor([UPOS.index(word.upos) for word in words if word.upos is not None], device=device),
+        tags_W=torch.tensor([conllu.UPOS.index(word.upos) for word in words if word.upos is not None], device=device),
         states_WSD=torch.cat([_states(encoder, part, specials=text.specials, device=device) for part in parts]),
         embedded_WE=F.layer_norm(embedded_WE, embedded_WE.shape[-1:]),
     )
@@ -213,7 +211,7 @@ def _states(encoder: Encoder, rows: Sequence[_Row], *, specials: Specials, devic
     ids_BT = np.full((len(rows), widest), specials.pad, dtype=np.int64)
     for index, row in enumerate(rows):
         ids_BT[index, : len(row.ids)] = row.ids
-    batch = to_batch(ids_BT, pad=specials.pad, cls=specials.cls, sep=specials.sep).to(device)
+    batch = batches.to_batch(ids_BT, pad=specials.pad, cls=specials.cls, sep=specials.sep).to(device)
     spans = [
         range(index * widest + start, index * widest + stop)
         for index, row in enumerate(rows)

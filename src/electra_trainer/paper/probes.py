@@ -17,8 +17,7 @@ from pathlib import Path
 from electra_trainer.data.conllu import read_conllu, treebank_file
 from electra_trainer.errors import ConfigError, Diverged, MissingInputError, did_you_mean, storage_error
 from electra_trainer.experiments.statistics import spread
-from electra_trainer.finetuning.glue.glue_table import TaskScores, glue_metrics
-from electra_trainer.finetuning.glue.glue_tasks import PAPER, GlueTask, tasks_in
+from electra_trainer.finetuning.glue import glue_table, glue_tasks
 from electra_trainer.finetuning.recipe import recipe
 from electra_trainer.finetuning.run import Job, finetune_run
 from electra_trainer.inspection.evaluate import evaluate
@@ -100,12 +99,12 @@ def glue(subject: Subject) -> dict[str, float]:
             split: {metric: spread({subject.seed: value}) for metric, value in values.items()}
             for split, values in result.scores.items()
         }
-        scores.append(TaskScores(task=task, scores=by_split))
-    return {name.removeprefix("glue/"): value for name, value in glue_metrics(scores).items()}
+        scores.append(glue_table.TaskScores(task=task, scores=by_split))
+    return {name.removeprefix("glue/"): value for name, value in glue_table.glue_metrics(scores).items()}
 
 
 def _glue_tasks(folder: Path) -> list[str]:
-    found = [task for task in tasks_in(folder) if task in PAPER]
+    found = [task for task in glue_tasks.tasks_in(folder) if task in glue_tasks.PAPER]
     if not found:
         raise MissingInputError(
             f"--probe glue={folder}: holds no task of GLUE. "
@@ -114,8 +113,8 @@ def _glue_tasks(folder: Path) -> list[str]:
     return found
 
 
-def _glue_task(folder: Path, task: str) -> GlueTask:
-    return GlueTask(folder=str(folder), task=task, test=False)
+def _glue_task(folder: Path, task: str) -> glue_tasks.GlueTask:
+    return glue_tasks.GlueTask(folder=str(folder), task=task, test=False)
 
 
 ProbeFunction = Callable[[Subject], dict[str, float]]

@@ -6,125 +6,119 @@ correction, clipping at 1.0, the schedule's shape). No torch here.
 
 from collections.abc import Callable
 
-from electra_trainer.settings.config import (
-    BatchShape,
-    Checkpoint,
-    Config,
-    Evaluation,
-    Masking,
-    Model,
-    Optimizer,
-    Schedule,
-)
-from electra_trainer.settings.methods import MLM, RTD, Learned
+from electra_trainer.settings import config, methods
 
-_SMALL = Model(embedding_size=128, hidden_size=256, num_hidden_layers=12, num_attention_heads=4, intermediate_size=1024)
-_BASE = Model(embedding_size=768, hidden_size=768, num_hidden_layers=12, num_attention_heads=12, intermediate_size=3072)
-_LARGE = Model(
+_SMALL = config.Model(
+    embedding_size=128, hidden_size=256, num_hidden_layers=12, num_attention_heads=4, intermediate_size=1024
+)
+_BASE = config.Model(
+    embedding_size=768, hidden_size=768, num_hidden_layers=12, num_attention_heads=12, intermediate_size=3072
+)
+_LARGE = config.Model(
     embedding_size=1024, hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096
 )
 
 
-def small() -> Config:
+def small() -> config.Config:
     """ELECTRA-Small (Table 5): 128 tokens, 1M steps, 14M parameters."""
-    return Config(
+    return config.Config(
         preset="small",
         model=_SMALL,
-        generator=Learned(width=1 / 4),
-        objective=RTD(),
-        masking=Masking(fraction=0.15),
-        optimizer=Optimizer(learning_rate=5e-4),
-        schedule=Schedule(steps=1_000_000, warmup_steps=10_000),
-        batch=BatchShape(size=128, sequence_length=128),
+        generator=methods.Learned(width=1 / 4),
+        objective=methods.RTD(),
+        masking=config.Masking(fraction=0.15),
+        optimizer=config.Optimizer(learning_rate=5e-4),
+        schedule=config.Schedule(steps=1_000_000, warmup_steps=10_000),
+        batch=config.BatchShape(size=128, sequence_length=128),
     )
 
 
-def small_plus_plus() -> Config:
+def small_plus_plus() -> config.Config:
     """ELECTRA-Small++, the small model that Google released: 512 tokens, 4M steps, a generator of full width."""
-    return Config(
+    return config.Config(
         preset="small_plus_plus",
         model=_SMALL,
-        generator=Learned(width=1.0),
-        objective=RTD(),
-        masking=Masking(fraction=0.15),
-        optimizer=Optimizer(learning_rate=5e-4),
-        schedule=Schedule(steps=4_000_000, warmup_steps=10_000),
-        batch=BatchShape(size=128, sequence_length=512),
+        generator=methods.Learned(width=1.0),
+        objective=methods.RTD(),
+        masking=config.Masking(fraction=0.15),
+        optimizer=config.Optimizer(learning_rate=5e-4),
+        schedule=config.Schedule(steps=4_000_000, warmup_steps=10_000),
+        batch=config.BatchShape(size=128, sequence_length=512),
     )
 
 
-def base() -> Config:
+def base() -> config.Config:
     """ELECTRA-Base (Table 5): 512 tokens, 766K steps, 110M parameters."""
-    return Config(
+    return config.Config(
         preset="base",
         model=_BASE,
-        generator=Learned(width=1 / 3),
-        objective=RTD(),
-        masking=Masking(fraction=0.15),
-        optimizer=Optimizer(learning_rate=2e-4),
-        schedule=Schedule(steps=766_000, warmup_steps=10_000),
-        batch=BatchShape(size=256, sequence_length=512),
+        generator=methods.Learned(width=1 / 3),
+        objective=methods.RTD(),
+        masking=config.Masking(fraction=0.15),
+        optimizer=config.Optimizer(learning_rate=2e-4),
+        schedule=config.Schedule(steps=766_000, warmup_steps=10_000),
+        batch=config.BatchShape(size=256, sequence_length=512),
     )
 
 
-def large() -> Config:
+def large() -> config.Config:
     """ELECTRA-Large (Table 5): 512 tokens, 400K steps, 335M parameters; 25 % masked, as released."""
-    return Config(
+    return config.Config(
         preset="large",
         model=_LARGE,
-        generator=Learned(width=1 / 4),
-        objective=RTD(),
-        masking=Masking(fraction=0.25),
-        optimizer=Optimizer(learning_rate=2e-4),
-        schedule=Schedule(steps=400_000, warmup_steps=10_000),
-        batch=BatchShape(size=2048, sequence_length=512, lanes=16),
+        generator=methods.Learned(width=1 / 4),
+        objective=methods.RTD(),
+        masking=config.Masking(fraction=0.25),
+        optimizer=config.Optimizer(learning_rate=2e-4),
+        schedule=config.Schedule(steps=400_000, warmup_steps=10_000),
+        batch=config.BatchShape(size=2048, sequence_length=512, lanes=16),
     )
 
 
-def bert_small() -> Config:
+def bert_small() -> config.Config:
     """BERT-Small, the paper's own baseline at equal compute (Table 5): 1.45M steps."""
-    return Config(
+    return config.Config(
         preset="bert_small",
         model=_SMALL,
-        objective=MLM(),
-        masking=Masking(fraction=0.15),
-        optimizer=Optimizer(learning_rate=5e-4),
-        schedule=Schedule(steps=1_450_000, warmup_steps=10_000),
-        batch=BatchShape(size=128, sequence_length=128),
+        objective=methods.MLM(),
+        masking=config.Masking(fraction=0.15),
+        optimizer=config.Optimizer(learning_rate=5e-4),
+        schedule=config.Schedule(steps=1_450_000, warmup_steps=10_000),
+        batch=config.BatchShape(size=128, sequence_length=128),
     )
 
 
-def bert_base() -> Config:
+def bert_base() -> config.Config:
     """BERT-Base, the paper's own baseline at equal compute (Table 5): 1M steps."""
-    return Config(
+    return config.Config(
         preset="bert_base",
         model=_BASE,
-        objective=MLM(),
-        masking=Masking(fraction=0.15),
-        optimizer=Optimizer(learning_rate=2e-4),
-        schedule=Schedule(steps=1_000_000, warmup_steps=10_000),
-        batch=BatchShape(size=256, sequence_length=512),
+        objective=methods.MLM(),
+        masking=config.Masking(fraction=0.15),
+        optimizer=config.Optimizer(learning_rate=2e-4),
+        schedule=config.Schedule(steps=1_000_000, warmup_steps=10_000),
+        batch=config.BatchShape(size=256, sequence_length=512),
     )
 
 
-def bert_large() -> Config:
+def bert_large() -> config.Config:
     """BERT-Large, the paper's own baseline at equal compute (Table 5): 464K steps."""
-    return Config(
+    return config.Config(
         preset="bert_large",
         model=_LARGE,
-        objective=MLM(),
-        masking=Masking(fraction=0.15),
-        optimizer=Optimizer(learning_rate=2e-4),
-        schedule=Schedule(steps=464_000, warmup_steps=10_000),
-        batch=BatchShape(size=2048, sequence_length=512, lanes=16),
+        objective=methods.MLM(),
+        masking=config.Masking(fraction=0.15),
+        optimizer=config.Optimizer(learning_rate=2e-4),
+        schedule=config.Schedule(steps=464_000, warmup_steps=10_000),
+        batch=config.BatchShape(size=2048, sequence_length=512, lanes=16),
     )
 
 
-def tiny() -> Config:
+def tiny() -> config.Config:
     """Ours, for CPUs, the demo and the tests: rows of 32 tokens; every choice was measured (records/2026-11-20-tiny-choice)."""
-    return Config(
+    return config.Config(
         preset="tiny",
-        model=Model(
+        model=config.Model(
             vocab_size=4096,
             embedding_size=128,
             hidden_size=128,
@@ -136,19 +130,19 @@ def tiny() -> Config:
             initializer="fan-in",
             position_initializer="sinusoidal",
         ),
-        generator=Learned(width=1 / 2),
-        objective=RTD(),
-        masking=Masking(fraction=0.25),
-        optimizer=Optimizer(learning_rate=7e-4, beta2=0.98),
-        schedule=Schedule(steps=3000, warmup_steps=130),
-        batch=BatchShape(size=128, sequence_length=32),
-        evaluation=Evaluation(every=150, rows=1024),
-        checkpoint=Checkpoint(every=500),
+        generator=methods.Learned(width=1 / 2),
+        objective=methods.RTD(),
+        masking=config.Masking(fraction=0.25),
+        optimizer=config.Optimizer(learning_rate=7e-4, beta2=0.98),
+        schedule=config.Schedule(steps=3000, warmup_steps=130),
+        batch=config.BatchShape(size=128, sequence_length=32),
+        evaluation=config.Evaluation(every=150, rows=1024),
+        checkpoint=config.Checkpoint(every=500),
         log_every=10,
     )
 
 
-MODELS: dict[str, Callable[[], Config]] = {
+MODELS: dict[str, Callable[[], config.Config]] = {
     function.__name__: function
     for function in (small, small_plus_plus, base, large, bert_small, bert_base, bert_large, tiny)
 }

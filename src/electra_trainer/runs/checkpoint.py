@@ -20,11 +20,10 @@ from typing import Any
 
 import torch
 
-from electra_trainer.errors import CheckpointError, MissingInputError, StorageError, storage_error, tell
+from electra_trainer import errors, version
 from electra_trainer.files.durable import Content, make_folder, pieces, sync_folder, write_durably
 from electra_trainer.runs.tensor_file import PIECE, TensorFile
 from electra_trainer.runs.verified import FORMAT, NAME, Builds, Origin, Saved, Unfit, read, read_manifest, sealed
-from electra_trainer.version import __version__
 
 UNFINISHED = ".tmp-"
 """Prefix of folders that are being written or removed."""
@@ -51,11 +50,11 @@ def save(folder: Path, saved: Saved, *, origin: Origin, keep: int) -> Path:
                 return final
             except Unfit:
                 _set_aside(final, _OTHER)
-            except CheckpointError:
+            except errors.CheckpointError:
                 _set_aside(final)
         _write(folder / f"{UNFINISHED}{saved.step}-{uuid.uuid4().hex[:8]}", final, saved, origin)
     except OSError as error:
-        raise storage_error(error, final, writing=True) from None
+        raise errors.storage_error(error, final, writing=True) from None
     _rotate(folder, run_id=origin.run_id, step=saved.step, keep=keep)
     return final
 
@@ -110,7 +109,7 @@ def _rotate(folder: Path, *, run_id: str, step: int, keep: int) -> None:
 def _run_of(path: Path) -> str | None:
     try:
         return str(read_manifest(path)["run_id"])
-    except (OSError, CheckpointError):
+    except (OSError, errors.CheckpointError):
         return None
 
 
@@ -147,11 +146,11 @@ def load_newest(
             saved = read(path, origin=origin, network=network, timed=True)
         except Unfit as error:
             unfit.append(error)
-        except CheckpointError as error:
+        except errors.CheckpointError as error:
             try:
                 aside = _set_aside(path)
             except OSError as failure:
-                raise storage_error(failure, path) from None
+                raise errors.storage_error(failure, path) from None
             why = why or f"{error} "
             warn(f"{error} Set aside as {aside.name}; trying the checkpoint before it.")
         else:
@@ -162,7 +161,7 @@ def load_newest(
         raise unfit[0]
     bad = len(list(folder.glob(f"{_BAD}step-*")))
     if bad:
-        raise CheckpointError(
+        raise errors.CheckpointError(
             f"{folder}: none of its {bad} checkpoints verifies (set aside as {_BAD}*). {why}"
             "Restore one from a backup, or start again in another --out."
         )
@@ -185,12 +184,12 @@ def newest(folder: Path, *, origin: Origin, network: Builds | None = None, timed
     for _, path in reversed(found):
         try:
             return read(path, origin=origin, network=network, timed=timed)
-        except CheckpointError as error:
-            tell(f"{error} Trying the checkpoint before it.")
+        except errors.CheckpointError as error:
+            errors.tell(f"{error} Trying the checkpoint before it.")
             why = why or (str(error) if isinstance(error, Unfit) else "Restore one from a backup.")
     if found:
-        raise CheckpointError(f"{folder}: none of its {len(found)} checkpoints can be used. {why}")
-    raise MissingInputError(f"{folder}: no checkpoint is here yet. Wait for the run, or start it again.")
+        raise errors.CheckpointError(f"{folder}: none of its {len(found)} checkpoints can be used. {why}")
+    raise errors.MissingInputError(f"{folder}: no checkpoint is here yet. Wait for the run, or start it again.")
 
 
 def numbered(folder: Path) -> list[tuple[int, Path]]:
@@ -204,7 +203,7 @@ def numbered(folder: Path) -> list[tuple[int, Path]]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise storage_error(error, folder) from None
+        raise errors.storage_error(error, folder) from None
     return sorted((int(match[1]), folder / name) for name in names if (match := NAME.fullmatch(name)))
 
 
@@ -218,9 +217,9 @@ def require_space(folder: Path, bytes_needed: int) -> None:
     try:
         free = shutil.disk_usage(folder).free
     except OSError as error:
-        raise storage_error(error, folder) from None
+        raise errors.storage_error(error, folder) from None
     if free < bytes_needed:
-        raise StorageError(
+        raise errors.StorageError(
             f"{folder}: {free / 1e6:,.0f} MB free, a run of this size needs {bytes_needed / 1e6:,.0f} MB for its "
             "checkpoints. Free some space or choose another --out."
         )
@@ -236,5 +235,5 @@ def _facts(content: Content) -> dict[str, Any]:
 
 
 def _manifest(files: dict[str, dict[str, Any]], *, step: int, origin: Origin) -> bytes:
-    versions = {"electra_trainer": __version__, "torch": torch.__version__}
+    versions = {"electra_trainer": version.__version__, "torch": torch.__version__}
     return sealed({"format": FORMAT, **asdict(origin), "step": step, "versions": versions, "files": files})

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from electra_trainer.files.durable import replace_durably
-from electra_trainer.files.reading import MOST_TEXT, NotJson, json_value, open_regular
+from electra_trainer.files import durable, reading
 from electra_trainer.runs.run_folder import EXAMPLES, METRICS, RunFolder
 
 SINKS = (
@@ -76,7 +75,7 @@ class JsonLines:
         if not os.path.lexists(path):
             return
         kept = truncated(path, step)
-        replace_durably(path, kept.content)
+        durable.replace_durably(path, kept.content)
         if kept.unreadable or kept.lost:
             self._warn(
                 f"{path}: DAMAGED. Of the lines up to step {step:,}, {kept.unreadable:,} cannot be read and stay as they are; after them "
@@ -121,7 +120,7 @@ def truncated(path: Path, step: int) -> Kept:
 
 
 def _opened(path: Path) -> IO[bytes]:
-    return os.fdopen(open_regular(path, limit=MOST_TEXT), "rb")
+    return os.fdopen(reading.open_regular(path, limit=reading.MOST_TEXT), "rb")
 
 
 def _lines(file: IO[bytes]) -> Iterator[tuple[int, dict[str, Any] | None, bool]]:
@@ -135,8 +134,8 @@ def _lines(file: IO[bytes]) -> Iterator[tuple[int, dict[str, Any] | None, bool]]
 
 def _row(line: bytes) -> dict[str, Any] | None:
     try:
-        row = json_value(line)
-    except NotJson:
+        row = reading.json_value(line)
+    except reading.NotJson:
         return None
     placed = isinstance(row, dict) and type(row.get("step")) in (int, float) and row["step"] >= 0  # not NaN
     return row if placed else None

@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 
 from electra_trainer.errors import StorageError
+from electra_trainer.runs import run_folder, verified
 from electra_trainer.runs.checkpoint import numbered, save
-from electra_trainer.runs.run_folder import RunFolder
-from electra_trainer.runs.verified import Saved
 
 FAILURES_IN_A_ROW = 3
 """Saves that may fail one after another before the run ends."""
@@ -33,7 +32,7 @@ class Saver:
         say: shows a person one line.
     """
 
-    def __init__(self, folder: RunFolder, *, keep: int, say: Callable[[str], None]) -> None:
+    def __init__(self, folder: run_folder.RunFolder, *, keep: int, say: Callable[[str], None]) -> None:
         self._folder, self._keep, self._say = folder, keep, say
         self._origin = folder.origin
         self._thread: threading.Thread | None = None
@@ -49,12 +48,12 @@ class Saver:
         if failure := self._outcome():
             self._say(f"the last save failed: {failure}")
 
-    def write(self, saved: Saved) -> None:
+    def write(self, saved: verified.Saved) -> None:
         """Save now, metrics.jsonl and examples.jsonl first, and wait for it; StorageError."""
         self._folder.sync_rows()
         save(self._folder.checkpoints, saved, origin=self._origin, keep=self._keep)
 
-    def begin(self, saved: Saved) -> None:
+    def begin(self, saved: verified.Saved) -> None:
         """Copy the tensors and write them while training continues; waits only for the save before.
 
         Raises:
@@ -74,13 +73,13 @@ class Saver:
         if self._thread is not None and not self._thread.is_alive():
             self._settle()
 
-    def finish(self, saved: Saved) -> None:
+    def finish(self, saved: verified.Saved) -> None:
         """The last save: it waits, and is tried twice; StorageError."""
         if failure := self._outcome():
             self._say(f"a save failed: {failure}")
         surely(lambda: self.write(saved), say=self._say)
 
-    def _write_aside(self, saved: Saved) -> None:
+    def _write_aside(self, saved: verified.Saved) -> None:
         try:
             self.write(saved)
         except BaseException as error:  # raised again in the thread of the steps

@@ -13,9 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from electra_trainer.errors import ConfigError, ElectraError, Interrupted, StorageError, as_known
-from electra_trainer.runs.checkpoint import numbered
-from electra_trainer.runs.run_folder import RunFolder
-from electra_trainer.runs.signals import LAUNCH, end_by_itself, process_leads
+from electra_trainer.runs import checkpoint, run_folder, signals
 
 NAME = "status.json"
 _SOON = 0.05
@@ -30,7 +28,7 @@ class Status:
 
     def __init__(self, out: Path) -> None:
         self._out = out
-        self._locked: RunFolder | None = None
+        self._locked: run_folder.RunFolder | None = None
         """The run's folder once this process has locked it."""
 
     def __enter__(self) -> Self:
@@ -40,13 +38,13 @@ class Status:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is None:
-            end_by_itself()
+            signals.end_by_itself()
             self._end("done", 0, "")
         elif isinstance(error, Exception):
-            end_by_itself()
+            signals.end_by_itself()
             self.failed(as_known(error) or ElectraError(f"{type(error).__name__}: {error}"))
 
-    def running(self, folder: RunFolder) -> None:
+    def running(self, folder: run_folder.RunFolder) -> None:
         """Report that this process, which has locked the run, trains there."""
         self._locked = folder
         self._write(state="running", pid=os.getpid(), host=platform.node())
@@ -60,12 +58,12 @@ class Status:
         self._write(state=state, exit_code=exit_code, message=message)
 
     def _write(self, **facts: Any) -> None:
-        folder = RunFolder(self._out)
-        if not (process_leads() and folder.exists):
+        folder = run_folder.RunFolder(self._out)
+        if not (signals.process_leads() and folder.exists):
             return
-        saved = numbered(folder.checkpoints)
+        saved = checkpoint.numbered(folder.checkpoints)
         step, now = saved[-1][0] if saved else None, time.strftime("%Y-%m-%d %H:%M:%S")
-        table = {**facts, "step": step, "time": now, "launch": os.environ.get(LAUNCH)}
+        table = {**facts, "step": step, "time": now, "launch": os.environ.get(signals.LAUNCH)}
         try:
             if self._locked is not None and self._locked.locked:
                 self._locked.write_json(NAME, table)
@@ -75,7 +73,7 @@ class Status:
             return  # the error that ended the run is reported anyway
 
 
-def put_status(folder: RunFolder, table: dict[str, Any], *, wait: float = 0.0) -> bool:
+def put_status(folder: run_folder.RunFolder, table: dict[str, Any], *, wait: float = 0.0) -> bool:
     """Replace the file, unless another process holds the run.
 
     Args:
@@ -89,7 +87,7 @@ def put_status(folder: RunFolder, table: dict[str, Any], *, wait: float = 0.0) -
     """
     end = time.monotonic() + wait
     while True:
-        with closing(RunFolder(folder.path)) as own:
+        with closing(run_folder.RunFolder(folder.path)) as own:
             try:
                 own.open_for_writing()
             except ConfigError:

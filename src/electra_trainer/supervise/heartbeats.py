@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from electra_trainer.runs.checkpoint import is_saving
-from electra_trainer.runs.signals import ENDED
+from electra_trainer.runs import checkpoint, signals
 
 _PREFIX = "electra-beats-"
 _FORGOTTEN = 60.0
@@ -108,7 +107,7 @@ class Signs:
 
     def ends(self) -> list[int]:
         """Exit codes of the processes, in the order of their ends; killed ones could not write theirs."""
-        files = sorted(self._folder.glob(f"*{ENDED}"), key=lambda path: path.stat().st_mtime_ns)
+        files = sorted(self._folder.glob(f"*{signals.ENDED}"), key=lambda path: path.stat().st_mtime_ns)
         return [int(text) for path in files if (text := path.read_text()).isdigit()]
 
     def _stuck(self, stopping: float, grace: float) -> str | None:
@@ -118,7 +117,7 @@ class Signs:
             return f"the run did not end within {grace:g} s"
         quiet = max(_QUIET, 2 * self._longest)
         rank, silence = self._most_silent()
-        if min(waited, silence) > quiet and not is_saving(self._checkpoints):
+        if min(waited, silence) > quiet and not checkpoint.is_saving(self._checkpoints):
             return f"process of rank {rank} showed no sign of life for {quiet:.0f} s"
         return None
 
@@ -138,7 +137,7 @@ class Signs:
         return rank, self._now - when
 
     def _files(self) -> list[Path]:
-        return [path for path in self._folder.iterdir() if path.suffix != ENDED]
+        return [path for path in self._folder.iterdir() if path.suffix != signals.ENDED]
 
     def _pids(self) -> list[int]:
         pids = [int(text) for path in self._files() if (text := path.read_text()).isdigit()]

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 
 import torch
 
-from electra_trainer.cost.flops import step_flops
-from electra_trainer.cost.memory import memory_bytes, step_bytes
+from electra_trainer.cost import flops, memory
 from electra_trainer.cost.parameters import parameters
 from electra_trainer.settings.config import Config
 from electra_trainer.train.timing import DTYPES, Machine, Trial, made_up_feed, timed
@@ -82,12 +81,12 @@ def forecast(config: Config, machine: Machine, *, limit: float = 8.0) -> Forecas
     At least two steps are computed, however long they take: rows and layers are chosen by FLOPs to keep the limit.
     """
     rate = machine.matrix_flops[machine.precision]
-    rows = int(limit / 5 * _FIRST_GUESS * rate / (step_flops(config).real / config.batch.size))
+    rows = int(limit / 5 * _FIRST_GUESS * rate / (flops.step_flops(config).real / config.batch.size))
     whole = rows >= config.batch.size and _fits(config, machine)
     if not whole:
         rows = _rows_that_fit(config, machine, most=rows)
     if not rows:
-        need = memory_bytes(with_rows(config, 2)) + _PROCESS_BYTES
+        need = memory.memory_bytes(with_rows(config, 2)) + _PROCESS_BYTES
         return f"needs about {need / 1e9:.0f} GB for a few rows, {(machine.free_bytes or 0) / 1e9:.0f} GB are free"
     sizes = (config.batch.size,) if whole else (rows // 2, rows)
     timed_config = config if whole else _with_few_layers(config, rows, seconds=limit / 2, rate=_FIRST_GUESS * rate)
@@ -108,8 +107,8 @@ def forecast(config: Config, machine: Machine, *, limit: float = 8.0) -> Forecas
         rows_timed=sizes,
         layers=config.model.num_hidden_layers,
         layers_timed=timed_config.model.num_hidden_layers,
-        arithmetic_seconds=step_flops(config).real / rate,
-        memory_seconds=step_bytes(config, width=DTYPES[machine.precision].itemsize) / machine.copy_bytes,
+        arithmetic_seconds=flops.step_flops(config).real / rate,
+        memory_seconds=memory.step_bytes(config, width=DTYPES[machine.precision].itemsize) / machine.copy_bytes,
     )
 
 
@@ -125,13 +124,13 @@ def _scaled(config: Config, timed_config: Config, times: dict[int, float], rate:
     """Seconds of a whole step of `config` from steps of `timed_config`; at least the time of its products at `rate`."""
     update, row = prices(times)
     update *= parameters(config).joint / parameters(timed_config).joint
-    row *= step_flops(config).real / step_flops(timed_config).real
-    return update + max(row * config.batch.size, step_flops(config).real / rate)
+    row *= flops.step_flops(config).real / flops.step_flops(timed_config).real
+    return update + max(row * config.batch.size, flops.step_flops(config).real / rate)
 
 
 def _with_few_layers(config: Config, rows: int, *, seconds: float, rate: float) -> Config:
     """`config` with as many layers as `rows` rows pass in `seconds` at `rate` operations a second; at least two."""
-    expected = rows * step_flops(config).real / config.batch.size / rate
+    expected = rows * flops.step_flops(config).real / config.batch.size / rate
     layers = min(config.model.num_hidden_layers, max(2, int(config.model.num_hidden_layers * seconds / expected)))
     return dataclasses.replace(config, model=dataclasses.replace(config.model, num_hidden_layers=layers))
 
@@ -146,7 +145,7 @@ def with_rows(config: Config, rows: int) -> Config:
 
 
 def _fits(config: Config, machine: Machine) -> bool:
-    return machine.free_bytes is None or memory_bytes(config) + _PROCESS_BYTES <= machine.free_bytes
+    return machine.free_bytes is None or memory.memory_bytes(config) + _PROCESS_BYTES <= machine.free_bytes
 
 
 def _rows_that_fit(config: Config, machine: Machine, *, most: int) -> int:

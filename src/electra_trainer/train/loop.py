@@ -13,23 +13,15 @@ from electra_trainer.cost.parameters import parameters
 from electra_trainer.data.store import Store
 from electra_trainer.errors import Interrupted
 from electra_trainer.objectives import Objective, build
-from electra_trainer.ranks.gradient_tree import check_tree
-from electra_trainer.ranks.sharding import check_shard, is_sharded
+from electra_trainer.ranks import gradient_tree, sharding
 from electra_trainer.ranks.world import joined, led, local_device, world
+from electra_trainer.runs import progress, run_folder, saving, signals
 from electra_trainer.runs.metrics import readable_rows
-from electra_trainer.runs.progress import Display
-from electra_trainer.runs.run_folder import METRICS, RunFolder
-from electra_trainer.runs.saving import Saver
-from electra_trainer.runs.signals import StopRequest, beat, finish_first
 from electra_trainer.runs.status import Status
 from electra_trainer.settings.config import Config
+from electra_trainer.train import diagnose, measures, plan, resumable, schedule
 from electra_trainer.train.device import arithmetic, choose_device, choose_precision, use_threads
-from electra_trainer.train.diagnose import blame, example_rows
 from electra_trainer.train.graph import forget, train_step
-from electra_trainer.train.measures import alarms, health_line
-from electra_trainer.train.plan import Length
-from electra_trainer.train.resumable import Resumable
-from electra_trainer.train.schedule import Phases
 from electra_trainer.train.start import begin, open_rows
 from electra_trainer.train.step import Feed, StepResult, evaluate
 from electra_trainer.train.weights import Initial, ReadsInitial, begin_with, give_frequencies, parts_of
@@ -40,7 +32,7 @@ def pretrain(
     data: Path,
     *,
     out: Path,
-    length: Length | None = None,
+    length: plan.Length | None = None,
     init: ReadsInitial | None = None,
     device: str = "auto",
     shard: bool = False,
@@ -65,27 +57,27 @@ def pretrain(
         Diverged: the gradient was not finite for several steps; the last good state is saved.
     """
     threads = use_threads()
-    folder = RunFolder(out)
-    beat()
+    folder = run_folder.RunFolder(out)
+    signals.beat()
     with (
         closing(folder),
-        StopRequest(at_once=True) as stop,
+        signals.StopRequest(at_once=True) as stop,
         joined(lambda: local_device(choose_device(device)), last_words=status.failed if status else lambda _: None) as (
             here,
             where,
         ),
     ):
         if shard:
-            check_shard(config)
+            sharding.check_shard(config)
         store = open_rows(data)
         config, initial = begin(
-            config, folder, store, length=length or Length(), device=where, init=init, shard=shard, status=status
+            config, folder, store, length=length or plan.Length(), device=where, init=init, shard=shard, status=status
         )
         if config.deterministic:
-            check_tree(config.batch.lanes)
+            gradient_tree.check_tree(config.batch.lanes)
         run = _built(config, folder, store, initial, stop, device=where, shard=shard, quiet=quiet)
         run.resume()
-        divided = ", which divide the weights" if is_sharded(run.network) else ""
+        divided = ", which divide the weights" if sharding.is_sharded(run.network) else ""
         run.display.say(
             f"{config.preset}: {parameters(config).joint:,} parameters, {config.schedule.steps:,} steps, {where.type} "
             f"{arithmetic(run.precision, where)}, {here.described(threads)}{divided} -> {folder.path}"
@@ -98,10 +90,10 @@ def pretrain(
 
 def _built(
     config: Config,
-    folder: RunFolder,
+    folder: run_folder.RunFolder,
     store: Store,
     initial: Initial | None,
-    stop: StopRequest,
+    stop: signals.StopRequest,
     *,
     device: torch.device,
     shard: bool,
@@ -120,7 +112,7 @@ def _built(
         steps=config.schedule.steps,
         log_every=config.log_every,
         keep=config.checkpoint.keep,
-        display=Display(total=config.schedule.steps, quiet=quiet, silent=not world().leads),
+        display=progress.Display(total=config.schedule.steps, quiet=quiet, silent=not world().leads),
         shard=shard,
         feed=Feed.of(config, store, device=device, precision=precision),
         store=store,
@@ -130,15 +122,15 @@ def _built(
 
 
 @dataclass(kw_only=True)
-class Pretraining(Resumable[Objective]):
+class Pretraining(resumable.Resumable[Objective]):
     """A pre-training run: `network` holds all networks of the objective."""
 
     feed: Feed
     store: Store
     initial: Initial | None
     """On rank 0 the weights to begin with; None for fresh ones."""
-    stop: StopRequest
-    phases: Phases = field(init=False)
+    stop: signals.StopRequest
+    phases: schedule.Phases = field(init=False)
 
     keeps_checkpoints = True
     remedy = "--optimizer.learning-rate or --precision fp32"
@@ -157,7 +149,7 @@ class Pretraining(Resumable[Objective]):
 
     def before_steps(self) -> None:
         """Evaluate where the run was stopped in an evaluation."""
-        self.phases = Phases(self.config, self.network)
+        self.phases = schedule.Phases(self.config, self.network)
         with self._given_up_on_a_signal():
             if self._evaluation_due() and not led(self._evaluated):
                 self._evaluate()
@@ -191,7 +183,7 @@ class Pretraining(Resumable[Objective]):
 
     def bad_step(self) -> tuple[str, str]:
         """Name the rows, and the command that shows them."""
-        rows = blame(self.network, self.feed, step=self.step - 1)
+        rows = diagnose.blame(self.network, self.feed, step=self.step - 1)
         replay = f"`electra replay {self.folder.path} --step {self.step}`"
         return (
             f". {rows[0].upper()}{rows[1:]}. Look at them and their documents with {replay}.",
@@ -211,7 +203,7 @@ class Pretraining(Resumable[Objective]):
         except Interrupted:
             stop.at_once = False
             self.optimizer.zero_grad()
-            self.save(Saver.finish)
+            self.save(saving.Saver.finish)
             raise self.interrupted(stop.name) from None
         finally:
             stop.at_once = False
@@ -222,23 +214,23 @@ class Pretraining(Resumable[Objective]):
         return bool(evaluation.rows) and self.step > 0 and due
 
     def _evaluated(self) -> bytes:
-        rows = readable_rows(self.folder.path / METRICS)
+        rows = readable_rows(self.folder.path / run_folder.METRICS)
         return b"yes" if any(row["step"] == self.step and row.get("split") == "valid" for row in rows) else b""
 
     def _evaluate(self) -> None:
         metrics = evaluate(self.network, self.feed, limit=self.config.evaluation.rows)
-        rows = example_rows(
+        rows = diagnose.example_rows(
             self.network, self.feed, self.store.tokenizer()
         )  # on all ranks: each may have a part of the weights
         if self.metrics is None:
             return
-        finish_first()
+        signals.finish_first()
         self.metrics.write({**self.place_of(), "split": "valid", **metrics})
         if rows:
             self.metrics.examples.write({"step": self.step, "rows": rows})
         vocab_size = self.config.model.vocab_size
-        self.say(f"step {self.step}  held-out: {health_line(metrics, vocab_size=vocab_size)}")
+        self.say(f"step {self.step}  held-out: {measures.health_line(metrics, vocab_size=vocab_size)}")
         turn = self.config.first_stage_steps  # before it the discriminator has not begun
-        found = alarms(metrics, vocab_size=vocab_size, step=self.step - turn, steps=self.steps - turn)
+        found = measures.alarms(metrics, vocab_size=vocab_size, step=self.step - turn, steps=self.steps - turn)
         for alarm in found if self.step > turn else []:
             self.say(f"  ALARM: {alarm}", style="bold red")

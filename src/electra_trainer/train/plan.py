@@ -10,8 +10,7 @@ from electra_trainer.cost.memory import memory_bytes
 from electra_trainer.cost.parameters import parameters
 from electra_trainer.data.store import Store
 from electra_trainer.errors import ConfigError
-from electra_trainer.presets.arms import objective_title
-from electra_trainer.presets.paper_rows import PRESETS
+from electra_trainer.presets import arms, paper_rows
 from electra_trainer.settings.config import Config, with_steps
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -85,7 +84,7 @@ def steps_for(length: Length, config: Config, timing: Timing | None) -> Config:
 
     Settings that are still the preset's are fitted to the new length (see `with_steps`).
     """
-    defaults = PRESETS[config.preset]() if config.preset in PRESETS else config
+    defaults = paper_rows.PRESETS[config.preset]() if config.preset in paper_rows.PRESETS else config
     if length.steps is not None:
         return with_steps(config, length.steps, defaults=defaults)
     if length.flops is not None:
@@ -127,7 +126,7 @@ def describe(
     """The lines of `--dry-run` and `show`: name and value. Memory is that of one of the `processes` that divide the weights."""
     count, cost, steps = parameters(config), run_flops(config), config.schedule.steps
     tokens = steps * config.tokens_per_step
-    lines = [("objective", objective_title(config))]
+    lines = [("objective", arms.objective_title(config))]
     if count.generator:
         kept = f"parameters, {config.objective.keeps}"
         lines += [(kept, f"{count.kept:,}"), ("parameters, generator", f"{count.generator:,}")]

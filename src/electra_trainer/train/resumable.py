@@ -16,13 +16,8 @@ from torch import Tensor, nn
 from electra_trainer.errors import Diverged, Interrupted
 from electra_trainer.ranks.sharding import place
 from electra_trainer.ranks.world import any_rank, handed_out, led, world
-from electra_trainer.runs.checkpoint import load_newest, numbered, require_space
+from electra_trainer.runs import checkpoint, progress, run_folder, saving, signals, verified
 from electra_trainer.runs.metrics import Metrics
-from electra_trainer.runs.progress import Shows
-from electra_trainer.runs.run_folder import RunFolder
-from electra_trainer.runs.saving import Saver
-from electra_trainer.runs.signals import beat
-from electra_trainer.runs.verified import Saved
 from electra_trainer.settings.config import Optimizer
 from electra_trainer.train.diagnose import not_finite
 from electra_trainer.train.optim import build_optimizer, check_optimizer_tensors, load_optimizer_tensors
@@ -40,7 +35,7 @@ class Resumable(ABC, Generic[Network]):
 
     network: Network
     """On the CPU until `resume`."""
-    folder: RunFolder
+    folder: run_folder.RunFolder
     device: torch.device
     precision: str
     settings: Optimizer
@@ -49,7 +44,7 @@ class Resumable(ABC, Generic[Network]):
     """Steps between rows of metrics.jsonl."""
     keep: int
     """Newest checkpoints that stay."""
-    display: Shows
+    display: progress.Shows
     shard: bool = False
     share: Callable[[str], float] | None = None
     """Of the learning rate, by parameter name; None: all of it."""
@@ -61,7 +56,7 @@ class Resumable(ABC, Generic[Network]):
     started: float | None = None
     """When this session's training began; None while none is in progress."""
     optimizer: torch.optim.Optimizer = field(init=False)
-    saver: Saver | None = None
+    saver: saving.Saver | None = None
     metrics: Metrics | None = None
     """These two are None on a process that does not write: rank 0 does."""
 
@@ -72,7 +67,7 @@ class Resumable(ABC, Generic[Network]):
 
     def __post_init__(self) -> None:
         if world().leads:
-            self.saver = Saver(self.folder, keep=self.keep, say=self.warn)
+            self.saver = saving.Saver(self.folder, keep=self.keep, say=self.warn)
             self.metrics = Metrics(self.folder, self.warn)
 
     @abstractmethod
@@ -127,17 +122,17 @@ class Resumable(ABC, Generic[Network]):
         def restored() -> bytes:
             assert self.metrics is not None
             checkpoints, origin = self.folder.checkpoints, self.folder.origin
-            saved = load_newest(checkpoints, origin=origin, warn=self.warn, network=lambda: self.network)
+            saved = checkpoint.load_newest(checkpoints, origin=origin, warn=self.warn, network=lambda: self.network)
             one = 12 * sum(parameter.numel() for parameter in self.network.parameters())  # weights and two moments
             if saved is None:
                 self.begin()
-                require_space(self.folder.path, one * (self.keep + 1))
+                checkpoint.require_space(self.folder.path, one * (self.keep + 1))
             else:
                 restore(self.network, saved.weights)
                 check_optimizer_tensors(self.network, saved.optimizer)
                 moments.update(saved.optimizer)
                 if saved.step < self.steps:
-                    require_space(self.folder.path, 2 * one)
+                    checkpoint.require_space(self.folder.path, 2 * one)
                 self.step, self.seconds = saved.step, saved.state["seconds"]
                 self.bad_steps = saved.state.get("bad_steps", 0)
             self.metrics.forget_after(self.step)
@@ -154,7 +149,7 @@ class Resumable(ABC, Generic[Network]):
         self.optimizer = build_optimizer(self.network, self.settings, self.share)
         load_optimizer_tensors(self.network, self.optimizer, handed_out(moments))
         if self.keeps_checkpoints and not found:
-            self.save(Saver.write)  # a bad disk is found before any work
+            self.save(saving.Saver.write)  # a bad disk is found before any work
 
     def train(self, stop: Callable[[], str | None]) -> None:
         """Do the remaining steps.
@@ -174,7 +169,7 @@ class Resumable(ABC, Generic[Network]):
             result = self.compute(logged=logged)
             self.step += 1
             tokens += result.tokens
-            beat()
+            signals.beat()
             self._count(result)
             if logged and result.finite:
                 self._record(result, tokens_per_second=tokens / max(time.monotonic() - since, 1e-9))
@@ -182,9 +177,9 @@ class Resumable(ABC, Generic[Network]):
             name = stop()
             stopping, done = any_rank(name is not None), self.keeps_checkpoints and self.step == self.steps
             if stopping or done:
-                self.save(Saver.finish)
+                self.save(saving.Saver.finish)
             elif self.save_due():
-                self.save(Saver.begin)
+                self.save(saving.Saver.begin)
             elif logged or world().size == 1:
                 led(self._check_saves)
             if stopping and not done:
@@ -202,7 +197,7 @@ class Resumable(ABC, Generic[Network]):
         stopped.told, stopped.agreed = not world().leads, True
         return stopped
 
-    def save(self, how: Callable[[Saver, Saved], None]) -> None:
+    def save(self, how: Callable[[saving.Saver, verified.Saved], None]) -> None:
         """Save on rank 0 what all ranks have; its error is raised on every rank."""
         saved = state_of(self.network, self.optimizer, step=self.step, seconds=self.elapsed(), bad_steps=self.bad_steps)
 
@@ -210,7 +205,7 @@ class Resumable(ABC, Generic[Network]):
             assert self.saver is not None
             bad = not_finite({**saved.weights, **saved.optimizer})
             if bad is not None:
-                kept = numbered(self.folder.checkpoints)
+                kept = checkpoint.numbered(self.folder.checkpoints)
                 raise Diverged(
                     f"after step {self.step} {bad} holds NaN or infinite values, so nothing was saved. The same command continues from the "
                     f"checkpoint of step {kept[-1][0] if kept else 0}; if it ends here again, start in another --out with a lower "
@@ -236,7 +231,7 @@ class Resumable(ABC, Generic[Network]):
         self.warn(f"step {self.step}: the gradient is not a finite number; the step was skipped{why}", style="yellow")
         if self.bad_steps >= BAD_STEPS_IN_A_ROW:
             if self.keeps_checkpoints:
-                self.save(Saver.finish)
+                self.save(saving.Saver.finish)
             raise Diverged(
                 f"the gradient was not a finite number for {self.bad_steps} steps, up to step {self.step}{ending}"
             )

@@ -6,9 +6,7 @@ optimizer holds all parameters and moves those that have a gradient.
 
 import dataclasses
 
-from electra_trainer.objectives import Objective
-from electra_trainer.objectives.rtd import ReplacedTokenDetection
-from electra_trainer.objectives.two_stage import DiscriminatorStage, GeneratorStage, begin_from_generator
+from electra_trainer.objectives import Objective, rtd, two_stage
 from electra_trainer.settings.config import Config, Schedule
 from electra_trainer.settings.methods import TwoStage
 
@@ -54,11 +52,11 @@ class Phases:
     def __init__(self, config: Config, objective: Objective) -> None:
         self._switch = config.first_stage_steps
         self._objective = objective
-        self._stages: tuple[GeneratorStage, DiscriminatorStage] | None = None
+        self._stages: tuple[two_stage.GeneratorStage, two_stage.DiscriminatorStage] | None = None
         self._copies = isinstance(config.phases, TwoStage) and config.phases.start == "generator"
         if self._switch:
-            assert isinstance(objective, ReplacedTokenDetection)
-            self._stages = GeneratorStage(objective), DiscriminatorStage(objective)
+            assert isinstance(objective, rtd.ReplacedTokenDetection)
+            self._stages = two_stage.GeneratorStage(objective), two_stage.DiscriminatorStage(objective)
 
     def at(self, step: int) -> Objective:
         """The objective of step `step`, in training mode as the whole is; the first step of stage 2 copies the weights before it."""
@@ -66,6 +64,6 @@ class Phases:
             return self._objective
         first, second = self._stages
         if step == self._switch and self._copies:
-            assert isinstance(self._objective, ReplacedTokenDetection)
-            begin_from_generator(self._objective)
+            assert isinstance(self._objective, rtd.ReplacedTokenDetection)
+            two_stage.begin_from_generator(self._objective)
         return first if step < self._switch else second

@@ -14,10 +14,8 @@ from torch.func import functional_call
 from electra_trainer.batch import Batch, Losses, Masked, Term
 from electra_trainer.objectives import Objective
 from electra_trainer.randomness import Rng
+from electra_trainer.train import measures, optim, schedule
 from electra_trainer.train.device import autocast
-from electra_trainer.train.measures import keep_measured, measure
-from electra_trainer.train.optim import set_rate
-from electra_trainer.train.schedule import rate_at
 from electra_trainer.train.step import Feed, StepResult, add_counts, backward
 
 _RING = 3
@@ -170,19 +168,19 @@ class StaticStep:
         config = self.feed.config
         lanes = self.lanes(step)
         counts = add_counts([self.objective.counts(masked) for masked, _ in lanes])
-        rate = rate_at(step, config)
+        rate = schedule.rate_at(step, config)
         diagnosed = []
         for number, (masked, rng) in enumerate(lanes):
             self.inputs.fill(masked, rng, counts, rate=rate, skip=rehearsal)
             rng.seed_dropout()
             self.run(last=number + 1 == len(lanes))
             if diagnose:
-                diagnosed.append(_copied(keep_measured(self.losses)))
+                diagnosed.append(_copied(measures.keep_measured(self.losses)))
         if not rehearsal:
             self.lanes(step + 1)
         norm, bad = self.outcome.tolist()
-        set_rate(self.optimizer, rate)
-        metrics = measure(diagnosed, counts) if diagnose and not bad else {}
+        optim.set_rate(self.optimizer, rate)
+        metrics = measures.measure(diagnosed, counts) if diagnose and not bad else {}
         return StepResult(
             finite=not bad, gradient_norm=norm, learning_rate=rate, metrics=metrics, tokens=config.tokens_per_step
         )

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from electra_trainer.batch import Batch, Losses, Masked
-from electra_trainer.data.batches import batch_rows, to_batch, word_counts
-from electra_trainer.data.masking import MaskTokens
+from electra_trainer.data import batches, masking
 from electra_trainer.data.store import Store
 from electra_trainer.objectives import Objective
 from electra_trainer.randomness import Rng
@@ -20,10 +19,9 @@ from electra_trainer.ranks.sharding import clip_gradients, is_sharded
 from electra_trainer.ranks.world import ALONE, World, add_counts_over_ranks, add_gradients_over_ranks, gathered, world
 from electra_trainer.runs.signals import beat, finish_first
 from electra_trainer.settings.config import Config
+from electra_trainer.train import measures, schedule
 from electra_trainer.train.device import autocast
-from electra_trainer.train.measures import from_bytes, keep_measured, measure, to_bytes
 from electra_trainer.train.optim import set_rate
-from electra_trainer.train.schedule import rate_at
 
 EVALUATION_ROWS = 64
 """Held-out rows that are masked and computed together."""
@@ -38,7 +36,7 @@ class Feed:
     config: Config
     rows: NDArray[np.integer]
     valid: NDArray[np.integer]
-    mask: MaskTokens
+    mask: masking.MaskTokens
     pad: int
     cls: int
     sep: int
@@ -49,12 +47,12 @@ class Feed:
     def of(cls, config: Config, store: Store, *, device: torch.device, precision: str) -> "Feed":
         """The feed of a prepared store."""
         special = store.specials
-        mask = MaskTokens(
+        mask = masking.MaskTokens(
             masking=config.masking,
             vocab_size=store.vocab_size,
             mask_id=special.mask,
             never=(special.pad, special.cls, special.sep, special.mask),
-            counts_V=word_counts(store) if config.masking.rarity else None,
+            counts_V=batches.word_counts(store) if config.masking.rarity else None,
         )
         return cls(
             config=config, rows=store.rows("train"), valid=store.rows("valid"), mask=mask, pad=special.pad,
@@ -63,7 +61,7 @@ class Feed:
 
     def batch(self, rows_BT: NDArray[np.integer]) -> Batch:
         """Rows of ids as a batch, on the CPU."""
-        return to_batch(rows_BT, pad=self.pad, cls=self.cls, sep=self.sep)
+        return batches.to_batch(rows_BT, pad=self.pad, cls=self.cls, sep=self.sep)
 
     def masked(self, rows_BT: NDArray[np.integer], rng: Rng) -> Masked:
         """Rows of ids, masked on the CPU, so that every device sees the same masks, then moved to the device."""
@@ -72,7 +70,7 @@ class Feed:
     def lanes(self, step: int) -> list[tuple[Masked, Rng]]:
         """The lanes of a training step that this process computes, masked."""
         config = self.config
-        picked = batch_rows(step, rows=len(self.rows), size=config.batch.size, seed=config.seed)
+        picked = batches.batch_rows(step, rows=len(self.rows), size=config.batch.size, seed=config.seed)
         found = []
         for lane in world().owned(config.batch.lanes):
             rng = Rng(config.seed, step, lane)
@@ -132,15 +130,15 @@ def train_step(
         if tree is not None:
             tree.add_lane()
         if diagnose:
-            diagnosed.append(keep_measured(losses))
+            diagnosed.append(measures.keep_measured(losses))
     if tree is not None:
         tree.finish()
     elif not is_sharded(objective):  # there each backward pass adds them
         add_gradients_over_ranks(objective.parameters())
-    rate = rate_at(step, config)
+    rate = schedule.rate_at(step, config)
     finish_first()
     norm, finite = update(objective, optimizer, clip_norm=config.optimizer.clip_norm, rate=rate)
-    metrics = measure(over_ranks(diagnosed), counts) if diagnose and finite else {}
+    metrics = measures.measure(over_ranks(diagnosed), counts) if diagnose and finite else {}
     return StepResult(
         finite=finite, gradient_norm=norm, learning_rate=rate, metrics=metrics, tokens=config.tokens_per_step
     )
@@ -180,7 +178,7 @@ def over_ranks(diagnosed: list[Losses]) -> list[Losses]:
     return (
         diagnosed
         if world().size == 1
-        else [losses for part in gathered(to_bytes(diagnosed)) for losses in from_bytes(part)]
+        else [losses for part in gathered(measures.to_bytes(diagnosed)) for losses in measures.from_bytes(part)]
     )
 
 
@@ -196,11 +194,11 @@ def evaluate(objective: Objective, feed: Feed, *, limit: int | None = None) -> d
             beat()
             parts.append(objective.counts(masked))
             with autocast(feed.precision, feed.device):
-                diagnosed.append(keep_measured(objective(masked, rng, diagnose=True)))
+                diagnosed.append(measures.keep_measured(objective(masked, rng, diagnose=True)))
         idle = world().waits(feed.chunks(rows)) if is_sharded(objective) else 0
         for _ in range(idle):  # the others need this rank's part; its result is dropped
             with autocast(feed.precision, feed.device):
                 objective(*next(feed.held_out(1)))
-        return measure(over_ranks(diagnosed), _counts_of_all(parts))
+        return measures.measure(over_ranks(diagnosed), _counts_of_all(parts))
     finally:
         objective.train(was_training)

@@ -13,14 +13,11 @@ from numpy.typing import NDArray
 from electra_trainer.data.masking import MaskTokens
 from electra_trainer.data.store import Store
 from electra_trainer.objectives import build
-from electra_trainer.ranks.sharding import place
-from electra_trainer.ranks.world import any_rank
+from electra_trainer.ranks import sharding, world
 from electra_trainer.settings.config import Config
+from electra_trainer.train import optim, plan, schedule
 from electra_trainer.train.device import choose_precision
 from electra_trainer.train.graph import forget, train_step
-from electra_trainer.train.optim import build_optimizer
-from electra_trainer.train.plan import Timing
-from electra_trainer.train.schedule import Phases
 from electra_trainer.train.step import EVALUATION_ROWS, Feed, evaluate
 
 PAD, UNK, CLS, SEP, MASK = range(5)
@@ -55,9 +52,9 @@ class Trial:
     def __init__(self, config: Config, feed: Feed, *, shard: bool = False) -> None:
         self.feed = feed
         self.objective = build(config)
-        place(self.objective, feed.device, precision=feed.precision, shard=shard)
-        self.optimizer = build_optimizer(self.objective, config.optimizer)
-        self._phases = Phases(config, self.objective)
+        sharding.place(self.objective, feed.device, precision=feed.precision, shard=shard)
+        self.optimizer = optim.build_optimizer(self.objective, config.optimizer)
+        self._phases = schedule.Phases(config, self.objective)
         self.begin_at(0)
 
     def begin_at(self, step: int) -> None:
@@ -72,14 +69,14 @@ class Trial:
     def seconds_per_step(self, *, least: int, most: int, limit: float) -> float:
         """Median seconds of the next steps: at least `least`, then until `limit` seconds have passed or `most` are done."""
         times: list[float] = []
-        while any_rank(len(times) < least or (len(times) < most and sum(times) < limit)):
+        while world.any_rank(len(times) < least or (len(times) < most and sum(times) < limit)):
             times.append(timed(self.step, self.feed.device))
         return statistics.median(times)
 
 
 def measure_time(
     config: Config, store: Store, *, device: torch.device, precision: str, limit: float = 6.0, shard: bool = False
-) -> Timing:
+) -> plan.Timing:
     """Time a few steps of a throw-away copy of the run: at least 3, then until `limit` seconds have passed.
 
     The stages of two-stage training cost differently: each is timed, and a step is their mean by their shares of the steps.
@@ -99,7 +96,7 @@ def measure_time(
     rows = min(config.evaluation.rows, len(feed.valid))
     few = min(rows, 2 * EVALUATION_ROWS)
     evaluation = timed(lambda: evaluate(trial.objective, feed, limit=few), device) * rows / few if few else 0.0
-    return Timing(step=step, evaluation=evaluation)
+    return plan.Timing(step=step, evaluation=evaluation)
 
 
 @dataclass(frozen=True, kw_only=True)

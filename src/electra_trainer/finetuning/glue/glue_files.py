@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from electra_trainer.errors import ConfigError, DataError, did_you_mean
-from electra_trainer.files import reading
-from electra_trainer.files.tables import Table
+from electra_trainer.files import reading, tables
 from electra_trainer.finetuning.examples import TextExample
 
 _IDS = ("index", "idx", "id")
@@ -76,7 +75,7 @@ def parse(content: bytes, layout: Layout, *, path: Path | str, labelled: bool) -
         raise torn[0]
     if not rows:
         raise DataError(f"{path}: holds no rows. It was cut short: fetch it again.")
-    table = Table(path=Path(path), columns=columns, rows=rows, lines=numbers)
+    table = tables.Table(path=Path(path), columns=columns, rows=rows, lines=numbers)
     return _examples(table, places, layout), len(torn)
 
 
@@ -136,7 +135,7 @@ def _places(names: Sequence[str], layout: Layout, *, labelled: bool, header: str
     )
 
 
-def _examples(table: Table, places: _Places, layout: Layout) -> list[TextExample]:
+def _examples(table: tables.Table, places: _Places, layout: Layout) -> list[TextExample]:
     examples = []
     for number, row in enumerate(table.rows):
         where = table.where(number)
@@ -216,7 +215,7 @@ def read_hub(config: str, split: str, layout: Layout, *, labelled: bool) -> list
     if not found:
         raise DataError(f"{split_name}: holds no rows.")
     names = tuple(found[0])
-    table = Table(
+    table = tables.Table(
         path=Path(split_name),
         columns=names,
         rows=[tuple(map(row.get, names)) for row in found],

@@ -179,8 +179,7 @@ class GlueTask:
             ConfigError, MissingInputError, DataError, StorageError: what is wrong, with file and line.
         """
         from electra_trainer.finetuning.task import TaskData, hash_files
-        from electra_trainer.finetuning.texts.splits import warnings_of_a_benchmark
-        from electra_trainer.finetuning.texts.tasks import Classification, Regression
+        from electra_trainer.finetuning.texts import splits, tasks
 
         row = self.row
         hashed: dict[str, bytes] = {}
@@ -196,12 +195,12 @@ class GlueTask:
         for split, rows in row.dev.items():
             dev[split], _ = self._read(row, split, hashed=hashed)
             notes += _counted(row, split, len(dev[split]), rows)
-        notes += warnings_of_a_benchmark(train, dev.values())
+        notes += splits.warnings_of_a_benchmark(train, dev.values())
         metrics = row.metrics
         return TaskData(
-            task=Classification(labels=row.layout.labels, metrics=metrics, name=self.task)
+            task=tasks.Classification(labels=row.layout.labels, metrics=metrics, name=self.task)
             if row.layout.labels
-            else Regression(scale=row.layout.bounds[1], metrics=metrics, name=self.task),
+            else tasks.Regression(scale=row.layout.bounds[1], metrics=metrics, name=self.task),
             train=train,
             dev=dev,
             test=self.tests(hashed=hashed) if self.test else {},

@@ -16,10 +16,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from electra_trainer.finetuning.examples import Prediction
+from electra_trainer.finetuning import examples, task
 from electra_trainer.finetuning.squad.squad_files import Question
 from electra_trainer.finetuning.squad.windows import Spans, Window
-from electra_trainer.finetuning.task import Row
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLE = re.compile(r"\b(?:a|an|the)\b")
@@ -146,13 +145,13 @@ def _mean(values: Sequence[float]) -> float:
 
 def decode(
     questions: Sequence[Question],
-    rows: Sequence[Row],
+    rows: Sequence[task.Row],
     said: Sequence[Spans],
     *,
     n_best: int,
     null_threshold: float | None,
     null_against_best: bool,
-) -> list[Prediction]:
+) -> list[examples.Prediction]:
     """One prediction a question.
 
     Args:
@@ -171,7 +170,7 @@ def decode(
     rows_of: list[list[int]] = [[] for _ in questions]
     for number, row in enumerate(rows):
         rows_of[row.example].append(number)
-    predictions: list[Prediction] = []
+    predictions: list[examples.Prediction] = []
     for question, numbers in zip(questions, rows_of, strict=True):
         nbest = _nbest(question.context, [(rows[n].place, said[n]) for n in numbers], n_best)
         null = min((said[n].no_answer for n in numbers), default=0.0)
@@ -191,19 +190,19 @@ def decode(
     return predictions
 
 
-def best_text(prediction: Prediction) -> str:
+def best_text(prediction: examples.Prediction) -> str:
     """The answer that is given where one has to be."""
     nbest = prediction["nbest"]
     return str(nbest[0]["text"]) if nbest else ""
 
 
-def _nbest(context: str, windows: Sequence[tuple[Window, Spans]], count: int) -> list[Prediction]:
+def _nbest(context: str, windows: Sequence[tuple[Window, Spans]], count: int) -> list[examples.Prediction]:
     spans = [
         (score, *_trimmed(context, *window.characters(start, end)))
         for window, said in windows
         for start, end, score in zip(said.starts, said.ends, said.scores, strict=True)
     ]
-    kept: dict[str, Prediction] = {}
+    kept: dict[str, examples.Prediction] = {}
     for score, begin, end in sorted(spans, key=lambda span: -span[0]):
         text = context[begin:end]
         if text and text not in kept:
@@ -229,7 +228,7 @@ def _trimmed(context: str, begin: int, end: int) -> tuple[int, int]:
 _SENTENCE = re.compile(r"\S.*?(?:[.!?](?=\s)|$)", re.DOTALL)
 
 
-def most_alike(questions: Sequence[Question]) -> list[Prediction]:
+def most_alike(questions: Sequence[Question]) -> list[examples.Prediction]:
     """A baseline: the sentence of each context with the largest share of the question's words, of equals the shortest.
 
     Its "no answer" score is the missing share, so for SQuAD 2.0 read its scores at the best threshold.
@@ -246,6 +245,6 @@ def most_alike(questions: Sequence[Question]) -> list[Prediction]:
     return predictions
 
 
-def never(questions: Sequence[Question]) -> list[Prediction]:
+def never(questions: Sequence[Question]) -> list[examples.Prediction]:
     """A baseline of 2.0: no answer to any question."""
     return [{"id": question.id, "text": "", "no_answer_score": 0.0, "nbest": []} for question in questions]

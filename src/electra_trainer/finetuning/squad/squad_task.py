@@ -19,10 +19,9 @@ from electra_trainer.data.tokenizer import Text
 from electra_trainer.errors import ConfigError, require
 from electra_trainer.finetuning import task as tasks
 from electra_trainer.finetuning.examples import Prediction, by_id, jsonl, strings
-from electra_trainer.finetuning.squad import squad_files, squad_head, squad_score
+from electra_trainer.finetuning.squad import squad_files, squad_head, squad_score, windows
 from electra_trainer.finetuning.squad.squad_files import Question, SquadFile, read_squad
 from electra_trainer.finetuning.squad.squad_head import JointHead, Places
-from electra_trainer.finetuning.squad.windows import Target, window_rows
 from electra_trainer.finetuning.task import Baseline, Row, TaskData
 from electra_trainer.finetuning.texts.splits import require_other_file
 from electra_trainer.finetuning.transformers_head import TransformersHead, copied_head
@@ -188,10 +187,10 @@ class QuestionAnswering(tasks.Task):
         return JointHead(model.hidden_size, width=self.width, answerable=answerable)
 
     def rows(self, examples: Sequence[Question], text: Text, *, training: bool) -> list[Row]:
-        return window_rows(examples, text, max_query=self.max_query, stride=self.stride, training=training)
+        return windows.window_rows(examples, text, max_query=self.max_query, stride=self.stride, training=training)
 
     def loss(self, head: nn.Module, hidden_BTD: Tensor, batch: Batch, rows: Sequence[Row]) -> tuple[Tensor, int]:
-        targets = [cast(Target, row.target) for row in rows]
+        targets = [cast(windows.Target, row.target) for row in rows]
         span_B2 = torch.tensor([target[:2] for target in targets], device=hidden_BTD.device)
         if not isinstance(head, JointHead):
             return squad_head.independent_loss(head, hidden_BTD, batch.real_BT, span_B2=span_B2), len(rows)

@@ -11,9 +11,7 @@ from typing import Literal
 from electra_trainer.data.conllu import treebank_file
 from electra_trainer.errors import DataError, did_you_mean, require
 from electra_trainer.finetuning.examples import TaggedSentence
-from electra_trainer.finetuning.tagging.column_files import read_tagged
-from electra_trainer.finetuning.tagging.spans import Scheme, fault, scheme_of, spans_of, split_tag
-from electra_trainer.finetuning.tagging.tagging import Tagging
+from electra_trainer.finetuning.tagging import column_files, spans, tagging
 from electra_trainer.finetuning.task import TaskData, hash_files
 from electra_trainer.finetuning.texts.splits import WARNING, hold_out_sentences, require_other_file
 
@@ -38,7 +36,7 @@ class TaggingTask:
     """Of the labels; None: the last one, of a treebank upos."""
     words: int = 1
     """Column of the words in a column file, counted from 1."""
-    scheme: Literal["detect"] | Scheme = "detect"
+    scheme: Literal["detect"] | spans.Scheme = "detect"
     """How labels mark spans; "detect" asks the labels."""
     limit: int | None = None
     """Largest number of training sentences, at equal distances."""
@@ -63,7 +61,7 @@ class TaggingTask:
         train, predict = read["train"], read.get("predict", [])
         labels = tuple(sorted({label for sentence in train for label in sentence.labels if label is not None}))
         check_labels(labels, paths["train"])
-        scheme: Scheme = scheme_of(labels) if self.scheme == "detect" else self.scheme
+        scheme: spans.Scheme = spans.scheme_of(labels) if self.scheme == "detect" else self.scheme
         notes = []
         for sentences in (read[split] for split in ("train", "dev") if split in read):
             check_scheme(sentences, scheme)
@@ -81,7 +79,7 @@ class TaggingTask:
             notes.append(f"{self.limit:,} of {len(train):,} training sentences were used.")
             train = [train[index * len(train) // self.limit] for index in range(self.limit)]
         return TaskData(
-            task=Tagging(labels=labels, scheme=scheme, name=self.name),
+            task=tagging.Tagging(labels=labels, scheme=scheme, name=self.name),
             train=train,
             dev={"dev": dev},
             test={"test": predict} if predict else {},
@@ -103,7 +101,7 @@ class TaggingTask:
         return found
 
     def _read(self, path: Path, *, labelled: bool) -> list[TaggedSentence]:
-        return read_tagged(path, words=self.words, column=self.column, labelled=labelled)
+        return column_files.read_tagged(path, words=self.words, column=self.column, labelled=labelled)
 
     def _sha256(self, paths: dict[str, Path]) -> str:
         chosen = f"words {self.words}, labels {self.column}, limit {self.limit}"
@@ -117,19 +115,19 @@ def check_labels(labels: Sequence[str], path: Path) -> None:
         raise DataError(f"{path}: {found}, so there is nothing to learn. Is it the right label column?")
 
 
-def check_scheme(sentences: Sequence[TaggedSentence], scheme: Scheme) -> None:
+def check_scheme(sentences: Sequence[TaggedSentence], scheme: spans.Scheme) -> None:
     """DataError at the first label that is not of the scheme."""
     good: set[str | None] = {None}
     for sentence in sentences:
         for index, label in enumerate(sentence.labels):
             if label in good:
                 continue
-            if wrong := fault(str(label), scheme):
+            if wrong := spans.fault(str(label), scheme):
                 raise DataError(f"{sentence.place_of(index)}: {wrong} For labels without spans: --scheme none.")
             good.add(label)
 
 
-def odd_sentences(sentences: Sequence[TaggedSentence], scheme: Scheme) -> list[str]:
+def odd_sentences(sentences: Sequence[TaggedSentence], scheme: spans.Scheme) -> list[str]:
     """Notes on a file: words without labels, spans that begin with I or E, sentences that are too long to be one."""
     file = Path(sentences[0].file).name
     notes = []
@@ -143,8 +141,8 @@ def odd_sentences(sentences: Sequence[TaggedSentence], scheme: Scheme) -> list[s
             (sentence, span.first)
             for sentence in sentences
             for tags in [[label or "O" for label in sentence.labels]]
-            for span in spans_of(tags)
-            if split_tag(tags[span.first])[0] in ("I", "E")
+            for span in spans.spans_of(tags)
+            if spans.split_tag(tags[span.first])[0] in ("I", "E")
         ]
         if begun:
             notes.append(

@@ -14,9 +14,8 @@ from electra_trainer.errors import DataError, did_you_mean
 from electra_trainer.files.tables import NUMBER, Table, labels, numbers, read_table_file
 from electra_trainer.finetuning.examples import TextExample
 from electra_trainer.finetuning.task import Task, TaskData, hash_files
+from electra_trainer.finetuning.texts import splits, tasks
 from electra_trainer.finetuning.texts.columns import Columns, choose_columns, choose_texts, labelled_like, text_examples
-from electra_trainer.finetuning.texts.splits import hold_out, require_other_file, warnings
-from electra_trainer.finetuning.texts.tasks import Classification, Regression
 
 SMALL = 10_000
 """A training file with fewer lines is passed over 10 times (Table 6: 10 for the small RTE and STS-B, 3 for others)."""
@@ -59,7 +58,7 @@ class OwnTask:
             DataError: a row, or the labels as a whole, cannot be used; with file:line.
         """
         if self.dev is not None:
-            require_other_file(Path(self.train), Path(self.dev))
+            splits.require_other_file(Path(self.train), Path(self.dev))
         table = read_table_file(Path(self.train))
         columns = self._choose(table)
         train = _examples(table, columns, self.kind, named=self.label is not None)
@@ -68,7 +67,7 @@ class OwnTask:
         hashes = {"train": table.sha256}
         notes = [columns.described()]
         if self.dev is None:
-            train, dev = hold_out(train, where=str(table.path))
+            train, dev = splits.hold_out(train, where=str(table.path))
             notes.append(
                 f"no development file: {len(dev):,} of {len(table.rows):,} rows were held out, chosen by a hash of the text; no text is "
                 "on both sides." + (" So few give coarse scores: better give a --dev file." if len(dev) < 100 else "")
@@ -78,7 +77,7 @@ class OwnTask:
             dev = _examples(other, labelled_like(other, columns), self.kind, named=True)
             hashes["dev"] = other.sha256
         task, said = make(train, table.path)
-        if isinstance(task, Classification):
+        if isinstance(task, tasks.Classification):
             _known_labels(dev, task.labels, columns)
         test = {}
         if self.predict is not None:
@@ -95,7 +94,7 @@ class OwnTask:
             train=train,
             dev={"dev": dev},
             test=test,
-            notes=(*notes, *said, *warnings(train, dev, held_out=self.dev is None)),
+            notes=(*notes, *said, *splits.warnings(train, dev, held_out=self.dev is None)),
             sha256=hash_files({name: content.encode() for name, content in hashes.items()}),
         )
 
@@ -142,7 +141,7 @@ def _classes(train: Sequence[TextExample], path: Path) -> tuple[Task, list[str]]
             )
     shown = ", ".join(f"{name} {counts[name]:,}" for name in names[:10]) + (" and others" if len(names) > 10 else "")
     notes.insert(0, f"{len(names)} classes in {len(train):,} training rows: {shown}.")
-    return Classification(labels=tuple(names), metrics=("accuracy", "macro_f1", "matthews")), notes
+    return tasks.Classification(labels=tuple(names), metrics=("accuracy", "macro_f1", "matthews")), notes
 
 
 def _range(train: Sequence[TextExample], path: Path) -> tuple[Task, list[str]]:
@@ -157,7 +156,7 @@ def _range(train: Sequence[TextExample], path: Path) -> tuple[Task, list[str]]:
             else f"{path}: the values reach {np.abs(values).max():g}, too large to compute with. Divide them."
         )
     note = f"{len(values):,} training rows with values from {values.min():g} to {values.max():g}, mean {mean:.4g}, standard deviation {scale:.4g}."
-    return Regression(shift=mean, scale=scale), [note]
+    return tasks.Regression(shift=mean, scale=scale), [note]
 
 
 def _known_labels(dev: Sequence[TextExample], known: Sequence[str], columns: Columns) -> None:

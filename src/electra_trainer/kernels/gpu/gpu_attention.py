@@ -11,8 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from electra_trainer.kernels.gpu.add_norm import draw_seed
-from electra_trainer.kernels.gpu.trust import close, interpreted, on, register, trusted
+from electra_trainer.kernels.gpu import add_norm, trust
 
 NAME = "attention over short rows"
 LONGEST = 512
@@ -25,7 +24,7 @@ TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 2e-2}
 
 def usable(piece_BT: Tensor) -> bool:
     """True where `attend` is to be called with pieces instead of a bias on the scores."""
-    return piece_BT.shape[1] <= LONGEST and trusted(NAME, piece_BT.device)
+    return piece_BT.shape[1] <= LONGEST and trust.trusted(NAME, piece_BT.device)
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, *, piece_BT: Tensor, dropout: float) -> Tensor:
@@ -33,7 +32,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, *, piece_BT: Tensor, dropo
     if query.shape[-1] not in _SIZES[query.dtype]:
         same_B1TT = (piece_BT[:, :, None] == piece_BT[:, None, :])[:, None]
         return F.scaled_dot_product_attention(query, key, value, attn_mask=same_B1TT, dropout_p=dropout)
-    seed = draw_seed(query.device) if dropout > 0 else torch.zeros(1, dtype=torch.int64, device=query.device)
+    seed = add_norm.draw_seed(query.device) if dropout > 0 else torch.zeros(1, dtype=torch.int64, device=query.device)
     out_BTHD: Tensor = torch.ops.electra.attention(query, key, value, piece_BT, seed, dropout)[0]
     return out_BTHD.transpose(1, 2)
 
@@ -58,7 +57,7 @@ def _shape(query: Tensor, dropout: float, *, back: bool) -> tuple[tuple[int, int
     # backward, a row of 128 in one block makes the scores once, not twice; forward, so large a block needs more registers than there are
     whole = back and 64 < tokens <= 128 and size <= 64 and query.element_size() == 2
     block = 128 if whole else 64
-    constants = {"H": heads, "T": tokens, "D": size, "DROP": dropout > 0, "BLOCK": block, "WIDEN": interpreted()}
+    constants = {"H": heads, "T": tokens, "D": size, "DROP": dropout > 0, "BLOCK": block, "WIDEN": trust.interpreted()}
     return (-(-tokens // block), rows * heads), {**constants, "num_warps": 8 if whole else 4}
 
 
@@ -70,7 +69,7 @@ def _forward(query: Tensor, key: Tensor, value: Tensor, piece: Tensor, seed: Ten
     out = torch.empty((rows, tokens, heads, size), dtype=query.dtype, device=query.device)
     log_sum = torch.empty((rows, heads, tokens), device=query.device)
     grid, constants = _shape(query, dropout, back=False)
-    with on(query.device):
+    with trust.on(query.device):
         kernels.forward[grid](
             query, key, value, piece.contiguous(), seed, out, log_sum, *query.stride()[:3], 1 / math.sqrt(size), dropout, **constants
         )  # fmt: skip
@@ -85,7 +84,7 @@ def _backward(
     query, key, value = _even(query, key, value)
     found = tuple(torch.empty_like(out) for _ in range(3))
     grid, constants = _shape(query, dropout, back=True)
-    with on(query.device):
+    with trust.on(query.device):
         kernels.backward[grid](
             upstream.contiguous(), query, key, value, piece.contiguous(), seed, out, log_sum, *found, *query.stride()[:3],
             1 / math.sqrt(query.shape[-1]), dropout, **constants,
@@ -153,10 +152,10 @@ def check(
                 seed = torch.tensor([4321], device=device)
                 kept = torch.ones((rows, heads, tokens, tokens), device=device)
                 if dropout:
-                    with on(device):
+                    with trust.on(device):
                         kernels.keep_mask[(-(-tokens // 64), rows * heads)](seed, kept, dropout, T=tokens, BLOCK=64)
                     share, deviation = 1 - float(kept.mean()), (dropout * (1 - dropout) / kept.numel()) ** 0.5
-                    close(
+                    trust.close(
                         "the share of dropped weights",
                         torch.tensor(share),
                         torch.tensor(dropout),
@@ -167,11 +166,11 @@ def check(
                     1, 2
                 )
                 what = f"({dtype}, {tokens} tokens, dropout {dropout})"
-                close(f"the result {what}", found, expected, tolerance)
+                trust.close(f"the result {what}", found, expected, tolerance)
                 gradients = torch.autograd.grad(found, given, above.to(dtype))[0]
                 for number, name in enumerate(("queries", "keys", "values")):
                     theirs = torch.autograd.grad(expected, exact, above, retain_graph=True)[0]
-                    close(f"the gradient of the {name} {what}", gradients[number], theirs[number], 2 * tolerance)
+                    trust.close(f"the gradient of the {name} {what}", gradients[number], theirs[number], 2 * tolerance)
 
 
-register(NAME, check)
+trust.register(NAME, check)
