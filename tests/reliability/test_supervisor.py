@@ -21,6 +21,7 @@ from tests.reliability.runs import curve, digest
 from electra_trainer.cli.main import main
 from electra_trainer.cli.pretrain import command_of
 from electra_trainer.errors import StorageError
+from electra_trainer.runs import signals
 from electra_trainer.settings.records import to_dict
 from electra_trainer.supervise import supervise as supervise_module
 from electra_trainer.supervise.supervise import Policy, supervise
@@ -122,6 +123,17 @@ def test_it_goes_on_by_itself(
     )
     assert identical
     assert not control or control["control_steps_of_60"] < 60
+
+
+def test_a_heartbeat_always_holds_the_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process frozen in the middle of a heartbeat is killed like any other: its file is never empty after the first."""
+    monkeypatch.setenv(signals.FOLDER, str(tmp_path))
+    monkeypatch.setenv("RANK", "1")
+    signals.beat()
+    write, found = os.write, []
+    monkeypatch.setattr(os, "write", lambda *words: (found.append((tmp_path / "1").read_text()), write(*words))[1])
+    signals.beat()
+    assert found == [str(os.getpid())] == [(tmp_path / "1").read_text()]
 
 
 def unsupervised(data: Path, out: Path, fault: str) -> dict[str, Any]:

@@ -134,11 +134,11 @@ def ended(code: int) -> None:
 def _note(suffix: str, number: int) -> None:
     folder = os.environ.get(FOLDER)
     if folder:
-        path = Path(folder) / (os.environ.get("RANK", "0") + suffix)
-        try:
-            path.write_text(str(number))
-        except OSError:
-            return  # whoever needs the disk reports that it is full
+        # not truncated: a process that freezes while it writes must still be found by its id
+        with suppress(OSError):  # whoever needs the disk reports that it is full
+            file = os.open(Path(folder) / (os.environ.get("RANK", "0") + suffix), os.O_WRONLY | os.O_CREAT, 0o600)
+            os.write(file, str(number).encode())
+            os.close(file)
 
 
 STARTED_BY = "ELECTRA_STARTED_BY"
