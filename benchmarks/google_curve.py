@@ -27,8 +27,7 @@ from electra_trainer.settings.config import BatchShape, Config, Masking, Model, 
 from electra_trainer.settings.methods import RTD, Learned
 from electra_trainer.train.device import autocast
 from electra_trainer.train.measures import keep_measured, measure
-from electra_trainer.train.optim import build_optimizer
-from electra_trainer.train.schedule import learning_rate
+from electra_trainer.train.optim import build_optimizer, learning_rate
 
 PAD, UNK, CLS, SEP, MASK = 0, 100, 101, 102, 103
 COLUMNS = (

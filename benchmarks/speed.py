@@ -35,8 +35,8 @@ from electra_trainer.settings.config import Config
 from electra_trainer.settings.methods import RTD
 from electra_trainer.settings.records import to_dict
 from electra_trainer.train.device import choose_device
-from electra_trainer.train.forecast import with_rows
 from electra_trainer.train.plan import fit_to_data
+from electra_trainer.train.timing import with_rows
 
 _GPU_BURST = 10
 """Steps that are timed together on a GPU, so that waiting for it once a step costs nothing."""

@@ -13,7 +13,7 @@ from tests.command import Electra
 
 from electra_trainer.cli.main import main
 from electra_trainer.settings.config import Config
-from electra_trainer.train import start, timing
+from electra_trainer.train import loop, timing
 
 TESTS = Path(__file__).resolve().parent
 SHARED = TESTS.parents[1] / "shared"
@@ -64,7 +64,7 @@ def shared() -> Path:
 def quick_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
     """Half a second of steps tells commands in this process how long one takes, instead of six."""
     measure = functools.partial(timing.measure_time, limit=0.5)
-    for module in (timing, start):
+    for module in (timing, loop):
         monkeypatch.setattr(module, "measure_time", measure)
 
 

@@ -3,7 +3,7 @@
 import pytest
 from jinja2 import UndefinedError
 
-from electra_trainer.files.templates import render
+from electra_trainer.files.wording import render
 
 TOKEN = {"kind": "", "original": "", "read": "<b>&\"'", "chance": "", "space": ""}
 

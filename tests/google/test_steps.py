@@ -25,8 +25,7 @@ from electra_trainer.objectives.losses import corrupt
 from electra_trainer.objectives.rtd import ReplacedTokenDetection
 from electra_trainer.randomness import Rng
 from electra_trainer.settings.config import Config, Schedule
-from electra_trainer.train.optim import build_optimizer
-from electra_trainer.train.schedule import learning_rate
+from electra_trainer.train.optim import build_optimizer, learning_rate
 from electra_trainer.train.step import Feed, StepResult, add_counts, train_step
 
 GRADIENTS = 1e-3  # relative, of norms

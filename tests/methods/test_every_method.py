@@ -28,8 +28,7 @@ from electra_trainer.settings.config import Config
 from electra_trainer.settings.methods import Learned, TwoStage
 from electra_trainer.train import loop
 from electra_trainer.train.loop import pretrain
-from electra_trainer.train.optim import build_optimizer
-from electra_trainer.train.schedule import Phases
+from electra_trainer.train.optim import Phases, build_optimizer
 from electra_trainer.train.static_step import StaticStep
 from electra_trainer.train.step import add_counts, train_step
 

@@ -16,8 +16,7 @@ from electra_trainer.objectives import build
 from electra_trainer.objectives.two_stage import DiscriminatorStage, GeneratorStage, begin_from_generator
 from electra_trainer.settings.config import Config, Schedule
 from electra_trainer.settings.methods import MLM, RTD, Learned, TwoStage, Unigram
-from electra_trainer.train.optim import build_optimizer, optimizer_tensors
-from electra_trainer.train.schedule import Phases, learning_rate, rate_at
+from electra_trainer.train.optim import Phases, build_optimizer, learning_rate, optimizer_tensors, rate_at
 from electra_trainer.train.static_step import StaticStep
 from electra_trainer.train.step import train_step
 

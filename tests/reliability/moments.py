@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from electra_trainer.ranks import failure
-from electra_trainer.runs import saving, status
+from electra_trainer.runs import checkpoint, progress
 from electra_trainer.runs.signals import STOP
 from electra_trainer.train import loop, step
 
@@ -22,8 +22,8 @@ MOMENTS: dict[str, tuple[Any, str, int]] = {
     "data": (step.Feed, "lanes", 11),
     "step": (step, "update", 11),
     "evaluation": (loop, "evaluate", 2),
-    "saving": (saving, "save", 3),
-    "end": (status.Status, "_end", 1),
+    "saving": (checkpoint, "save", 3),
+    "end": (progress.Status, "_end", 1),
 }
 """What is about to be called, and how often a run of 12 steps calls it at least."""
 TOLD = "told"

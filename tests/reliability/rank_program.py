@@ -16,7 +16,7 @@ from tests.reliability.moments import Signalled, just_before, signal_at
 from electra_trainer.cli.main import main
 from electra_trainer.errors import ConfigError
 from electra_trainer.ranks import failure
-from electra_trainer.runs import checkpoint, saving
+from electra_trainer.runs import checkpoint
 from electra_trainer.runs.signals import StopRequest
 
 DEAF, UNWATCHED, SLOW = "deaf;", "memory, unwatched", "slow;"
@@ -44,7 +44,7 @@ def arrange(what: str) -> None:
 
 
 def _slow(seconds: float) -> None:
-    last = saving.Saver.finish
+    last = checkpoint.Saver.finish
     write = checkpoint.write_durably
 
     def slow(path: Path, content: bytes) -> None:
@@ -52,11 +52,11 @@ def _slow(seconds: float) -> None:
             time.sleep(seconds)
         write(path, content)
 
-    def finish(self: saving.Saver, saved: checkpoint.Saved) -> None:
+    def finish(self: checkpoint.Saver, saved: checkpoint.Saved) -> None:
         checkpoint.write_durably = slow
         last(self, saved)
 
-    saving.Saver.finish = finish
+    checkpoint.Saver.finish = finish
 
 
 def _no_memory() -> None:

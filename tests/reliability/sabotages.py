@@ -203,7 +203,7 @@ FURTHER = (
     Sabotage(
         name="copy-before-saving",
         takes_away="a checkpoint written beside the steps holds the numbers of its own step",
-        file="runs/saving.py",
+        file="runs/checkpoint.py",
         sought="        copied = replace(saved, weights=_copied(saved.weights), optimizer=_copied(saved.optimizer))\n",
         put="        copied = replace(saved)\n",
         caught_by={
@@ -287,7 +287,7 @@ FURTHER = (
     Sabotage(
         name="gradient-tree",
         takes_away="gradients are added along one fixed tree with --deterministic",
-        file="ranks/gradient_tree.py",
+        file="ranks/world.py",
         sought="        while self._sums and self._sums[-1][0] == level:\n",
         put="        while self._sums:\n",
         caught_by={_BITS: r"assert apart == 0"},
@@ -313,7 +313,7 @@ FURTHER = (
     Sabotage(
         name="rows-verified",
         takes_away="rows are those that were prepared, to the last byte, before they are trained on",
-        file="train/start.py",
+        file="train/loop.py",
         sought="verify=verifies,",
         put="verify=False,",
         caught_by={"tests/reliability/test_corrupt_rows.py::test_nothing_is_trained_on_them": r"DID NOT RAISE .*DataError"},
@@ -329,7 +329,7 @@ FURTHER = (
     Sabotage(
         name="rows-of-all-ranks",
         takes_away="the rows that are named are those whose loss is no number, on whatever rank",
-        file="train/diagnose.py",
+        file="train/step.py",
         sought="gathered(json.dumps(found).encode())",
         put="[json.dumps(found).encode()]",
         caught_by={f"{_BAD_STEP}[loss nan-2]": r"assert named_rows\(log\) == |assert \[\d+, .* == \["},

@@ -14,7 +14,7 @@ from tests.reliability.test_corruption import cut, flip, lengthen, remove, zero
 from electra_trainer.data.store import Store
 from electra_trainer.data.tokenizer import tokenizer_files
 from electra_trainer.errors import DataError, ElectraError
-from electra_trainer.train import start
+from electra_trainer.train import loop
 from electra_trainer.train.loop import pretrain
 
 KINDS = (flip, flip, flip, cut, zero, lengthen, remove)
@@ -72,7 +72,7 @@ def test_nothing_is_trained_on_them(data: Path, tmp_path: Path, monkeypatch: pyt
     pretrain(settings, data, out=out, device="cpu", quiet=True)
     with pytest.raises(DataError, match=r"train\.bin: its content has changed"):
         pretrain(settings, changed, out=out, device="cpu", quiet=True)
-    monkeypatch.setenv(start.VERIFY, "off")
+    monkeypatch.setenv(loop.VERIFY, "off")
     pretrain(settings, changed, out=out, device="cpu", quiet=True)
 
 

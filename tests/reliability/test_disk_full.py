@@ -23,7 +23,7 @@ from tests.reliability.whole_runs import differences, each_step, saved_by_now, s
 
 from electra_trainer.cli import main as cli
 from electra_trainer.errors import StorageError
-from electra_trainer.runs import run_folder, saving
+from electra_trainer.runs import checkpoint, run_folder
 from electra_trainer.runs.checkpoint import load_newest
 from electra_trainer.settings.records import to_dict
 
@@ -175,7 +175,7 @@ def broken_between(out: Path, code: int, first: int, last: int) -> ExitStack:
     stack.enter_context(Operations(out, meet, sync=False))
     stack.enter_context(each_step(before))
     stack.enter_context(mock.patch.object(run_folder, "environment_facts", dict))
-    stack.enter_context(mock.patch.object(saving, "RETRY_AFTER", 0.0))
+    stack.enter_context(mock.patch.object(checkpoint, "RETRY_AFTER", 0.0))
     return stack
 
 

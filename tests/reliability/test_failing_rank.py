@@ -21,10 +21,10 @@ from tests.reliability.ranks import free_port, start_ranks, wait_for, wait_until
 
 from electra_trainer.errors import ConfigError, ElectraError, Interrupted, as_known
 from electra_trainer.ranks import failure, world
-from electra_trainer.runs.status import Status
+from electra_trainer.runs.progress import Status
 from electra_trainer.settings.records import to_dict
 from electra_trainer.supervise.supervise import Policy, supervise
-from electra_trainer.train import loop, start
+from electra_trainer.train import loop
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = small_config(steps=40, lanes=4)
@@ -57,7 +57,7 @@ def fails(error: Exception) -> Callable[..., None]:
 def bad_data(notes: Path, rank: int) -> None:
     """The rows of rank 1 are cut short: its folder is another, as on another machine."""
     if rank == 1:
-        real = start.Store.open
+        real = loop.Store.open
 
         def cut(folder: Path, **more: bool) -> object:
             own = shutil.copytree(folder, notes / "data")
@@ -66,7 +66,7 @@ def bad_data(notes: Path, rank: int) -> None:
             (notes / "began").touch()
             return real(own, **more)
 
-        start.Store.open = cut
+        loop.Store.open = cut
 
 
 def no_device(notes: Path, rank: int) -> None:

@@ -16,7 +16,7 @@ from tests.reliability.figures import LONG, report
 from tests.reliability.operations import Operations
 from tests.reliability.whole_runs import each_step, saved_by_now, store, tiny_run, train
 
-from electra_trainer.runs import run_folder, saving
+from electra_trainer.runs import checkpoint, run_folder
 
 STEPS, SAVES = (2000, 50) if LONG else (240, 40)
 EVERY = STEPS // SAVES
@@ -51,7 +51,7 @@ def samples(data: Path, out: Path, *, steps: int, every: int, leaking: bool = Fa
         with (
             each_step(before),
             mock.patch.object(run_folder, "environment_facts", dict),
-            mock.patch.object(saving, "_copied", leaky if leaking else saving._copied),
+            mock.patch.object(checkpoint, "_copied", leaky if leaking else checkpoint._copied),
             Operations(out, lambda operation: None, sync=False),
         ):
             train(tiny_run(steps=steps, every=every), data, out)

@@ -23,9 +23,8 @@ from tests.reliability.whole_runs import differences, each_step, store, tiny_run
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from electra_trainer.objectives import Objective
-from electra_trainer.runs import metrics, run_folder, saving
-from electra_trainer.runs.checkpoint import numbered
-from electra_trainer.runs.saving import Saver
+from electra_trainer.runs import checkpoint, metrics, run_folder
+from electra_trainer.runs.checkpoint import Saver, numbered
 
 STEPS, EVERY = 16, 4
 CONFIG = tiny_run(steps=STEPS, every=EVERY)
@@ -174,7 +173,7 @@ def test_kill_anywhere(data: Path, whole: Path, tmp_path: Path) -> None:
 
 def killed_on_a_slow_disk(data: Path, whole: Path, out: Path, progress: Progress) -> int:
     """The most that a kill can cost: a save is not done when the next one is due, which waits for it, and there the process dies."""
-    real = saving.save
+    real = checkpoint.save
 
     def never(folder: Path, saved: Any, **more: Any) -> Path:
         if saved.step == 2 * EVERY:
@@ -187,7 +186,7 @@ def killed_on_a_slow_disk(data: Path, whole: Path, out: Path, progress: Progress
         waits(saver)
 
     waits = Saver._settle
-    with mock.patch.object(saving, "save", never), mock.patch.object(Saver, "_settle", settle):
+    with mock.patch.object(checkpoint, "save", never), mock.patch.object(Saver, "_settle", settle):
         assert session(data, out, progress, Death("nothing", 1)) == -signal.SIGKILL
     again, beside = recomputed(out, progress)
     assert again == EVERY + beside

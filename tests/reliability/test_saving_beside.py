@@ -13,9 +13,9 @@ import torch
 from tests import small
 from tests.reliability.figures import LONG, report
 
-from electra_trainer.runs import checkpoint, saving
+from electra_trainer.runs import checkpoint
+from electra_trainer.runs.checkpoint import Saver
 from electra_trainer.runs.run_folder import RunFolder
-from electra_trainer.runs.saving import Saver
 from electra_trainer.runs.verified import Saved
 from electra_trainer.settings.records import to_dict
 
@@ -79,7 +79,7 @@ def test_saving_beside_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     try:
         for number in range(ROUNDS):
             saved = made(3 * number)
-            copies.append(seconds(lambda saved=saved: saving._copied(saved.optimizer)))  # type: ignore[misc]
+            copies.append(seconds(lambda saved=saved: checkpoint._copied(saved.optimizer)))  # type: ignore[misc]
             wait, pause = beside(saver, saved)
             waits.append(wait)
             pauses.append(pause)

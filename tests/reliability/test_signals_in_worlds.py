@@ -23,8 +23,8 @@ from tests.reliability.runs import lost
 from tests.reliability.whole_runs import differences
 
 from electra_trainer.errors import ElectraError
+from electra_trainer.runs.progress import Status
 from electra_trainer.runs.signals import FORWARDS, STOP, StopRequest, leave_when_told
-from electra_trainer.runs.status import Status
 from electra_trainer.settings.records import to_dict
 from electra_trainer.supervise.supervise import Policy, supervise
 from electra_trainer.train import loop

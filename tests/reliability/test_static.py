@@ -62,7 +62,7 @@ ALLOWED = {
     # one call of the system's library, which asks for a signal at the end of the parent
     ("runs/signals.py", "ctypes"),
     # an error of the thread that saves is kept, and raised again where the steps are
-    ("runs/saving.py", "except that hides"),
+    ("runs/checkpoint.py", "except that hides"),
     # GLUE's submission is written as a zip; none is read
     ("finetuning/glue/submission.py", "zipfile"),
     # a folder that was just exported, read by transformers to compare logits

@@ -21,7 +21,7 @@ from tests.reliability.runs import lost
 
 from electra_trainer.runs.signals import WAITS
 from electra_trainer.settings.records import to_dict
-from electra_trainer.supervise import heartbeats
+from electra_trainer.supervise import supervise as supervision
 from electra_trainer.supervise.supervise import Policy, supervise
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -77,7 +77,7 @@ def test_a_save_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, grace: float, code: int
 ) -> None:
     """The controls: one that shows no save and no step counts as stuck, and one that takes longer than it may is ended."""
-    monkeypatch.setattr(heartbeats, "_QUIET", 0.5)
+    monkeypatch.setattr(supervision, "_QUIET", 0.5)
     process = supervisor(program(tmp_path, what, 2), tmp_path, Policy(restarts=3, grace=grace))
     os.kill(process, signal.SIGTERM)
     assert wait_for([process], seconds=20) == [code]
@@ -117,11 +117,11 @@ def test_the_supervisor_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert wait_for([process]) == [-signal.SIGKILL]
     wait_until((tmp_path / "saved").exists, seconds=20)
     (left,) = signs.iterdir()
-    with heartbeats.signs_folder() as own:
+    with supervision.signs_folder() as own:
         os.utime(own, (0, 0))
         assert {left, own} == set(signs.iterdir())  # it might be just being made
         os.utime(left, (0, 0))
-        with heartbeats.signs_folder():
+        with supervision.signs_folder():
             assert own.exists() and not left.exists()
     assert not list(signs.iterdir())
 
@@ -208,7 +208,7 @@ def slow_save(out: Path, told: str, monkeypatch: pytest.MonkeyPatch, *, grace: f
     monkeypatch.setenv("PYTHONPATH", f"{ROOT / 'src'}:{ROOT}")
     monkeypatch.setenv("GLIBC_TUNABLES", "")
     words = supervised(data, out)[3:]
-    launcher = [sys.executable, "-m", "electra_trainer.supervise.torchrun", "--standalone", "--nproc-per-node=2"]
+    launcher = [sys.executable, "-m", "electra_trainer.supervise.process", "--standalone", "--nproc-per-node=2"]
     command = [*launcher, "-m", "tests.reliability.rank_program", f"{SLOW}40", *words]
     (process,) = start_ranks(1, lambda _: supervise(command, out, Policy(restarts=0, grace=grace)))
     wait_until(lambda: trains(out))

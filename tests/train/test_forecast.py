@@ -14,17 +14,20 @@ from electra_trainer.cli.main import _trains, main
 from electra_trainer.cost.flops import step_flops
 from electra_trainer.cost.memory import memory_bytes, step_bytes
 from electra_trainer.presets.models import large
-from electra_trainer.train import forecast as module
-from electra_trainer.train.forecast import Forecast, forecast, prices, with_rows
+from electra_trainer.train import timing as module
 from electra_trainer.train.timing import (
     CLS,
     SEP,
     WORDS_FROM,
+    Forecast,
     Machine,
     copy_rate,
+    forecast,
     free_bytes,
     made_up_rows,
     matrix_rate,
+    prices,
+    with_rows,
     zipf_words,
 )
 

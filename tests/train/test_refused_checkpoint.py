@@ -17,8 +17,7 @@ from tests.train.test_checkpoint import FILES, RUN, assert_same, load, made, res
 
 from electra_trainer.errors import CheckpointError, StorageError
 from electra_trainer.runs.checkpoint import newest, numbered, save
-from electra_trainer.runs.tensor_file import PIECE, TensorFile
-from electra_trainer.runs.verified import Unfit, read
+from electra_trainer.runs.verified import PIECE, TensorFile, Unfit, read
 
 
 def names(folder: Path) -> list[str]:

@@ -27,8 +27,7 @@ from electra_trainer.runs.signals import FOLDER
 from electra_trainer.runs.verified import read, sealed
 from electra_trainer.settings.records import overlay, to_dict
 from electra_trainer.train import loop
-from electra_trainer.train.loop import pretrain
-from electra_trainer.train.start import open_rows
+from electra_trainer.train.loop import open_rows, pretrain
 
 
 @pytest.fixture(scope="module")

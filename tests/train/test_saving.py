@@ -13,10 +13,9 @@ import torch
 from tests import small
 
 from electra_trainer.errors import ConfigError, StorageError
-from electra_trainer.runs import run_folder, saving
-from electra_trainer.runs.checkpoint import load_newest, numbered
+from electra_trainer.runs import checkpoint, run_folder
+from electra_trainer.runs.checkpoint import FAILURES_IN_A_ROW, Saver, load_newest, numbered
 from electra_trainer.runs.run_folder import RunFolder
-from electra_trainer.runs.saving import FAILURES_IN_A_ROW, Saver
 from electra_trainer.runs.verified import Saved
 from electra_trainer.settings.records import to_dict
 
@@ -31,7 +30,7 @@ def folder(tmp_path: Path) -> RunFolder:
 
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    monkeypatch.setattr(saving, "RETRY_AFTER", 0.0)
+    monkeypatch.setattr(checkpoint, "RETRY_AFTER", 0.0)
     return []
 
 
@@ -45,27 +44,27 @@ def steps_on_disk(folder: RunFolder) -> list[int]:
 
 def failing(monkeypatch: pytest.MonkeyPatch, fails: Callable[[int], bool], code: int = errno.ENOSPC) -> None:
     """Let the saves fail for which `fails`, given their number from 1, is true."""
-    real, count = saving.save, iter(range(1, 100))
+    real, count = checkpoint.save, iter(range(1, 100))
 
     def save(place: Path, saved: Saved, **more: object) -> Path:
         if fails(next(count)):
             raise StorageError(f"{place}: {os.strerror(code)}.")
         return real(place, saved, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(saving, "save", save)
+    monkeypatch.setattr(checkpoint, "save", save)
 
 
 def test_training_goes_on_while_the_disk_is_slow(
     folder: RunFolder, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`begin` returns while the disk still has nothing; what is saved is what was there then, though the weights move on."""
-    disk, real = threading.Event(), saving.save
+    disk, real = threading.Event(), checkpoint.save
 
     def slow(*arguments: object, **more: object) -> Path:
         assert disk.wait(30)
         return real(*arguments, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(saving, "save", slow)
+    monkeypatch.setattr(checkpoint, "save", slow)
     saver, moving = Saver(folder, keep=2, say=said.append), made(4)
     saver.begin(moving)
     assert steps_on_disk(folder) == []
@@ -123,7 +122,7 @@ def test_an_error_that_is_not_the_disks_is_not_swallowed(
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(saving, "save", broken)
+    monkeypatch.setattr(checkpoint, "save", broken)
     saver = Saver(folder, keep=9, say=said.append)
     saver.begin(made(1))
     with pytest.raises(ZeroDivisionError), saver:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from electra_trainer.settings.config import Schedule
-from electra_trainer.train.schedule import learning_rate
+from electra_trainer.train.optim import learning_rate
 
 PEAK = 2e-4
 

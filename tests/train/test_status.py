@@ -14,7 +14,7 @@ from tests.reliability.moments import just_before
 from tests.reliability.ranks import run_ranks, start_ranks, wait_for, wait_until
 
 from electra_trainer.errors import ElectraError
-from electra_trainer.runs.status import Status
+from electra_trainer.runs.progress import Status
 from electra_trainer.supervise.supervise import Policy, supervise
 from electra_trainer.train import loop
 

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from electra_trainer.train.forecast import Forecast
-    from electra_trainer.train.timing import Machine
+    from electra_trainer.train.timing import Forecast, Machine
 
 _EXTRAS = {"transformers": "hub", "datasets": "hub"}
 _NEEDED = ("torch", "numpy", "tokenizers", "safetensors", "rich", "tyro", "matplotlib", "scikit-learn")
@@ -53,8 +52,7 @@ def run_doctor(arguments: DoctorArguments) -> None:
 
     from electra_trainer.cost.flops import step_flops
     from electra_trainer.train.device import choose_device
-    from electra_trainer.train.forecast import forecast
-    from electra_trainer.train.timing import measure_machine
+    from electra_trainer.train.timing import forecast, measure_machine
 
     machine = measure_machine(choose_device("auto"))
     if not arguments.json:

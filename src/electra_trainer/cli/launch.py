@@ -13,7 +13,7 @@ import tyro
 from electra_trainer.cli import main as cli
 from electra_trainer.cli.preset_flags import value_of
 from electra_trainer.errors import ConfigError
-from electra_trainer.files import durable, templates
+from electra_trainer.files import durable, wording
 from electra_trainer.runs.signals import FORWARDS, WAITS
 
 _MOST_WARNING = 65535
@@ -116,7 +116,7 @@ def _seconds(time: str) -> int:
 
 def sbatch(arguments: LaunchArguments) -> str:
     """The text of the job file."""
-    return templates.render(
+    return wording.render(
         "job.sbatch",
         job=arguments,
         processes=max(1, arguments.gpus),

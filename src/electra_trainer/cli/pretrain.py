@@ -83,8 +83,8 @@ def run_pretrain(arguments: PretrainArguments) -> None:
     """Train, then write the report."""
     from electra_trainer.inspection.report import write_report
     from electra_trainer.pretrained.source import InitFrom
+    from electra_trainer.runs.progress import Status
     from electra_trainer.runs.signals import process_leads
-    from electra_trainer.runs.status import Status
     from electra_trainer.train.loop import pretrain
     from electra_trainer.train.plan import Length
 
@@ -118,7 +118,7 @@ def run_pretrain(arguments: PretrainArguments) -> None:
 
 def _supervised(arguments: PretrainArguments) -> None:
     """Train in separate processes, restarted where that helps; exits with the run's code."""
-    from electra_trainer.runs.status import Status
+    from electra_trainer.runs.progress import Status
     from electra_trainer.supervise.supervise import Policy, supervise
 
     if "RANK" in os.environ:
@@ -141,12 +141,12 @@ def _supervised(arguments: PretrainArguments) -> None:
 def _check_what_all_would_say(arguments: PretrainArguments) -> None:
     """Find what is wrong for every process before any is started; ElectraError."""
     from electra_trainer.data.store import Store
-    from electra_trainer.ranks import gradient_tree, sharding, world
+    from electra_trainer.ranks import sharding, world
     from electra_trainer.train.plan import fit_to_data
 
     config = fit_to_data(arguments.settings, Store.open(arguments.data))
     if config.deterministic:  # first: it is stricter
-        gradient_tree.check_tree(config.batch.lanes, processes=arguments.processes)
+        world.check_tree(config.batch.lanes, processes=arguments.processes)
     world.World(0, arguments.processes).owned(config.batch.lanes)
     if arguments.shard:
         sharding.check_shard(config, processes=arguments.processes)
@@ -154,7 +154,7 @@ def _check_what_all_would_say(arguments: PretrainArguments) -> None:
 
 def command_of(words: Sequence[str], *, processes: int) -> list[str]:
     """The command that the supervisor starts: `pretrain` without the supervisor's flags, in one process or by torchrun."""
-    launcher = ["-m", "electra_trainer.supervise.torchrun", "--standalone", f"--nproc-per-node={processes}"]
+    launcher = ["-m", "electra_trainer.supervise.process", "--standalone", f"--nproc-per-node={processes}"]
     started = [*(launcher if processes > 1 else []), "-m", "electra_trainer", "pretrain"]
     return [sys.executable, *started, *part(words, OURS)[1]]
 

@@ -1,6 +1,18 @@
-"""Texts for people: durations, and texts that Markdown shows as they are."""
+"""Texts for people: durations, numbers, Markdown, and the templates of pages, model cards and job files.
+
+A template is a Jinja2 file in the package's `templates/` folder. A value that a template names and nobody gave is an error. HTML escapes
+every value by itself; a Markdown card says `{{ text | markdown }}` and a job file `{{ word | shell }}` where a value is somebody else's
+text.
+"""
 
 import math
+import shlex
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 MARKDOWN = "\\`*_[]<>|"
 """Letters that can begin markup or end a cell of a table."""
@@ -33,3 +45,28 @@ def power(value: float) -> str:
 def escape_markdown(text: str, letters: str = MARKDOWN) -> str:
     """A text of somebody's files or flags on one line, in which `letters` are escaped."""
     return "".join("\\" + letter if letter in letters else letter for letter in " ".join(text.split()))
+
+
+def render(template: str, **values: Any) -> str:
+    """The text of `templates/TEMPLATE.j2` with these values."""
+    return _environment().get_template(f"{template}.j2").render(values)
+
+
+@cache
+def _environment() -> "Environment":
+    from jinja2 import (  # takes 70 ms, which only those who write pages pay
+        Environment,
+        FileSystemLoader,
+        StrictUndefined,
+    )
+
+    made = Environment(
+        loader=FileSystemLoader(Path(__file__).parents[1] / "templates"),
+        autoescape=lambda name: name is not None and name.endswith(".html.j2"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    made.filters |= {"markdown": escape_markdown, "shell": shlex.quote}
+    return made

@@ -9,7 +9,7 @@ from pathlib import PurePath
 from typing import Any
 
 from electra_trainer.experiments.results import printed
-from electra_trainer.files.templates import render
+from electra_trainer.files.wording import render
 from electra_trainer.finetuning.examples import Prediction
 from electra_trainer.finetuning.task import Task
 from electra_trainer.finetuning.transformers_head import TransformersHead

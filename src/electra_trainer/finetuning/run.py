@@ -31,7 +31,7 @@ from electra_trainer.finetuning.recipe import Recipe
 from electra_trainer.finetuning.task import Row, TaskData, lengths_of
 from electra_trainer.finetuning.texts.tasks import with_pooling
 from electra_trainer.pretrained.source import Source
-from electra_trainer.runs import checkpoint, progress, run_folder, saving, verified
+from electra_trainer.runs import checkpoint, progress, run_folder, verified
 from electra_trainer.runs.signals import StopRequest
 from electra_trainer.settings.records import differences, read_table
 from electra_trainer.train import resumable, step
@@ -137,7 +137,7 @@ def finetune_run(
             try:
                 scores, doubts = _evaluate(run, stop)
             except Interrupted:
-                run.save(saving.Saver.finish)
+                run.save(checkpoint.Saver.finish)
                 raise
         result = Result(
             task=job.data.task.name,
@@ -275,4 +275,4 @@ def _keep(run: FineTuning) -> None:
     """Keep the weights, as a checkpoint keeps them: whole or not at all."""
     saved = verified.Saved(step=run.steps, weights=dict(run.network.named_parameters()), optimizer={}, state={})
     place, origin = run.folder.path / "weights", run.folder.origin
-    saving.surely(lambda: checkpoint.save(place, saved, origin=origin, keep=1), say=run.warn)
+    checkpoint.surely(lambda: checkpoint.save(place, saved, origin=origin, keep=1), say=run.warn)

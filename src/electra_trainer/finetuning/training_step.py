@@ -26,7 +26,7 @@ from electra_trainer.model.attention import Dropout
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.pretrained.source import Source
 from electra_trainer.train.device import autocast
-from electra_trainer.train.schedule import learning_rate
+from electra_trainer.train.optim import learning_rate
 from electra_trainer.train.step import StepResult, update
 
 _LAYER = re.compile(r"electra\.encoder\.layer\.(\d+)\.")

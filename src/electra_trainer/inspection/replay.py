@@ -21,7 +21,7 @@ from electra_trainer.runs import checkpoint, verified
 from electra_trainer.runs.run_folder import RunFolder, environment_facts, read_jsonl
 from electra_trainer.settings.config import Config
 from electra_trainer.train import device as devices
-from electra_trainer.train import graph, optim, schedule, weights
+from electra_trainer.train import graph, optim, weights
 from electra_trainer.train.step import Feed, StepResult
 
 Tell = Callable[[str], None]
@@ -115,7 +115,7 @@ def replay(
     began = _restore_before(step, folder, objective, optimizer, tell)
     if step - 1 > began:
         tell(f"training again from step {began:,} to {step - 1:,} ({step - 1 - began:,} steps), in memory")
-    phases = schedule.Phases(config, objective)
+    phases = optim.Phases(config, objective)
     objective.train()
     for at in range(began, step - 1):
         graph.train_step(phases.at(at), optimizer, feed, step=at, diagnose=(at + 1) % config.log_every == 0)

@@ -17,8 +17,7 @@ from typing import Any
 
 from electra_trainer.errors import MissingInputError, StorageError, storage_error
 from electra_trainer.files.durable import replace_durably
-from electra_trainer.files.templates import render
-from electra_trainer.files.wording import duration, number, power
+from electra_trainer.files.wording import duration, number, power, render
 from electra_trainer.inspection.run_read import Run, finite, read_run
 from electra_trainer.train import measures
 

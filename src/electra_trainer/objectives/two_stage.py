@@ -3,7 +3,7 @@
 What:      stage 1 trains the generator alone with L_MLM; stage 2 begins the discriminator's encoder from the generator's weights and
            trains it alone with L_Disc against samples of the frozen generator.
 Inputs, outputs: as rtd.py; each stage has one of its two terms.
-Siblings:  rtd.py, which holds both networks, evaluates them and is what a checkpoint stores; train/schedule.py, which says when.
+Siblings:  rtd.py, which holds both networks, evaluates them and is what a checkpoint stores; train/optim.py, which says when.
 """
 
 import torch

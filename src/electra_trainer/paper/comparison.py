@@ -25,7 +25,7 @@ from electra_trainer.runs import checkpoint, run_folder
 from electra_trainer.settings import records
 from electra_trainer.settings.config import FOLLOWS_FROM_STEPS, Config
 from electra_trainer.settings.records import differences, to_dict
-from electra_trainer.train import loop, optim, plan, start, weights
+from electra_trainer.train import loop, optim, plan, weights
 from electra_trainer.train.device import choose_device, choose_precision, use_threads
 from electra_trainer.train.timing import measure_time
 
@@ -278,7 +278,7 @@ def initial_run(config: Config, store: Store, out: Path) -> None:
         if changed := differences(folder.config(), config):
             raise ConfigError(f"{out} began with other settings ({'; '.join(changed)}). Choose another --out.")
     else:
-        start.begin_run(folder, config, store)
+        loop.begin_run(folder, config, store)
     objective = build(config)
     weights.give_frequencies(objective, store)
     saved = weights.state_of(objective, optim.build_optimizer(objective, config.optimizer), step=0, seconds=0.0)

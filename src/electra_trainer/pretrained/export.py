@@ -24,7 +24,7 @@ from torch.overrides import TorchFunctionMode
 from electra_trainer.data.tokenizer import TOKENIZER_FILES
 from electra_trainer.errors import CheckpointError, ConfigError, MissingInputError
 from electra_trainer.files.reading import MOST_TEXT, read_file, short
-from electra_trainer.files.templates import render
+from electra_trainer.files.wording import render
 from electra_trainer.kernels.native.layers import other_arithmetic
 from electra_trainer.model.encoder import Encoder, Layers
 from electra_trainer.model.networks import Discriminator, TokenPredictor

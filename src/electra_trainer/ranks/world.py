@@ -3,6 +3,12 @@
 A lane's masks, samples and dropout are keyed by the lane, not by the rank, and every sum is divided by the count of all ranks, so
 N processes compute the step that one process computes. Rank 0 alone reads and writes files and prints; it sends the others what they need
 as JSON and tensors. In a single process nothing here has an effect.
+
+`deterministic` in a configuration adds gradients in one order, whatever the number of processes, since floating-point sums depend on
+their order (`GradientTree`). The lanes of a step are the leaves of a binary tree, each lane's gradient is computed
+separately, and neighbours are added pairwise. A rank owns a subtree (lanes and ranks are powers of two); the levels above are added by
+exchanging sums with the rank at distance 1, 2, 4, ... A sum of two is the same in either order, so every rank ends with the same bits.
+It costs a buffer of gradients for each level of a rank's subtree and one addition a lane.
 """
 
 import itertools
@@ -258,3 +264,55 @@ def put_back(parameters: Sequence[Tensor], flat: Tensor) -> None:
             parameter.grad = part.view_as(parameter).clone()
         else:
             parameter.grad.copy_(part.view_as(parameter))
+
+
+def check_tree(lanes: int, *, processes: int | None = None) -> None:
+    """Refuse a number of processes (by default that of this run) whose ranks would not own subtrees.
+
+    Raises:
+        ConfigError: it is not a power of two, or larger than the number of lanes.
+    """
+    size = processes or world().size
+    if size & (size - 1) or lanes < size:
+        raise ConfigError(
+            f"--deterministic with {size} processes and {lanes} lanes: both have to be powers of two, and lanes at least as many. "
+            f"Start 1, 2, 4, ... processes and set --batch.lanes, for example to {1 << size.bit_length()}."
+        )
+
+
+class GradientTree:
+    """The sum over the lanes of one step.
+
+    Args:
+        parameters: those that are trained.
+    """
+
+    def __init__(self, parameters: Iterable[Tensor]) -> None:
+        self._parameters = [parameter for parameter in parameters if parameter.requires_grad]
+        self._sums: list[tuple[int, Tensor]] = []
+        """Subtrees without their right neighbour so far: level and sum."""
+
+    def add_lane(self) -> None:
+        """Move the gradients of a lane from the parameters into the tree."""
+        total, level = flat_gradients(self._parameters), 0
+        for parameter in self._parameters:
+            parameter.grad = None
+        while self._sums and self._sums[-1][0] == level:
+            total += self._sums.pop()[1]
+            level += 1
+        self._sums.append((level, total))
+
+    def finish(self) -> None:
+        """Add the subtrees of all ranks; the sum becomes the gradient of the parameters."""
+        ((_, total),) = self._sums  # a single one: a rank's lanes are a power of two
+        here, distance = world(), 1
+        while distance < here.size:
+            partner = here.rank ^ distance
+            theirs = torch.empty_like(total)
+            exchange = [dist.P2POp(dist.isend, total, partner), dist.P2POp(dist.irecv, theirs, partner)]
+            with together():
+                for request in dist.batch_isend_irecv(exchange):
+                    request.wait()
+            total = total + theirs
+            distance *= 2
+        put_back(self._parameters, total)

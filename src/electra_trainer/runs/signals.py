@@ -1,10 +1,10 @@
 """Signals that stop a run (SIGINT, SIGTERM, SIGUSR1), heartbeats for a supervisor, and the end of the parent process as a signal.
 
-A run stops at once where nothing would be lost, else at the end of the step. A training step is a function of (weights, seed, step), so until
-the weights move it can be given up and done again later.
+A run stops at once where nothing would be lost, else at the end of the step. A training step is a function of (weights, seed, step), so
+until the weights move it can be given up and done again later.
 
-With a supervisor each rank writes a heartbeat and its exit code to a file. If the supervisor or launcher is killed, the run gets a SIGTERM (on
-Linux, where a process can ask for that): it saves, and the same command resumes it.
+With a supervisor each rank writes a heartbeat and its exit code to a file. If the supervisor or launcher is killed, the run gets a
+SIGTERM (on Linux, where a process can ask for that): it saves, and the same command resumes it.
 """
 
 import ctypes

@@ -214,7 +214,7 @@ class Config:
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """Arithmetic of the forward and backward pass; weights stay fp32. `auto`: bf16 where the hardware gains by it."""
     deterministic: bool = False
-    """Add up the gradients of lanes and processes in one order (`ranks/gradient_tree.py`), so that 1, 2 or 4 processes give the same bits.
+    """Add up the gradients of lanes and processes in one order (`ranks/world.py`), so that 1, 2 or 4 processes give the same bits.
     Lanes have to be a power of two. Without it the same rows, masks and samples, and sums that differ in their last digits."""
     log_every: int = 50
     """Steps between rows of metrics.jsonl."""

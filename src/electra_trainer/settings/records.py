@@ -1,6 +1,7 @@
 """Settings as plain tables and files, and back. Strict: an unknown key or a wrong type is an error that suggests the right one.
 
-A member of a tagged union is written as its fields plus `"kind"`, the class's name with hyphens: `{"kind": "all-tokens-mlm", "weight": 1.0}`.
+A member of a tagged union is written as its fields plus `"kind"`, the class's name with hyphens: `{"kind": "all-tokens-mlm", "weight":
+1.0}`.
 """
 
 import dataclasses

@@ -1,4 +1,6 @@
-"""Environment variables that must be set before the process starts: 10 to 20 % of a training step on a CPU each.
+"""How the processes of a run begin: their environment, and torchrun.
+
+Two environment variables must be set before the process starts: 10 to 20 % of a training step on a CPU each.
 
 Each step allocates and frees tensors of many megabytes. By default glibc returns their memory to the system each time and takes it
 back page by page; these settings make it keep the memory and use huge pages. The variable is read once, at the start of a process,
@@ -6,12 +8,18 @@ so the command starts itself again with it, in the same process id. If you set G
 
 By default OpenMP's threads spin for long between two parallel regions, which makes a step up to ten times slower on a busy machine; if
 they sleep at once they take long to wake, which costs a small model a fifth. Here they spin for some 20 microseconds.
+
+`python -m electra_trainer.supervise.process …` is torchrun without its page of traceback when a process of the run fails: the process
+itself printed its error; its exit code is in RUN/status.json, and a supervisor returns it.
 """
 
+import logging
 import os
+import signal
 import sys
 
-from electra_trainer.runs.signals import signals_held
+from electra_trainer.errors import ElectraError, tell
+from electra_trainer.runs.signals import STARTED_BY, signals_held, stop_with_parent
 
 _KEEP = 1 << 34  # bytes: never by mmap, never trimmed
 _TUNABLES = ":".join(
@@ -47,3 +55,36 @@ def restart_tuned() -> None:
         return
     with signals_held():
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**settings, **os.environ})
+
+
+def torchrun() -> int:
+    """Run torchrun with the arguments of the command line.
+
+    Returns:
+        0, or 70 where a process ended with another code.
+    """
+    stop_with_parent()
+    os.environ[STARTED_BY] = str(os.getpid())
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.run import main as torchrun
+
+    logging.disable(logging.ERROR)  # of this process, which trains nothing: the lines below report the same
+    try:
+        torchrun()
+    except ChildFailedError as failed:
+        for rank, failure in sorted(failed.failures.items()):
+            if failure.exitcode < 0 and -failure.exitcode != signal.SIGTERM:  # that one is torchrun's own
+                tell(f"the process of rank {rank} was killed by {signal.Signals(-failure.exitcode).name}")
+        return ElectraError.exit_code
+    except SignalException as told:
+        tell(f"{told.sigval.name}: the processes have ended")
+        return ElectraError.exit_code
+    except Exception as error:
+        tell(f"torchrun cannot start the processes: {str(error).strip() or type(error).__name__}")
+        return ElectraError.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(torchrun())

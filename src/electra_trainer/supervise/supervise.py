@@ -6,26 +6,188 @@ The run itself makes this safe: it resumes from its newest verified checkpoint w
 - Killed, crashed, a disk that failed, out of memory: restart after 1, 2, 4, ... seconds, at most a minute.
 - No step for `patience` seconds in one of its processes: kill all, and restart.
 - Three starts in a row without a new checkpoint: a crash loop, which ends.
+
+Each process of a start writes a heartbeat, a file, when it begins and at each step. Silence is measured by the supervisor's own monotonic
+clock from when it saw a file change, so a changed clock or a sleeping laptop makes no process silent.
 """
 
+import fcntl
 import os
+import shutil
 import signal
 import subprocess
+import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from electra_trainer import errors
-from electra_trainer.runs.checkpoint import numbered
+from electra_trainer.runs import checkpoint, signals
+from electra_trainer.runs.progress import STATUS, put_status
 from electra_trainer.runs.run_folder import RunFolder
-from electra_trainer.runs.signals import FOLDER, FORWARDS, LAUNCH, STARTED_BY, STOP, WAITS
-from electra_trainer.runs.status import NAME, put_status
 from electra_trainer.settings.records import read_table
-from electra_trainer.supervise.heartbeats import Signs, signs_folder
+
+_PREFIX = "electra-beats-"
+_FORGOTTEN = 60.0
+"""Seconds after which an unlocked folder counts as left by a killed supervisor."""
+_LOOK = 0.05
+_QUIET = 120.0
+"""Seconds without a step or a save, at least, after which a process that was told to stop counts as stuck."""
+
+
+@contextmanager
+def signs_folder() -> Iterator[Path]:
+    """A folder for the heartbeats of one start; folders that killed supervisors left are removed."""
+    for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with suppress(OSError):
+            _remove_forgotten(left)
+    path = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    lock = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        os.close(lock)
+
+
+def _remove_forgotten(folder: Path) -> None:
+    lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        facts = os.fstat(lock)
+        if facts.st_uid == os.getuid() and time.time() - facts.st_mtime > _FORGOTTEN:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        os.close(lock)
+
+
+class Signs:
+    """The processes of one start.
+
+    Args:
+        child: the started process: of the run, or a launcher.
+        folder: of the heartbeats.
+        checkpoints: of the run, where saves in progress are visible.
+    """
+
+    def __init__(self, child: subprocess.Popen[bytes], folder: Path, checkpoints: Path) -> None:
+        self._child, self._folder, self._checkpoints = child, folder, checkpoints
+        self._began = self._now = time.monotonic()
+        self._seen: dict[str, tuple[int, float]] = {}
+        """By rank: the time of its file, and when that changed by this process's clock."""
+        self._longest = 0.0
+        """The longest time between two heartbeats of a rank, in seconds."""
+        self._told: set[int] = set()
+
+    @property
+    def began(self) -> bool:
+        """Whether any process began to train."""
+        return bool(self._files())
+
+    def wait(self, *, patience: float, grace: float, told: Callable[[], str | None]) -> str | None:
+        """Wait for the end, forwarding a signal; no process of the start is left running.
+
+        Args:
+            patience: seconds without a step after which a process hangs.
+            grace: seconds that processes have at most after a signal.
+            told: names the signal that asked to stop, once there was one.
+
+        Returns:
+            What had to be killed and why; None where the start ended by itself.
+        """
+        stopping: float | None = None
+        try:
+            while self._child.poll() is None:
+                time.sleep(_LOOK)
+                self._look()
+                name = told()
+                if name is None:
+                    rank, silence = self._most_silent()
+                    if silence > patience:
+                        return f"process of rank {rank} did no step for {patience:g} s and was killed"
+                    continue
+                stopping = self._now if stopping is None else stopping
+                self._tell()
+                if (why := self._stuck(stopping, grace)) is not None:
+                    return f"{name}: {why}, and was killed"
+            return None
+        finally:
+            self._kill()
+
+    def ends(self) -> list[int]:
+        """Exit codes of the processes, in the order of their ends; killed ones could not write theirs."""
+        files = sorted(self._folder.glob(f"*{signals.ENDED}"), key=lambda path: path.stat().st_mtime_ns)
+        return [int(text) for path in files if (text := path.read_text()).isdigit()]
+
+    def _stuck(self, stopping: float, grace: float) -> str | None:
+        """Why not to wait any longer after the signal, or None; a save in progress is waited for up to `grace`."""
+        waited = self._now - stopping
+        if waited > grace:
+            return f"the run did not end within {grace:g} s"
+        quiet = max(_QUIET, 2 * self._longest)
+        rank, silence = self._most_silent()
+        if min(waited, silence) > quiet and not checkpoint.is_saving(self._checkpoints):
+            return f"process of rank {rank} showed no sign of life for {quiet:.0f} s"
+        return None
+
+    def _look(self) -> None:
+        self._now = time.monotonic()
+        for path in self._files():
+            with suppress(OSError):
+                time_of_file = path.stat().st_mtime_ns
+                before, when = self._seen.get(path.name, (None, self._began))
+                if before != time_of_file:
+                    self._seen[path.name] = (time_of_file, self._now)
+                    self._longest = max(self._longest, self._now - when)
+
+    def _most_silent(self) -> tuple[str, float]:
+        """The rank that has been silent longest, and the seconds since its last heartbeat, or since the start."""
+        rank, (_, when) = min(self._seen.items(), key=lambda item: item[1][1], default=("0", (0, self._began)))
+        return rank, self._now - when
+
+    def _files(self) -> list[Path]:
+        return [path for path in self._folder.iterdir() if path.suffix != signals.ENDED]
+
+    def _pids(self) -> list[int]:
+        pids = [int(text) for path in self._files() if (text := path.read_text()).isdigit()]
+        return [pid for pid in pids if self._is_ours(pid)]
+
+    def _is_ours(self, pid: int) -> bool:
+        """Whether the id still belongs to the process that wrote the heartbeat: ids are reused. True where there is no /proc to ask."""
+        try:
+            return os.fsencode(self._folder) in Path(f"/proc/{pid}/environ").read_bytes()
+        except FileNotFoundError:
+            return not Path("/proc/self/environ").exists()
+        except OSError:
+            return False
+
+    def _tell(self) -> None:
+        """Signal each process once; the launcher only while it has no listening process, since torchrun would kill them after its own time limit."""
+        pids = self._pids()
+        if not pids and not self._told:
+            pids = [self._child.pid]
+        for pid in set(pids) - self._told:
+            self._told.add(pid)
+            _send(pid, signal.SIGTERM)
+
+    def _kill(self) -> None:
+        """Kill everything: the started process, and what a launcher started in separate sessions."""
+        for pid in self._pids():
+            _send(pid, signal.SIGKILL)
+        if self._child.poll() is None:
+            self._child.kill()
+        self._child.wait()
+
+
+def _send(pid: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
+
 
 _USELESS_AGAIN = (
     errors.DataError,
@@ -43,7 +205,6 @@ _USELESS = 3
 """Starts in a row without a new checkpoint that make a crash loop."""
 _UNLOCKED_WITHIN = 2.0
 """Seconds in which killed processes release the run's lock."""
-_LOOK = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +263,7 @@ def _listening(supervised: _Supervised) -> Iterator[None]:
     def note(number: int, _: object) -> None:
         supervised.told = signal.Signals(number).name
 
-    hears = [*STOP, *([signal.SIGHUP] if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN else [])]
+    hears = [*signals.STOP, *([signal.SIGHUP] if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN else [])]
     before = {number: signal.signal(number, note) for number in hears}
     try:
         yield
@@ -145,11 +306,13 @@ def _once(supervised: _Supervised, launch: str) -> tuple[int, str]:
     """One start: its exit code, and what happened in words."""
     policy = supervised.policy
     with signs_folder() as folder:
-        ours = {LAUNCH: launch, FOLDER: str(folder), STARTED_BY: str(os.getpid())}
-        waits = dict.fromkeys(WAITS, str(60 + int(policy.grace)))  # the supervisor ends what is stuck
+        ours = {signals.LAUNCH: launch, signals.FOLDER: str(folder), signals.STARTED_BY: str(os.getpid())}
+        waits = dict.fromkeys(signals.WAITS, str(60 + int(policy.grace)))  # the supervisor ends what is stuck
         try:
             child = subprocess.Popen(
-                list(supervised.command), env={**FORWARDS, **waits, **os.environ, **ours}, start_new_session=True
+                list(supervised.command),
+                env={**signals.FORWARDS, **waits, **os.environ, **ours},
+                start_new_session=True,
             )
         except OSError as error:
             raise errors.ConfigError(f"{supervised.command[0]}: cannot be started: {error.strerror}.") from None
@@ -177,7 +340,7 @@ def _once(supervised: _Supervised, launch: str) -> tuple[int, str]:
 def _own_code(supervised: _Supervised, launch: str) -> int | None:
     """The exit code that the run itself recorded for this start; None where it had no time to."""
     try:
-        table = read_table(supervised.run.path / NAME)
+        table = read_table(supervised.run.path / STATUS)
     except errors.ElectraError:
         return None
     code = table.get("exit_code")
@@ -187,7 +350,7 @@ def _own_code(supervised: _Supervised, launch: str) -> int | None:
 def _step(supervised: _Supervised) -> int:
     """The step of the newest checkpoint; the last known one if the folder cannot be read."""
     with suppress(errors.StorageError):  # a failing disk is one of the reasons to restart
-        saved = numbered(supervised.run.checkpoints)
+        saved = checkpoint.numbered(supervised.run.checkpoints)
         supervised.step = saved[-1][0] if saved else 0
     return supervised.step
 
@@ -197,7 +360,7 @@ def _record(supervised: _Supervised, launch: str, code: int, why: str) -> None:
     if not supervised.run.exists:
         return
     try:
-        table = read_table(supervised.run.path / NAME)
+        table = read_table(supervised.run.path / STATUS)
     except errors.ElectraError:
         table = {}
     if table.get("launch") != launch or table.get("exit_code") != code:  # it had no time to write how it ended

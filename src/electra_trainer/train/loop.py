@@ -1,5 +1,10 @@
-"""Pre-training, top to bottom: `pretrain` settles and restores a run, and `Pretraining` says what its steps do (resumable.py loops)."""
+"""Pre-training, top to bottom: `pretrain` settles and restores a run, and `Pretraining` says what its steps do (resumable.py loops).
 
+`begin` settles before the first step whether the run is new, its length and settings, and the weights it begins with.
+"""
+
+import json
+import os
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -11,20 +16,22 @@ import torch
 from electra_trainer.cost.flops import run_flops
 from electra_trainer.cost.parameters import parameters
 from electra_trainer.data.store import Store
-from electra_trainer.errors import Interrupted
+from electra_trainer.data.tokenizer import tokenizer_files
+from electra_trainer.errors import ConfigError, DataError, Interrupted
+from electra_trainer.files.durable import write_folder_durably
 from electra_trainer.objectives import Objective, build
-from electra_trainer.ranks import gradient_tree, sharding
-from electra_trainer.ranks.world import joined, led, local_device, world
-from electra_trainer.runs import progress, run_folder, saving, signals
+from electra_trainer.ranks import sharding
+from electra_trainer.ranks.world import check_tree, joined, led, local_device, world
+from electra_trainer.runs import checkpoint, progress, run_folder, signals
 from electra_trainer.runs.metrics import readable_rows
-from electra_trainer.runs.status import Status
-from electra_trainer.settings.config import Config
-from electra_trainer.train import diagnose, measures, plan, resumable, schedule
+from electra_trainer.settings import records
+from electra_trainer.settings.config import FOLLOWS_FROM_STEPS, Config
+from electra_trainer.train import measures, optim, plan, resumable, step
 from electra_trainer.train.device import arithmetic, choose_device, choose_precision, use_threads
 from electra_trainer.train.graph import forget, train_step
-from electra_trainer.train.start import begin, open_rows
 from electra_trainer.train.step import Feed, StepResult, evaluate
-from electra_trainer.train.weights import Initial, ReadsInitial, begin_with, give_frequencies, parts_of
+from electra_trainer.train.timing import measure_time
+from electra_trainer.train.weights import Initial, ReadsInitial, begin_with, check_initial, give_frequencies, parts_of
 
 
 def pretrain(
@@ -37,7 +44,7 @@ def pretrain(
     device: str = "auto",
     shard: bool = False,
     quiet: bool = False,
-    status: Status | None = None,
+    status: progress.Status | None = None,
 ) -> Path:
     """Pre-train on prepared data, or resume the run in `out`; returns `out`.
 
@@ -74,7 +81,7 @@ def pretrain(
             config, folder, store, length=length or plan.Length(), device=where, init=init, shard=shard, status=status
         )
         if config.deterministic:
-            gradient_tree.check_tree(config.batch.lanes)
+            check_tree(config.batch.lanes)
         run = _built(config, folder, store, initial, stop, device=where, shard=shard, quiet=quiet)
         run.resume()
         divided = ", which divide the weights" if sharding.is_sharded(run.network) else ""
@@ -130,7 +137,7 @@ class Pretraining(resumable.Resumable[Objective]):
     initial: Initial | None
     """On rank 0 the weights to begin with; None for fresh ones."""
     stop: signals.StopRequest
-    phases: schedule.Phases = field(init=False)
+    phases: optim.Phases = field(init=False)
 
     keeps_checkpoints = True
     remedy = "--optimizer.learning-rate or --precision fp32"
@@ -149,7 +156,7 @@ class Pretraining(resumable.Resumable[Objective]):
 
     def before_steps(self) -> None:
         """Evaluate where the run was stopped in an evaluation."""
-        self.phases = schedule.Phases(self.config, self.network)
+        self.phases = optim.Phases(self.config, self.network)
         with self._given_up_on_a_signal():
             if self._evaluation_due() and not led(self._evaluated):
                 self._evaluate()
@@ -183,7 +190,7 @@ class Pretraining(resumable.Resumable[Objective]):
 
     def bad_step(self) -> tuple[str, str]:
         """Name the rows, and the command that shows them."""
-        rows = diagnose.blame(self.network, self.feed, step=self.step - 1)
+        rows = step.blame(self.network, self.feed, step=self.step - 1)
         replay = f"`electra replay {self.folder.path} --step {self.step}`"
         return (
             f". {rows[0].upper()}{rows[1:]}. Look at them and their documents with {replay}.",
@@ -203,7 +210,7 @@ class Pretraining(resumable.Resumable[Objective]):
         except Interrupted:
             stop.at_once = False
             self.optimizer.zero_grad()
-            self.save(saving.Saver.finish)
+            self.save(checkpoint.Saver.finish)
             raise self.interrupted(stop.name) from None
         finally:
             stop.at_once = False
@@ -219,7 +226,7 @@ class Pretraining(resumable.Resumable[Objective]):
 
     def _evaluate(self) -> None:
         metrics = evaluate(self.network, self.feed, limit=self.config.evaluation.rows)
-        rows = diagnose.example_rows(
+        rows = step.example_rows(
             self.network, self.feed, self.store.tokenizer()
         )  # on all ranks: each may have a part of the weights
         if self.metrics is None:
@@ -234,3 +241,124 @@ class Pretraining(resumable.Resumable[Objective]):
         found = measures.alarms(metrics, vocab_size=vocab_size, step=self.step - turn, steps=self.steps - turn)
         for alarm in found if self.step > turn else []:
             self.say(f"  ALARM: {alarm}", style="bold red")
+
+
+VERIFY = "ELECTRA_VERIFY_ROWS"
+"""Variable: `off` skips the reading of all rows before the first step, for hundreds of gigabytes on a slow disk."""
+
+
+def open_rows(data: Path) -> Store:
+    """Open the store of a run. On each machine one process compares every byte with the manifest: a flipped bit is another text.
+
+    Raises:
+        MissingInputError, DataError, StorageError: as Store.open.
+    """
+    verifies = os.environ.get(VERIFY) != "off" and os.environ.get("LOCAL_RANK", "0") == "0"
+    return Store.open(data, verify=verifies, tick=signals.beat)
+
+
+def begin(
+    config: Config,
+    folder: run_folder.RunFolder,
+    store: Store,
+    *,
+    length: plan.Length,
+    device: torch.device,
+    init: ReadsInitial | None,
+    shard: bool = False,
+    status: progress.Status | None = None,
+) -> tuple[Config, Initial | None]:
+    """Open the run folder on rank 0, and settle the config on every rank: that of the run on disk if there is one.
+
+    Returns:
+        The complete config; and on rank 0 the weights to begin with, None for fresh ones and on resume.
+
+    Raises:
+        ConfigError, DataError, StorageError: on every rank.
+    """
+    config = plan.fit_to_data(config, store)
+    initial: list[Initial | None] = []
+
+    def opened() -> bytes:
+        folder.open_for_writing()
+        if folder.exists and status is not None:
+            status.running(folder)
+        initial.append(_read_initial(init, folder, config, store))
+        return _as_bytes(_went_on(config, folder, store, length)) if folder.exists else b""
+
+    def begun() -> bytes:
+        complete = plan.steps_for(length, config, timing)
+        begin_run(folder, complete, store, initial[0], device=device)
+        if status is not None:
+            status.running(folder)
+        return _as_bytes(complete)
+
+    settled = led(opened)
+    if not settled:
+        timing = None
+        if length.budget is not None:
+            precision = choose_precision(config.precision, device)
+            timing = measure_time(config, store, device=device, precision=precision, shard=shard)
+        settled = led(begun)
+    return records.read(Config, json.loads(settled), where=str(folder.path)), initial[0] if initial else None
+
+
+def _as_bytes(config: Config) -> bytes:
+    return json.dumps(records.to_dict(config)).encode()
+
+
+def _read_initial(
+    init: ReadsInitial | None, folder: run_folder.RunFolder, config: Config, store: Store
+) -> Initial | None:
+    began = folder.environment().get("init") if folder.exists else None
+    if folder.exists and (init.name if init else None) != (began["name"] if began else None):
+        name = began["name"] if began else ""
+        before = f"the weights of {name}: repeat --init {name}" if began else "fresh weights: leave --init out"
+        raise ConfigError(f"{folder.path} began with {before} to resume, or choose another --out.")
+    if init is None or (folder.exists and checkpoint.numbered(folder.checkpoints)):
+        return None
+    initial = init.read()
+    check_initial(initial, config, store)
+    if began and began != initial.identity:  # it ended before its first checkpoint
+        raise ConfigError(
+            f"{folder.path}: the weights of {initial.name} have changed since it began. Choose another --out."
+        )
+    return initial
+
+
+def _went_on(config: Config, folder: run_folder.RunFolder, store: Store, length: plan.Length) -> Config:
+    """The config of the run on disk; an error if it differs from the one asked for."""
+    began = folder.config()
+    if folder.environment().get("data") != store.identity:
+        raise DataError(
+            f"{folder.path} was trained on other data than {store.folder}. Give the folder that it began with, or "
+            "another --out."
+        )
+    asked = plan.steps_for(length, config, None) if length.budget is None else config
+    changed = records.differences(began, asked)
+    if length.budget is not None:  # its steps were measured when the run began
+        changed = [c for c in changed if not c.startswith(FOLLOWS_FROM_STEPS)]
+    if changed:
+        raise ConfigError(
+            f"{folder.path} began with other settings ({'; '.join(changed)}). Repeat the command that it began with "
+            "to resume, or choose another --out."
+        )
+    return began
+
+
+def begin_run(
+    folder: run_folder.RunFolder,
+    config: Config,
+    store: Store,
+    initial: Initial | None = None,
+    *,
+    device: torch.device | None = None,
+) -> None:
+    """Write the identity of a run of this config on these rows, the tokenizer first; `device` is the one that computes."""
+    # not the folder's files: only tokenizer.json was compared with the manifest; the others follow from it
+    write_folder_durably(folder.tokenizer, tokenizer_files(store.tokenizer(), max_length=store.sequence_length))
+    facts: dict[str, Any] = {"data_folder": str(store.folder)}
+    if device is not None:
+        computed = arithmetic(choose_precision(config.precision, device), device)
+        facts |= {"device": device.type, "arithmetic": computed, "processes": world().size}
+    folder.begin(config, store.identity, init=initial.identity if initial else None, facts=facts)

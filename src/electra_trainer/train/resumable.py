@@ -16,12 +16,11 @@ from torch import Tensor, nn
 from electra_trainer.errors import Diverged, Interrupted
 from electra_trainer.ranks.sharding import place
 from electra_trainer.ranks.world import any_rank, handed_out, led, world
-from electra_trainer.runs import checkpoint, progress, run_folder, saving, signals, verified
+from electra_trainer.runs import checkpoint, progress, run_folder, signals, verified
 from electra_trainer.runs.metrics import Metrics
 from electra_trainer.settings.config import Optimizer
-from electra_trainer.train.diagnose import not_finite
 from electra_trainer.train.optim import build_optimizer, check_optimizer_tensors, load_optimizer_tensors
-from electra_trainer.train.step import StepResult
+from electra_trainer.train.step import StepResult, not_finite
 from electra_trainer.train.weights import restore, state_of, stored
 
 BAD_STEPS_IN_A_ROW = 10
@@ -56,7 +55,7 @@ class Resumable(ABC, Generic[Network]):
     started: float | None = None
     """When this session's training began; None while none is in progress."""
     optimizer: torch.optim.Optimizer = field(init=False)
-    saver: saving.Saver | None = None
+    saver: checkpoint.Saver | None = None
     metrics: Metrics | None = None
     """These two are None on a process that does not write: rank 0 does."""
 
@@ -67,7 +66,7 @@ class Resumable(ABC, Generic[Network]):
 
     def __post_init__(self) -> None:
         if world().leads:
-            self.saver = saving.Saver(self.folder, keep=self.keep, say=self.warn)
+            self.saver = checkpoint.Saver(self.folder, keep=self.keep, say=self.warn)
             self.metrics = Metrics(self.folder, self.warn)
 
     @abstractmethod
@@ -149,7 +148,7 @@ class Resumable(ABC, Generic[Network]):
         self.optimizer = build_optimizer(self.network, self.settings, self.share)
         load_optimizer_tensors(self.network, self.optimizer, handed_out(moments))
         if self.keeps_checkpoints and not found:
-            self.save(saving.Saver.write)  # a bad disk is found before any work
+            self.save(checkpoint.Saver.write)  # a bad disk is found before any work
 
     def train(self, stop: Callable[[], str | None]) -> None:
         """Do the remaining steps.
@@ -177,9 +176,9 @@ class Resumable(ABC, Generic[Network]):
             name = stop()
             stopping, done = any_rank(name is not None), self.keeps_checkpoints and self.step == self.steps
             if stopping or done:
-                self.save(saving.Saver.finish)
+                self.save(checkpoint.Saver.finish)
             elif self.save_due():
-                self.save(saving.Saver.begin)
+                self.save(checkpoint.Saver.begin)
             elif logged or world().size == 1:
                 led(self._check_saves)
             if stopping and not done:
@@ -197,7 +196,7 @@ class Resumable(ABC, Generic[Network]):
         stopped.told, stopped.agreed = not world().leads, True
         return stopped
 
-    def save(self, how: Callable[[saving.Saver, verified.Saved], None]) -> None:
+    def save(self, how: Callable[[checkpoint.Saver, verified.Saved], None]) -> None:
         """Save on rank 0 what all ranks have; its error is raised on every rank."""
         saved = state_of(self.network, self.optimizer, step=self.step, seconds=self.elapsed(), bad_steps=self.bad_steps)
 
@@ -231,7 +230,7 @@ class Resumable(ABC, Generic[Network]):
         self.warn(f"step {self.step}: the gradient is not a finite number; the step was skipped{why}", style="yellow")
         if self.bad_steps >= BAD_STEPS_IN_A_ROW:
             if self.keeps_checkpoints:
-                self.save(saving.Saver.finish)
+                self.save(checkpoint.Saver.finish)
             raise Diverged(
                 f"the gradient was not a finite number for {self.bad_steps} steps, up to step {self.step}{ending}"
             )

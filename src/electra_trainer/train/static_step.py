@@ -14,7 +14,7 @@ from torch.func import functional_call
 from electra_trainer.batch import Batch, Losses, Masked, Term
 from electra_trainer.objectives import Objective
 from electra_trainer.randomness import Rng
-from electra_trainer.train import measures, optim, schedule
+from electra_trainer.train import measures, optim
 from electra_trainer.train.device import autocast
 from electra_trainer.train.step import Feed, StepResult, add_counts, backward
 
@@ -168,7 +168,7 @@ class StaticStep:
         config = self.feed.config
         lanes = self.lanes(step)
         counts = add_counts([self.objective.counts(masked) for masked, _ in lanes])
-        rate = schedule.rate_at(step, config)
+        rate = optim.rate_at(step, config)
         diagnosed = []
         for number, (masked, rng) in enumerate(lanes):
             self.inputs.fill(masked, rng, counts, rate=rate, skip=rehearsal)

@@ -1,12 +1,17 @@
-"""One optimizer step, and one held-out evaluation: pure functions of (weights, config, step)."""
+"""One optimizer step, and one held-out evaluation: pure functions of (weights, config, step).
+
+Also what a person needs to judge a run: held-out example rows for the report, the rows of a bad step, and tensors that are not finite.
+"""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from tokenizers import Tokenizer
 from torch import Tensor
 
 from electra_trainer.batch import Batch, Losses, Masked
@@ -14,14 +19,13 @@ from electra_trainer.data import batches, masking
 from electra_trainer.data.store import Store
 from electra_trainer.objectives import Objective
 from electra_trainer.randomness import Rng
-from electra_trainer.ranks.gradient_tree import GradientTree
+from electra_trainer.ranks import world as ranks
 from electra_trainer.ranks.sharding import clip_gradients, is_sharded
-from electra_trainer.ranks.world import ALONE, World, add_counts_over_ranks, add_gradients_over_ranks, gathered, world
+from electra_trainer.ranks.world import gathered, world
 from electra_trainer.runs.signals import beat, finish_first
 from electra_trainer.settings.config import Config
-from electra_trainer.train import measures, schedule
+from electra_trainer.train import measures, optim
 from electra_trainer.train.device import autocast
-from electra_trainer.train.optim import set_rate
 
 EVALUATION_ROWS = 64
 """Held-out rows that are masked and computed together."""
@@ -78,7 +82,7 @@ class Feed:
             found.append((self.masked(rows, rng), rng))
         return found
 
-    def held_out(self, limit: int, among: World = ALONE) -> Iterator[tuple[Masked, Rng]]:
+    def held_out(self, limit: int, among: ranks.World = ranks.ALONE) -> Iterator[tuple[Masked, Rng]]:
         """A rank's share of the first `limit` held-out rows, in chunks of fixed size: masks do not depend on batch, device or ranks."""
         for chunk in among.share(self.chunks(limit)):
             rng, first = Rng(_EVALUATION_SEED, 0, chunk), chunk * EVALUATION_ROWS
@@ -119,8 +123,8 @@ def train_step(
     config = feed.config
     lanes = feed.lanes(step)
     own = add_counts([objective.counts(masked) for masked, _ in lanes])
-    counts = add_counts_over_ranks(own)
-    tree = GradientTree(objective.parameters()) if config.deterministic else None
+    counts = ranks.add_counts_over_ranks(own)
+    tree = ranks.GradientTree(objective.parameters()) if config.deterministic else None
     diagnosed: list[Losses] = []
     for masked, rng in lanes:
         rng.seed_dropout()
@@ -134,8 +138,8 @@ def train_step(
     if tree is not None:
         tree.finish()
     elif not is_sharded(objective):  # there each backward pass adds them
-        add_gradients_over_ranks(objective.parameters())
-    rate = schedule.rate_at(step, config)
+        ranks.add_gradients_over_ranks(objective.parameters())
+    rate = optim.rate_at(step, config)
     finish_first()
     norm, finite = update(objective, optimizer, clip_norm=config.optimizer.clip_norm, rate=rate)
     metrics = measures.measure(over_ranks(diagnosed), counts) if diagnose and finite else {}
@@ -160,7 +164,7 @@ def update(
     norm = clip_gradients(network, clip_norm or float("inf"))
     finite = bool(np.isfinite(norm))
     if finite:
-        set_rate(optimizer, rate)
+        optim.set_rate(optimizer, rate)
         optimizer.step()
     optimizer.zero_grad()
     return norm, finite
@@ -202,3 +206,68 @@ def evaluate(objective: Objective, feed: Feed, *, limit: int | None = None) -> d
         return measures.measure(over_ranks(diagnosed), _counts_of_all(parts))
     finally:
         objective.train(was_training)
+
+
+_EXAMPLES = 8
+_SHOWN = 12
+"""Row numbers in a message."""
+
+
+@torch.no_grad()
+def example_rows(objective: Objective, feed: Feed, tokenizer: Tokenizer) -> list[dict[str, Any]]:
+    """The first held-out rows: tokens, what was masked and sampled, and the discriminator's probability of "replaced".
+
+    Empty for an objective that gives no logit for each token.
+    """
+    was_training = objective.training
+    objective.eval()
+    try:
+        masked, rng = next(iter(feed.held_out(_EXAMPLES)))
+        with autocast(feed.precision, feed.device):
+            diagnostics = objective(masked, rng, diagnose=True).diagnostics
+    finally:
+        objective.train(was_training)
+    if "replaced_logit_BT" not in diagnostics:
+        return []
+    chosen_BT, rows = masked.chosen_BT, []
+    for row in range(len(masked.batch.ids_BT)):
+        real = int(masked.batch.real_BT[row].sum())
+        original, shown = masked.batch.ids_BT[row, :real].tolist(), diagnostics["corrupted_BT"][row, :real].tolist()
+        probability = diagnostics["replaced_logit_BT"][row, :real].sigmoid().tolist()
+        rows.append(
+            {
+                "original": [tokenizer.id_to_token(token) for token in original],
+                "input": [tokenizer.id_to_token(token) for token in shown],
+                "masked": chosen_BT[row, :real].tolist(),
+                "replaced": diagnostics["replaced_BT"][row, :real].tolist(),
+                "probability": [round(p, 4) for p in probability],
+            }
+        )
+    return rows
+
+
+@torch.no_grad()
+def blame(objective: Objective, feed: Feed, *, step: int) -> str:
+    """Describe which rows of a step (counted from 0) had a non-finite loss; if every loss is finite, list all rows. All ranks call this.
+
+    The lanes are computed again with the same result, since they are functions of weights, seed and step.
+    """
+    config = feed.config
+    picked = batches.batch_rows(step, rows=len(feed.rows), size=config.batch.size, seed=config.seed)
+    found: list[int] = []
+    for lane, (masked, rng) in zip(world().owned(config.batch.lanes), feed.lanes(step), strict=True):
+        rng.seed_dropout()
+        with autocast(feed.precision, feed.device):
+            terms = objective(masked, rng).terms.values()
+        if not all(bool(torch.isfinite(term.sum)) for term in terms):
+            found += [int(row) for row in picked[lane * config.lane_size : (lane + 1) * config.lane_size]]
+    found = [row for part in gathered(json.dumps(found).encode()) for row in json.loads(part)]
+    what = "the loss is NaN or infinite in" if found else "every loss is finite, the gradient is not; the step's"
+    rows = found or [int(row) for row in picked]
+    more = f" and {len(rows) - _SHOWN:,} more" if len(rows) > _SHOWN else ""
+    return f"{what} rows {', '.join(map(str, rows[:_SHOWN]))}{more} of train.bin"
+
+
+def not_finite(tensors: Mapping[str, Tensor]) -> str | None:
+    """The name of a tensor that holds NaN or infinity; None where all are finite."""
+    return next((name for name, tensor in tensors.items() if not bool(torch.isfinite(tensor).all())), None)
