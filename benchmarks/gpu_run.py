@@ -13,7 +13,8 @@ import json
 import shutil
 from pathlib import Path
 
-from electra_trainer.data.prepare import PrepareSettings, prepare, train_tokenizer_from
+from electra_trainer.data.corpus import PrepareSettings
+from electra_trainer.data.prepare import prepare, train_tokenizer_from
 from electra_trainer.data.store import MANIFEST, Store
 from electra_trainer.inspection.evaluate import evaluate
 from electra_trainer.inspection.report import write_report

@@ -5,7 +5,8 @@ from pathlib import Path
 from pydoc_data.topics import topics
 
 from electra_trainer.data import docstrings
-from electra_trainer.data.prepare import PrepareSettings, prepare, train_tokenizer_from
+from electra_trainer.data.corpus import PrepareSettings
+from electra_trainer.data.prepare import prepare, train_tokenizer_from
 from electra_trainer.settings.config import BatchShape, Checkpoint, Config, Evaluation, Model, Optimizer, Schedule
 from electra_trainer.settings.methods import Learned
 

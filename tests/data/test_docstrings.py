@@ -10,7 +10,7 @@ from tests.prepared import embedded_lines
 from electra_trainer.data import docstrings
 from electra_trainer.data.corpus import CorpusReport, documents
 from electra_trainer.data.docstrings import is_prose, paragraphs
-from electra_trainer.data.documents import Document
+from electra_trainer.data.text_files import Document
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,8 @@ from tests.prepared import embedded_lines, small_config, write_store
 
 from electra_trainer import load
 from electra_trainer.data.batches import encode_rows
-from electra_trainer.data.prepare import PrepareSettings, prepare, train_tokenizer_from
+from electra_trainer.data.corpus import PrepareSettings
+from electra_trainer.data.prepare import prepare, train_tokenizer_from
 from electra_trainer.data.tokenizer import load_tokenizer
 from electra_trainer.errors import CheckpointError, ConfigError, MissingInputError
 from electra_trainer.model.networks import Discriminator

@@ -18,7 +18,8 @@ from tests.reliability.moments import just_before
 from tests.reliability.ranks import run_ranks
 from tests.reliability.runs import curve, digest
 
-from electra_trainer.data.prepare import PrepareSettings, prepare, train_tokenizer_from
+from electra_trainer.data.corpus import PrepareSettings
+from electra_trainer.data.prepare import prepare, train_tokenizer_from
 from electra_trainer.data.tokenizer import word_piece
 from electra_trainer.errors import Interrupted
 from electra_trainer.runs.checkpoint import numbered

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import tyro
 
 from electra_trainer.cli import main as cli
-from electra_trainer.cli.preset_flags import settings_from, value_of
+from electra_trainer.cli.pretrain import settings_from
 from electra_trainer.errors import ConfigError
 from electra_trainer.settings.config import Config
 
@@ -63,10 +63,10 @@ class CompareArguments:
 
 def parse_compare(words: Sequence[str]) -> CompareArguments:
     """Flags -> Arguments. The preset and the file decide the defaults of all other flags, so they are read first."""
-    if value_of(words, "--seed") is not None:
+    if cli.value_of(words, "--seed") is not None:
         raise ConfigError("--seed: compare trains several. Give --seeds 3 or a list such as --seeds 1,2,5.")
     for flag in ("--objective", "--generator", "--phases", "--objective.loss-over"):
-        if value_of(words, flag) is not None:
+        if cli.value_of(words, flag) is not None:
             raise ConfigError(
                 f"{flag}: is what the arms differ in. Name the arm that has it in --arms (--help lists them)."
             )

@@ -46,7 +46,8 @@ class DemoArguments:
 
 def run_demo(arguments: DemoArguments) -> None:
     """Run all parts, and print which is next."""
-    from electra_trainer.data.prepare import PrepareSettings, prepare, train_tokenizer_from
+    from electra_trainer.data.corpus import PrepareSettings
+    from electra_trainer.data.prepare import prepare, train_tokenizer_from
     from electra_trainer.data.store import MANIFEST
     from electra_trainer.inspection.report import write_report
     from electra_trainer.presets.models import tiny

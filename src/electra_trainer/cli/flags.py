@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from electra_trainer.cli.preset_flags import value_of
+from electra_trainer.cli.main import value_of
 from electra_trainer.finetuning.recipe import Recipe, recipe
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ from typing import Literal
 import tyro
 
 from electra_trainer.cli import main as cli
-from electra_trainer.cli.preset_flags import value_of
 from electra_trainer.errors import ConfigError
 from electra_trainer.files import durable, wording
 from electra_trainer.runs.signals import FORWARDS, WAITS
@@ -78,7 +77,7 @@ def _check(arguments: LaunchArguments) -> None:
         raise ConfigError(
             "launch: the pretrain command has no --out RUN, from which a job that is queued again resumes."
         )
-    if not value_of(command, "--out"):
+    if not cli.value_of(command, "--out"):
         raise ConfigError("launch: --out has no value.")
     if flags & {"--restarts", "--processes"}:
         raise ConfigError(
@@ -120,7 +119,7 @@ def sbatch(arguments: LaunchArguments) -> str:
         "job.sbatch",
         job=arguments,
         processes=max(1, arguments.gpus),
-        out=str(Path(value_of(arguments.command, "--out") or "")),
+        out=str(Path(cli.value_of(arguments.command, "--out") or "")),
         variables={**FORWARDS, **{name: max(int(value), arguments.warning) for name, value in WAITS.items()}},
         useless_starts=_USELESS,
     )

@@ -5,8 +5,9 @@ import importlib
 import io
 import os
 import sys
-import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from electra_trainer.errors import ConfigError, ElectraError, as_known, did_you_mean, plain, tell
@@ -103,6 +104,8 @@ def _main(argv: Sequence[str] | None) -> int:
         if known is not None:
             tell(_shown(known))
             return known.exit_code
+        import traceback
+
         traceback.print_exc()
         print("electra: this is a bug in electra-trainer; please report the lines above.", file=sys.stderr)
         return ElectraError.exit_code
@@ -140,20 +143,53 @@ def _run(verb: str, words: list[str]) -> int:
 
 def parse(arguments: Any, words: Sequence[str], *, verb: str, default: Any = None) -> Any:
     """Read flags into the dataclass `arguments`."""
-    import ast
-    import gc
-
     import tyro
 
     markers = (tyro.conf.AvoidSubcommands, tyro.conf.FlagCreatePairsOff)
+    with _quickly():
+        return tyro.cli(arguments, args=list(words), prog=f"electra {verb}", default=default, config=markers)
+
+
+@contextmanager
+def _quickly() -> Iterator[None]:
+    """Without work of tyro's that is lost here, a third of the time that `--help` takes."""
+    import ast
+    import gc
+
+    unchecked: Any = ModuleType(
+        "typeguard"
+    )  # it would check the defaults of flags, as mypy does, and takes long to load
+    unchecked.check_type, unchecked.TypeCheckError = lambda value, kind: value, TypeError
+    is_lent = sys.modules.setdefault("typeguard", unchecked) is unchecked
     plain = ast.parse
     ast.parse = functools.cache(plain)  # type: ignore[assignment]  # the docstring of each class is looked up in its whole file, parsed anew
     gc.disable()  # thousands of small trees, and nothing to collect
     try:
-        return tyro.cli(arguments, args=list(words), prog=f"electra {verb}", default=default, config=markers)
+        yield
     finally:
         ast.parse = plain
         gc.enable()
+        if is_lent:
+            del sys.modules["typeguard"]
+
+
+def part(words: Sequence[str], flags: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """The values of some flags (of each the first), before all flags are parsed; and the words without these flags."""
+    values: dict[str, str] = {}
+    rest: list[str] = []
+    following = iter(words)
+    for word in following:
+        flag, equals, value = word.partition("=")
+        if flag not in flags:
+            rest.append(word)
+        elif (given := value if equals else next(following, None)) is not None:
+            values.setdefault(flag, given)
+    return values, rest
+
+
+def value_of(words: Sequence[str], flag: str) -> str | None:
+    """The value of a flag, before the flags are parsed."""
+    return part(words, (flag,))[0].get(flag)
 
 
 def _overview() -> str:

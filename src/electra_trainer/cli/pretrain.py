@@ -2,7 +2,8 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
@@ -10,8 +11,9 @@ from typing import Annotated
 import tyro
 
 from electra_trainer.cli import main as cli
-from electra_trainer.cli.preset_flags import part, settings_from
-from electra_trainer.errors import ConfigError, ElectraError
+from electra_trainer.errors import ConfigError, ElectraError, did_you_mean
+from electra_trainer.presets.paper_rows import preset
+from electra_trainer.settings import methods, records
 from electra_trainer.settings.config import Config
 
 OURS = ("--restarts", "--patience", "--grace", "--processes")
@@ -77,6 +79,32 @@ def parse_pretrain(words: Sequence[str]) -> PretrainArguments:
     default = PretrainArguments(data=tyro.MISSING, out=tyro.MISSING, settings=settings_from(words))
     arguments: PretrainArguments = cli.parse(PretrainArguments, words, verb="pretrain", default=default)
     return replace(arguments, words=tuple(words))
+
+
+def settings_from(words: Sequence[str]) -> Config:
+    """Preset, file and choices of tagged unions that the flags name: the defaults of the flags for their fields."""
+    config = preset(cli.value_of(words, "--preset") or "small")
+    objective, file = cli.value_of(words, "--objective"), cli.value_of(words, "--config")
+    if file is not None or objective not in (None, *methods.ObjectiveSettings.kinds):
+        import electra_trainer.objectives  # noqa: F401  makes objectives known that have their settings in their own file
+    if file is not None:
+        config = records.overlay(config, Path(file))
+    config = _choose(config, "objective", objective, methods.ObjectiveSettings.kinds)
+    config = _choose(config, "generator", cli.value_of(words, "--generator"), methods.GENERATORS)
+    return _choose(config, "phases", cli.value_of(words, "--phases"), methods.PHASES)
+
+
+def _choose(config: Config, name: str, kind: str | None, known: Mapping[str, type]) -> Config:
+    """`config` with the member of a tagged union that a flag names, with its defaults; the same member keeps its settings."""
+    if kind is None:
+        return config
+    if kind not in known:
+        raise ConfigError(f"--{name} {kind!r}: unknown.{did_you_mean(kind, known)} Known: {', '.join(known)}.")
+    if isinstance(getattr(config, name), known[kind]):
+        return config
+    chosen = copy(config)
+    object.__setattr__(chosen, name, known[kind]())  # unchecked: the settings that go with it may be in the other flags
+    return chosen
 
 
 def run_pretrain(arguments: PretrainArguments) -> None:
@@ -156,7 +184,7 @@ def command_of(words: Sequence[str], *, processes: int) -> list[str]:
     """The command that the supervisor starts: `pretrain` without the supervisor's flags, in one process or by torchrun."""
     launcher = ["-m", "electra_trainer.supervise.process", "--standalone", f"--nproc-per-node={processes}"]
     started = [*(launcher if processes > 1 else []), "-m", "electra_trainer", "pretrain"]
-    return [sys.executable, *started, *part(words, OURS)[1]]
+    return [sys.executable, *started, *cli.part(words, OURS)[1]]
 
 
 def _dry_run(arguments: PretrainArguments, length: object) -> None:

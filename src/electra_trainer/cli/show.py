@@ -9,7 +9,6 @@ import tyro
 
 from electra_trainer.cost import flops
 from electra_trainer.cost.parameters import parameters
-from electra_trainer.paper.published import PUBLISHED, cost_of
 from electra_trainer.presets.paper_rows import PRESETS, SUMMARIES, preset
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.records import flat, to_dict
@@ -72,6 +71,8 @@ class FlopsArguments:
 
 def run_flops(arguments: FlopsArguments) -> None:
     """Print one line a name."""
+    from electra_trainer.paper.published import PUBLISHED, cost_of
+
     names = list(dict.fromkeys([*PUBLISHED, *PRESETS])) if arguments.name == "all" else [arguments.name]
     costs = {name: cost_of(name, norm_slip=not arguments.mend_norm) for name in names}
     if arguments.json:

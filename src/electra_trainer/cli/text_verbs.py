@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from electra_trainer.data.corpus import Boundary, CorpusReport, Reading
-from electra_trainer.data.prepare import CorpusLines, PrepareSettings, Progress, prepare, train_tokenizer_from
-from electra_trainer.data.tokenizer import load_tokenizer, save_tokenizer, statistics
+from electra_trainer.data.corpus import Boundary, CorpusReport, PrepareSettings, Reading
 from electra_trainer.errors import ConfigError, storage_error
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
+
+    from electra_trainer.data.prepare import Progress
 
 _SECONDS_BETWEEN_LINES = 10.0
 _CHARACTERS_MEASURED = 1_000_000
@@ -61,6 +61,9 @@ class PrepareArguments:
 
 def run_prepare(arguments: PrepareArguments) -> None:
     """Prepare, and print what was made."""
+    from electra_trainer.data.prepare import prepare
+    from electra_trainer.data.tokenizer import load_tokenizer
+
     if not arguments.files:
         raise ConfigError("prepare: give at least one file, folder or pattern.")
     tokenizer = load_tokenizer(
@@ -90,6 +93,9 @@ def run_prepare(arguments: PrepareArguments) -> None:
 
 def _print_fit(arguments: PrepareArguments, tokenizer: "Tokenizer") -> None:
     """How well the vocabulary fits the beginning of the text."""
+    from electra_trainer.data.prepare import CorpusLines
+    from electra_trainer.data.tokenizer import statistics
+
     lines = CorpusLines(arguments.files, arguments.settings, _CHARACTERS_MEASURED)
     measured = statistics(tokenizer, lines)
     print(f"vocabulary: {measured.fertility:.2f} tokens a word, {100 * measured.unknown_rate:.3f} % unknown")
@@ -112,7 +118,7 @@ class _Watch:
         self.last: Progress | None = None
         self._said = time.monotonic()
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, progress: "Progress") -> None:
         self.last = progress
         if time.monotonic() - self._said >= _SECONDS_BETWEEN_LINES:
             self._said = time.monotonic()
@@ -141,6 +147,9 @@ class TokenizerArguments:
 
 def run_tokenizer(arguments: TokenizerArguments) -> None:
     """Train and save."""
+    from electra_trainer.data.prepare import CorpusLines, train_tokenizer_from
+    from electra_trainer.data.tokenizer import save_tokenizer, statistics
+
     if not arguments.files:
         raise ConfigError("tokenizer: give at least one file, folder or pattern.")
     if arguments.out.exists() and (not arguments.out.is_dir() or any(arguments.out.iterdir())):

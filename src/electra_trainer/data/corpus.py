@@ -1,6 +1,6 @@
 """Read documents from text files: streaming, in constant memory, and nothing is ever dropped in silence.
 
-A document is a tuple of lines (documents.py); a line is one paragraph or sentence, between two of which a row may change segment. `.txt`
+A document is a tuple of lines (text_files.py); a line is one paragraph or sentence, between two of which a row may change segment. `.txt`
 files hold lines, with a boundary of your choice between documents; `.jsonl` files hold one document a line, whose text may
 hold several lines. Lines end with LF and nothing else: U+2028, U+0085 and the like are ordinary characters.
 """
@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
 
-from electra_trainer.data.documents import Document, Place
-from electra_trainer.data.text_files import ByteLine, TextFile, find_files, read_lines
-from electra_trainer.errors import ConfigError, DataError, did_you_mean
+from electra_trainer.data.text_files import ByteLine, Document, Place, TextFile, find_files, read_lines
+from electra_trainer.errors import ConfigError, DataError, did_you_mean, require
 from electra_trainer.files.reading import NotJson, half_character, json_value, short
 
 Boundary = Literal["blank", "line", "file"]
@@ -46,6 +45,26 @@ class Reading:
                 raise ConfigError(f"{name} = {value!r}: expected one of {', '.join(known)}.{near}")
         if self.max_document_chars < 1000:
             raise ConfigError(f"max_document_chars = {self.max_document_chars}: expected at least 1000.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrepareSettings(Reading):
+    """How text becomes rows. All but `workers` decide the bytes."""
+
+    valid_fraction: float = 0.005
+    """Share of the documents that is held out, at least one."""
+    seed: int = 1
+    """Seed of the held-out split and of the random lengths and segments of rows."""
+    workers: int | None = None
+    """Processes that tokenize; default: one a core. The rows are the same whatever their number."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(
+            0 < self.valid_fraction <= 0.5, "valid_fraction", self.valid_fraction, "a share above 0 and at most 0.5"
+        )
+        require(0 <= self.seed < 2**63, "seed", self.seed, "an integer from 0 to below 2**63")
+        require(self.workers is None or 1 <= self.workers <= 512, "workers", self.workers, "1 to 512")
 
 
 def documents(

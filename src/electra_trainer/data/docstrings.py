@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from electra_trainer.data.documents import Document, Place
+from electra_trainer.data.text_files import Document, Place
 from electra_trainer.data.workers import Workers, serve
 from electra_trainer.errors import DataError
 from electra_trainer.files.processes import Connection, cores

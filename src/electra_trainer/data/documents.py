@@ -1,4 +1,4 @@
-"""A document (its lines and their place in a file), and the files next to the rows that say which documents a row is from.
+"""The files next to the rows that say which documents a row is from.
 
 documents.jsonl      the names of the corpus files, one JSON string a line
 train.documents      an entry a document, in the order of the rows; valid.documents the same
@@ -12,43 +12,19 @@ then for each column the differences from one entry to the next. Nothing is held
 import json
 import struct
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from electra_trainer.data.manifest import DocumentFiles, FileInfo
+from electra_trainer.data.text_files import Place
 from electra_trainer.errors import DataError, storage_error
 from electra_trainer.files import durable, reading
-
-
-class Place(NamedTuple):
-    """Where a document was read."""
-
-    file: str
-    """As it was named or found; `docstrings:` and a module for the embedded corpus."""
-    number: int
-    """Its number in the file, from 1."""
-    line: int
-    """Its first line in the file (decompressed), from 1; 0: it is not made of whole lines."""
-    last: int
-    """Its last line."""
-
-
-class Document(tuple[str, ...]):
-    """Lines of text, a tuple of them, with the attribute `place`."""
-
-    place: Place
-
-    def __new__(cls, lines: Iterable[str], place: Place) -> "Document":
-        made = super().__new__(cls, lines)
-        made.place = place
-        return made
-
 
 NAMES = "documents.jsonl"
 _ENTRIES = 256

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from electra_trainer.data.documents import Document, Place
+from electra_trainer.data.text_files import Document, Place
 from electra_trainer.data.tokenizer import as_plain_text, from_json, specials_of
 from electra_trainer.data.workers import Workers, serve
 from electra_trainer.files.processes import Connection

@@ -14,39 +14,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from electra_trainer.data.corpus import CorpusReport, Reading, documents
-from electra_trainer.data.documents import Document, DocumentsWriter, Place
+from electra_trainer.data.corpus import CorpusReport, PrepareSettings, Reading, documents
+from electra_trainer.data.documents import DocumentsWriter
 from electra_trainer.data.encode import EncodedDocument, encode_documents
 from electra_trainer.data.manifest import VERSION, Manifest, SplitInfo
 from electra_trainer.data.pack import Packer
 from electra_trainer.data.store import SPLITS, Split, SplitWriter, claim_folder, give_up, publish
+from electra_trainer.data.text_files import Document, Place
 from electra_trainer.data.tokenizer import save_tokenizer, specials_of, tokenizer_sha256, vocab_size_of
 from electra_trainer.data.vocabulary import train_tokenizer
-from electra_trainer.errors import ConfigError, DataError, ElectraError, require, storage_error
+from electra_trainer.errors import ConfigError, DataError, ElectraError, storage_error
 from electra_trainer.files.processes import cores
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
-
-
-@dataclass(frozen=True, kw_only=True)
-class PrepareSettings(Reading):
-    """How text becomes rows. All but `workers` decide the bytes."""
-
-    valid_fraction: float = 0.005
-    """Share of the documents that is held out, at least one."""
-    seed: int = 1
-    """Seed of the held-out split and of the random lengths and segments of rows."""
-    workers: int | None = None
-    """Processes that tokenize; default: one a core. The rows are the same whatever their number."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(
-            0 < self.valid_fraction <= 0.5, "valid_fraction", self.valid_fraction, "a share above 0 and at most 0.5"
-        )
-        require(0 <= self.seed < 2**63, "seed", self.seed, "an integer from 0 to below 2**63")
-        require(self.workers is None or 1 <= self.workers <= 512, "workers", self.workers, "1 to 512")
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Resolve paths to regular files and read their lines as bytes, in bounded memory."""
+"""Resolve paths to regular files and read their lines as bytes, in bounded memory; a document: lines, and where they were read."""
 
 import bz2
 import glob
@@ -7,10 +7,10 @@ import lzma
 import os
 import stat
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from electra_trainer.errors import DataError, MissingInputError, storage_error
 from electra_trainer.files.reading import BOM
@@ -18,6 +18,30 @@ from electra_trainer.files.reading import BOM
 _CHUNK = 1 << 20
 _COMPRESSED = (".gz", ".bz2", ".xz")
 _TEXT = (".txt", ".jsonl")
+
+
+class Place(NamedTuple):
+    """Where a document was read."""
+
+    file: str
+    """As it was named or found; `docstrings:` and a module for the embedded corpus."""
+    number: int
+    """Its number in the file, from 1."""
+    line: int
+    """Its first line in the file (decompressed), from 1; 0: it is not made of whole lines."""
+    last: int
+    """Its last line."""
+
+
+class Document(tuple[str, ...]):
+    """Lines of text, a tuple of them, with the attribute `place`."""
+
+    place: Place
+
+    def __new__(cls, lines: Iterable[str], place: Place) -> "Document":
+        made = super().__new__(cls, lines)
+        made.place = place
+        return made
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,9 @@ from torch import Tensor
 
 from electra_trainer.batch import Losses, Masked
 from electra_trainer.data.batches import batch_rows
-from electra_trainer.data.documents import Passage, Place
+from electra_trainer.data.documents import Passage
 from electra_trainer.data.store import Store
+from electra_trainer.data.text_files import Place
 from electra_trainer.objectives import Objective
 from electra_trainer.train import device, measures
 from electra_trainer.train.step import Feed, add_counts
