@@ -39,7 +39,7 @@ TORCH_FREE = (
     "cli.flags",
     "paper.paper_tables",
     "files.table_writer",
-    "paper.figure_points",
+    "paper.measured",
 )
 
 

@@ -12,15 +12,9 @@ from tests.paper.experiments import with_width, write_cell, write_experiment
 from electra_trainer.cli.main import main
 from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.experiments.results import read_experiment
-from electra_trainer.paper.figure_points import (
-    choose_metric,
-    generator_size,
-    missing_arms,
-    paired_gain,
-    published_points,
-    readings,
-)
 from electra_trainer.paper.figures import draw_figure
+from electra_trainer.paper.measured import choose_metric, generator_size, missing_arms, paired_gain, readings
+from electra_trainer.paper.published import published_points
 
 AUC = "held-out/discriminator_auc"
 

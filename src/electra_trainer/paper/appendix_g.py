@@ -24,14 +24,15 @@ Appendix G's likelihood is not normalised over the vocabulary: that would take a
 each word at each place. With an optimal discriminator there would be nothing to normalise.
 """
 
-from collections.abc import Iterator, Sequence
-from functools import cached_property
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from electra_trainer.batch import Batch
 from electra_trainer.data.batches import encode_rows
 from electra_trainer.errors import ConfigError, did_you_mean, require
 from electra_trainer.model.networks import Discriminator, TokenPredictor
@@ -136,17 +137,26 @@ def device_of(network: nn.Module) -> torch.device:
     return next(network.parameters()).device
 
 
+def put(batch: Batch, row_M: Tensor, column_M: Tensor, word_M: Tensor | int) -> tuple[Batch, Tensor]:
+    """Copies of rows, each with one word put into a place: a batch [M, T], and the flat index of the places, [M]."""
+    copies = Batch(**{name: values_BT[row_M] for name, values_BT in vars(batch).items()})
+    slots_M = torch.arange(len(row_M), device=row_M.device) * copies.ids_BT.shape[1] + column_M
+    copies.ids_BT.view(-1)[slots_M] = word_M
+    return copies, slots_M
+
+
 @torch.no_grad()
 def replaced_logits(network: Discriminator, sentences: Sequence[Sequence[int]]) -> list[Tensor]:
     """The discriminator's logit of "replaced" for each token but [CLS] and [SEP]: fp32 [T - 2] for each sentence.
 
     One forward pass a sentence, read unchanged.
     """
-    found: dict[int, Tensor] = {}
-    for members, ids_NT in _by_length(sentences, device_of(network)):
+
+    def compute(ids_NT: Tensor) -> Tensor:
         parts = [network(ids_NT[part], encode_rows(ids_NT[part])).cpu() for part in passes(*ids_NT.shape)]
-        found.update(zip(members, torch.cat(parts)[:, 1:-1], strict=True))
-    return [found[index] for index in range(len(sentences))]
+        return torch.cat(parts)[:, 1:-1]
+
+    return _by_length(sentences, device_of(network), compute)
 
 
 @torch.no_grad()
@@ -163,33 +173,34 @@ def token_log_probabilities(
         mask: id of [MASK].
         temperature: divides the logits.
     """
-    found: dict[int, Tensor] = {}
     words_VE, bias_V = network.output()
-    for members, ids_NT in _by_length(sentences, words_VE.device):
-        tokens = ids_NT.shape[1]
-        # one masked token of one sentence is one item
-        items_M = torch.arange(len(members) * (tokens - 2), device=ids_NT.device)
+
+    def compute(ids_NT: Tensor) -> Tensor:
+        batch, (rows, tokens) = encode_rows(ids_NT), ids_NT.shape
+        # one masked token of one sentence is one row
+        row_M = torch.arange(rows, device=ids_NT.device).repeat_interleave(tokens - 2)
+        column_M = torch.arange(1, tokens - 1, device=ids_NT.device).repeat(rows)
         parts = []
-        for part in passes(len(items_M), tokens):
-            items_m = items_M[part]
-            input_mT, column_m = ids_NT[items_m // (tokens - 2)], items_m % (tokens - 2) + 1
-            slots_m = torch.arange(len(items_m), device=ids_NT.device) * tokens + column_m
-            labels_m = input_mT.flatten()[slots_m]
-            input_mT.view(-1)[slots_m] = mask
-            projected_mE = network.project(input_mT, encode_rows(input_mT), slots_m)
+        for part in passes(len(row_M), tokens):
+            masked, slots_m = put(batch, row_M[part], column_M[part], mask)
+            projected_mE = network.project(masked.ids_BT, masked, slots_m)
+            labels_m = ids_NT[row_M[part], column_M[part]]
             parts.append(log_probability(projected_mE / temperature, words_VE, bias_V / temperature, labels_m).cpu())
-        found.update(zip(members, torch.cat(parts).view(len(members), tokens - 2), strict=True))
+        return torch.cat(parts).view(rows, tokens - 2)
+
+    return _by_length(sentences, words_VE.device, compute)
+
+
+def _by_length(
+    sentences: Sequence[Sequence[int]], device: torch.device, compute: Callable[[Tensor], Tensor]
+) -> list[Tensor]:
+    """What `compute` makes of the sentences of each length, ids int64 [N, T], in the order of the sentences."""
+    found: dict[int, Tensor] = {}
+    for length in sorted({len(sentence) for sentence in sentences}):
+        members = [index for index, sentence in enumerate(sentences) if len(sentence) == length]
+        ids_NT = torch.tensor([sentences[index] for index in members], dtype=torch.int64).to(device)
+        found.update(zip(members, compute(ids_NT), strict=True))
     return [found[index] for index in range(len(sentences))]
-
-
-def _by_length(sentences: Sequence[Sequence[int]], device: torch.device) -> Iterator[tuple[list[int], Tensor]]:
-    """The sentences of each length: their indices, and their ids, int64 [N, T]."""
-    by_length: dict[int, list[int]] = {}
-    for index, sentence in enumerate(sentences):
-        by_length.setdefault(len(sentence), []).append(index)
-    for length in sorted(by_length):
-        members = by_length[length]
-        yield members, torch.tensor([sentences[index] for index in members], dtype=torch.int64).to(device)
 
 
 class SentenceScores:
@@ -237,49 +248,30 @@ class SentenceScores:
         return [self.note] if "appendix-g" in self.names else [f"no appendix-g: {self.note}"]
 
     def of(self, rows: Sequence[Sequence[int]]) -> dict[str, list[float]]:
-        """Each score of each row `[CLS] … [SEP]` of ids, at least three long."""
-        terms = _Terms(self, rows)
-        return {name: [float(terms_T.double().sum()) for terms_T in terms.of(name)] for name in self.names}
+        """Each score of each row `[CLS] … [SEP]` of ids, at least three long; terms of two scores are computed once."""
+        pretrained, generator, p_mask = self.pretrained, self.generator, self.p_mask
 
+        @cache
+        def judged() -> list[Tensor]:
+            assert pretrained.discriminator is not None
+            return replaced_logits(pretrained.discriminator, rows)
 
-class _Terms:
-    """One term for each token of each row, fp32 [T - 2]; terms that two scores need are computed once."""
+        @cache
+        def predicted(network: TokenPredictor | None, temperature: float) -> list[Tensor]:
+            assert network is not None
+            return token_log_probabilities(network, rows, mask=pretrained.specials.mask, temperature=temperature)
 
-    def __init__(self, scores: SentenceScores, rows: Sequence[Sequence[int]]) -> None:
-        self.scores = scores
-        self.rows = rows
+        def by_appendix_g() -> list[Tensor]:
+            assert p_mask is not None
+            sampled = predicted(generator, sampling_temperature(pretrained.config))
+            pairs = zip(judged(), sampled, strict=True)
+            return [log_likelihood(logit_T, log_p_T, p_mask=p_mask) for logit_T, log_p_T in pairs]
 
-    def of(self, name: str) -> list[Tensor]:
-        """The terms of one score."""
-        match name:
-            case "discriminator":
-                return [F.logsigmoid(-logit_T) for logit_T in self._replaced_logits]
-            case "appendix-g":
-                return self._appendix_g()
-            case "generator":
-                return self._generator
-            case _:
-                return self._predicted(self.scores.pretrained.encoder)
-
-    @cached_property
-    def _replaced_logits(self) -> list[Tensor]:
-        assert self.scores.pretrained.discriminator is not None
-        return replaced_logits(self.scores.pretrained.discriminator, self.rows)
-
-    @cached_property
-    def _generator(self) -> list[Tensor]:
-        return self._predicted(self.scores.generator)
-
-    def _appendix_g(self) -> list[Tensor]:
-        p_mask, temperature = self.scores.p_mask, sampling_temperature(self.scores.pretrained.config)
-        assert p_mask is not None
-        sampled = self._generator if temperature == 1 else self._predicted(self.scores.generator, temperature)
-        return [
-            log_likelihood(logit_T, log_p_T, p_mask=p_mask)
-            for logit_T, log_p_T in zip(self._replaced_logits, sampled, strict=True)
-        ]
-
-    def _predicted(self, network: TokenPredictor | None, temperature: float = 1.0) -> list[Tensor]:
-        assert network is not None
-        mask = self.scores.pretrained.specials.mask
-        return token_log_probabilities(network, self.rows, mask=mask, temperature=temperature)
+        terms: dict[str, Callable[[], list[Tensor]]] = {
+            "discriminator": lambda: [F.logsigmoid(-logit_T) for logit_T in judged()],
+            "appendix-g": by_appendix_g,
+            "encoder": lambda: predicted(pretrained.encoder, 1.0),
+            "pseudo-likelihood": lambda: predicted(pretrained.encoder, 1.0),
+            "generator": lambda: predicted(generator, 1.0),
+        }
+        return {name: [float(terms_T.double().sum()) for terms_T in terms[name]()] for name in self.names}

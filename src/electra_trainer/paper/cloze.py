@@ -80,16 +80,12 @@ class Sites:
         """The true word at each site."""
         return self.rows_BT[self.row_K, self.column_K].astype(np.int64)
 
-    def contexts(self, part: slice) -> Batch:
-        """Rows of some sites, [k, T], the words not masked; a token attends to its own piece as in training."""
-        specials = self.specials
-        return to_batch(self.rows_BT[self.row_K[part]], pad=specials.pad, cls=specials.cls, sep=specials.sep)
-
-    def slots(self, part: slice, device: torch.device) -> Tensor:
-        """Flat index of some sites in the batch of their rows, int64 [k]."""
-        column_k = torch.from_numpy(self.column_K[part]).to(device)
-        row_k = torch.arange(len(column_k), device=device)
-        return row_k * int(self.rows_BT.shape[1]) + column_k
+    def contexts(self, part: slice, device: torch.device) -> tuple[Batch, Tensor]:
+        """Rows of some sites, [k, T], the words not masked, and the words' columns, int64 [k]. A token attends to its own
+        piece as in training.
+        """
+        rows_kT, pad, cls, sep = self.rows_BT[self.row_K[part]], self.specials.pad, self.specials.cls, self.specials.sep
+        return to_batch(rows_kT, pad=pad, cls=cls, sep=sep).to(device), torch.from_numpy(self.column_K[part]).to(device)
 
 
 class Predictions(NamedTuple):
@@ -235,10 +231,9 @@ def _predictions(
     return found, among_K
 
 
-@torch.no_grad()
 def predict(network: TokenPredictor, sites: Sites) -> Tensor:
     """The most probable word at each site, int64 [K]."""
-    return torch.cat([_likeliest(network, sites, part, top=1)[0][:, 0].cpu() for part in _parts(network, sites)])
+    return predict_with_discriminator(network, None, sites, top=1, p_mask=None).generator_K
 
 
 @torch.no_grad()
@@ -265,56 +260,29 @@ def predict_with_discriminator(
     """
     best, chosen, among = [], [], []
     truth_K = torch.from_numpy(sites.truth_K)
-    for part in _parts(generator, sites):
-        words_kk, log_p_kk = _likeliest(generator, sites, part, top=top, temperature=temperature)
+    # sites that are predicted together: both their rows and their logits over the vocabulary are bounded
+    logits = len(generator.output()[0]) * appendix_g.TOKENS_TOGETHER // CHUNK_ELEMENTS
+    for part in appendix_g.passes(len(sites.row_K), max(sites.rows_BT.shape[1], logits)):
+        batch, column_k = sites.contexts(part, appendix_g.device_of(generator))
+        row_k = torch.arange(len(column_k), device=column_k.device)
+        masked, slots_k = appendix_g.put(batch, row_k, column_k, sites.specials.mask)
+        log_p_kV = (generator(masked.ids_BT, masked, slots_k) / temperature).log_softmax(-1)
+        log_p_kk, words_kk = log_p_kV.topk(min(top, log_p_kV.shape[1]))
         best.append(words_kk[:, 0].cpu())
         among.append((words_kk.cpu() == truth_K[part, None]).any(1))
         if discriminator is not None and p_mask is not None:
-            logits_kk = _candidate_logits(discriminator, sites, part, words_kk)
+            logits_kk = _candidate_logits(discriminator, batch, column_k, words_kk)
             place_k1 = appendix_g.log_likelihood(logits_kk, log_p_kk, p_mask=p_mask).argmax(1, keepdim=True)
             chosen.append(words_kk.gather(1, place_k1)[:, 0].cpu())
     return Predictions(torch.cat(best), torch.cat(chosen) if chosen else None, torch.cat(among))
 
 
-def _likeliest(
-    network: TokenPredictor, sites: Sites, part: slice, *, top: int, temperature: float = 1.0
-) -> tuple[Tensor, Tensor]:
-    """The `top` most probable words at some sites, each masked alone in its row, most probable first: ids and fp32 log
-    probabilities, both [k, top].
-    """
-    batch = sites.contexts(part).to(appendix_g.device_of(network))
-    slots_k = sites.slots(part, batch.ids_BT.device)
-    input_kT = batch.ids_BT.clone()
-    input_kT.view(-1)[slots_k] = sites.specials.mask
-    log_p_kV = (network(input_kT, batch, slots_k) / temperature).log_softmax(-1)
-    log_p_kk, words_kk = log_p_kV.topk(min(top, log_p_kV.shape[1]))
-    return words_kk, log_p_kk
-
-
-def _candidate_logits(discriminator: Discriminator, sites: Sites, part: slice, words_kk: Tensor) -> Tensor:
+def _candidate_logits(discriminator: Discriminator, batch: Batch, column_k: Tensor, words_kk: Tensor) -> Tensor:
     """The discriminator's logit of "replaced" for each candidate, put at its site; fp32, of the shape of `words_kk`."""
-    batch = sites.contexts(part).to(words_kk.device)
-    slots_k, tokens = sites.slots(part, words_kk.device), batch.ids_BT.shape[1]
     # one candidate at one site is one row
-    items_M = torch.arange(words_kk.numel(), device=words_kk.device)
-    found = []
-    for one_pass in appendix_g.passes(len(items_M), tokens):
-        items_m = items_M[one_pass]
-        site_m = items_m // words_kk.shape[1]
-        copies = Batch(
-            ids_BT=batch.ids_BT[site_m],
-            segment_BT=batch.segment_BT[site_m],
-            position_BT=batch.position_BT[site_m],
-            piece_BT=batch.piece_BT[site_m],
-        )
-        slots_m = torch.arange(len(items_m), device=items_m.device) * tokens + slots_k[site_m] % tokens
-        copies.ids_BT.view(-1)[slots_m] = words_kk.flatten()[items_m]
-        hidden_mD = at(discriminator.electra(copies.ids_BT, copies), slots_m)
-        found.append(discriminator.replaced(hidden_mD))
+    row_M = torch.arange(len(words_kk), device=words_kk.device).repeat_interleave(words_kk.shape[1])
+    column_M, word_M, found = column_k[row_M], words_kk.flatten(), []
+    for part in appendix_g.passes(len(row_M), batch.ids_BT.shape[1]):
+        copies, slots_m = appendix_g.put(batch, row_M[part], column_M[part], word_M[part])
+        found.append(discriminator.replaced(at(discriminator.electra(copies.ids_BT, copies), slots_m)))
     return torch.cat(found).view(words_kk.shape)
-
-
-def _parts(network: TokenPredictor, sites: Sites) -> list[slice]:
-    """Sites that are predicted together: both their rows and their logits over the vocabulary are bounded."""
-    logits = len(network.output()[0]) * appendix_g.TOKENS_TOGETHER // CHUNK_ELEMENTS
-    return appendix_g.passes(len(sites.row_K), max(sites.rows_BT.shape[1], logits))

@@ -15,13 +15,16 @@ from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.experiments.results import Findings
 from electra_trainer.experiments.statistics import Spread
 from electra_trainer.inspection.report_figures import COLOURS, FAINT, INK, STYLE
-from electra_trainer.paper import figure_points
-from electra_trainer.paper.figure_points import Reading, missing_arms, readings
+from electra_trainer.paper import measured
+from electra_trainer.paper.measured import Reading
+from electra_trainer.paper.published import published_points
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+Drawn = tuple["Figure", str, Sequence[str]]
+"""A figure, the end of its title, and the arms that belong into it (none: all that were planned)."""
 FORMATS = ("svg", "png", "pdf")
 ALGORITHMS = ("electra", "mlm", "two-stage", "adversarial")
 """The arms in the right panel of Figure 3."""
@@ -48,8 +51,18 @@ def draw_figure(number: int, experiments: Sequence[Findings], *, metric: str | N
     """
     if number not in FIGURES:
         raise ConfigError(f"figure {number}: expected 1, 3 or 4 with experiments, or 2 with a run.")
-    name = figure_points.choose_metric(experiments, metric)
-    return rendered(lambda: FIGURES[number](experiments, name), form)
+    name = measured.choose_metric(experiments, metric)
+
+    def make() -> "Figure":
+        shown = measured.readings(experiments, name)
+        figure, title, also = FIGURES[number](experiments, shown, name)
+        absent = ", ".join(measured.missing_arms(experiments, shown, also=also))
+        missing = f"Missing (not trained, not done, or without this metric): {absent}." if absent else ""
+        begin = f"Figure {number}. {_words(name)}"
+        caption(figure, begin + title, _OWN_TASK if name.startswith("held-out/") else "", _POINTS, missing)
+        return figure
+
+    return rendered(make, form)
 
 
 def rendered(make: "Callable[[], Figure]", form: str) -> bytes:
@@ -75,12 +88,12 @@ def rendered(make: "Callable[[], Figure]", form: str) -> bytes:
     return content.getvalue()
 
 
-def new_figure(columns: int, *, height: float = 3.9) -> "tuple[Figure, list[Axes]]":
+def _new_figure(columns: int) -> "tuple[Figure, list[Axes]]":
     """A figure with axes side by side."""
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    figure = Figure(figsize=(4.6 * max(columns, 1.5), height), layout=ConstrainedLayoutEngine(w_pad=0.08, wspace=0.04))
+    figure = Figure(figsize=(4.6 * max(columns, 1.5), 3.9), layout=ConstrainedLayoutEngine(w_pad=0.08, wspace=0.04))
     grid = figure.add_gridspec(1, columns)
     return figure, [figure.add_subplot(grid[0, column]) for column in range(columns)]
 
@@ -92,53 +105,40 @@ def caption(figure: "Figure", *sentences: str) -> None:
     figure.supxlabel(text, x=0.01, ha="left", fontsize=8, color=INK)
 
 
-def _explain(figure: "Figure", title: str, metric: str, absent: Sequence[str]) -> None:
-    """The caption: what is shown, how to read it, and what is missing."""
-    missing = f"Missing (not trained, not done, or without this metric): {', '.join(absent)}." if absent else ""
-    caption(figure, title, _OWN_TASK if metric.startswith("held-out/") else "", _POINTS, missing)
-
-
-def _figure_1(experiments: Sequence[Findings], metric: str) -> "Figure":
+def _figure_1(experiments: Sequence[Findings], shown: Sequence[Reading], metric: str) -> Drawn:
     """Score against training FLOPs; the paper's GLUE scores in a second panel, or behind ours on an axis of GLUE."""
-    shown = readings(experiments, metric)
     glue = metric == "glue/average"
-    figure, axes = new_figure(1 if glue else 2)
+    figure, axes = _new_figure(1 if glue else 2)
     if glue:
         _published(axes[0], grey=True)
-    _against_flops(axes[0], shown, metric, several=len(experiments) > 1)
-    axes[0].set_title("Ours and the paper's" if glue else "Ours")
+    title = "Ours and the paper's" if glue else "Ours"
+    _against_flops(axes[0], title, shown, metric, several=len(experiments) > 1)
     if not glue:
         _published(axes[1], grey=False)
         axes[1].set_title("The paper's (Tables 1 and 2)")
-    title = f"Figure 1. {_words(metric)} against training compute."
-    _explain(figure, title, metric, missing_arms(experiments, shown))
-    return figure
+    return figure, " against training compute.", ()
 
 
-def _figure_3(experiments: Sequence[Findings], metric: str) -> "Figure":
+def _figure_3(experiments: Sequence[Findings], shown: Sequence[Reading], metric: str) -> Drawn:
     """Left: sizes of the generator. Right: training algorithms."""
-    shown = readings(experiments, metric)
-    figure, axes = new_figure(2)
+    figure, axes = _new_figure(2)
     _generator_sizes(axes[0], experiments, shown, metric)
     compared = [reading for reading in shown if reading.entry.arm in ALGORITHMS]
-    _against_flops(axes[1], compared, metric, several=len(experiments) > 1)
-    axes[1].set_title("Training algorithms")
-    title = f"Figure 3. {_words(metric)}. Left: size of the generator. Right: training algorithms at their cost."
-    absent = missing_arms(experiments, shown, also=("unigram", "same-size", *ALGORITHMS))
-    _explain(figure, title, metric, absent)
-    return figure
+    _against_flops(axes[1], "Training algorithms", compared, metric, several=len(experiments) > 1)
+    title = ". Left: size of the generator. Right: training algorithms at their cost."
+    return figure, title, ("unigram", "same-size", *ALGORITHMS)
 
 
 def _generator_sizes(axes: "Axes", experiments: Sequence[Findings], shown: Sequence[Reading], metric: str) -> None:
     """Sizes at equal distances, those without hidden units first; a line joins an experiment's learned generators."""
-    sized = [(size, reading) for reading in shown if (size := figure_points.generator_size(reading)) is not None]
-    places = sorted({(size.order, size.label) for size, _ in sized})
+    sized = [(size, reading) for reading in shown if (size := measured.generator_size(reading)) is not None]
+    places = sorted({size for size, _ in sized})
     for index, experiment in enumerate(experiments):
         colour, line = COLOURS[index % len(COLOURS)], []
         for size, reading in sorted(sized, key=lambda pair: pair[0].order):
             if reading.entry.experiment is not experiment:
                 continue
-            at = places.index((size.order, size.label))
+            at = places.index(size)
             _error_bar(axes, at, reading.score, colour, label=None)
             axes.annotate(
                 reading.entry.arm, (at, reading.score.mean), xytext=(6, 4), textcoords="offset points", fontsize=7.5
@@ -150,14 +150,14 @@ def _generator_sizes(axes: "Axes", experiments: Sequence[Findings], shown: Seque
     _name_axes(axes, "Generator sizes", "generator's hidden units (share of the discriminator's)", metric, sized)
 
 
-def _figure_4(experiments: Sequence[Findings], metric: str) -> "Figure":
+def _figure_4(experiments: Sequence[Findings], shown: Sequence[Reading], metric: str) -> Drawn:
     """Left: BERT next to ELECTRA for each size. Centre: the gain. Right: the smallest model's curves."""
-    shown = [reading for reading in readings(experiments, metric) if reading.entry.arm in ("electra", "mlm")]
+    shown = [reading for reading in shown if reading.entry.arm in ("electra", "mlm")]
     if not shown:
         raise DataError(
             f"figure 4: no finished cell of electra or mlm has {metric}. Run electra compare --arms electra,mlm."
         )
-    figure, axes = new_figure(3)
+    figure, axes = _new_figure(3)
     ordered = sorted(
         (experiment for experiment in experiments if any(reading.entry.experiment is experiment for reading in shown)),
         key=_kept_parameters,
@@ -170,7 +170,7 @@ def _figure_4(experiments: Sequence[Findings], metric: str) -> "Figure":
         axes[0].plot([at for at, _ in points], [score.mean for _, score in points], color=colour)
     for at in range(len(ordered)):
         if (at, "electra") in by_place and (at, "mlm") in by_place:
-            gain = figure_points.paired_gain(by_place[at, "electra"], by_place[at, "mlm"], metric)
+            gain = measured.paired_gain(by_place[at, "electra"], by_place[at, "mlm"], metric)
             if gain is not None:
                 _error_bar(axes[1], at, gain, INK, label=None)
     axes[1].axhline(0, color=FAINT, linewidth=1.1, linestyle=(0, (4, 2)))
@@ -180,17 +180,19 @@ def _figure_4(experiments: Sequence[Findings], metric: str) -> "Figure":
     _name_axes(axes[0], "Model sizes", "model", metric, shown)
     _name_axes(axes[1], "ELECTRA minus BERT, paired seeds", "model", metric, [])
     smallest = [reading for reading in shown if reading.entry.experiment is ordered[0]]
-    _against_flops(axes[2], smallest, metric, several=False)
-    axes[2].set_title(f"Convergence, {ordered[0].preset}")
-    title = f"Figure 4. {_words(metric)}. BERT and ELECTRA for several model sizes; the smallest during training."
-    _explain(figure, title, metric, missing_arms(experiments, shown, also=("electra", "mlm")))
-    return figure
+    _against_flops(axes[2], f"Convergence, {ordered[0].preset}", smallest, metric, several=False)
+    title = ". BERT and ELECTRA for several model sizes; the smallest during training."
+    return figure, title, ("electra", "mlm")
 
 
-FIGURES: dict[int, Callable[[Sequence[Findings], str], Any]] = {1: _figure_1, 3: _figure_3, 4: _figure_4}
+FIGURES: dict[int, Callable[[Sequence[Findings], Sequence[Reading], str], Drawn]] = {
+    1: _figure_1,
+    3: _figure_3,
+    4: _figure_4,
+}
 
 
-def _against_flops(axes: "Axes", shown: Sequence[Reading], metric: str, *, several: bool) -> None:
+def _against_flops(axes: "Axes", title: str, shown: Sequence[Reading], metric: str, *, several: bool) -> None:
     """Each seed's curve, thin, and the mean at the end."""
     for index, reading in enumerate(shown):
         colour = COLOURS[index % len(COLOURS)]
@@ -202,7 +204,7 @@ def _against_flops(axes: "Axes", shown: Sequence[Reading], metric: str, *, sever
         name = reading.entry.arm + (f" ({reading.entry.experiment.name})" if several else "")
         _error_bar(axes, reading.flops, reading.score, colour, label=name, mark="os^Dv"[again % 5])
     _powers(axes)
-    _name_axes(axes, "", _FLOPS_LABEL, metric, shown)
+    _name_axes(axes, title, _FLOPS_LABEL, metric, shown)
 
 
 def _powers(axes: "Axes") -> None:
@@ -226,9 +228,7 @@ def _error_bar(axes: "Axes", at: float, score: Spread, colour: str, *, label: st
 
 
 def _name_axes(axes: "Axes", title: str, across: str, metric: str, shown: Sequence[object]) -> None:
-    axes.set_title(title)
-    axes.set_xlabel(across)
-    axes.set_ylabel(_words(metric))
+    axes.set(title=title, xlabel=across, ylabel=_words(metric))
     if shown and axes.get_legend_handles_labels()[0]:
         axes.legend(fontsize=8)
     elif not shown and not axes.has_data():
@@ -238,7 +238,7 @@ def _name_axes(axes: "Axes", title: str, across: str, metric: str, shown: Sequen
 def _published(axes: "Axes", *, grey: bool) -> None:
     """The paper's points, with names; in grey where ours are in front of them."""
     tints = (FAINT, FAINT, FAINT) if grey else (COLOURS[0], COLOURS[1], FAINT)
-    for (family, points), colour, mark in zip(figure_points.published_points().items(), tints, "osD", strict=True):
+    for (family, points), colour, mark in zip(published_points().items(), tints, "osD", strict=True):
         flops, scores = [point[0] for point in points], [point[1] for point in points]
         label = f"{family} (paper)"
         line = "none" if family == "others" else "-"
@@ -251,8 +251,7 @@ def _published(axes: "Axes", *, grey: bool) -> None:
             axes.annotate(name, (x, y), textcoords="offset points", fontsize=6.5, color=FAINT, **place)
     axes.margins(x=0.2)
     _powers(axes)
-    axes.set_xlabel(_FLOPS_LABEL)
-    axes.set_ylabel("GLUE score, dev set")
+    axes.set(xlabel=_FLOPS_LABEL, ylabel="GLUE score, dev set")
     axes.legend(fontsize=8, loc="lower right")
 
 
@@ -269,10 +268,6 @@ def _labelled(experiment: Findings) -> str:
 
 
 def _words(metric: str) -> str:
-    return (
-        "GLUE score"
-        if metric == "glue/average"
-        else f"{metric} (points)"
-        if figure_points.factor(metric) > 1
-        else metric
-    )
+    if metric == "glue/average":
+        return "GLUE score"
+    return f"{metric} (points)" if measured.factor(metric) > 1 else metric

@@ -1,25 +1,37 @@
-"""Our side of a table: an arm of an experiment as one entry, and its value in each column. No torch here."""
+"""Our side of tables and figures: an arm of an experiment as one entry, its value in each column, its points and curves.
+No torch here.
+"""
 
 import fnmatch
+import math
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from electra_trainer.cost.flops import infer_flops, run_flops
 from electra_trainer.cost.parameters import parameters
-from electra_trainer.errors import ConfigError, DataError, ElectraError, did_you_mean
+from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError, did_you_mean
 from electra_trainer.experiments.results import Findings, Measured
 from electra_trainer.experiments.statistics import Spread, spread_of
 from electra_trainer.finetuning.glue.glue_tasks import PAPER
+from electra_trainer.inspection.run_read import read_run
 from electra_trainer.paper.published import GLUE_TASKS
-from electra_trainer.presets.arms import arm_of
-from electra_trainer.presets.paper_rows import PRESETS, preset
-from electra_trainer.settings.config import Config
-from electra_trainer.settings.records import read_table
+from electra_trainer.presets import arms, paper_rows
+from electra_trainer.settings import methods, records
+from electra_trainer.settings.config import Config, generator_shape
 
-# Metrics with a column of their own in some table of the paper
-_PUBLISHED = ("glue/", "glue-test/", "squad1/", "squad2/")
+PUBLISHED_SCORES = ("glue/", "glue-test/", "squad1/", "squad2/")
+"""How metrics begin that have a column of their own in some table of the paper; it prints them in points."""
+_TOTAL_LOSS = "held-out/loss"
+"""A weighted sum of other terms in each objective: shown on request only."""
+_PREFERRED = (
+    "glue/average", "pos/accuracy", "held-out/discriminator_auc", "held-out/generator_accuracy",
+    "held-out/generator_loss",
+)  # fmt: skip
+"""Metrics of figures: of those that most arms have, the first is shown."""
 _GLUE = {task: f"glue/{column}" for task, column in zip(PAPER, GLUE_TASKS, strict=True)}
 """Task of GLUE -> column of the paper's tables."""
 _SQUAD = {
@@ -59,78 +71,72 @@ class Entry:
             return self.experiment.path
         return self.cells[0].kept if len(self.cells) == 1 else self.cells[0].folder.parent
 
+    def facts(self, name: str) -> list[float]:
+        """What pre-training took, of each seed that says it."""
+        return [cell.facts[name] for cell in self.cells if name in cell.facts]
+
+    def metric(self, name: str) -> list[float]:
+        """A metric of each seed that has it."""
+        return [cell.metrics[name] for cell in self.cells if name in cell.metrics]
+
+    @property
+    def share_trained(self) -> float | None:
+        """Share of the FLOPs of the full ELECTRA of this size (as the paper counts); None for another preset."""
+        spent = spread_of(self.facts("flops_paper"))
+        if self.size not in paper_rows.PRESETS or spent is None or spent.mean <= 0:
+            return None
+        return spent.mean / run_flops(paper_rows.preset(self.size)).paper
+
 
 def entries(experiments: Sequence[Findings]) -> list[Entry]:
     """All arms and encoders that have a finished cell, in the order of the experiments and of their arms."""
     found: list[Entry] = []
-    for experiment in experiments:
-        if experiment.declared.of == "finetune":
-            found += _tuned(experiment)
+    for one in experiments:
+        done = [cell for cells in one.cells.values() for cell in cells]
+        if one.declared.of == "finetune":
+            found += [_tuned(one, done)] if done else []
             continue
-        for arm, cells in experiment.cells.items():
-            preset, config = str(experiment.declared.facts["preset"]), experiment.configs[arm]
-            found += [Entry(experiment=experiment, arm=arm, cells=tuple(cells), preset=preset, config=config)] * bool(
-                cells
-            )
+        found += [
+            Entry(experiment=one, arm=arm, cells=tuple(cells), preset=one.preset, config=one.configs[arm])
+            for arm, cells in one.cells.items()
+            if cells
+        ]
     return found
 
 
-def _tuned(experiment: Findings) -> list[Entry]:
-    """An encoder that was fine-tuned, if a seed is done."""
-    by_seed: dict[int, list[Measured]] = {}
-    for cells in experiment.cells.values():
-        for cell in cells:
-            by_seed.setdefault(cell.seed, []).append(cell)
-    if not by_seed:
-        return []
-    about = experiment.declared.about
-    facts = dict(about.get("encoder") or {})
-    facts.pop("config", None)
-    config = experiment.encoder
-    name = Path(about.get("model") or "encoder").name
+def _tuned(experiment: Findings, done: Sequence[Measured]) -> Entry:
+    """An encoder that was fine-tuned: the cells of each seed as one."""
+    about, config = experiment.declared.about, experiment.encoder
+    facts = {name: value for name, value in (about.get("encoder") or {}).items() if name != "config"}
     cells = []
-    for seed, of_tasks in sorted(by_seed.items()):
+    for seed in sorted({cell.seed for cell in done}):
+        of_tasks = [cell for cell in done if cell.seed == seed]
         metrics = {name: value for cell in of_tasks for name, value in _columns_of(experiment, cell).items()}
-        if all(f"glue/{task}" in metrics for task in GLUE_TASKS):
-            metrics["glue/average"] = statistics.fmean(metrics[f"glue/{task}"] for task in GLUE_TASKS)
+        if all(column in metrics for column in _GLUE.values()):
+            metrics["glue/average"] = statistics.fmean(metrics[column] for column in _GLUE.values())
         cells.append(Measured(root=experiment.path, key=of_tasks[0].key, seed=seed, facts=facts, metrics=metrics))
-    return [
-        Entry(
-            experiment=experiment, arm="fine-tuned" if config is None else arm_of(config) or "another",
-            cells=tuple(cells), preset=name if config is None else config.preset, config=config,
-        )
-    ]  # fmt: skip
+    name, arm = Path(about.get("model") or "encoder").name, "fine-tuned"
+    if config is not None:
+        name, arm = config.preset, arms.arm_of(config) or "another"
+    return Entry(experiment=experiment, arm=arm, cells=tuple(cells), preset=name, config=config)
 
 
 def _columns_of(experiment: Findings, cell: Measured) -> dict[str, float]:
     """A fine-tuning run's scores by the paper's columns; of other tasks the main one as TASK/METRIC."""
     row = experiment.declared.rows[cell.key]
-    split = row["dev"][0]
     names = _SQUAD.get(cell.key) or {row["metric"]: _GLUE.get(cell.key, f"{cell.key}/{row['metric']}")}
-    found = {column: cell.metrics.get(f"{split}/{name}") for name, column in names.items()}
+    found = {column: cell.metrics.get(f"{row['dev'][0]}/{name}") for name, column in names.items()}
     return {column: value for column, value in found.items() if value is not None}
 
 
-def share_trained(entry: Entry) -> float | None:
-    """Share of the FLOPs of the full ELECTRA of this size (as the paper counts); None for another preset."""
-    if entry.size not in PRESETS:
-        return None
-    full = preset(entry.size)
-    spent = spread_of(_facts(entry, "flops_paper"))
-    return spent.mean / run_flops(full).paper if spent is not None and spent.mean > 0 else None
-
-
-def _facts(entry: Entry, name: str) -> list[float]:
-    return [cell.facts[name] for cell in entry.cells if name in cell.facts]
-
-
-_TOTAL_LOSS = "held-out/loss"
-"""A weighted sum of other terms in each objective: shown on request only."""
-
-
-def metric_names(experiments: Sequence[Findings]) -> list[str]:
+def _metric_names(known: Sequence[Entry]) -> list[str]:
     """All metrics, in the order in which they are first met."""
-    return list(dict.fromkeys(name for entry in entries(experiments) for cell in entry.cells for name in cell.metrics))
+    return list(dict.fromkeys(name for entry in known for cell in entry.cells for name in cell.metrics))
+
+
+def _unknown(flag: str, word: str, names: Sequence[str]) -> ConfigError:
+    known = ", ".join(names) or "none is there yet"
+    return ConfigError(f"{flag} {word}: no such metric.{did_you_mean(word, names)} Known: {known}.")
 
 
 def extra_metrics(experiments: Sequence[Findings], patterns: Sequence[str]) -> list[str]:
@@ -140,15 +146,35 @@ def extra_metrics(experiments: Sequence[Findings], patterns: Sequence[str]) -> l
     Raises:
         ConfigError: a pattern that matches nothing.
     """
-    names = metric_names(experiments)
-    own = [name for name in names if not name.startswith(_PUBLISHED)]
+    names = _metric_names(entries(experiments))
+    own = [name for name in names if not name.startswith(PUBLISHED_SCORES)]
     if not patterns:
         return [name for name in own if name.count("/") <= 1 and name != _TOTAL_LOSS]
     for pattern in patterns:
         if not fnmatch.filter(names, pattern):
-            known = ", ".join(names) or "none is there yet"
-            raise ConfigError(f"--metrics {pattern}: no such metric.{did_you_mean(pattern, names)} Known: {known}.")
+            raise _unknown("--metrics", pattern, names)
     return [name for name in own if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
+
+
+def choose_metric(experiments: Sequence[Findings], wanted: str | None) -> str:
+    """The metric of a figure: the requested one, else of those that most arms have the first preferred.
+
+    Raises:
+        ConfigError: no cell has the requested metric.
+        DataError: no cell is finished, or none has a metric.
+    """
+    known = entries(experiments)
+    names = _metric_names(known)
+    if not names:
+        where = " ".join(str(experiment.path) for experiment in experiments)
+        raise DataError(f"{where}: no cell is finished, or none has a metric. Run electra compare again; it resumes.")
+    if wanted is not None:
+        if wanted not in names:
+            raise _unknown("--metric", wanted, names)
+        return wanted
+    owners = Counter(name for entry in known for name in _metric_names([entry]))
+    preferred = [name for name in _PREFERRED if name in names] + [name for name in names if name.endswith("accuracy")]
+    return max(dict.fromkeys([*preferred, *names]), key=owners.__getitem__)  # the first of the largest
 
 
 def measured(entry: Entry, key: str, *, reference: float, test: bool, score: bool) -> Spread | str | None:
@@ -162,19 +188,20 @@ def measured(entry: Entry, key: str, *, reference: float, test: bool, score: boo
     Raises:
         DataError: a score that is not a share between -1 and 1.
     """
+    spent = entry.facts("flops_paper")
     match key:
         case "train_flops":
-            return spread_of(_facts(entry, "flops_paper"))
+            return spread_of(spent)
         case "train_ratio":
-            return spread_of([flops / reference for flops in _facts(entry, "flops_paper")])
+            return spread_of([flops / reference for flops in spent])
         case "train_speedup":
-            return spread_of([reference / flops for flops in _facts(entry, "flops_paper") if flops > 0])
+            return spread_of([reference / flops for flops in spent if flops > 0])
         case "time_and_hardware":
             return _time_and_hardware(entry)
         case "infer_flops" | "infer_speedup" | "parameters":
             return _counted(entry.config, key)
     name = key.replace("glue/", "glue-test/", 1) if test and key.startswith("glue/") else key
-    values = [cell.metrics[name] for cell in entry.cells if name in cell.metrics]
+    values = entry.metric(name)
     if score:
         for cell in entry.cells:
             if abs(cell.metrics.get(name, 0.0)) > 1:
@@ -186,7 +213,7 @@ def measured(entry: Entry, key: str, *, reference: float, test: bool, score: boo
     if found is None or not entry.tuned:
         return found
     if name == "glue/average":  # as the paper: of the tasks' medians
-        of_tasks = (measured(entry, f"glue/{task}", reference=reference, test=test, score=score) for task in GLUE_TASKS)
+        of_tasks = (measured(entry, task, reference=reference, test=test, score=score) for task in _GLUE.values())
         return replace(found, mean=statistics.fmean(task.mean for task in of_tasks if isinstance(task, Spread)))
     return replace(found, mean=found.median)
 
@@ -203,7 +230,7 @@ def _counted(config: Config | None, key: str) -> Spread | None:
 
 def _time_and_hardware(entry: Entry) -> str | None:
     """Mean time of pre-training, and every machine that a seed ran on."""
-    seconds = spread_of(_facts(entry, "seconds"))
+    seconds = spread_of(entry.facts("seconds"))
     if seconds is None:
         return None
     runs = [Path(entry.experiment.declared.about["model"])] if entry.tuned else [cell.kept for cell in entry.cells]
@@ -221,7 +248,7 @@ def _duration(seconds: float) -> str:
 def _machine(run: Path) -> str | None:
     """The GPU, or the CPU's threads and instructions, as environment.json has them."""
     try:
-        facts = read_table(run / "environment.json")
+        facts = records.read_table(run / "environment.json")
     except ElectraError:
         return None
     if isinstance(facts.get("gpu"), str):
@@ -230,3 +257,93 @@ def _machine(run: Path) -> str | None:
     if not isinstance(threads, int):
         return None
     return f"{threads} CPU thread{'s' if threads != 1 else ''}" + (f" ({kind})" if isinstance(kind, str) else "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """An arm's metric after training, and during it."""
+
+    entry: Entry
+    score: Spread
+    flops: float
+    """Mean training FLOPs of the seeds, as the paper counts."""
+    curves: tuple[tuple[tuple[float, float], ...], ...]
+    """For each seed (FLOPs, metric) during training; empty where the run did not measure it."""
+
+
+def factor(metric: str) -> float:
+    """What the paper's axes multiply a share with: GLUE and SQuAD are shown in points."""
+    return 100.0 if metric.startswith(PUBLISHED_SCORES) else 1.0
+
+
+def readings(experiments: Sequence[Findings], metric: str) -> list[Reading]:
+    """Arms that have the metric."""
+    found = []
+    for entry in entries(experiments):
+        cells = [cell for cell in entry.cells if metric in cell.metrics and "flops_paper" in cell.facts]
+        score = spread_of([factor(metric) * cell.metrics[metric] for cell in cells])
+        if score is not None:
+            flops = sum(cell.facts["flops_paper"] for cell in cells) / len(cells)
+            curves = tuple(_curve(cell, metric) for cell in cells)
+            found.append(Reading(entry=entry, score=score, flops=flops, curves=curves))
+    return found
+
+
+def _curve(cell: Measured, metric: str) -> tuple[tuple[float, float], ...]:
+    """The held-out rows of a run that have the metric, under its name or without "held-out/"."""
+    try:
+        rows = read_run(cell.kept).valid
+    except (MissingInputError, DataError):
+        return ()  # a cell without its run folder still has its result
+    values = [row.get(metric, row.get(metric.removeprefix("held-out/"), math.nan)) for row in rows]
+    return tuple(
+        (row["flops"], factor(metric) * value)
+        for row, value in zip(rows, values, strict=True)
+        if math.isfinite(value) and row.get("flops", 0.0) > 0
+    )
+
+
+def missing_arms(experiments: Sequence[Findings], shown: Sequence[Reading], also: Sequence[str] = ()) -> list[str]:
+    """Arms that were planned, or belong into the figure (`also`), and are not shown."""
+    there = {(reading.entry.experiment.path, reading.entry.arm) for reading in shown}
+    return [
+        f"{experiment.name}: {arm}" if len(experiments) > 1 else arm
+        for experiment in experiments
+        for arm in also or experiment.configs
+        if (experiment.path, arm) not in there
+    ]
+
+
+class GeneratorSize(NamedTuple):
+    """A place on the axis of the left of Figure 3."""
+
+    order: float
+    """Hidden units; below 0 for a generator without any."""
+    label: str
+
+
+def generator_size(reading: Reading) -> GeneratorSize | None:
+    """An arm's place in the left of Figure 3; None if it differs from ELECTRA in more than its generator's size."""
+    config = reading.entry.config
+    if config is None or type(config.objective) is not methods.RTD or config.objective.loss_over != "all":
+        return None
+    generator = config.generator
+    if not isinstance(config.phases, methods.Joint) or generator.disallow_correct:
+        return None
+    if isinstance(generator, methods.Uniform):
+        return GeneratorSize(-2.0, "uniform")
+    if isinstance(generator, methods.Unigram):
+        return GeneratorSize(-1.0, "unigram")
+    if generator.temperature != 1 or generator.depth != 1 or config.sharing != "embeddings":
+        return None
+    width = generator_shape(config).hidden_size
+    return GeneratorSize(width, f"{width}\n({width / config.model.hidden_size:.3g}x)")
+
+
+def paired_gain(mine: Reading, other: Reading, metric: str) -> Spread | None:
+    """Mean and SD over the seeds that both arms have of `mine` minus `other`."""
+    one, two = (
+        {cell.seed: cell.metrics[metric] for cell in reading.entry.cells if metric in cell.metrics}
+        for reading in (mine, other)
+    )
+    return spread_of([factor(metric) * (one[seed] - two[seed]) for seed in one if seed in two])

@@ -16,9 +16,8 @@ from electra_trainer.errors import ConfigError
 from electra_trainer.experiments.results import Findings
 from electra_trainer.files.table_writer import Cell, Link, Table
 from electra_trainer.files.wording import escape_markdown
-from electra_trainer.finetuning.glue.glue_tasks import PAPER_COLUMNS
-from electra_trainer.paper.measured import Entry, entries, extra_metrics, measured, share_trained
-from electra_trainer.paper.published import TABLES, PublishedRow
+from electra_trainer.paper.measured import Entry, entries, extra_metrics, measured
+from electra_trainer.paper.published import PRINTED, TABLES, PublishedRow, PublishedTable
 
 Format = Literal["md", "tex", "csv"]
 Kind = Literal["score", "metric", "flops", "ratio", "count", "words"]
@@ -102,70 +101,19 @@ class PaperTable:
     notes: tuple[str, ...]
 
 
-class _Place(NamedTuple):
-    """What an entry must be to match a row of the paper."""
-
-    arm: str
-    size: str | None = None
-    """small, base or large; None: any."""
-    share: float | None = 1
-    """Of the size's full training; None: any."""
-
-    def fits(self, entry: Entry) -> bool:
-        if entry.arm != self.arm or (self.size is not None and entry.size != self.size):
-            return False
-        trained = share_trained(entry)
-        # within 15 %: the paper's BERT-Small costs 1.10 of ELECTRA-Small by the authors' own count
-        return self.share is None or (trained is not None and abs(math.log(trained / self.share)) < math.log(1.15))
+def _fits(entry: Entry, *, arm: str, size: str | None = None, share: float | None = None) -> bool:
+    """Whether an entry is what a row of the paper needs: the arm, the size, and the share of the size's full training."""
+    if entry.arm != arm or size not in (None, entry.size):
+        return False
+    trained = entry.share_trained
+    # within 15 %: the paper's BERT-Small costs 1.10 of ELECTRA-Small by the authors' own count
+    return share is None or (trained is not None and abs(math.log(trained / share)) < math.log(1.15))
 
 
-_PLACES: dict[int, dict[str, _Place]] = {
-    1: {
-        "BERT-Small": _Place("mlm", "small"),
-        "BERT-Base": _Place("mlm", "base"),
-        "ELECTRA-Base": _Place("electra", "base"),
-        "ELECTRA-Small": _Place("electra", "small"),
-    }
-    | {f"ELECTRA-Small, {part:g}% trained": _Place("electra", "small", part / 100) for part in (50, 25, 12.5, 6.25)},
-    2: {"BERT (ours)": _Place("mlm", "large"), "ELECTRA": _Place("electra", "large")},
-    3: {
-        "BERT (ours)": _Place("mlm", "large"),
-        "ELECTRA-Base": _Place("electra", "base"),
-        "ELECTRA": _Place("electra", "large"),
-    },
-    4: {
-        "ELECTRA": _Place("electra", share=None),
-        "All-Tokens MLM": _Place("all-tokens-mlm", share=None),
-        "Replace MLM": _Place("replace-mlm", share=None),
-        "ELECTRA 15%": _Place("electra-15", share=None),
-        "BERT": _Place("mlm", share=None),
-    },
-    7: {"ELECTRA-Small": _Place("electra", "small"), "ELECTRA-Base": _Place("electra", "base")},
-}
-"""By table, the rows of the paper that can be trained here."""
-_COLUMNS: dict[str, tuple[str, Kind]] = {
-    "train_flops": ("Train FLOPs", "flops"),
-    "infer_flops": ("Infer FLOPs", "flops"),
-    "train_ratio": ("Ratio", "ratio"),
-    "train_speedup": ("Train speedup", "ratio"),
-    "infer_speedup": ("Infer speedup", "ratio"),
-    "parameters": ("Params", "count"),
-    "time_and_hardware": ("Train time + hardware", "words"),
-    **{f"glue/{title.lower()}": (title, "score") for title in PAPER_COLUMNS.values()},
-    "glue/average": ("Avg.", "score"),
-    "squad1/em": ("SQuAD 1.1 EM", "score"),
-    "squad1/f1": ("SQuAD 1.1 F1", "score"),
-    "squad2/em": ("SQuAD 2.0 EM", "score"),
-    "squad2/f1": ("SQuAD 2.0 F1", "score"),
-}
-_TITLE_OF_AVERAGE = {1: "GLUE", 4: "GLUE score"}
-
-
-def _columns(number: int) -> Iterator[Column]:
-    keys = TABLES[number].columns
-    for key in keys if "train_flops" in keys else (*keys, "train_flops"):
-        title, kind = _COLUMNS[key]
-        yield Column(key, _TITLE_OF_AVERAGE.get(number, title) if key == "glue/average" else title, kind)
+def _columns(table: PublishedTable) -> Iterator[Column]:
+    for key in dict.fromkeys([*table.columns, "train_flops"]):
+        title, kind = PRINTED["columns"][key]
+        yield Column(key, table.average if key == "glue/average" else title, kind)
 
 
 def build_table(number: int, experiments: Sequence[Findings], *, metrics: Sequence[str] = ()) -> PaperTable:
@@ -182,9 +130,9 @@ def build_table(number: int, experiments: Sequence[Findings], *, metrics: Sequen
         raise ConfigError(
             f"table {number}: expected one of {', '.join(map(str, TABLES))}. Table 5 is: electra show small"
         )
-    table, places = TABLES[number], _PLACES[number]
-    known, several = entries(experiments), len(experiments) > 1
-    columns = (*_columns(number), *(Column(name, name, "metric") for name in extra_metrics(experiments, metrics)))
+    table, known = TABLES[number], entries(experiments)
+    columns = (*_columns(table), *(Column(name, name, "metric") for name in extra_metrics(experiments, metrics)))
+    several = len(experiments) > 1
 
     def ours(model: str, entry: Entry, split: str) -> PaperRow:
         if number == 7 and not any(name.startswith("glue-test/") for cell in entry.cells for name in cell.metrics):
@@ -195,14 +143,11 @@ def build_table(number: int, experiments: Sequence[Findings], *, metrics: Sequen
     placed: set[int] = set()
     for row in table.rows:
         rows.append(_paper(row))
-        place = places.get(row.model)
-        if place is None:
-            continue
-        fitting = [index for index, entry in enumerate(known) if place.fits(entry)]
-        placed.update(fitting)
-        rows += [ours(row.model, known[index], row.split) for index in fitting]
-        if not fitting:
-            rows.append(PaperRow(model=row.model, source="ours", split=row.split, values={}))
+        if row.model in table.ours:
+            fitting = [index for index, entry in enumerate(known) if _fits(entry, **table.ours[row.model])]
+            placed.update(fitting)
+            missing = PaperRow(model=row.model, source="ours", split=row.split, values={})
+            rows += [ours(row.model, known[index], row.split) for index in fitting] or [missing]
     split = {2: "dev", 7: "test"}.get(number, "")
     rows += [ours(_name(entry), entry, split) for index, entry in enumerate(known) if index not in placed]
     notes = tuple(note for experiment in experiments for note in experiment.notes)
@@ -235,7 +180,7 @@ def _ours(model: str, entry: Entry, columns: Sequence[Column], reference: float,
 
 def _name(entry: Entry) -> str:
     """The name of an arm that the paper's table does not have."""
-    trained = share_trained(entry)
+    trained = entry.share_trained
     part = "" if trained is None or abs(trained - 1) < 0.15 else f", {100 * trained:.3g}% trained"
     return f"{entry.preset} (ours): {entry.arm}{part}"
 
@@ -249,16 +194,20 @@ def _paper(row: PublishedRow) -> PaperRow:
 
 
 def write(table: PaperTable, form: Format, *, base: Path) -> str:
-    """The table's text.
+    """The table's text. A CSV has unrounded numbers, with SDs and seeds in separate columns, and run folders as `runs`.
 
     Args:
         base: folder that links are relative to.
     """
-    split = any(row.split for row in table.rows)
-    if form == "csv":
-        return _exact_table(table, split, base).csv()
+    split, exact = any(row.split for row in table.rows), form == "csv"
+    rows = [_cells(row, table, split, exact, base) for row in table.rows]
+    if exact:
+        head = ["model", "from", *(["set"] if split else [])]
+        for column in table.columns:
+            head += [column.key, *([f"{column.key} sd", f"{column.key} seeds"] if column.spreads else [])]
+        return Table(head=[*head, "seeds", "runs"], rows=rows).csv()
     head = ["Model", "From", *(["Set"] if split else []), *(column.title for column in table.columns), "seeds", "Runs"]
-    shown = Table(head=head, rows=[_cells(row, table, split, base) for row in table.rows], words=3 if split else 2)
+    shown = Table(head=head, rows=rows, words=3 if split else 2)
     caption, notes = f"{table.caption}, as the paper prints it and as measured here.", (*_LEGEND, *table.notes)
     if form == "tex":
         return shown.latex(caption=caption, notes=notes)
@@ -266,20 +215,33 @@ def write(table: PaperTable, form: Format, *, base: Path) -> str:
     return "\n".join([title, "", shown.markdown(), "", *(f"- {escape_markdown(note)}" for note in notes), ""])
 
 
+def _cells(row: PaperRow, table: PaperTable, split: bool, exact: bool, base: Path) -> list[Cell]:
+    absent = ABSENT_CSV if exact else ABSENT
+    cells: list[Cell] = [row.model, row.source, *([row.split or absent] if split else [])]
+    for column in table.columns:
+        value = row.values.get(column.key, Value())
+        if exact:
+            cells += _exact(value, column, row.seeds)
+        elif row.folder is None or value.missing:
+            cells.append(_shown(value, column))
+        else:
+            cells.append([Link(_shown(value, column), _relative(row.folder, base))])
+    runs = [Link(str(seed), _relative(run, base)) for seed, run in row.runs]
+    return [*cells, str(row.seeds or absent), runs or absent]
+
+
 def _relative(path: Path, base: Path) -> str:
     """`path` seen from the folder `base`, with forward slashes."""
     return Path(os.path.relpath(path.resolve(), base.resolve())).as_posix()
 
 
-def _cells(row: PaperRow, table: PaperTable, split: bool, base: Path) -> list[Cell]:
-    cells: list[Cell] = [row.model, row.source, *([row.split] if split else [])]
-    for column in table.columns:
-        value = row.values.get(column.key, Value())
-        text = _shown(value, column)
-        linked = row.folder is not None and not value.missing
-        cells.append([Link(text, _relative(row.folder, base))] if linked and row.folder is not None else text)
-    runs = [Link(str(seed), _relative(run, base)) for seed, run in row.runs]
-    return [*cells, str(row.seeds) if row.seeds else ABSENT, runs or ABSENT]
+def _exact(value: Value, column: Column, seeds: int) -> list[str]:
+    """The number, and where it has a spread the SD and the seeds."""
+    numbers = [ABSENT_CSV if number is None else f"{number:.10g}" for number in (value.number, value.sd)]
+    if value.words is not None:
+        numbers[0] = value.words
+    count = 0 if value.missing else value.count or seeds
+    return [*numbers, str(count or ABSENT_CSV)] if column.spreads else numbers[:1]
 
 
 def _shown(value: Value, column: Column) -> str:
@@ -309,26 +271,3 @@ def _number(number: float, kind: Kind) -> str:
             return f"{number / 1e6:.3g}M"
         case "words":
             return f"{number:g}"
-
-
-def _exact_table(table: PaperTable, split: bool, base: Path) -> Table:
-    """Unrounded numbers, with means, SDs and seeds in separate columns; `runs` holds the run folders."""
-
-    def exact(number: float | None) -> str:
-        return ABSENT_CSV if number is None else f"{number:.10g}"
-
-    head = ["model", "from", *(["set"] if split else [])]
-    for column in table.columns:
-        head += [column.key, *([f"{column.key} sd", f"{column.key} seeds"] if column.spreads else [])]
-    rows = []
-    for row in table.rows:
-        cells: list[Cell] = [row.model, row.source, *([row.split or ABSENT_CSV] if split else [])]
-        for column in table.columns:
-            value = row.values.get(column.key, Value())
-            cells.append(exact(value.number) if value.words is None else value.words)
-            if column.spreads:
-                count = row.seeds if value.count is None else value.count
-                cells += [exact(value.sd), str(count) if count and not value.missing else ABSENT_CSV]
-        runs = [Link("", _relative(run, base)) for _, run in row.runs]
-        rows.append([*cells, str(row.seeds or ABSENT_CSV), runs or ABSENT_CSV])
-    return Table(head=[*head, "seeds", "runs"], rows=rows)

@@ -8,8 +8,8 @@ what each row needs: free look-ups, backward = 2 x forward, the vocabulary at pr
 """
 
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,8 @@ from electra_trainer.cost.flops import NORM_SLIP, infer_flops, run_flops
 from electra_trainer.errors import ConfigError, did_you_mean
 from electra_trainer.finetuning.glue.glue_tasks import PAPER_COLUMNS
 from electra_trainer.presets.paper_rows import PRESETS, preset
-from electra_trainer.settings.config import BatchShape, Config, Model, Schedule
-from electra_trainer.settings.methods import MLM
+from electra_trainer.settings import records
+from electra_trainer.settings.config import Config
 
 GLUE_TASKS = tuple(title.lower() for title in PAPER_COLUMNS.values())
 """Columns of Tables 2 and 7 in order, as `glue/…`."""
@@ -50,7 +50,11 @@ class PublishedTable:
     reference_flops: float
     """Training FLOPs that ratios and speedups refer to."""
     columns: tuple[str, ...]
+    average: str
+    """Title of the average over GLUE's tasks."""
     rows: tuple[PublishedRow, ...]
+    ours: Mapping[str, Mapping[str, Any]]
+    """The rows that can be trained here: model -> its `arm`, `size` and `share` of the size's full training, where they matter."""
 
 
 def _row(columns: Sequence[str], cells: Sequence[float | str]) -> PublishedRow:
@@ -62,17 +66,35 @@ def _row(columns: Sequence[str], cells: Sequence[float | str]) -> PublishedRow:
 
 
 def _table(printed: Mapping[str, Any]) -> PublishedTable:
+    columns = printed["columns"]
     return PublishedTable(
-        caption=printed["caption"],
-        reference_flops=printed["reference_flops"],
-        columns=tuple(column for column in printed["columns"] if column not in ("model", "split")),
-        rows=tuple(_row(printed["columns"], cells) for cells in printed["rows"]),
-    )
+        caption=printed["caption"], reference_flops=printed["reference_flops"], average=printed.get("average", "Avg."),
+        columns=tuple(column for column in columns if column not in ("model", "split")),
+        rows=tuple(_row(columns, cells) for cells in printed["rows"]), ours=printed["ours"],
+    )  # fmt: skip
 
 
 PRINTED: dict[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 """published.toml as it is."""
 TABLES = {number: _table(PRINTED[f"table_{number}"]) for number in (1, 2, 3, 4, 7)}
+_IN_FIGURE_1 = {"BERT": "BERT-Large", "BERT (ours)": "BERT-Large (paper's own)", "ELECTRA": "ELECTRA-Large"}
+"""Other names of Table 2's models next to Table 1's."""
+
+
+def published_points() -> dict[str, list[tuple[float, float, str]]]:
+    """Figure 1's points from Tables 1 and 2 (dev sets): (training FLOPs, GLUE score, name) by family."""
+    found: dict[str, list[tuple[float, float, str]]] = {"ELECTRA": [], "BERT": [], "others": []}
+    for row in (*TABLES[1].rows, *TABLES[2].rows):
+        flops, score = row.number("train_flops"), row.number("glue/average")
+        if row.split != "test" and flops is not None and score is not None:  # DistilBERT's FLOPs are not printed
+            family = next((known for known in ("ELECTRA", "BERT") if row.model.startswith(known)), "others")
+            name = row.model.removeprefix("ELECTRA-Small, ").removesuffix(" trained")
+            found[family].append((flops, score, _IN_FIGURE_1.get(name, name)))
+    return {family: sorted(points) for family, points in found.items()}
+
+
+PUBLISHED: dict[str, dict[str, Any]] = PRINTED["costs"]
+"""The authors' rows by their names: a `preset` and what differs from it, or the operations of another architecture."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,75 +113,16 @@ def cost_of(name: str, *, norm_slip: bool = NORM_SLIP) -> Cost:
     Raises:
         ConfigError: no row and no preset has this name.
     """
-    if name in PUBLISHED:
-        config = PUBLISHED[name]
-        return of_config(config(), norm_slip) if config else _of_another_architecture(name, norm_slip)
-    if name not in PRESETS:
+    row = PUBLISHED.get(name, {"preset": name})
+    if "preset" not in row:
+        slip = "with_slip" if norm_slip else "without_slip"
+        return Cost(**{key: count if key == "train_real" else count[slip] for key, count in row.items()})
+    if row["preset"] not in PRESETS:
         known = f"{', '.join(PUBLISHED)}, all, and every preset (electra show all)"
         raise ConfigError(f"Unknown name {name!r}.{did_you_mean(name, [*PUBLISHED, *PRESETS])} Known: {known}.")
-    return of_config(preset(name), norm_slip)
-
-
-def of_config(config: Config, norm_slip: bool = NORM_SLIP) -> Cost:
-    """Cost of a configuration."""
+    changes = {field: value for field, value in row.items() if field != "preset"}
+    plain = records.merge(records.to_dict(preset(row["preset"])), changes)
+    config = records.read(Config, plain, where=f"published.toml: {name}")
     train = run_flops(config, norm_slip=norm_slip)
     infer = infer_flops(config, sequence_length=128, norm_slip=norm_slip)
     return Cost(train_paper=train.paper, train_real=train.real, infer_paper=infer.paper)
-
-
-def _of_another_architecture(name: str, norm_slip: bool) -> Cost:
-    count = PRINTED["other_architectures"][name]
-    slip = "with_slip" if norm_slip else "without_slip"
-    return Cost(
-        train_paper=count["train_paper"][slip], train_real=count["train_real"], infer_paper=count["infer_paper"][slip]
-    )
-
-
-def _bert_large() -> Config:
-    """The original BERT-Large: 1M steps of 256 rows of 512 tokens. The preset `bert_large` is another run, "BERT
-    (ours)".
-    """
-    return _sized(preset("bert_large"), rows=256, steps=1_000_000)
-
-
-def _roberta() -> Config:
-    """RoBERTa: BERT-Large with 50,265 words; 500,000 steps of 8,000 rows of 512 tokens, 15 % masked."""
-    large = preset("bert_large")
-    return _sized(replace(large, model=replace(large.model, vocab_size=50265)), rows=8000, steps=500_000)
-
-
-def _albert() -> Config:
-    """ALBERT xxlarge: 12 layers of width 4,096 with 64 heads (one set of weights, which saves no operation), embeddings
-    of 128, 30,000 words; 1.5M steps of 4,096 rows of 512 tokens, 15 % masked.
-    """
-    model = Model(
-        vocab_size=30000,
-        embedding_size=128,
-        hidden_size=4096,
-        num_hidden_layers=12,
-        num_attention_heads=64,
-        intermediate_size=16384,
-    )
-    return _sized(Config(model=model, objective=MLM()), rows=4096, steps=1_500_000)
-
-
-def _sized(config: Config, *, rows: int, steps: int) -> Config:
-    return replace(config, batch=BatchShape(size=rows, sequence_length=512), schedule=Schedule(steps=steps))
-
-
-PUBLISHED: dict[str, Callable[[], Config] | None] = {
-    "elmo": None,
-    "xlnet": None,
-    "gpt": None,
-    "bert_small": lambda: preset("bert_small"),
-    "bert_base": lambda: preset("bert_base"),
-    "bert_large": _bert_large,
-    "electra_small": lambda: preset("small"),
-    "electra_base": lambda: preset("base"),
-    "electra_400k": lambda: preset("large"),
-    "electra_1.75M": lambda: preset("large_1_75m"),
-    "roberta": _roberta,
-    "albert": _albert,
-    "t5_11b": None,
-}
-"""The authors' rows by their names; None: an architecture that is no configuration of ours."""
