@@ -6,9 +6,23 @@ import math
 
 import pytest
 import torch
+from torch import Tensor
 
 from electra_trainer.batch import Losses, Term
-from electra_trainer.objectives.losses import entropy, replaced_loss, token_loss
+from electra_trainer.objectives.losses import replaced_loss
+from electra_trainer.objectives.vocabulary_softmax import TokenSoftmax, token_softmax
+
+
+def of_logits(logits_KV: Tensor, labels_K: Tensor) -> TokenSoftmax:
+    """The softmax where hidden states are the logits: the output weight is the identity."""
+    words = logits_KV.shape[1]
+    return token_softmax(
+        logits_KV, torch.eye(words), torch.zeros(words), labels_K=labels_K, draws_K=None, diagnose=True
+    )
+
+
+def token_loss(logits_KV: Tensor, labels_K: Tensor) -> Tensor:
+    return of_logits(logits_KV, labels_K).loss
 
 
 def softmax(logits: list[float]) -> list[float]:
@@ -43,8 +57,9 @@ def test_entropy() -> None:
     torch.manual_seed(3)
     logits = 3 * torch.randn(5, 11)
     expected = [-sum(p * math.log(p) for p in softmax(row)) for row in logits.tolist()]
-    assert entropy(logits).tolist() == pytest.approx(expected, rel=1e-5)
-    assert entropy(torch.zeros(1, 11)).item() == pytest.approx(math.log(11))
+    labels = torch.zeros(5, dtype=torch.int64)
+    assert of_logits(logits, labels).entropy_K.tolist() == pytest.approx(expected, rel=1e-5)
+    assert of_logits(torch.zeros(1, 11), labels[:1]).entropy_K.item() == pytest.approx(math.log(11))
 
 
 def test_extreme_logits_stay_finite() -> None:

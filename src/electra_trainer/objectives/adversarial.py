@@ -20,8 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from electra_trainer import batch, randomness
-from electra_trainer.model.initialize import initialize
-from electra_trainer.model.networks import TokenPredictor, at, build_discriminator, build_generator
+from electra_trainer.model.networks import TokenPredictor, at, build_discriminator, build_generator, initialize
 from electra_trainer.objectives import losses, protocol, rtd, vocabulary_softmax
 from electra_trainer.objectives.generate import generate, generator_diagnostics
 from electra_trainer.settings.config import Config, generator_shape

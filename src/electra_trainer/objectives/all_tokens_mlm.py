@@ -15,8 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from electra_trainer import batch, randomness
-from electra_trainer.model.initialize import initialize
-from electra_trainer.model.networks import at, build_generator, build_masked_lm
+from electra_trainer.model.networks import at, build_generator, build_masked_lm, initialize
 from electra_trainer.objectives import mlm, protocol, rtd, vocabulary_softmax
 from electra_trainer.objectives.generate import exported_generator, generate, generator_diagnostics, generator_terms
 from electra_trainer.objectives.losses import corrupt

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from electra_trainer.batch import Losses, Masked
 from electra_trainer.errors import ConfigError
-from electra_trainer.model.initialize import Weights
+from electra_trainer.model.networks import Weights
 from electra_trainer.randomness import Rng, key
 from electra_trainer.settings.config import Config, Model
 from electra_trainer.settings.methods import ObjectiveSettings

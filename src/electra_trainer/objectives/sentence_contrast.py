@@ -13,8 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from electra_trainer.batch import Batch, Corrupted, Losses, Masked, Term
-from electra_trainer.model.initialize import initialize
-from electra_trainer.model.networks import build_discriminator, build_generator
+from electra_trainer.model.networks import build_discriminator, build_generator, initialize
 from electra_trainer.objectives.generate import generate, generator_diagnostics, generator_terms
 from electra_trainer.objectives.losses import corrupt, replaced_loss
 from electra_trainer.objectives.protocol import Exported, Objective, slots, weight_source

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from electra_trainer.data.tokenizer import Specials, Text, as_plain_text, load_tokenizer, specials_of, tokenizer_sha256
 from electra_trainer.errors import ConfigError, MissingInputError
 from electra_trainer.model.encoder import Encoder
-from electra_trainer.model.initialize import initialize
+from electra_trainer.model.networks import initialize
 from electra_trainer.pretrained.export import holds_network, read_encoder
 from electra_trainer.pretrained.pretrained import kept_encoder, load, trained_length
 from electra_trainer.randomness import key

@@ -16,7 +16,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from electra_trainer.kernels.gpu import add_norm_kernels, attention_kernels, gpu_attention, softmax_kernels
+from electra_trainer.kernels.gpu import gpu_attention, triton_kernels
 
 TARGET = GPUTarget("cuda", 90, 32)
 SHARED = 227 * 1024
@@ -78,23 +78,26 @@ def main() -> None:
     for dtype in sys.argv[1:] or ("bf16", "fp32"):
         for width in (128, 768):
             tiles = {"WIDTH": width, "BLOCK_K": 64, "BLOCK_V": 128, "BLOCK_E": 64, "WIDEN": False}
-            build(softmax_kernels.block_statistics, dtype, LOOK=True, **tiles)
-            build(softmax_kernels.logit_gradient, dtype, **tiles)
+            build(triton_kernels.block_statistics, dtype, LOOK=True, **tiles)
+            build(triton_kernels.logit_gradient, dtype, **tiles)
             del tiles["BLOCK_K"]
-            build(softmax_kernels.choose, dtype, SAMPLE=True, LOOK=True, BLOCK_B=256, **tiles)
+            build(triton_kernels.choose, dtype, SAMPLE=True, LOOK=True, BLOCK_B=256, **tiles)
         for width, warps in ((64, 1), (256, 1), (768, 4)):
             block = triton.next_power_of_2(width)
-            build(add_norm_kernels.forward, dtype, warps=warps, DROP=True, BLOCK_D=block)
-            build(add_norm_kernels.backward, dtype, warps=warps, ROWS=16, DROP=True, BLOCK_D=block)
+            build(triton_kernels.add_norm_forward, dtype, warps=warps, DROP=True, BLOCK_D=block)
+            build(triton_kernels.add_norm_backward, dtype, warps=warps, ROWS=16, DROP=True, BLOCK_D=block)
         for tokens, size in ((128, 64), (512, 64), (512, 128)) if dtype == "bf16" else ((128, 32),):
             query = torch.empty(
                 (1, 4, tokens, size), dtype=torch.bfloat16 if dtype == "bf16" else torch.float32, device="meta"
             )
-            for function, back in ((attention_kernels.forward, False), (attention_kernels.backward, True)):
+            for function, back in (
+                (triton_kernels.attention_forward, False),
+                (triton_kernels.attention_backward, True),
+            ):
                 constants = gpu_attention._shape(query, 0.1, back=back)[1]
                 build(function, dtype, warps=constants.pop("num_warps"), **constants)
-    build(add_norm_kernels.keep_mask, "bf16", BLOCK_D=256)
-    build(attention_kernels.keep_mask, "bf16", T=128, BLOCK=64)
+    build(triton_kernels.add_norm_keep_mask, "bf16", BLOCK_D=256)
+    build(triton_kernels.attention_keep_mask, "bf16", T=128, BLOCK=64)
 
 
 if __name__ == "__main__":

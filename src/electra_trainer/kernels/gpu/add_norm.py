@@ -69,7 +69,7 @@ def forward(
     """The result as [N, D], and what the backward pass needs: both inputs as [N, D], mean and 1/deviation of each row."""
     import triton
 
-    from electra_trainer.kernels.gpu import add_norm_kernels as kernels
+    from electra_trainer.kernels.gpu import triton_kernels as kernels
 
     width = inner.shape[-1]
     rows_ND, added_ND = inner.contiguous().view(-1, width), residual.contiguous().view(-1, width)
@@ -77,7 +77,7 @@ def forward(
     mean, spread = (torch.empty(len(rows_ND), device=inner.device) for _ in range(2))
     if len(rows_ND):
         with on(inner.device):
-            kernels.forward[(len(rows_ND),)](
+            kernels.add_norm_forward[(len(rows_ND),)](
                 rows_ND, added_ND, weight, bias, seed, out, mean, spread, width, eps, dropout,
                 DROP=dropout > 0, BLOCK_D=triton.next_power_of_2(width), num_warps=_warps(width),
             )  # fmt: skip
@@ -90,7 +90,7 @@ def backward(
     """Gradients of inner and residual, [N, D], and of weight and bias, [D]."""
     import triton
 
-    from electra_trainer.kernels.gpu import add_norm_kernels as kernels
+    from electra_trainer.kernels.gpu import triton_kernels as kernels
 
     many, width = inner.shape
     above = upstream.contiguous().view(-1, width)
@@ -100,7 +100,7 @@ def backward(
     partial = torch.zeros((2, programs, width), device=inner.device)
     if many:
         with on(inner.device):
-            kernels.backward[(programs,)](
+            kernels.add_norm_backward[(programs,)](
                 above, inner, residual, weight, seed, mean, spread, for_inner, for_residual, partial[0], partial[1],
                 many, width, dropout, ROWS=rows, DROP=dropout > 0, BLOCK_D=triton.next_power_of_2(width),
                 num_warps=_warps(width),
@@ -117,7 +117,7 @@ def check(device: torch.device, *, shape: tuple[int, int] = (37, 256)) -> None:
     """Compare with the plain twin, with a share of 0 and of 0.3 dropped, in fp32 and bf16; the share itself to five deviations."""
     import triton
 
-    from electra_trainer.kernels.gpu import add_norm_kernels as kernels
+    from electra_trainer.kernels.gpu import triton_kernels as kernels
 
     random, width = torch.Generator().manual_seed(6), shape[1]
     made = [torch.randn(size, generator=random) for size in (shape, shape, (width,), (width,), shape)]
@@ -129,7 +129,9 @@ def check(device: torch.device, *, shape: tuple[int, int] = (37, 256)) -> None:
             kept = torch.ones(shape, device=device)
             if dropout:
                 with on(device):
-                    kernels.keep_mask[(shape[0],)](seed, kept, width, dropout, BLOCK_D=triton.next_power_of_2(width))
+                    kernels.add_norm_keep_mask[(shape[0],)](
+                        seed, kept, width, dropout, BLOCK_D=triton.next_power_of_2(width)
+                    )
                 share, deviation = 1 - float(kept.mean()), (dropout * (1 - dropout) / kept.numel()) ** 0.5
                 if abs(share - dropout) > 5 * deviation:
                     raise Mismatch(f"{share:.3f} of the elements are dropped instead of {dropout}")

@@ -62,7 +62,7 @@ def _shape(query: Tensor, dropout: float, *, back: bool) -> tuple[tuple[int, int
 
 
 def _forward(query: Tensor, key: Tensor, value: Tensor, piece: Tensor, seed: Tensor, dropout: float) -> tuple[Tensor, Tensor]:  # fmt: skip
-    from electra_trainer.kernels.gpu import attention_kernels as kernels
+    from electra_trainer.kernels.gpu import triton_kernels as kernels
 
     query, key, value = _even(query, key, value)
     rows, heads, tokens, size = query.shape
@@ -70,7 +70,7 @@ def _forward(query: Tensor, key: Tensor, value: Tensor, piece: Tensor, seed: Ten
     log_sum = torch.empty((rows, heads, tokens), device=query.device)
     grid, constants = _shape(query, dropout, back=False)
     with trust.on(query.device):
-        kernels.forward[grid](
+        kernels.attention_forward[grid](
             query, key, value, piece.contiguous(), seed, out, log_sum, *query.stride()[:3], 1 / math.sqrt(size), dropout, **constants
         )  # fmt: skip
     return out, log_sum
@@ -79,13 +79,13 @@ def _forward(query: Tensor, key: Tensor, value: Tensor, piece: Tensor, seed: Ten
 def _backward(
     upstream: Tensor, query: Tensor, key: Tensor, value: Tensor, piece: Tensor, seed: Tensor, out: Tensor, log_sum: Tensor, dropout: float
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    from electra_trainer.kernels.gpu import attention_kernels as kernels
+    from electra_trainer.kernels.gpu import triton_kernels as kernels
 
     query, key, value = _even(query, key, value)
     found = tuple(torch.empty_like(out) for _ in range(3))
     grid, constants = _shape(query, dropout, back=True)
     with trust.on(query.device):
-        kernels.backward[grid](
+        kernels.attention_backward[grid](
             upstream.contiguous(), query, key, value, piece.contiguous(), seed, out, log_sum, *found, *query.stride()[:3],
             1 / math.sqrt(query.shape[-1]), dropout, **constants,
         )  # fmt: skip
@@ -132,7 +132,7 @@ def check(
     device: torch.device, *, shapes: tuple[tuple[int, ...], ...] = ((3, 2, 128, 64), (2, 3, 200, 64), (2, 2, 200, 32))
 ) -> None:
     """Compare with the plain twin on `shapes` (B, H, T, D/H), rows of several pieces and padding, with a share of 0 and of 0.2 dropped."""
-    from electra_trainer.kernels.gpu import attention_kernels as kernels
+    from electra_trainer.kernels.gpu import triton_kernels as kernels
 
     random = torch.Generator().manual_seed(7)
     for rows, heads, tokens, size in shapes:
@@ -153,7 +153,9 @@ def check(
                 kept = torch.ones((rows, heads, tokens, tokens), device=device)
                 if dropout:
                     with trust.on(device):
-                        kernels.keep_mask[(-(-tokens // 64), rows * heads)](seed, kept, dropout, T=tokens, BLOCK=64)
+                        kernels.attention_keep_mask[(-(-tokens // 64), rows * heads)](
+                            seed, kept, dropout, T=tokens, BLOCK=64
+                        )
                     share, deviation = 1 - float(kept.mean()), (dropout * (1 - dropout) / kept.numel()) ** 0.5
                     trust.close(
                         "the share of dropped weights",

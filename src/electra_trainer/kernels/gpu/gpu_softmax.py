@@ -68,7 +68,7 @@ def _look(
     """Loss, normaliser (inf where not used), sample, correct, entropy of each slot; the last two empty without `look`."""
     import triton
 
-    from electra_trainer.kernels.gpu.softmax_kernels import block_statistics, choose
+    from electra_trainer.kernels.gpu.triton_kernels import block_statistics, choose
 
     (slots, width), words, device = hidden_KE.shape, len(words_VE), hidden_KE.device
     blocks = triton.cdiv(words, _BLOCK_V)
@@ -102,7 +102,7 @@ def _gradients(
     """Gradients of the sum of losses with respect to hidden states, words and bias, fp32."""
     import triton
 
-    from electra_trainer.kernels.gpu.softmax_kernels import logit_gradient
+    from electra_trainer.kernels.gpu.triton_kernels import logit_gradient
 
     (slots, width), words, device = hidden_KE.shape, len(words_VE), hidden_KE.device
     stride = triton.cdiv(words, _BLOCK_V) * _BLOCK_V  # rows begin at multiples of 16 bytes, as fast products want them

@@ -1,0 +1,334 @@
+"""Triton kernels of add_norm.py, gpu_attention.py and gpu_softmax.py. Capitals are compile-time constants.
+
+add_norm: dropout + residual + LayerNorm, a row of D numbers at a time, in fp32 registers.
+
+attention: a program has one block of rows of one head. Scores are computed again in the backward pass, in which a program first does the
+keys and values of its block, then its queries; no two programs add to one number, so results are the same each time.
+
+softmax: a tile is [BLOCK_K slots, BLOCK_V words]. Each kernel computes its logits anew from hidden states and words, in fp32, and keeps them
+in registers: computing them twice costs less than writing and reading K x V of them.
+"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _dropped(value, seed, row, columns, D, P, DROP: tl.constexpr):
+    """`value` with a share P dropped and the rest scaled up; the same numbers for the same seed, row and column."""
+    if DROP:
+        value = tl.where(tl.rand(tl.load(seed), row * D + columns) >= P, value / (1.0 - P), 0.0)
+    return value
+
+
+@triton.jit
+def add_norm_keep_mask(seed, kept, D, P, BLOCK_D: tl.constexpr):
+    """1 where `_dropped` keeps, else 0: for the plain twin."""
+    row = tl.program_id(0)
+    columns = tl.arange(0, BLOCK_D)
+    ones = tl.full((BLOCK_D,), 1.0, tl.float32)
+    value = _dropped(ones, seed, row, columns, D, P, True)
+    tl.store(kept + row * D + columns, (value > 0.0).to(tl.float32), mask=columns < D)
+
+
+@triton.jit
+def add_norm_forward(
+    inner, residual, weight, bias, seed, out, mean, spread, D, EPS, P, DROP: tl.constexpr, BLOCK_D: tl.constexpr
+):
+    """Out = LayerNorm(dropout(inner) + residual); `mean` and `spread` = 1/sqrt(variance + EPS) of each row are kept."""
+    row = tl.program_id(0)
+    columns = tl.arange(0, BLOCK_D)
+    real = columns < D
+    place = row * D + columns
+    value = tl.load(inner + place, mask=real, other=0.0).to(tl.float32)
+    value = _dropped(value, seed, row, columns, D, P, DROP)
+    value += tl.load(residual + place, mask=real, other=0.0).to(tl.float32)
+    middle = tl.sum(value, 0) / D
+    away = tl.where(real, value - middle, 0.0)
+    scale = 1.0 / tl.sqrt(tl.sum(away * away, 0) / D + EPS)
+    gain = tl.load(weight + columns, mask=real, other=0.0).to(tl.float32)
+    shift = tl.load(bias + columns, mask=real, other=0.0).to(tl.float32)
+    tl.store(out + place, (away * scale * gain + shift).to(out.dtype.element_ty), mask=real)
+    tl.store(mean + row, middle)
+    tl.store(spread + row, scale)
+
+
+@triton.jit
+def add_norm_backward(
+    upstream, inner, residual, weight, seed, mean, spread, for_inner, for_residual, for_weight, for_bias, N, D, P,
+    ROWS: tl.constexpr, DROP: tl.constexpr, BLOCK_D: tl.constexpr,
+):  # fmt: skip
+    """Gradients of all inputs; those of weight and bias as one partial sum a program, over ROWS rows."""
+    program = tl.program_id(0)
+    columns = tl.arange(0, BLOCK_D)
+    real = columns < D
+    gain = tl.load(weight + columns, mask=real, other=0.0).to(tl.float32)
+    gains = tl.zeros((BLOCK_D,), dtype=tl.float32)
+    shifts = tl.zeros((BLOCK_D,), dtype=tl.float32)
+    for number in range(ROWS):
+        row = program * ROWS + number
+        here = real & (row < N)
+        place = row * D + columns
+        above = tl.load(upstream + place, mask=here, other=0.0).to(tl.float32)
+        value = tl.load(inner + place, mask=here, other=0.0).to(tl.float32)
+        value = _dropped(value, seed, row, columns, D, P, DROP)
+        value += tl.load(residual + place, mask=here, other=0.0).to(tl.float32)
+        scale = tl.load(spread + row, mask=row < N, other=0.0)
+        normed = tl.where(here, (value - tl.load(mean + row, mask=row < N, other=0.0)) * scale, 0.0)
+        gains += above * normed
+        shifts += above
+        scaled = above * gain
+        along = tl.sum(normed * scaled, 0) / D
+        level = tl.sum(scaled, 0) / D
+        gradient = (scaled - normed * along - level) * scale
+        tl.store(for_residual + place, gradient.to(for_residual.dtype.element_ty), mask=here)
+        passed = _dropped(gradient, seed, row, columns, D, P, DROP)
+        tl.store(for_inner + place, passed.to(for_inner.dtype.element_ty), mask=here)
+    tl.store(for_weight + program * D + columns, gains, mask=real)
+    tl.store(for_bias + program * D + columns, shifts, mask=real)
+
+
+@triton.jit
+def _kept(seed, head, rows, columns, T: tl.constexpr, P):
+    """True where a weight is not dropped: each head of each row of the batch has its own key."""
+    return tl.rand(tl.load(seed) + head, rows[:, None] * T + columns[None, :]) >= P
+
+
+@triton.jit
+def attention_keep_mask(seed, kept, P, T: tl.constexpr, BLOCK: tl.constexpr):
+    """1 where a weight is kept, else 0, [B * H, T, T]: for the plain twin."""
+    head = tl.program_id(1)
+    rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    for start in range(0, T, BLOCK):
+        columns = start + tl.arange(0, BLOCK)
+        keep = _kept(seed, head, rows, columns, T, P).to(tl.float32)
+        place = head * T * T + rows[:, None] * T + columns[None, :]
+        tl.store(kept + place, keep, mask=(rows[:, None] < T) & (columns[None, :] < T))
+
+
+@triton.jit
+def _tile(base, rows, stride, T: tl.constexpr, D: tl.constexpr, WIDEN: tl.constexpr):
+    """[rows, D] of one head; 0 past the end."""
+    inner = tl.arange(0, D)
+    value = tl.load(base + rows[:, None] * stride + inner[None, :], mask=rows[:, None] < T, other=0.0)
+    if WIDEN:  # Triton's interpreter multiplies bf16 as if it were integers
+        value = value.to(tl.float32)
+    return value
+
+
+@triton.jit
+def attention_forward(
+    query, key, value, piece, seed, out, log_sum, stride_b, stride_h, stride_t, SCALE, P,
+    H: tl.constexpr, T: tl.constexpr, D: tl.constexpr, DROP: tl.constexpr, BLOCK: tl.constexpr, WIDEN: tl.constexpr,
+):  # fmt: skip
+    """Out [B, T, H, D] and the logarithm of each row's sum of exponentials [B, H, T]; the softmax is rescaled block by block."""
+    head = tl.program_id(1)
+    b = head // H
+    h = head % H
+    base = b.to(tl.int64) * stride_b + h * stride_h
+    rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mine = tl.load(piece + b * T + rows, mask=rows < T, other=-1)
+    q = _tile(query + base, rows, stride_t, T, D, WIDEN)
+    most = tl.full((BLOCK,), float("-inf"), tl.float32)
+    total = tl.zeros((BLOCK,), dtype=tl.float32)
+    mixed = tl.zeros((BLOCK, D), dtype=tl.float32)
+    for start in range(0, T, BLOCK):
+        columns = start + tl.arange(0, BLOCK)
+        theirs = tl.load(piece + b * T + columns, mask=columns < T, other=-2)
+        k = _tile(key + base, columns, stride_t, T, D, WIDEN)
+        scores = tl.dot(q, tl.trans(k), input_precision="ieee") * SCALE
+        scores = tl.where(mine[:, None] == theirs[None, :], scores, float("-inf"))
+        top = tl.maximum(most, tl.max(scores, 1))
+        level = tl.where(top == float("-inf"), 0.0, top)  # nothing of this row's piece so far
+        shrink = tl.exp(most - level)
+        weights = tl.exp(scores - level[:, None])
+        total = total * shrink + tl.sum(weights, 1)
+        if DROP:
+            weights = tl.where(_kept(seed, head, rows, columns, T, P), weights / (1.0 - P), 0.0)
+        v = _tile(value + base, columns, stride_t, T, D, WIDEN)
+        mixed = mixed * shrink[:, None] + tl.dot(weights.to(v.dtype), v, input_precision="ieee")
+        most = top
+    total = tl.where(total > 0.0, total, 1.0)
+    inner = tl.arange(0, D)
+    place = ((b * T + rows[:, None]) * H + h) * D + inner[None, :]
+    tl.store(out + place, (mixed / total[:, None]).to(out.dtype.element_ty), mask=rows[:, None] < T)
+    tl.store(log_sum + head * T + rows, most + tl.log(total), mask=rows < T)
+
+
+@triton.jit
+def _weights_and_gradient(
+    q, k, v, above, level, log_sum, mine, theirs, seed, head, rows, columns, SCALE, P, T: tl.constexpr, DROP: tl.constexpr
+):  # fmt: skip
+    """Attention weights after dropout, and the gradient of the scores before scaling by SCALE is undone: both [rows, columns]."""
+    scores = tl.dot(q, tl.trans(k), input_precision="ieee") * SCALE
+    weights = tl.where(mine[:, None] == theirs[None, :], tl.exp(scores - log_sum[:, None]), 0.0)
+    upstream = tl.dot(above, tl.trans(v), input_precision="ieee")
+    dropped = weights
+    if DROP:
+        keep = _kept(seed, head, rows, columns, T, P)
+        dropped = tl.where(keep, weights / (1.0 - P), 0.0)
+        upstream = tl.where(keep, upstream / (1.0 - P), 0.0)
+    return dropped, weights * (upstream - level[:, None]) * SCALE
+
+
+@triton.jit
+def _queries(query, upstream, out, log_sum, piece, base, here, head, b, rows, stride_t, H: tl.constexpr, T: tl.constexpr, D: tl.constexpr, WIDEN: tl.constexpr):  # fmt: skip
+    """Of a block of queries: themselves, the gradient above, its product with the output, log-sum, piece."""
+    q = _tile(query + base, rows, stride_t, T, D, WIDEN)
+    above = _tile(upstream + here, rows, H * D, T, D, WIDEN)
+    result = _tile(out + here, rows, H * D, T, D, WIDEN)
+    level = tl.sum(above.to(tl.float32) * result.to(tl.float32), 1)
+    logs = tl.load(log_sum + head * T + rows, mask=rows < T, other=0.0)
+    mine = tl.load(piece + b * T + rows, mask=rows < T, other=-1)
+    return q, above, level, logs, mine
+
+
+@triton.jit
+def attention_backward(
+    upstream, query, key, value, piece, seed, out, log_sum, for_query, for_key, for_value, stride_b, stride_h, stride_t, SCALE, P,
+    H: tl.constexpr, T: tl.constexpr, D: tl.constexpr, DROP: tl.constexpr, BLOCK: tl.constexpr, WIDEN: tl.constexpr,
+):  # fmt: skip
+    """Gradients, each [B, T, H, D]; `upstream` and `out` too."""
+    head = tl.program_id(1)
+    b = head // H
+    h = head % H
+    base = b.to(tl.int64) * stride_b + h * stride_h
+    here = b.to(tl.int64) * T * H * D + h * D
+    inner = tl.arange(0, D)
+    block = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    place = here + block[:, None] * (H * D) + inner[None, :]
+    inside = block[:, None] < T
+    k = _tile(key + base, block, stride_t, T, D, WIDEN)
+    v = _tile(value + base, block, stride_t, T, D, WIDEN)
+    theirs = tl.load(piece + b * T + block, mask=block < T, other=-2)
+    sum_k = tl.zeros((BLOCK, D), dtype=tl.float32)
+    sum_v = tl.zeros((BLOCK, D), dtype=tl.float32)
+    for start in range(0, T, BLOCK):
+        rows = start + tl.arange(0, BLOCK)
+        q, above, level, logs, mine = _queries(query, upstream, out, log_sum, piece, base, here, head, b, rows, stride_t, H, T, D, WIDEN)  # fmt: skip
+        weights, gradient = _weights_and_gradient(q, k, v, above, level, logs, mine, theirs, seed, head, rows, block, SCALE, P, T, DROP)  # fmt: skip
+        sum_v += tl.dot(tl.trans(weights.to(above.dtype)), above, input_precision="ieee")
+        sum_k += tl.dot(tl.trans(gradient.to(q.dtype)), q, input_precision="ieee")
+        if T <= BLOCK:
+            sum_q = tl.dot(gradient.to(k.dtype), k, input_precision="ieee")
+            tl.store(for_query + place, sum_q.to(for_query.dtype.element_ty), mask=inside)
+    tl.store(for_key + place, sum_k.to(for_key.dtype.element_ty), mask=inside)
+    tl.store(for_value + place, sum_v.to(for_value.dtype.element_ty), mask=inside)
+    if T > BLOCK:
+        q, above, level, logs, mine = _queries(query, upstream, out, log_sum, piece, base, here, head, b, block, stride_t, H, T, D, WIDEN)  # fmt: skip
+        total_q = tl.zeros((BLOCK, D), dtype=tl.float32)
+        for start in range(0, T, BLOCK):
+            columns = start + tl.arange(0, BLOCK)
+            other_k = _tile(key + base, columns, stride_t, T, D, WIDEN)
+            other_v = _tile(value + base, columns, stride_t, T, D, WIDEN)
+            other_piece = tl.load(piece + b * T + columns, mask=columns < T, other=-2)
+            _, gradient = _weights_and_gradient(q, other_k, other_v, above, level, logs, mine, other_piece, seed, head, block, columns, SCALE, P, T, DROP)  # fmt: skip
+            total_q += tl.dot(gradient.to(other_k.dtype), other_k, input_precision="ieee")
+        tl.store(for_query + place, total_q.to(for_query.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _logits(hidden, words, bias, slots, columns, K, V, WIDTH: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_V: tl.constexpr, BLOCK_E: tl.constexpr, WIDEN: tl.constexpr):  # fmt: skip
+    """A tile of logits, fp32; -inf past the vocabulary."""
+    total = tl.zeros((BLOCK_K, BLOCK_V), dtype=tl.float32)
+    for first in range(0, WIDTH, BLOCK_E):
+        inner = first + tl.arange(0, BLOCK_E)
+        row = tl.load(hidden + slots[:, None] * WIDTH + inner[None, :], mask=(slots[:, None] < K) & (inner[None, :] < WIDTH), other=0.0)  # fmt: skip
+        word = tl.load(words + columns[None, :] * WIDTH + inner[:, None], mask=(columns[None, :] < V) & (inner[:, None] < WIDTH), other=0.0)  # fmt: skip
+        if WIDEN:  # Triton's interpreter multiplies bf16 as if it were integers
+            row = row.to(tl.float32)
+            word = word.to(tl.float32)
+        total = tl.dot(row, word, total, input_precision="ieee")
+    added = tl.load(bias + columns, mask=columns < V, other=0.0)
+    return tl.where(columns[None, :] < V, total + added[None, :], float("-inf"))
+
+
+@triton.jit
+def block_statistics(
+    hidden, words, bias, labels, most, mass, best, spread, label_logit, K, V, BLOCKS,
+    WIDTH: tl.constexpr, LOOK: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_V: tl.constexpr, BLOCK_E: tl.constexpr, WIDEN: tl.constexpr,
+):  # fmt: skip
+    """Of each slot and each block of words: the largest logit m, Σ exp(x - m), and with LOOK its word and Σ exp(x - m) (x - m)."""
+    slots = tl.program_id(0) * BLOCK_K + tl.arange(0, BLOCK_K)
+    block = tl.program_id(1)
+    columns = block * BLOCK_V + tl.arange(0, BLOCK_V)
+    logits = _logits(hidden, words, bias, slots, columns, K, V, WIDTH, BLOCK_K, BLOCK_V, BLOCK_E, WIDEN)
+    top = tl.max(logits, 1)
+    away = tl.where(columns[None, :] < V, logits - top[:, None], 0.0)
+    each = tl.where(columns[None, :] < V, tl.exp(away), 0.0)
+    real = slots < K
+    place = slots * BLOCKS + block
+    tl.store(most + place, top, mask=real)
+    tl.store(mass + place, tl.sum(each, 1), mask=real)
+    if LOOK:
+        tl.store(best + place, tl.min(tl.where(logits == top[:, None], columns[None, :], V), 1), mask=real)
+        tl.store(spread + place, tl.sum(each * away, 1), mask=real)
+    label = tl.load(labels + slots, mask=real, other=-1).to(tl.int32)
+    right = tl.sum(tl.where(columns[None, :] == label[:, None], logits, 0.0), 1)
+    here = real & (label >= block * BLOCK_V) & (label < (block + 1) * BLOCK_V)
+    tl.store(label_logit + slots, right, mask=here)
+
+
+@triton.jit
+def choose(
+    hidden, words, bias, labels, draws, most, mass, best, spread, label_logit, loss, log_z, sampled, correct, entropy, V, BLOCKS,
+    WIDTH: tl.constexpr, SAMPLE: tl.constexpr, LOOK: tl.constexpr, BLOCK_B: tl.constexpr, BLOCK_V: tl.constexpr, BLOCK_E: tl.constexpr, WIDEN: tl.constexpr,
+):  # fmt: skip
+    """One slot: its loss and normaliser, and the word at which the cumulative distribution passes its draw, first by block."""
+    slot = tl.program_id(0)
+    label = tl.load(labels + slot).to(tl.int32)
+    blocks = tl.arange(0, BLOCK_B)
+    real = blocks < BLOCKS
+    most_B = tl.load(most + slot * BLOCKS + blocks, mask=real, other=float("-inf"))
+    mass_B = tl.load(mass + slot * BLOCKS + blocks, mask=real, other=0.0)
+    top = tl.max(most_B, 0)
+    away_B = tl.where(real, most_B - top, 0.0)
+    share_B = tl.where(real, mass_B * tl.exp(away_B), 0.0)
+    log_total = tl.log(tl.sum(share_B, 0))
+    normaliser = top + log_total
+    # an infinite normaliser makes the gradient of a slot that is not used 0
+    tl.store(log_z + slot, tl.where(label >= 0, normaliser, float("inf")))
+    tl.store(loss + slot, tl.where(label >= 0, normaliser - tl.load(label_logit + slot), 0.0))
+    if LOOK:
+        best_B = tl.load(best + slot * BLOCKS + blocks, mask=real, other=0)
+        first = tl.min(tl.where(real & (most_B == top), best_B, V), 0)
+        tl.store(correct + slot, (first == label).to(tl.int8))
+        spread_B = tl.load(spread + slot * BLOCKS + blocks, mask=real, other=0.0)
+        below_B = away_B - log_total
+        parts_B = tl.exp(below_B) * (spread_B + below_B * mass_B)
+        tl.store(entropy + slot, -tl.sum(tl.where(real, parts_B, 0.0), 0))
+    if SAMPLE:
+        passed_B = tl.cumsum(share_B, 0)
+        target = tl.load(draws + slot) * tl.max(passed_B, 0)
+        block = tl.minimum(tl.sum((passed_B <= target).to(tl.int32), 0), BLOCKS - 1)
+        rest = target - tl.max(tl.where(blocks < block, passed_B, 0.0), 0)
+        inside = tl.arange(0, BLOCK_V)
+        columns = block * BLOCK_V + inside
+        logits = tl.load(bias + columns, mask=columns < V, other=0.0).to(tl.float32)
+        for first_e in range(0, WIDTH, BLOCK_E):
+            inner = first_e + tl.arange(0, BLOCK_E)
+            row = tl.load(hidden + slot * WIDTH + inner, mask=inner < WIDTH, other=0.0).to(tl.float32)
+            word = tl.load(words + columns[:, None] * WIDTH + inner[None, :], mask=(columns[:, None] < V) & (inner[None, :] < WIDTH), other=0.0)  # fmt: skip
+            logits += tl.sum(word.to(tl.float32) * row[None, :], 1)
+        p = tl.where(columns < V, tl.exp(tl.minimum(logits - top, 0.0)), 0.0)
+        above = tl.sum((tl.cumsum(p, 0) <= rest).to(tl.int32), 0)
+        last = tl.max(tl.where(p > 0.0, inside, 0), 0)  # rounding must not end at a word of probability 0
+        tl.store(sampled + slot, (block * BLOCK_V + tl.minimum(above, last)).to(tl.int64))
+
+
+@triton.jit
+def logit_gradient(
+    hidden, words, bias, labels, log_z, delta, sums, K, V, STRIDE,
+    WIDTH: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_V: tl.constexpr, BLOCK_E: tl.constexpr, WIDEN: tl.constexpr,
+):  # fmt: skip
+    """Softmax - onehot(label) of a tile, and its sums over the tile's slots; 0 for slots that are not used, 0 past the vocabulary."""
+    slots = tl.program_id(0) * BLOCK_K + tl.arange(0, BLOCK_K)
+    columns = tl.program_id(1) * BLOCK_V + tl.arange(0, BLOCK_V)
+    logits = _logits(hidden, words, bias, slots, columns, K, V, WIDTH, BLOCK_K, BLOCK_V, BLOCK_E, WIDEN)
+    normaliser = tl.load(log_z + slots, mask=slots < K, other=float("inf"))
+    label = tl.load(labels + slots, mask=slots < K, other=-1).to(tl.int32)
+    gradient = tl.exp(logits - normaliser[:, None]) - tl.where(columns[None, :] == label[:, None], 1.0, 0.0)
+    gradient = tl.where(columns[None, :] < V, gradient, 0.0)
+    tl.store(sums + tl.program_id(0) * STRIDE + columns, tl.sum(gradient, 0))
+    place = slots[:, None].to(tl.int64) * STRIDE + columns[None, :]
+    tl.store(delta + place, gradient.to(delta.dtype.element_ty), mask=slots[:, None] < K)
