@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from electra_trainer.train import loop, timing
 
 TESTS = Path(__file__).resolve().parent
 SHARED = TESTS.parents[1] / "shared"
+MEMORY = Path("/dev/shm")
 
 SLOWEST = (
     "reliability/test_supervisor.py",
@@ -39,7 +41,18 @@ SLOWEST = (
 """Files that take longest, in this order: with several workers none of them may be begun last."""
 
 
+def room_in_memory() -> float:
+    """Bytes that temporary files may take in memory; 0 where there is no such file system."""
+    try:
+        available = Path("/proc/meminfo").read_text().partition("MemAvailable:")[2].split()[0]
+        return min(shutil.disk_usage(MEMORY).free, 1024 * int(available))
+    except (OSError, IndexError):
+        return 0
+
+
 def pytest_configure() -> None:
+    if room_in_memory() > 6e9:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))  # else a third of the time is waiting for the disk
     torch.set_num_threads(1)  # tiny tensors: more threads cost more than they bring
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # the same for `pretrain` here and for the commands that tests start
 

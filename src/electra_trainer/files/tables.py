@@ -33,7 +33,7 @@ SUFFIXES = (".csv", ".tsv", ".jsonl")
 MAX_FIELD = 1_000_000
 """Characters; what is longer is nearly always a quote left open."""
 MAX_COLUMNS = 1000
-NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", re.ASCII)
+NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?", re.ASCII)
 """A number as it is written in a file."""
 _SEPARATORS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}
 _EXAMPLE = 'Expected an object such as {"text": "...", "label": "..."}, one a line.'
