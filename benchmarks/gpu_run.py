@@ -16,7 +16,7 @@ from pathlib import Path
 from electra_trainer.data.corpus import PrepareSettings
 from electra_trainer.data.prepare import prepare, train_tokenizer_from
 from electra_trainer.data.store import MANIFEST, Store
-from electra_trainer.inspection.evaluate import evaluate
+from electra_trainer.inspection.replay import evaluate
 from electra_trainer.inspection.report import write_report
 from electra_trainer.presets.paper_rows import preset
 from electra_trainer.pretrained.pretrained import export_run

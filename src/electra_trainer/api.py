@@ -8,8 +8,7 @@ from typing import Any
 from electra_trainer.finetuning.model_folder import Finetuned, load_finetuned
 from electra_trainer.finetuning.task import TaskSource
 from electra_trainer.finetuning.texts.own_task import OwnTask
-from electra_trainer.inspection.evaluate import Evaluated, evaluate
-from electra_trainer.inspection.replay import Replayed, replay
+from electra_trainer.inspection.replay import Evaluated, Replayed, evaluate, replay
 from electra_trainer.inspection.report import write_report as report
 from electra_trainer.paper.arm_summary import Summary
 from electra_trainer.paper.cloze import Cloze, cloze

@@ -20,9 +20,9 @@ from tests.finetuning.toy import Toy
 
 from electra_trainer.errors import ConfigError, DataError, ElectraError, Interrupted, MissingInputError
 from electra_trainer.experiments import folder
-from electra_trainer.experiments.board import Board
 from electra_trainer.experiments.folder import Cell
 from electra_trainer.experiments.results import read_result
+from electra_trainer.experiments.runner import Board
 from electra_trainer.files.wording import duration
 from electra_trainer.finetuning import experiment as engine
 from electra_trainer.finetuning.experiment import Plan, run_plan
@@ -431,7 +431,7 @@ def test_killed_and_stopped_with_workers(model: str, whole: Path, tmp_path: Path
 
 def test_lines_when_piped(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(float(second) for second in range(0, 10_000, 10))
-    monkeypatch.setattr("electra_trainer.experiments.board.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("electra_trainer.experiments.runner.time.monotonic", lambda: next(clock))
     cells = [Cell(root=Path("x"), key="cola", seed=seed) for seed in (1, 2, 3, 4)]
     with Board(dict.fromkeys(cells, 100.0), done={cells[0]}) as board:
         board.begin(cells[1])
@@ -452,7 +452,7 @@ def test_lines_when_piped(capsys: pytest.CaptureFixture[str], monkeypatch: pytes
 def test_time_left_counts_only_what_this_command_did(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that goes on at 80 % and takes 10 s to 90 % leaves 10 s of its own and 100 s of another like it."""
     now = [0.0]
-    monkeypatch.setattr("electra_trainer.experiments.board.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("electra_trainer.experiments.runner.time.monotonic", lambda: now[0])
     cells = [Cell(root=Path("x"), key="rte", seed=seed) for seed in (1, 2)]
     board = Board(dict.fromkeys(cells, 50.0), done=set(), quiet=True)
     board.begin(cells[0])

@@ -13,8 +13,7 @@ import pytest
 
 from electra_trainer.errors import DataError, MissingInputError, StorageError
 from electra_trainer.files.wording import render
-from electra_trainer.inspection.report import health, tokens_of, write_report
-from electra_trainer.inspection.report_figures import smooth
+from electra_trainer.inspection.report import health, smooth, tokens_of, write_report
 from electra_trainer.inspection.run_read import read_run
 
 HOSTILE = "<script>alert('x')</script>"

@@ -21,8 +21,7 @@ from tests.reliability.whole_runs import each_step, store, tiny_run, train
 from electra_trainer.data.store import Store
 from electra_trainer.data.tokenizer import as_plain_text
 from electra_trainer.errors import Interrupted
-from electra_trainer.inspection.replay import replay
-from electra_trainer.inspection.replay_rows import DocumentPart, ReplayedRow
+from electra_trainer.inspection.replay import DocumentPart, ReplayedRow, replay
 from electra_trainer.objectives import rtd
 from electra_trainer.runs import run_folder
 

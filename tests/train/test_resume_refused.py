@@ -17,7 +17,7 @@ from tests.reliability.forking import listing
 from tests.train.test_resume import assert_same_end, curve
 
 from electra_trainer.errors import CheckpointError, DataError, StorageError
-from electra_trainer.inspection.evaluate import evaluate
+from electra_trainer.inspection.replay import evaluate
 from electra_trainer.pretrained.pretrained import export_run
 from electra_trainer.runs.checkpoint import numbered, save
 from electra_trainer.runs.metrics import readable_rows, truncated

@@ -19,8 +19,7 @@ import tyro
 from electra_trainer.errors import ConfigError
 
 if TYPE_CHECKING:
-    from electra_trainer.inspection.replay import Replayed
-    from electra_trainer.inspection.replay_rows import ReplayedRow
+    from electra_trainer.inspection.replay import Replayed, ReplayedRow
     from electra_trainer.pretrained.pretrained import Scored
 
 
@@ -40,7 +39,7 @@ class EvaluateArguments:
 
 def run_evaluate(arguments: EvaluateArguments) -> None:
     """Print the metrics."""
-    from electra_trainer.inspection.evaluate import evaluate
+    from electra_trainer.inspection.replay import evaluate
     from electra_trainer.train.measures import health_line
 
     result = evaluate(arguments.run, arguments.data, device=arguments.device)

@@ -19,7 +19,7 @@ from multiprocessing.connection import wait
 from multiprocessing.reduction import ForkingPickler
 
 from electra_trainer.errors import ConfigError, ElectraError, Interrupted, named
-from electra_trainer.experiments import folder, work
+from electra_trainer.experiments import folder
 from electra_trainer.files.processes import Child, Connection, Pool
 from electra_trainer.runs.signals import StopRequest
 from electra_trainer.train.device import set_threads
@@ -31,11 +31,11 @@ _LOOK = 0.2
 
 
 def do_in_workers(
-    orders: Sequence[work.Order],
+    orders: Sequence[folder.Order],
     *,
-    setups: Sequence[work.Setup],
+    setups: Sequence[folder.Setup],
     threads: int,
-    heard: Callable[[folder.Cell, work.Event | None], None],
+    heard: Callable[[folder.Cell, folder.Event | None], None],
     idle: Callable[[], None],
     stop: Callable[[], str | None],
 ) -> None:
@@ -101,14 +101,14 @@ def _send(child: Child, message: object) -> None:
         raise ConfigError(f"the tasks cannot be sent to another process ({error}). {_ELSEWHERE}") from None
 
 
-def _hear(child: Child) -> work.Event:
+def _hear(child: Child) -> folder.Event:
     """The next event; a worker that is gone has failed."""
     try:
-        event: work.Event = child.pipe.recv()
+        event: folder.Event = child.pipe.recv()
     except (EOFError, OSError):
         code = child.exit_status()
         why = "memory may have run out: do fewer at once with --parallel" if code == -9 else f"exit status {code}"
-        return work.Event(kind="failed", text=f"its process died ({why}). The same command resumes.")
+        return folder.Event(kind="failed", text=f"its process died ({why}). The same command resumes.")
     return event
 
 
@@ -147,25 +147,25 @@ def _work(
     """Do orders until one fails or is stopped, or the parent has no more and ends the process."""
     sys.path[:], threads = ForkingPickler.loads(inbox.get())
     set_threads(threads)
-    reports = work.Reports(
+    reports = folder.Reports(
         tell=pipe.send,
         stop=lambda: "stop" if stopped.is_set() else None,
         saving=lambda on: saving.set() if on else saving.clear(),
     )
     try:
         try:
-            setup: work.Setup = ForkingPickler.loads(inbox.get())
+            setup: folder.Setup = ForkingPickler.loads(inbox.get())
         except (ImportError, AttributeError) as error:
             raise ConfigError(f"a worker cannot import the task ({error}). {_ELSEWHERE}") from None
         while True:
             setup.do(ForkingPickler.loads(inbox.get()), reports)
-            pipe.send(work.Event(kind="done"))
+            pipe.send(folder.Event(kind="done"))
     except Interrupted:
-        pipe.send(work.Event(kind="stopped"))
+        pipe.send(folder.Event(kind="stopped"))
     except ElectraError as error:
-        pipe.send(work.Event(kind="failed", error=type(error).__name__, text=str(error)))
+        pipe.send(folder.Event(kind="failed", error=type(error).__name__, text=str(error)))
     except BrokenPipeError:
         raise
     except Exception as error:
         traceback.print_exc()
-        pipe.send(work.Event(kind="failed", text=f"{type(error).__name__}: {error}. The lines above say where."))
+        pipe.send(folder.Event(kind="failed", text=f"{type(error).__name__}: {error}. The lines above say where."))

@@ -1,4 +1,4 @@
-"""An experiment on disk: what was declared, which cells there are, and who may write.
+"""An experiment: what was declared, its cells on disk, who may write, and what it asks of its work.
 
 EXP/experiment.json                        what was declared: facts, rows, seeds, parts
 EXP/cells/KEY/seed-N/                      a cell: its run, and result.json, written last, whose presence says that it is done
@@ -6,7 +6,9 @@ EXP/cells/KEY/untrained-N/, floors.json    of fine-tuning: the same from fresh w
 EXP/summary.json, summary.md               what all cells say
 
 The same command resumes; more rows, seeds and parts extend an experiment; anything else that differs is an error that names it.
-No torch here.
+
+Two works exist: arms that are pre-trained and probed (`electra compare`), and tasks that an encoder is fine-tuned on (`electra finetune`,
+`glue`, `squad`). No torch here.
 """
 
 import contextlib
@@ -17,12 +19,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from electra_trainer.errors import ConfigError, DataError, MissingInputError
 from electra_trainer.files.durable import open_lock, replace_durably
 from electra_trainer.files.reading import short
-from electra_trainer.settings.records import checked, differences, read_object
+from electra_trainer.settings import records
 
 VERSION = 4
 FILE = "experiment.json"
@@ -146,54 +148,42 @@ def read(root: Path, *, of: Of | None = None) -> Declared:
             f"{root}: no {what} is here (no {FILE}). Check the path, or make one with electra compare, finetune, glue or squad; "
             "a single run has: electra report"
         )
-    table = _in_this_version(read_object(path), path)
-    found: Of = table.get("of")  # type: ignore[assignment]
-    if found not in _FACTS:
-        raise DataError(f"{path}: of: expected compare or finetune, found {short(found)}.")
-    for name in ("facts", "rows", "parts", "about"):
-        checked(table, name, dict, path)
-    checked(table, "seeds", list, path)
-    for name, kind in _FACTS[found].items():
-        checked(table["facts"], name, kind, path)
-    for key, row in table["rows"].items():  # each is a folder in cells/
-        if key in ("", ".", "..") or any(mark in key for mark in "/\\\0") or not isinstance(row, dict):
-            raise DataError(f"{path}: {short(key)}: not the name and settings of an arm or task. Choose another --out.")
-        for name, kind in _ROW[found].items():
-            checked(row, name, kind, path)
-    if found == "finetune":
-        checked(table["about"], "model", str, path)
-    if not all(isinstance(seed, int) for seed in table["seeds"]):
-        raise DataError(f"{path}: seeds: expected whole numbers, found {short(table['seeds'])}.")
-    if of is not None and found != of:
-        raise ConfigError(f"{root}: holds an experiment of electra {found}, not of electra {of}. Choose another --out.")
-    facts = {name: tuple(value) if isinstance(value, list) else value for name, value in table["facts"].items()}
-    return Declared(
-        of=found, facts=facts, rows=table["rows"], seeds=tuple(table["seeds"]), parts=table["parts"], about=table["about"]
-    )  # fmt: skip
+    table = _in_this_version(records.read_object(path), path)
+    found = records.read(Declared, table, where=str(path), error=DataError, complete=True)
+    records.require(_FACTS[found.of], found.facts, path)
+    for key, row in found.rows.items():  # each is a folder in cells/
+        if key in ("", ".", "..") or any(mark in key for mark in "/\\\0"):
+            raise DataError(f"{path}: {short(key)}: not the name of an arm or task. Choose another --out.")
+        records.require(_ROW[found.of], row, f"{path}: {key}")
+    if found.of == "finetune":
+        records.require({"model": str}, found.about, path)
+    if of is not None and found.of != of:
+        raise ConfigError(
+            f"{root}: holds an experiment of electra {found.of}, not of electra {of}. Choose another --out."
+        )
+    return replace(found, facts={name: tuple(v) if isinstance(v, list) else v for name, v in found.facts.items()})
 
 
 def _in_this_version(table: dict[str, Any], path: Path) -> dict[str, Any]:
-    """A table of version 1 (`electra compare`) or 3 (fine-tuning) in the shape of this one."""
-    version = checked(table, "version", int, path)
+    """The fields of `Declared`, from a table of this version, of version 1 (`electra compare`) or 3 (fine-tuning)."""
+    version = table.pop("version", None)
     if version == VERSION:
         return table
     if version == 1:
-        for name, kind in (("arms", dict), ("seeds", list), ("probes", dict)):
-            checked(table, name, kind, path)
-        rows, hashes = table.pop("arms"), table.pop("probes_sha256", {})
+        records.require({"probes": dict}, table, path)
+        hashes = table.pop("probes_sha256", {})
         parts = {name: {"folder": at, "sha256": hashes.get(name)} for name, at in table.pop("probes").items()}
-        of, about = "compare", {"data": table.pop("data", None)}
+        rows, of, about = table.pop("arms", None), "compare", {"data": table.pop("data", None)}
     elif version == 3:
-        rows, parts = checked(table, "tasks", dict, path), {"floors": {}} if table.pop("floors", False) else {}
-        rows = {key: {"changed": {}, **row} if isinstance(row, dict) else row for key, row in rows.items()}
-        of, about = "finetune", {"model": table.pop("model", None)}
-        del table["tasks"]
+        records.require({"tasks": dict[str, dict[str, Any]]}, table, path)
+        rows = {key: {"changed": {}, **row} for key, row in table.pop("tasks").items()}
+        parts, of = {"floors": {}} if table.pop("floors", False) else {}, "finetune"
+        about = {"model": table.pop("model", None)}
     else:
         raise DataError(
-            f"{path}: version is {version}, expected version {VERSION}. Use the electra-trainer that wrote it."
+            f"{path}: version is {short(version)}, expected version {VERSION}. Use the electra-trainer that wrote it."
         )
-    facts = {name: value for name, value in table.items() if name not in ("version", "seeds")}
-    return {"of": of, "facts": facts, "rows": rows, "seeds": table.get("seeds"), "parts": parts, "about": about}
+    return {"of": of, "rows": rows, "seeds": table.pop("seeds", None), "parts": parts, "about": about, "facts": table}
 
 
 def extend(
@@ -207,7 +197,7 @@ def extend(
     Raises:
         ConfigError: anything else differs; says what.
     """
-    changed = differences(dict(old.facts), dict(new.facts))
+    changed = records.differences(dict(old.facts), dict(new.facts))
     changed += [
         f"the contents of probe {name}: {old.parts[name]['folder']} -> {part['folder']}"
         for name, part in new.parts.items()
@@ -216,7 +206,7 @@ def extend(
     of_rows: dict[str, list[str]] = {}
     for key in [key for key in new.rows if key in old.rows]:
         plain = (json.loads(json.dumps(identity(one.rows[key]))) for one in (old, new))
-        for line in differences(*plain):
+        for line in records.differences(*plain):
             of_rows.setdefault(line, []).append(key)
     changed += [f"{line} in {', '.join(keys)}" for line, keys in of_rows.items()]
     if changed:
@@ -295,3 +285,91 @@ def parse_shard(text: str) -> tuple[int, int]:
     if not (slash and first.isdecimal() and of.isdecimal() and 1 <= int(first) <= int(of)):
         raise ConfigError(f"--shard {text!r}: expected i/N with i from 1 to N, for example 1/4.")
     return int(first), int(of)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """A cell to be done."""
+
+    cell: Cell
+    keep_weights: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """What is reported of a cell that is being worked on."""
+
+    kind: Literal["progress", "said", "done", "stopped", "failed"]
+    share: float = 0.0
+    """Of the steps that are done, from 0 to 1."""
+    text: str = ""
+    style: str | None = None
+    error: str = ""
+    """The class of the error, in errors.py; empty for a bug."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reports:
+    """How a cell's work talks to the engine while it runs."""
+
+    tell: Callable[[Event], None]
+    stop: Callable[[], str | None]
+    """Names the signal that asks to stop, once there was one."""
+    saving: Callable[[bool], None]
+    """Called when the work begins and ends to have something to save: a stop may end the process at other times."""
+
+
+class Work(Protocol):
+    """What is asked for, and how a cell is done. It is sent to other processes, so it can be pickled."""
+
+    of: Of
+    own_display: bool
+    """Whether a cell that is done in this process shows its progress itself."""
+
+    def declare(self, old: Declared | None) -> Declared:
+        """What is asked for: facts, rows, seeds, parts. Every file is read, so that what is wrong is said before anything is trained.
+
+        Args:
+            old: the experiment that is there; what it settled stays.
+        """
+
+    def identity(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What of a row decides over results; another value of it is another experiment."""
+
+    def orders(self, cells: Sequence[Cell], declared: Declared) -> list[Order]:
+        """What is still to be done of some cells."""
+
+    def units(self, cell: Cell, declared: Declared) -> float:
+        """How much work a cell is, in any unit."""
+
+    def do(self, order: Order, declared: Declared, *, device: str, reports: Reports) -> None:
+        """Do a cell or resume it; its result is on disk afterwards. A run that diverges has a result too.
+
+        Raises:
+            Interrupted: saved; the same order resumes. ElectraError: as the work.
+        """
+
+    def ended(self, cell: Cell, declared: Declared) -> tuple[str, float] | None:
+        """Tidy up after a cell is done; returns the name and value of its main score, if it has one."""
+
+    def alone(self) -> str | None:
+        """Why no other process can do it, in words; None: any can."""
+
+    def sum_up(self, out: Path) -> object:
+        """Write the summary of whatever is there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """What all cells of a process share."""
+
+    work: Work
+    declared: Declared
+    device: str
+    """The process's own: `cuda:1`, where several have a GPU each."""
+
+    def do(self, order: Order, reports: Reports) -> None:
+        """Do a cell, once no worker of a command that was killed holds it any more."""
+        wait_until_free(order.cell.folder)
+        wait_until_free(order.cell.run)
+        self.work.do(order, self.declared, device=self.device, reports=reports)

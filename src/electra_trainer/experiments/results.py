@@ -7,6 +7,7 @@ fine-tuning run its scores.
 import json
 import math
 import shutil
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,13 +16,17 @@ from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.experiments.folder import Cell, Declared, read
 from electra_trainer.files.durable import replace_durably
 from electra_trainer.settings import config, records
-from electra_trainer.settings.records import checked, read_object, read_table
 
 if TYPE_CHECKING:
     from electra_trainer.runs.run_folder import RunFolder
 
 FACTS = ("steps", "tokens", "flops_paper", "flops_real", "seconds", "parameters")
 """What pre-training took; metrics like others, but never contrasts by default."""
+_ARM: dict[str, Any] = {
+    **dict.fromkeys(FACTS, int | float), "probes": list[str], "metrics": dict[str, int | float | None],
+    "failed": str | None,
+}  # fmt: skip
+"""Fields of an arm's result.json."""
 RESULT = "result.json"
 _TIMING = "timing.json"
 
@@ -68,12 +73,9 @@ def read_result(run: Path) -> Result:
     Raises:
         DataError: result.json is not one.
     """
-    table = read_table(run / RESULT)
-    timing = read_table(run / _TIMING) if (run / _TIMING).is_file() else {}
-    try:
-        return Result(**{**table, **timing, "doubts": tuple(table["doubts"])})
-    except (TypeError, KeyError) as error:
-        raise DataError(f"{run / RESULT}: not a result of this version: {error}.") from None
+    timing = records.read_table(run / _TIMING) if (run / _TIMING).is_file() else {}
+    table = {**records.read_table(run / RESULT), **timing}
+    return records.read(Result, table, where=str(run / RESULT), error=DataError)
 
 
 def read_task(cell: Cell) -> Result | None:
@@ -127,21 +129,16 @@ def read_arm(cell: Cell) -> Measured | None:
     file = cell.result
     if not file.is_file():
         return None
-    table = {"probes": [], "failed": None} | read_object(file)
+    table = {"probes": [], "failed": None} | records.read_object(file)
     said, expected = [table.get(name) for name in ("arm", "seed", "run")], [cell.key, cell.seed, cell.named(cell.run)]
     if said != expected:
         raise DataError(
             f"{file}: says arm, seed and run {said}, expected {expected}. Was it copied? Delete it and run electra compare again."
         )
-    metrics = {name: value for name, value in checked(table, "metrics", dict, file).items() if value is not None}
-    given = {name: checked(metrics, name, float, file) for name in metrics}
-    return Measured(
-        **vars(cell),
-        facts={name: checked(table, name, float, file) for name in FACTS},
-        parts=tuple(checked(table, "probes", list, file)),
-        metrics={name: value for name, value in given.items() if math.isfinite(value)},
-        failed=None if table["failed"] is None else checked(table, "failed", str, file),
-    )
+    records.require(_ARM, table, file)
+    metrics = {name: value for name, value in table["metrics"].items() if value is not None and math.isfinite(value)}
+    facts = {name: table[name] for name in FACTS}
+    return Measured(**vars(cell), facts=facts, parts=tuple(table["probes"]), metrics=metrics, failed=table["failed"])
 
 
 def _read_any(cell: Cell, declared: Declared) -> Measured | None:
@@ -191,37 +188,33 @@ def read_experiment(path: Path) -> Findings:
         MissingInputError: no folder, or no experiment.json in it.
         DataError: experiment.json or a result.json is not what it should be; says which and what was expected.
     """
-    declared, name = read(path), path.resolve().name
-    done: dict[str, list[Measured]] = {}
+    declared, name, about = read(path), path.resolve().name, f"{path / 'experiment.json'}: "
+    cells: dict[str, list[Measured]] = {}
     configs: dict[str, config.Config | None] = {}
     of_cells, of_configs = [], []
+
+    def config_of(plain: Any, where: str, done: Sequence[Measured] = ()) -> config.Config | None:
+        """The configuration that ran, fitted to its data; the planned one where no run is there."""
+        file = next((cell.run / "config.json" for cell in done if (cell.run / "config.json").is_file()), None)
+        try:
+            if file is not None:
+                return records.read(config.Config, records.read_table(file), where=str(file))
+            return records.read(config.Config, plain, where=where)
+        except ConfigError as error:
+            of_configs.append(f"{error} Its parameters and sizes are left out.")
+            return None
+
     for key, row in declared.rows.items():
-        done[key], missing, failed = _cells(path, key, declared)
+        cells[key], missing, failed = _cells(path, key, declared)
         of_cells += [f"{name}: {key}: {line}" for line in failed]
         if missing:
             of_cells.append(f"{name}: {key}: not done: seed {', '.join(map(str, missing))}.")
         if declared.of == "compare":
-            try:
-                configs[key] = _config(done[key], row, where=f"{path / 'experiment.json'}: arms: {key}")
-            except ConfigError as error:
-                configs[key] = None
-                of_configs.append(f"{error} Its parameters and sizes are left out.")
-    encoder, plain = None, (declared.about.get("encoder") or {}).get("config")
-    if plain is not None:
-        try:
-            encoder = records.read(config.Config, plain, where=f"{path / 'experiment.json'}: encoder")
-        except ConfigError as error:
-            of_configs.append(f"{error} Its parameters and sizes are left out.")
+            configs[key] = config_of(row, f"{about}arms: {key}", cells[key])
+    plain = (declared.about.get("encoder") or {}).get("config")
+    encoder = None if plain is None else config_of(plain, f"{about}encoder")
     notes = (*of_cells, *of_configs)
-    return Findings(path=path, declared=declared, configs=configs, encoder=encoder, cells=done, notes=notes)
-
-
-def _config(done: list[Measured], row: Any, *, where: str) -> config.Config:
-    """The configuration that ran, fitted to its data; the planned one where no run is there."""
-    for cell in done:
-        if (file := cell.run / "config.json").is_file():
-            return records.read(config.Config, read_table(file), where=str(file))
-    return records.read(config.Config, row, where=where)
+    return Findings(path=path, declared=declared, configs=configs, encoder=encoder, cells=cells, notes=notes)
 
 
 def _cells(path: Path, key: str, declared: Declared) -> tuple[list[Measured], list[int], list[str]]:

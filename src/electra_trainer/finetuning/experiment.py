@@ -15,10 +15,9 @@ from typing import Any, Literal, Self
 import torch
 
 from electra_trainer.errors import ConfigError, DataError, Diverged, did_you_mean, out_of_memory
-from electra_trainer.experiments.folder import Cell, Declared, Of
+from electra_trainer.experiments.folder import Cell, Declared, Event, Of, Order, Reports
 from electra_trainer.experiments.results import Result, read_result, write_result
 from electra_trainer.experiments.runner import run_experiment, run_facts, threads_given
-from electra_trainer.experiments.work import Event, Order, Reports
 from electra_trainer.files.processes import cores
 from electra_trainer.finetuning import baselines, task_pages, task_summary
 from electra_trainer.finetuning.recipe import Recipe, deviations, recipe

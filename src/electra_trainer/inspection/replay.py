@@ -1,4 +1,4 @@
-"""One step of a run, computed again: its rows and documents, its text before and after corruption, its losses, and whether they match the record.
+"""What a run computed, computed again: a step with its rows, documents, text and losses, and its held-out metrics.
 
 A step is a function of (weights, config, seed, step), so the nearest checkpoint before it is enough: the steps in between are trained again
 in memory. Nothing is written into the run.
@@ -9,20 +9,25 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
 from torch.optim import Optimizer
 
+from electra_trainer.batch import Losses, Masked
+from electra_trainer.data.batches import batch_rows
+from electra_trainer.data.documents import Passage
 from electra_trainer.data.store import Store
+from electra_trainer.data.text_files import Place
 from electra_trainer.errors import CheckpointError, ConfigError, DataError, MissingInputError
-from electra_trainer.inspection.replay_rows import ReplayedRow, rows_of_step
 from electra_trainer.objectives import Objective, build
 from electra_trainer.pretrained.source import InitFrom
 from electra_trainer.runs import checkpoint, verified
 from electra_trainer.runs.run_folder import RunFolder, environment_facts, read_jsonl
 from electra_trainer.settings.config import Config
 from electra_trainer.train import device as devices
-from electra_trainer.train import graph, optim, weights
-from electra_trainer.train.step import Feed, StepResult
+from electra_trainer.train import graph, measures, optim, plan, weights
+from electra_trainer.train import step as steps
 
 Tell = Callable[[str], None]
 _PLACE = {"step", "tokens", "flops", "flops_real", "seconds", "tokens_per_second"}
@@ -39,6 +44,44 @@ _SEPARATE = "The text comes from separate forward passes that differ from the st
 
 
 @dataclass(frozen=True, kw_only=True)
+class DocumentPart:
+    """A document's part of a row."""
+
+    place: Place
+    begin: int
+    """Its first token in the row, from 0, a [CLS]."""
+    end: int
+    """The token after its last one."""
+    skipped: int
+    """Tokens of the document's text in earlier rows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayedRow:
+    """A row of a batch; lists have one entry per token, without padding."""
+
+    row: int
+    """Its number in train.bin, from 0."""
+    lane: int
+    finite: bool
+    """Whether everything computed from it is finite."""
+    documents: list[DocumentPart] | None
+    """None where the store does not know."""
+    original: list[str]
+    masked_input: list[str]
+    """The input of the generator, or of an MLM."""
+    corrupted: list[str] | None
+    """The input of the discriminator (or of the encoder after a generator); None if the step has no such network."""
+    masked: list[bool]
+    """Whether the position was chosen for prediction."""
+
+    @property
+    def shown(self) -> list[str]:
+        """The input of the main network."""
+        return self.masked_input if self.corrupted is None else self.corrupted
+
+
+@dataclass(frozen=True, kw_only=True)
 class Replayed:
     """A step, computed again."""
 
@@ -46,7 +89,7 @@ class Replayed:
     """Counted from 1, as in metrics.jsonl and in the log."""
     began: int
     """The step of the checkpoint that it was computed from; 0: the run's initial weights."""
-    result: StepResult
+    result: steps.StepResult
     """Learning rate, gradient norm before clipping, and metrics; if they are not finite, the weights did not move."""
     recorded: dict[str, Any] | None
     """What metrics.jsonl records of this step; None if it has no row of it."""
@@ -59,11 +102,6 @@ class Replayed:
     def recomputed(self) -> int:
         """Steps trained again between that checkpoint and this step."""
         return self.step - 1 - self.began
-
-    @property
-    def documents_known(self) -> bool:
-        """Whether the rows know their documents; a store of an earlier version does not."""
-        return self.rows[0].documents is not None
 
     @property
     def computed(self) -> dict[str, float]:
@@ -111,7 +149,7 @@ def replay(
     weights.give_frequencies(objective, store)
     objective.to(where)
     optimizer = optim.build_optimizer(objective, config.optimizer)
-    feed = Feed.of(config, store, device=where, precision=precision)
+    feed = steps.Feed.of(config, store, device=where, precision=precision)
     began = _restore_before(step, folder, objective, optimizer, tell)
     if step - 1 > began:
         tell(f"training again from step {began:,} to {step - 1:,} ({step - 1 - began:,} steps), in memory")
@@ -210,6 +248,111 @@ def _restore_before(step: int, folder: RunFolder, objective: Objective, optimize
 def _recorded(folder: RunFolder, step: int) -> dict[str, Any] | None:
     """The numbers of the step in metrics.jsonl."""
     path = folder.path / "metrics.jsonl"
-    rows = read_jsonl(path) if path.exists() else []
-    mine = [row for row in rows if row.get("step") == step and "split" not in row]
+    mine = [
+        row for row in (read_jsonl(path) if path.exists() else ()) if row.get("step") == step and "split" not in row
+    ]
     return {name: value for name, value in mine[-1].items() if name not in _PLACE} if mine else None
+
+
+def rows_of_step(
+    objective: Objective, feed: steps.Feed, store: Store, *, step: int
+) -> tuple[list[ReplayedRow], dict[str, float]]:
+    """The rows of a step and its metrics, from forward passes as training computes them; weights do not move.
+
+    Args:
+        objective: what the step trains, with the weights from before it, in training mode.
+        feed: the run's.
+        store: the run's.
+        step: counted from 0.
+    """
+    config, tokenizer, documents = feed.config, store.tokenizer(), store.documents("train")
+    picked = batch_rows(step, rows=len(feed.rows), size=config.batch.size, seed=config.seed)
+    lanes = feed.lanes(step)
+    counts = steps.add_counts([objective.counts(masked) for masked, _ in lanes])
+
+    def words(ids_T: Tensor) -> list[str]:
+        return [tokenizer.id_to_token(number) or f"[{number}]" for number in ids_T.tolist()]
+
+    measured: list[Losses] = []
+    rows: list[ReplayedRow] = []
+    for lane, (masked, rng) in enumerate(lanes):
+        rng.seed_dropout()
+        with devices.autocast(feed.precision, feed.device):
+            losses: Losses = objective(masked, rng, diagnose=True)
+        losses = replace(losses, terms={n: replace(term, sum=term.sum.detach()) for n, term in losses.terms.items()})
+        measured.append(measures.keep_measured(losses))
+        numbers = picked[lane * config.lane_size : (lane + 1) * config.lane_size].tolist()
+        corrupted_BT = losses.diagnostics.get("corrupted_BT")
+        real_B, finite_B = masked.batch.real_BT.sum(1).tolist(), finite_rows(masked, losses).tolist()
+        rows += [
+            ReplayedRow(
+                row=number,
+                lane=lane,
+                original=words(masked.batch.ids_BT[at, :real]),
+                masked_input=words(masked.input_BT[at, :real]),
+                corrupted=None if corrupted_BT is None else words(corrupted_BT[at, :real]),
+                masked=masked.chosen_BT[at, :real].tolist(),
+                finite=finite,
+                documents=None if documents is None else _parts(documents.row(number), feed, row=number, real=real),
+            )
+            for at, (number, real, finite) in enumerate(zip(numbers, real_B, finite_B, strict=True))
+        ]
+    return rows, measures.measure(measured, counts)
+
+
+def _parts(passages: list[Passage], feed: steps.Feed, *, row: int, real: int) -> list[DocumentPart]:
+    """The documents of a row of `real` tokens."""
+    parts = []
+    for one in passages:
+        first, column = divmod(one.start, feed.rows.shape[1])
+        before = feed.rows[first:row].reshape(-1)[column:]
+        skipped = int((~np.isin(before, [feed.pad, feed.cls, feed.sep])).sum())
+        parts.append(DocumentPart(place=one.place, begin=one.begin, end=min(one.end, real), skipped=skipped))
+    return parts
+
+
+def finite_rows(masked: Masked, losses: Losses) -> Tensor:
+    """Bool [B]: rows all of whose values are finite; if the lane's losses are not and no row shows why, none is."""
+    diagnostics = losses.diagnostics
+    bad_BT = torch.zeros_like(masked.batch.ids_BT, dtype=torch.bool)
+    if "replaced_logit_BT" in diagnostics:
+        bad_BT |= ~diagnostics["replaced_logit_BT"].isfinite() & masked.batch.real_BT
+    for name in ("generator_entropy_K", "encoder_entropy_K"):
+        if name in diagnostics:
+            bad_BT.view(-1)[masked.slots_K[~diagnostics[name].isfinite() & (masked.slots_K >= 0)]] = True
+    bad_B = bad_BT.any(1)
+    if not bad_B.any() and not all(bool(term.sum.isfinite()) for term in losses.terms.values()):
+        return torch.zeros_like(bad_B)
+    return ~bad_B
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluated:
+    """Metrics of a run's newest checkpoint."""
+
+    step: int
+    rows: int
+    vocab_size: int
+    metrics: dict[str, float]
+
+
+def evaluate(run: str | Path, data: str | Path, *, device: str = "auto") -> Evaluated:
+    """Metrics over all held-out rows of `data`, with fixed masks and no dropout.
+
+    Raises:
+        DataError: `data` was prepared with another tokenizer than the run's, or holds no held-out rows.
+    """
+    devices.use_threads()
+    folder, store, where = RunFolder(Path(run)), Store.open(Path(data)), devices.choose_device(device)
+    config = plan.fit_to_data(folder.config(), store)
+    if folder.tokenizer_sha256 != store.manifest.tokenizer_sha256:
+        raise DataError(
+            f"{data}: was prepared with another tokenizer than {run}. Prepare it with --tokenizer {folder.tokenizer}."
+        )
+    if not len(store.rows("valid")):
+        raise DataError(f"{data}: holds no held-out rows. Prepare it with a --valid-fraction above 0.")
+    objective, at = weights.trained(folder, config)
+    objective.to(where)
+    feed = steps.Feed.of(config, store, device=where, precision=devices.choose_precision(config.precision, where))
+    metrics = steps.evaluate(objective, feed)
+    return Evaluated(step=at, rows=len(feed.valid), vocab_size=store.vocab_size, metrics=metrics)

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from electra_trainer.errors import plain
-from electra_trainer.inspection import replay, replay_rows
+from electra_trainer.inspection import replay
 
 _REASONS = "Machine, program and versions match the record: did the run later continue elsewhere (log.txt)?"
 _UNKNOWN = (
@@ -17,7 +17,7 @@ _UNKNOWN = (
 )
 
 
-def print_replayed(found: replay.Replayed, rows: Sequence[replay_rows.ReplayedRow]) -> None:
+def print_replayed(found: replay.Replayed, rows: Sequence[replay.ReplayedRow]) -> None:
     """Everything, with some of the rows."""
     console = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
     began = f"the checkpoint of step {found.began}" if found.began else "the initial weights"
@@ -32,7 +32,7 @@ def print_replayed(found: replay.Replayed, rows: Sequence[replay_rows.ReplayedRo
         console.print(
             f"NaN or infinite in rows {bad}" if bad else "every loss is finite, the gradient is NaN or infinite"
         )
-    if rows and not found.documents_known:
+    if rows and rows[0].documents is None:
         console.print(_UNKNOWN)
     for row in rows:
         console.print()
@@ -54,7 +54,7 @@ def verdict(found: replay.Replayed) -> str:
     return f"NOT the same as in metrics.jsonl: {shown}." + ("" if found.reservations else f" {_REASONS}")
 
 
-def _lines(row: replay_rows.ReplayedRow) -> Iterator[Text]:
+def _lines(row: replay.ReplayedRow) -> Iterator[Text]:
     """Number and documents, the text, and the text as the main network read it."""
     yield Text(f"row {row.row}, lane {row.lane}" + ("" if row.finite else ", NaN OR INFINITE"), "bold")
     for part in row.documents or []:
@@ -73,7 +73,7 @@ def _lines(row: replay_rows.ReplayedRow) -> Iterator[Text]:
     yield marked
 
 
-def _place(part: replay_rows.DocumentPart) -> str:
+def _place(part: replay.DocumentPart) -> str:
     where = part.place
     lines = f":{where.line}" + (f"-{where.last}" if where.last != where.line else "") if where.line else ""
     skipped = f", after its first {part.skipped:,} tokens" if part.skipped else ""
@@ -92,7 +92,7 @@ def continues(tokens: Sequence[str], at: int) -> bool:
     return tokens[at].startswith("##") and not (before.startswith("[") and before.endswith("]"))
 
 
-def as_json(found: replay.Replayed, rows: Sequence[replay_rows.ReplayedRow]) -> dict[str, Any]:
+def as_json(found: replay.Replayed, rows: Sequence[replay.ReplayedRow]) -> dict[str, Any]:
     """Plain values; NaN and infinity are the texts "nan" and "inf"."""
     return {
         "step": found.step,
@@ -109,16 +109,15 @@ def as_json(found: replay.Replayed, rows: Sequence[replay_rows.ReplayedRow]) -> 
     }
 
 
-def _row(row: replay_rows.ReplayedRow) -> dict[str, Any]:
-    def document(part: replay_rows.DocumentPart) -> dict[str, Any]:
+def _row(row: replay.ReplayedRow) -> dict[str, Any]:
+    def document(part: replay.DocumentPart) -> dict[str, Any]:
         where = part.place
         place = {"file": where.file, "document": where.number, "line": where.line, "last_line": where.last}
         return {**place, "begin": part.begin, "end": part.end, "skipped": part.skipped}
 
     return {
-        **{name: getattr(row, name) for name in ("row", "lane", "finite")},
+        **vars(row),
         "documents": None if row.documents is None else [document(part) for part in row.documents],
-        **{name: getattr(row, name) for name in ("original", "masked_input", "corrupted", "masked")},
         "replaced": [before != after for before, after in zip(row.original, row.shown, strict=True)],
     }
 

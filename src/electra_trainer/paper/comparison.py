@@ -13,10 +13,9 @@ from typing import Any, Literal
 from electra_trainer.cost.flops import steps_for_flops
 from electra_trainer.data.store import Store
 from electra_trainer.errors import ConfigError, DataError, Diverged, did_you_mean
-from electra_trainer.experiments.folder import Cell, Declared, Of
+from electra_trainer.experiments.folder import Cell, Declared, Event, Of, Order, Reports
 from electra_trainer.experiments.results import FACTS, Measured, read_arm, write_arm
 from electra_trainer.experiments.runner import run_experiment, run_facts
-from electra_trainer.experiments.work import Event, Order, Reports
 from electra_trainer.objectives import build
 from electra_trainer.paper.arm_summary import UNTRAINED, Summary, summarize, write_summary
 from electra_trainer.paper.probes import METRICS, PROBES, Subject, fingerprint, parse_probes, probe

@@ -4,7 +4,6 @@ Points are means over seeds with one standard deviation; thin lines are single s
 the arms that belong in the figure but are missing.
 """
 
-import io
 import math
 import textwrap
 from collections.abc import Callable, Sequence
@@ -14,7 +13,7 @@ from electra_trainer.cost.parameters import parameters
 from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.experiments.results import Findings
 from electra_trainer.experiments.statistics import Spread
-from electra_trainer.inspection.report_figures import COLOURS, FAINT, INK, STYLE
+from electra_trainer.inspection.report import COLOURS, FAINT, INK, rendered
 from electra_trainer.paper import measured
 from electra_trainer.paper.measured import Reading
 from electra_trainer.paper.published import published_points
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
 Drawn = tuple["Figure", str, Sequence[str]]
 """A figure, the end of its title, and the arms that belong into it (none: all that were planned)."""
-FORMATS = ("svg", "png", "pdf")
 ALGORITHMS = ("electra", "mlm", "two-stage", "adversarial")
 """The arms in the right panel of Figure 3."""
 _FLOPS_LABEL = "training FLOPs, as the paper counts"
@@ -63,29 +61,6 @@ def draw_figure(number: int, experiments: Sequence[Findings], *, metric: str | N
         return figure
 
     return rendered(make, form)
-
-
-def rendered(make: "Callable[[], Figure]", form: str) -> bytes:
-    """Draw in this package's style; the same figure gives the same bytes.
-
-    Raises:
-        ConfigError: unknown format.
-    """
-    import matplotlib
-    from matplotlib.text import Text
-
-    if form not in FORMATS:
-        raise ConfigError(
-            f"--out: {form!r} is not a format of figures. Expected a name that ends in .svg, .png or .pdf."
-        )
-    content = io.BytesIO()
-    with matplotlib.rc_context({**STYLE, "svg.fonttype": "none", "svg.hashsalt": "electra"}):
-        figure = make()
-        for text in figure.findobj(Text):
-            text.set_parse_math(False)  # an arm may have any name
-        undated: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(form, {})
-        figure.savefig(content, format=form, dpi=160, facecolor="white", metadata=undated)
-    return content.getvalue()
 
 
 def _new_figure(columns: int) -> "tuple[Figure, list[Axes]]":

@@ -20,7 +20,7 @@ from electra_trainer.experiments.statistics import spread
 from electra_trainer.finetuning.glue import glue_table, glue_tasks
 from electra_trainer.finetuning.recipe import recipe
 from electra_trainer.finetuning.run import Job, finetune_run
-from electra_trainer.inspection.evaluate import evaluate
+from electra_trainer.inspection.replay import evaluate
 from electra_trainer.paper.minimal_pairs import minimal_pairs as score_pairs
 from electra_trainer.paper.minimal_pairs import read_pairs
 from electra_trainer.paper.part_of_speech import TagScores, probe_tags

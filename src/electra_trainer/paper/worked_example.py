@@ -13,8 +13,8 @@ from rich.text import Text
 
 from electra_trainer.data.batches import encode_rows
 from electra_trainer.errors import ConfigError, DataError
-from electra_trainer.inspection.report_figures import COLOURS, FAINT, INK
-from electra_trainer.paper.figures import caption, rendered
+from electra_trainer.inspection.report import COLOURS, FAINT, INK, rendered
+from electra_trainer.paper.figures import caption
 from electra_trainer.pretrained.pretrained import Pretrained
 
 if TYPE_CHECKING:

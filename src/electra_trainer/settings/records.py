@@ -205,9 +205,7 @@ def flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-_WORDS = {int: "a whole number", float: "a number", str: "a text", dict: "an object", list: "a list"}
-_BITS = 1023
-"""Of the largest whole number that is surely a float."""
+_AGAIN = "Delete it and repeat the command that wrote it."
 
 
 def read_object(file: Path) -> dict[str, Any]:
@@ -219,16 +217,14 @@ def read_object(file: Path) -> dict[str, Any]:
     try:
         return read_table(file)
     except ConfigError as error:
-        raise DataError(f"{error} Delete it and repeat the command that wrote it.") from None
+        raise DataError(f"{error} {_AGAIN}") from None
 
 
-def checked(table: dict[str, Any], name: str, kind: type, file: Path) -> Any:
-    """A field of a kind; a whole number is a float too, if it fits into one, and stays whole."""
-    value = table.get(name)
-    whole = isinstance(value, int) and not isinstance(value, bool) and value.bit_length() <= _BITS
-    if not (whole if kind is int else isinstance(value, kind) or (kind is float and whole)):
-        found = f"found {repr(value)[:40]}" if name in table else "it is not there"
-        raise DataError(
-            f"{file}: {name!r}: expected {_WORDS[kind]}, {found}. Delete it and repeat the command that wrote it."
-        )
-    return value
+def require(fields: Mapping[str, Any], table: Mapping[str, Any], where: object) -> None:
+    """Check that a table has fields of these types; it may have others.
+
+    Raises:
+        DataError: a field is missing, or of another type.
+    """
+    known = {name: value for name, value in table.items() if name in fields}
+    read(dataclasses.make_dataclass("Fields", fields.items()), known, where=str(where), error=DataError, remedy=_AGAIN)
