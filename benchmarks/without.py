@@ -11,8 +11,7 @@ from torch import Tensor
 from electra_trainer.kernels.native import layers, native_softmax
 from electra_trainer.model import attention, encoder
 from electra_trainer.objectives import mlm, rtd
-from electra_trainer.objectives.losses import invert
-from electra_trainer.objectives.vocabulary_softmax import TokenSoftmax
+from electra_trainer.objectives.vocabulary_softmax import TokenSoftmax, invert
 
 
 def _native_layers() -> None:

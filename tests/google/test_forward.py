@@ -14,7 +14,7 @@ from torch import Tensor
 
 from electra_trainer.batch import Corrupted, Losses, Masked
 from electra_trainer.model.encoder import Encoder, attention_bias
-from electra_trainer.objectives.losses import corrupt
+from electra_trainer.objectives.generate import corrupt
 from electra_trainer.objectives.rtd import ReplacedTokenDetection
 from electra_trainer.randomness import Rng
 

@@ -21,7 +21,7 @@ from tests.google.reference import Arrays
 from torch import Tensor
 
 from electra_trainer.batch import Masked
-from electra_trainer.objectives.losses import corrupt
+from electra_trainer.objectives.generate import corrupt
 from electra_trainer.objectives.rtd import ReplacedTokenDetection
 from electra_trainer.randomness import Rng
 from electra_trainer.settings.config import Config, Schedule

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from electra_trainer.batch import Losses, Term
-from electra_trainer.objectives.losses import replaced_loss
+from electra_trainer.objectives.rtd import replaced_loss
 from electra_trainer.objectives.vocabulary_softmax import TokenSoftmax, token_softmax
 
 

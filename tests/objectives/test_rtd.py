@@ -12,7 +12,7 @@ from torch import Tensor
 
 from electra_trainer.batch import Batch, Corrupted, Losses, Masked
 from electra_trainer.objectives import build
-from electra_trainer.objectives.losses import corrupt
+from electra_trainer.objectives.generate import corrupt
 from electra_trainer.objectives.rtd import ReplacedTokenDetection
 from electra_trainer.randomness import Rng
 from electra_trainer.settings.config import Config

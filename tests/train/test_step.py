@@ -12,7 +12,7 @@ from torch import Tensor
 
 from electra_trainer.batch import Corrupted, Masked
 from electra_trainer.objectives import Objective, build
-from electra_trainer.objectives.losses import corrupt
+from electra_trainer.objectives.generate import corrupt
 from electra_trainer.randomness import Rng
 from electra_trainer.settings.config import BatchShape, Config
 from electra_trainer.settings.methods import MLM

@@ -21,8 +21,8 @@ from torch import Tensor, nn
 
 from electra_trainer import batch, randomness
 from electra_trainer.model.networks import TokenPredictor, at, build_discriminator, build_generator, initialize
-from electra_trainer.objectives import losses, protocol, rtd, vocabulary_softmax
-from electra_trainer.objectives.generate import generate, generator_diagnostics
+from electra_trainer.objectives import protocol, rtd, vocabulary_softmax
+from electra_trainer.objectives.generate import corrupt, generate, generator_diagnostics
 from electra_trainer.settings.config import Config, generator_shape
 from electra_trainer.settings.methods import Adversarial
 
@@ -54,9 +54,9 @@ class AdversarialReplacedTokenDetection(protocol.Objective, settings=Adversarial
             generated = generate(
                 self.generator, self.config, masked, rng, diagnose=diagnose, project=projected_KE.detach()
             )
-        corrupted = losses.corrupt(masked, generated.sampled_K)
+        corrupted = corrupt(masked, generated.sampled_K)
         logits_BT = self.discriminator(corrupted.input_BT, masked.batch)
-        paid_BT = losses.replaced_losses(logits_BT, corrupted.replaced_BT)
+        paid_BT = rtd.replaced_losses(logits_BT, corrupted.replaced_BT)
         log_p_K = vocabulary_softmax.log_probability(
             projected_KE, *self.generator.output(), generated.sampled_K.masked_fill(~used_K, -100)
         )

@@ -17,8 +17,13 @@ from torch import Tensor, nn
 from electra_trainer import batch, randomness
 from electra_trainer.model.networks import at, build_generator, build_masked_lm, initialize
 from electra_trainer.objectives import mlm, protocol, rtd, vocabulary_softmax
-from electra_trainer.objectives.generate import exported_generator, generate, generator_diagnostics, generator_terms
-from electra_trainer.objectives.losses import corrupt
+from electra_trainer.objectives.generate import (
+    corrupt,
+    exported_generator,
+    generate,
+    generator_diagnostics,
+    generator_terms,
+)
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.methods import AllTokensMLM
 

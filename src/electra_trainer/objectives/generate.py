@@ -1,11 +1,11 @@
-"""The generator's part of a step: its loss and its samples at the chosen positions (§2, §3.2)."""
+"""The generator's part of a step: its loss, its samples at the chosen positions, and the input x_corrupt = REPLACE(x, m, x̂) (§2, §3.2)."""
 
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from electra_trainer.batch import Masked, Term
+from electra_trainer.batch import Corrupted, Masked, Term
 from electra_trainer.model.networks import TokenPredictor, WordFrequencies
 from electra_trainer.objectives.protocol import Exported
 from electra_trainer.objectives.vocabulary_softmax import Sampling, token_softmax
@@ -88,3 +88,17 @@ def exported_generator(config: Config, generator: nn.Module) -> list[Exported]:
         return []
     shape = generator_shape(config)
     return [Exported(name="generator", network=generator, model=shape, architecture="ElectraForMaskedLM")]
+
+
+def corrupt(masked: Masked, sampled_K: Tensor) -> Corrupted:
+    """Put the sampled ids at the chosen positions, also where the generator saw the original word.
+
+    A sample that equals the original counts as original (§2). A position that was drawn twice gets the floored average of
+    its sampled ids, as in the released code; with distinct positions there are none. Slots that are not used put in nothing.
+    """
+    ids_BT = masked.batch.ids_BT
+    flat, used_K, place_K = ids_BT.flatten(), (masked.slots_K >= 0).long(), masked.slots_K.clamp(min=0)
+    total = torch.zeros_like(flat).index_add_(0, place_K, sampled_K * used_K)
+    times = torch.zeros_like(flat).index_add_(0, place_K, used_K)
+    input_BT = torch.where(times > 0, total // times.clamp(min=1), flat).view_as(ids_BT)
+    return Corrupted(batch=masked.batch, input_BT=input_BT, replaced_BT=input_BT != ids_BT, sampled_K=sampled_K)

@@ -12,18 +12,19 @@ Siblings:  mlm.py is its first half, with the full-size encoder. adversarial.py 
 No gradient flows from the discriminator through the sampling; both losses reach what the two networks share.
 """
 
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from electra_trainer.batch import Corrupted, Losses, Masked, Term
 from electra_trainer.model.networks import Discriminator, build_discriminator, build_generator
 from electra_trainer.objectives.generate import (
     Generated,
+    corrupt,
     exported_generator,
     generate,
     generator_diagnostics,
     generator_terms,
 )
-from electra_trainer.objectives.losses import corrupt, replaced_loss
 from electra_trainer.objectives.protocol import Exported, Objective, slots, weight_source
 from electra_trainer.randomness import Rng
 from electra_trainer.settings.config import Config
@@ -90,6 +91,16 @@ class ReplacedTokenDetection(Objective, settings=RTD):
     def exported(self) -> list[Exported]:
         """The discriminator, which is fine-tuned, and the generator."""
         return exported_pair(self.config, self.discriminator, self.generator)
+
+
+def replaced_loss(logits_BT: Tensor, replaced_BT: Tensor, counted_BT: Tensor) -> Tensor:
+    """L_Disc: sum over counted tokens of the binary cross-entropy of "replaced"; fp32 scalar."""
+    return (replaced_losses(logits_BT, replaced_BT) * counted_BT).sum()
+
+
+def replaced_losses(logits_BT: Tensor, replaced_BT: Tensor) -> Tensor:
+    """Binary cross-entropy of "replaced" at each token, fp32 [B, T]."""
+    return F.binary_cross_entropy_with_logits(logits_BT.float(), replaced_BT.float(), reduction="none")
 
 
 def other_tokens(masked: Masked, rng: Rng) -> Tensor:

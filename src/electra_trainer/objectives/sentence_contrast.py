@@ -14,10 +14,9 @@ from torch import Tensor, nn
 
 from electra_trainer.batch import Batch, Corrupted, Losses, Masked, Term
 from electra_trainer.model.networks import build_discriminator, build_generator, initialize
-from electra_trainer.objectives.generate import generate, generator_diagnostics, generator_terms
-from electra_trainer.objectives.losses import corrupt, replaced_loss
+from electra_trainer.objectives.generate import corrupt, generate, generator_diagnostics, generator_terms
 from electra_trainer.objectives.protocol import Exported, Objective, slots, weight_source
-from electra_trainer.objectives.rtd import discriminator_diagnostics, exported_pair
+from electra_trainer.objectives.rtd import discriminator_diagnostics, exported_pair, replaced_loss
 from electra_trainer.randomness import Rng
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.methods import SentenceContrast

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from electra_trainer.kernels.gpu import gpu_softmax
 from electra_trainer.kernels.native import native_softmax as native
-from electra_trainer.objectives.losses import invert
 
 CHUNK_ELEMENTS = 4_000_000
 """Logits in a chunk: 16 MB in fp32."""
@@ -136,6 +135,14 @@ class _TokenSoftmax(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
         return *(grad * upstream[0] for grad in ctx.saved_tensors), None, None, None
+
+
+def invert(p_KV: Tensor, draws_K: Tensor) -> Tensor:
+    """The word at which the cumulative distribution of each row passes its draw, int64 [K]; rows need not add up to 1."""
+    cumulative_KV = p_KV.cumsum(-1)
+    # right=True finds the first entry above the draw, so a word of probability 0 is never taken
+    found_K1 = torch.searchsorted(cumulative_KV, draws_K[:, None] * cumulative_KV[:, -1:], right=True)
+    return found_K1[:, 0].clamp(max=p_KV.shape[1] - 1)
 
 
 def chunks(positions: int, words: int, elements: int) -> list[slice]:

@@ -10,7 +10,7 @@ from torch.distributions import Categorical
 
 from electra_trainer.kernels.native import library
 from electra_trainer.kernels.native import native_softmax as native
-from electra_trainer.objectives.losses import invert
+from electra_trainer.objectives.vocabulary_softmax import invert
 
 pytestmark = pytest.mark.skipif(library.kernels() is None, reason=f"native kernels {library.status()}")
 
