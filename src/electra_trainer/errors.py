@@ -18,7 +18,7 @@ import errno
 import itertools
 import math
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -163,3 +163,10 @@ def require(condition: bool, field_name: str, value: object, expected: str) -> N
 def probability(field_name: str, value: float) -> None:
     """Raise ConfigError unless `value` lies between 0 and 1."""
     require(0.0 <= value <= 1.0, field_name, value, "a share between 0 and 1")
+
+
+def refuse_if(faults: Mapping[str, bool], error: type[ElectraError] = ConfigError) -> None:
+    """Raise the first of these messages whose fault is there."""
+    for message, found in faults.items():
+        if found:
+            raise error(message)

@@ -230,7 +230,7 @@ def declaring(root: Path, of: Of) -> Iterator[None]:
     Raises:
         ConfigError: another command holds it for long, or the folder holds something else.
     """
-    with open_lock(root, marker=FILE, what=_TITLES[of]) as lock:
+    with open_lock(root, markers={FILE}, what=_TITLES[of]) as lock:
         if not _waited(lock.fileno()):
             raise ConfigError(f"--out {root}: another command is at work there. Wait for it or stop it.")
         try:

@@ -7,7 +7,7 @@ import hashlib
 import os
 import re
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
@@ -134,22 +134,25 @@ def sync_file(path: Path) -> None:
         os.close(descriptor)
 
 
-def open_lock(folder: Path, *, marker: str, what: str) -> IO[str]:
+def open_lock(folder: Path, *, markers: set[str], what: str, before: Collection[str] = ()) -> IO[str]:
     """Create the folder and open its lock file. The caller takes the lock.
 
     Args:
-        marker: the file that shows that a `what` has begun there.
+        markers: the files that together show that a `what` has begun there.
+        before: what it writes before those; a folder with a lock file and no more than that was left by a killed process.
 
     Raises:
         ConfigError: the folder holds something else. StorageError: it cannot be written.
     """
+    lock = folder / ".lock"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        foreign = [path.name for path in folder.iterdir() if not path.name.startswith(".")]
-        if foreign and marker not in foreign:
+        make_folder(folder)
+        there = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
+        foreign = there - set(before) if lock.exists() else there
+        if foreign and not markers <= there:
             raise ConfigError(
-                f"--out {folder}: the folder holds {foreign[0]!r} and no {what}. Choose a new or empty folder."
+                f"--out {folder}: the folder holds {min(foreign)!r} and no {what}. Choose a new or empty folder."
             )
-        return open(folder / ".lock", "w", opener=here)
+        return open(lock, "w", opener=here)
     except OSError as error:
         raise storage_error(error, folder, writing=True) from None

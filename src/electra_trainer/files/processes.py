@@ -12,7 +12,6 @@ import sys
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 __all__ = ["Child", "Connection", "Pool", "connect", "cores"]
@@ -67,9 +66,7 @@ class Pool:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         for child in self.children:
             child.pipe.close()
         for child in self.children:

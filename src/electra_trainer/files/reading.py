@@ -22,13 +22,9 @@ MOST_LINE = 1 << 24
 BOM = b"\xef\xbb\xbf"
 _CHUNK = 1 << 20
 _FOREIGN = {
-    b"\xff\xfe": "UTF-16",
-    b"\xfe\xff": "UTF-16",
-    b"PK\x03\x04": "a zip or an Excel file",
-    b"\xd0\xcf\x11\xe0": "an Excel file",
-    b"\x1f\x8b": "compressed with gzip",
-    b"PAR1": "a Parquet file",
-}
+    b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16", b"PK\x03\x04": "a zip or an Excel file", b"\xd0\xcf\x11\xe0": "an Excel file",
+    b"\x1f\x8b": "compressed with gzip", b"PAR1": "a Parquet file",
+}  # fmt: skip
 """How files begin that are often taken for text."""
 
 
@@ -44,15 +40,17 @@ def read_file(path: Path, *, limit: int = MOST_SETTINGS, error: type[ElectraErro
         MissingInputError: nothing is there. StorageError: cannot be read. DataError: a folder. `error`: see above.
     """
     descriptor = open_regular(path, limit=limit, error=error)
-    try:
-        content = _at_most(descriptor, limit)
+    parts: list[bytes] = []
+    try:  # a file may grow, and those of /proc say nothing of their size
+        while sum(map(len, parts)) <= limit and (part := os.read(descriptor, _CHUNK)):
+            parts.append(part)
     except OSError as refused:
         raise storage_error(refused, path) from None
     finally:
         os.close(descriptor)
-    if content is None:
+    if sum(map(len, parts)) > limit:
         raise error(_too_large(path, limit))
-    return content
+    return b"".join(parts)
 
 
 def open_regular(path: Path, *, limit: int, error: type[ElectraError] = DataError) -> int:
@@ -94,18 +92,6 @@ def _unopened(refused: OSError, path: Path, error: type[ElectraError]) -> Electr
     return storage_error(refused, path)
 
 
-def _at_most(descriptor: int, limit: int) -> bytes | None:
-    """Content up to `limit` bytes, None beyond: a file may grow, and those of /proc say nothing of their size."""
-    parts: list[bytes] = []
-    taken = 0
-    while part := os.read(descriptor, _CHUNK):
-        parts.append(part)
-        taken += len(part)
-        if taken > limit:
-            return None
-    return b"".join(parts)
-
-
 def lines(
     text: bytes | IO[bytes], where: object, *, ends: bool = False, hashed: Callable[[bytes], None] | None = None
 ) -> Iterator[tuple[int, str]]:
@@ -133,8 +119,9 @@ def lines(
         if len(raw) > MOST_LINE:
             raise DataError(f"{where}:{number}: a line of more than {MOST_LINE >> 20} MiB. Expected lines of text.")
         if b"\0" in raw:
+            at = raw.index(0) + 1
             raise DataError(
-                f"{where}:{number}: NUL at byte {raw.index(0) + 1} of the line: UTF-16, or not text at all. Save it as UTF-8 text."
+                f"{where}:{number}: NUL at byte {at} of the line: UTF-16, or no text. Save it as UTF-8 text."
             )
         try:
             line = raw.decode()
@@ -213,17 +200,11 @@ def _values(document: bytes | str) -> int:
 
 
 def parse_json(
-    document: bytes | str,
-    *,
-    where: str,
-    remedy: str,
-    error: type[ElectraError] = DataError,
-    most: int = MOST_VALUES,
-    pairs: Callable[[list[tuple[str, Any]]], Any] | None = None,
+    document: bytes | str, *, where: str, remedy: str, error: type[ElectraError] = DataError, **limits: Any
 ) -> Any:
     """The same, with an error that begins with `where` (a file, or file:line) and ends with `remedy`, a sentence or two."""
     try:
-        return json_value(document, most=most, pairs=pairs)
+        return json_value(document, **limits)
     except NotJson as bad:
         has_line = bad.line is None or where.rpartition(":")[2].isdecimal()
         raise error(f"{where if has_line else f'{where}:{bad.line}'}: is {bad}. {remedy}") from None

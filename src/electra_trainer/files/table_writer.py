@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 from urllib.parse import quote
 
-from electra_trainer.files.wording import MARKDOWN, escape_markdown
+from electra_trainer.files.wording import MARKDOWN, escape_markdown, render
 
 if TYPE_CHECKING:
     import rich.table
@@ -69,27 +69,10 @@ class Table:
         def link(text: str, address: str) -> str:
             return rf"\href{{{quote(address).replace('%', chr(92) + '%')}}}{{{text}}}"
 
-        head, *rows = (" & ".join(cells) + r" \\" for cells in _written((self.head, *self.rows), escape_tex, link))
-        return "\n".join(
-            [
-                r"% needs \usepackage[T1]{fontenc}, \usepackage{booktabs,graphicx,hyperref}",
-                r"\begin{table}",
-                r"\centering",
-                rf"\caption{{{escape_tex(caption)}}}",
-                r"\resizebox{\textwidth}{!}{%",
-                rf"\begin{{tabular}}{{{'l' * self._left + 'r' * (len(self.head) - self._left)}}}",
-                r"\toprule",
-                head,
-                r"\midrule",
-                *rows,
-                r"\bottomrule",
-                r"\end{tabular}}",
-                r"\par\smallskip\raggedright\footnotesize",
-                *(escape_tex(note) + r"\par" for note in notes),
-                r"\end{table}",
-                "",
-            ]
-        )
+        rows = [" & ".join(cells) for cells in _written((self.head, *self.rows), escape_tex, link)]
+        columns = "l" * self._left + "r" * (len(self.head) - self._left)
+        told = [escape_tex(note) for note in notes]
+        return render("table.tex", rows=rows, columns=columns, caption=escape_tex(caption), notes=told)
 
     def csv(self) -> str:
         """Comma-separated values; of links the addresses, `;` between them."""

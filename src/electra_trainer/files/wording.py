@@ -54,16 +54,12 @@ def render(template: str, **values: Any) -> str:
 
 @cache
 def _environment() -> "Environment":
-    from jinja2 import (  # takes 70 ms, which only those who write pages pay
-        Environment,
-        FileSystemLoader,
-        StrictUndefined,
-    )
+    import jinja2  # takes 70 ms, which only those who write pages pay
 
-    made = Environment(
-        loader=FileSystemLoader(Path(__file__).parents[1] / "templates"),
+    made = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parents[1] / "templates"),
         autoescape=lambda name: name is not None and name.endswith(".html.j2"),
-        undefined=StrictUndefined,
+        undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,

@@ -11,7 +11,6 @@ import sys
 import time
 from contextlib import closing, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 from rich.console import Console
@@ -29,9 +28,7 @@ class Shows(Protocol):
 
     def __enter__(self) -> Self: ...
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
 
     def say(self, line: str, *, style: str | None = None) -> None:
         """A line that stays."""
@@ -71,9 +68,7 @@ class Display:
             self._task = self._bar.add_task("", total=self.total, words="")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             with suppress(OSError):
                 self._bar.stop()
@@ -123,9 +118,7 @@ class Status:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is None:
             signals.end_by_itself()
             self._end("done", 0, "")

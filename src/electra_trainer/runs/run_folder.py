@@ -27,12 +27,9 @@ from electra_trainer.settings.config import Config
 from electra_trainer.settings.records import hash_of, read_table, to_dict
 
 T = TypeVar("T")
-_LOCK = ".lock"
-_BEFORE_CONFIG = ("tokenizer", "environment.json")
-"""Written before config.json."""
+_BEGUN = {"config.json", "environment.json"}
 METRICS, EXAMPLES = "metrics.jsonl", "examples.jsonl"
 _ROWS = (METRICS, EXAMPLES)
-_CHANGED = "It was damaged or changed by hand: restore it, or choose another run."
 
 
 class RunFolder:
@@ -50,7 +47,7 @@ class RunFolder:
     @property
     def exists(self) -> bool:
         """True once a run has begun here."""
-        return all((self.path / name).exists() for name in ("config.json", "environment.json"))
+        return all((self.path / name).exists() for name in _BEGUN)
 
     def open_for_writing(self) -> None:
         """Create the folder and lock it.
@@ -60,21 +57,14 @@ class RunFolder:
             StorageError: the disk is full or read-only.
         """
         try:
-            durable.make_folder(self.path)
-            foreign = [p.name for p in self.path.iterdir() if not p.name.startswith(".")]
-            if (self.path / _LOCK).exists():  # killed before config.json was written: nothing to lose
-                foreign = [name for name in foreign if name not in _BEFORE_CONFIG]
-            if foreign and not self.exists:
-                raise ConfigError(
-                    f"--out {self.path}: the folder holds {foreign[0]!r} and no run. Choose a new or empty folder."
-                )
-            self._lock = open(self.path / _LOCK, "w", opener=here)  # noqa: SIM115 - Path.open has no opener
+            self._lock = durable.open_lock(
+                self.path, markers=_BEGUN, what="run", before=("tokenizer", "environment.json")
+            )
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             durable.remove_unfinished(self.path)
         except BlockingIOError:
-            raise ConfigError(
-                f"--out {self.path}: another process is training there. Wait for it or stop it."
-            ) from None
+            busy = f"--out {self.path}: another process is training there. Wait for it or stop it."
+            raise ConfigError(busy) from None
         except OSError as error:
             raise storage_error(error, self.path, writing=True) from None
 
@@ -88,18 +78,9 @@ class RunFolder:
         if self._lock is not None:
             self._lock.close()
 
-    def begin(
-        self,
-        settings: object,
-        data: dict[str, Any],
-        *,
-        init: dict[str, str] | None = None,
-        facts: dict[str, Any] | None = None,
-    ) -> None:
-        """Write the identity of the run: settings (a dataclass, or plain values), data, the weights it begins with, further facts."""
-        began = {"init": init} if init else {}
-        environment = {"run_id": uuid.uuid4().hex, "data": data, **began, **(facts or {}), **environment_facts()}
-        self.write_json("environment.json", environment)
+    def begin(self, settings: object, data: dict[str, Any], **facts: Any) -> None:
+        """Write the identity of the run: settings (a dataclass, or plain values), data, and further facts, as the weights it begins with."""
+        self.write_json("environment.json", {"run_id": uuid.uuid4().hex, "data": data, **facts, **environment_facts()})
         self.write_json("config.json", to_dict(settings))  # last: its presence says that the run has begun
 
     def config(self) -> Config:
@@ -109,30 +90,32 @@ class RunFolder:
         path = self.path / "config.json"
         return records.read(Config, read_table(path), where=str(path))
 
-    def _fact(self, name: str, kind: type[T]) -> T:
-        """A field of environment.json; DataError if it is missing or of another type."""
-        found = self.environment().get(name)
+    def _fact(self, kind: type[T], *names: str) -> T:
+        """A field of environment.json, or of a table in it; DataError if it is missing or of another type."""
+        found: Any = self.environment()
+        for name in names:
+            found = found.get(name) if isinstance(found, dict) else None
         if not isinstance(found, kind):
-            raise DataError(f"{self.path / 'environment.json'}: has no {name}. {_CHANGED}")
+            file, field = self.path / "environment.json", " in ".join(reversed(names))
+            raise DataError(
+                f"{file}: has no {field}. It was damaged or changed by hand: restore it, or choose another run."
+            )
         return found
 
     @property
     def run_id(self) -> str:
         """The run's unique name."""
-        return self._fact("run_id", str)
+        return self._fact(str, "run_id")
 
     @property
     def tokenizer_sha256(self) -> str:
         """Hash of the tokenizer that made the run's rows."""
-        found = self._fact("data", dict).get("tokenizer_sha256")
-        if not isinstance(found, str):
-            raise DataError(f"{self.path / 'environment.json'}: has no tokenizer_sha256 in data. {_CHANGED}")
-        return found
+        return self._fact(str, "data", "tokenizer_sha256")
 
     @property
     def origin(self) -> Origin:
         """The mark of the run's checkpoints."""
-        run_id, data = self.run_id, self._fact("data", dict)
+        run_id, data = self.run_id, self._fact(dict, "data")
         config = read_table(self.path / "config.json")
         return Origin(run_id=run_id, config_sha256=hash_of(config), data_sha256=hash_of(data), config=config, data=data)
 

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from electra_trainer.errors import CheckpointError, StorageError
 from electra_trainer.files.reading import parse_json, short
-from electra_trainer.settings.records import hash_of
+from electra_trainer.settings.records import differences, hash_of
 
 FORMAT = 2
 OLDER = 1
@@ -191,24 +191,9 @@ def _check_origin(path: Path, manifest: dict[str, Any], origin: Origin | None) -
 
 def _changes(before: object, now: object) -> str:
     """` (schedule.steps: 12 -> 14)`, or nothing where the old values are not known."""
-    one, two = _flat(before), _flat(now)
-    odd = [name for name in {**one, **two} if one.get(name) != two.get(name)] if before else []
-    told = [f"{short(name)[1:-1]}: {short(one.get(name))} -> {short(two.get(name))}" for name in odd[:_SHOWN]]
-    more = [f"{len(odd) - _SHOWN} more"] if len(odd) > _SHOWN else []
-    return f" ({'; '.join(told + more)})" if told else ""
-
-
-def _flat(value: object) -> dict[str, object]:
-    """Fields of inner tables by `outer.inner`."""
-    found: dict[str, object] = {}
-    waiting: list[tuple[str, object]] = [("", value)]
-    while waiting:
-        name, inner = waiting.pop()
-        if isinstance(inner, dict) and inner:
-            waiting += [(f"{name}.{key}" if name else str(key), one) for key, one in inner.items()]
-        else:
-            found[name] = inner
-    return found
+    told = differences(before, now) if isinstance(before, dict) else []
+    more = [f"{len(told) - _SHOWN} more"] if len(told) > _SHOWN else []
+    return f" ({'; '.join(told[:_SHOWN] + more)})" if told else ""
 
 
 def _check_place(path: Path, manifest: dict[str, Any]) -> None:

@@ -6,27 +6,28 @@ the paper (Clark et al., 2020), "released" to google-research/electra.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
-from electra_trainer.errors import ConfigError, probability, require
+from electra_trainer.errors import ConfigError, refuse_if, require
 from electra_trainer.settings import methods
 
+_RULES: dict[str, Callable[[float], bool]] = {
+    "at least 0": lambda value: value >= 0,
+    "at least 1": lambda value: value >= 1,
+    "a number above 0": lambda value: value > 0,
+    "a number of at least 0": lambda value: value >= 0,
+    "a number from 0 to below 1": lambda value: 0 <= value < 1,
+    "a share between 0 and 1": lambda value: 0 <= value <= 1,
+}
 
-def _check(group: str, settings: object, names: str, holds: Callable[[float], bool], expected: str) -> None:
-    """Raise ConfigError unless a rule holds for some fields of a group of settings."""
+
+def _check(group: str, settings: object, names: str, expected: str) -> None:
+    """Raise ConfigError unless some fields of a group of settings are what one of the rules expects."""
     for name in names.split():
         value = getattr(settings, name)
-        require(holds(value), f"{group}.{name}", value, expected)
-
-
-def _check_counts(group: str, settings: object, names: str) -> None:
-    _check(group, settings, names, lambda value: value >= 1, "at least 1")
-
-
-def _check_above_zero(group: str, settings: object, names: str) -> None:
-    _check(group, settings, names, lambda value: value > 0, "a number above 0")
+        require(_RULES[expected](value), f"{group}.{name}", value, expected)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,15 +65,14 @@ class Model:
     attention learns distances sooner."""
 
     def __post_init__(self) -> None:
-        _check_counts("model", self, "vocab_size embedding_size hidden_size num_hidden_layers num_attention_heads")
-        _check_counts("model", self, "intermediate_size max_position_embeddings type_vocab_size")
+        widths = "vocab_size embedding_size hidden_size intermediate_size max_position_embeddings type_vocab_size"
+        _check("model", self, f"num_hidden_layers num_attention_heads {widths}", "at least 1")
         heads, segments = self.num_attention_heads, self.type_vocab_size
         expected = f"a multiple of model.num_attention_heads = {heads}"
         require(self.hidden_size % heads == 0, "model.hidden_size", self.hidden_size, expected)
         require(segments >= 2, "model.type_vocab_size", segments, "at least 2 (segments A and B)")
-        probability("model.hidden_dropout_prob", self.hidden_dropout_prob)
-        probability("model.attention_probs_dropout_prob", self.attention_probs_dropout_prob)
-        _check_above_zero("model", self, "layer_norm_eps initializer_range")
+        _check("model", self, "hidden_dropout_prob attention_probs_dropout_prob", "a share between 0 and 1")
+        _check("model", self, "layer_norm_eps initializer_range", "a number above 0")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,8 +93,7 @@ class Masking:
 
     def __post_init__(self) -> None:
         require(0 < self.fraction < 1, "masking.fraction", self.fraction, "a share above 0 and below 1")
-        probability("masking.mask_share", self.mask_share)
-        probability("masking.random_share", self.random_share)
+        _check("masking", self, "mask_share random_share", "a share between 0 and 1")
         both = self.mask_share + self.random_share
         require(both <= 1 + 1e-9, "masking.mask_share + masking.random_share", both, "at most 1")
         require(0 <= self.rarity <= 8, "masking.rarity", self.rarity, "a number from 0 to 8")
@@ -122,9 +121,9 @@ class Optimizer:
     """Largest global norm of the gradient (released); 0 turns clipping off."""
 
     def __post_init__(self) -> None:
-        _check_above_zero("optimizer", self, "learning_rate epsilon")
-        _check("optimizer", self, "beta1 beta2", lambda beta: 0 <= beta < 1, "a number from 0 to below 1")
-        require(self.weight_decay >= 0, "optimizer.weight_decay", self.weight_decay, "a number of at least 0")
+        _check("optimizer", self, "learning_rate epsilon", "a number above 0")
+        _check("optimizer", self, "beta1 beta2", "a number from 0 to below 1")
+        _check("optimizer", self, "weight_decay", "a number of at least 0")
         require(self.clip_norm >= 0, "optimizer.clip_norm", self.clip_norm, "a number of at least 0 (0 = off)")
 
 
@@ -140,8 +139,8 @@ class Schedule:
     """`released`: decay from step 0 times warm-up, so the peak is never quite reached. `linear`: up to the peak, then down to 0."""
 
     def __post_init__(self) -> None:
-        _check_counts("schedule", self, "steps")
-        require(self.warmup_steps >= 0, "schedule.warmup_steps", self.warmup_steps, "at least 0")
+        _check("schedule", self, "steps", "at least 1")
+        _check("schedule", self, "warmup_steps", "at least 0")
         most = f"at most schedule.steps = {self.steps}"
         require(self.warmup_steps <= self.steps, "schedule.warmup_steps", self.warmup_steps, most)
 
@@ -158,7 +157,7 @@ class BatchShape:
     """Equal portions of the batch, computed one after another: more lanes need less memory. Masks, samples and dropout are keyed by lane."""
 
     def __post_init__(self) -> None:
-        _check_counts("batch", self, "size lanes")
+        _check("batch", self, "size lanes", "at least 1")
         require(self.sequence_length >= 8, "batch.sequence_length", self.sequence_length, "at least 8")
         require(self.size % self.lanes == 0, "batch.lanes", self.lanes, f"a divisor of batch.size = {self.size}")
 
@@ -173,8 +172,8 @@ class Evaluation:
     """Held-out rows that are read; 0 turns evaluation off."""
 
     def __post_init__(self) -> None:
-        _check_counts("evaluation", self, "every")
-        require(self.rows >= 0, "evaluation.rows", self.rows, "at least 0")
+        _check("evaluation", self, "every", "at least 1")
+        _check("evaluation", self, "rows", "at least 0")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,7 +186,7 @@ class Checkpoint:
     """Number of newest checkpoints that are kept."""
 
     def __post_init__(self) -> None:
-        _check_counts("checkpoint", self, "every keep")
+        _check("checkpoint", self, "every keep", "at least 1")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,9 +225,7 @@ class Config:
         require(length <= most, "batch.sequence_length", length, f"at most model.max_position_embeddings = {most}")
         divisible = not self.deterministic or lanes & (lanes - 1) == 0
         require(divisible, "batch.lanes", lanes, "a power of two with --deterministic")
-        if self.objective.uses_generator:
-            _check_generator(self)
-        _check_algorithm(self)
+        _check_combination(self)
 
     @property
     def first_stage_steps(self) -> int:
@@ -246,53 +243,36 @@ class Config:
         return self.batch.size * self.batch.sequence_length
 
 
-def _check_generator(config: Config) -> None:
-    if not isinstance(config.generator, methods.Learned):
-        if config.sharing == "all":
-            raise ConfigError(
-                "sharing = 'all' shares the generator's encoder, and a generator without one is configured. "
-                "Use --generator learned or --sharing embeddings."
-            )
-        return
-    same_size = generator_shape(config) == config.model  # raises if the multiplier gives no possible shape
-    if config.sharing == "all" and not same_size:
-        raise ConfigError(
-            "sharing = 'all' needs a generator of the discriminator's size (§3.2). "
-            "Set --generator.width 1 --generator.depth 1, or use --sharing embeddings."
-        )
-    phases = config.phases
-    if isinstance(phases, methods.TwoStage) and phases.start == "generator" and not same_size:
-        raise ConfigError(
-            "phases.start = 'generator' begins the discriminator from the generator's weights, which needs the same size (§3.2). "
-            "Set --generator.width 1 --generator.depth 1, or --phases.start fresh."
-        )
-
-
-def _check_algorithm(config: Config) -> None:
-    """Two-stage and adversarial training need a generator that learns, and what each of them assumes."""
-    generator = config.generator
-    if isinstance(config.phases, methods.TwoStage):
-        if not isinstance(config.objective, methods.RTD) or not isinstance(generator, methods.Learned):
-            raise ConfigError(
-                "phases = two-stage trains a generator first and then a discriminator (§3.2): it needs --objective rtd and "
-                "--generator learned."
-            )
-        if config.sharing != "none":
-            raise ConfigError(
-                f"sharing = {config.sharing!r}: two-stage training keeps the generator frozen while the discriminator moves, so they "
-                "cannot share. Set --sharing none."
-            )
-    if isinstance(config.objective, methods.Adversarial):
-        plain = isinstance(generator, methods.Learned) and generator.temperature == 1 and not generator.disallow_correct
-        if not plain:
-            raise ConfigError(
-                "objective = adversarial trains the distribution that it samples from (Appendix F): it needs --generator learned with "
-                "temperature 1 and the correct word allowed."
-            )
-        if config.sharing == "all":
-            raise ConfigError(
-                "objective = adversarial: the two networks play against each other. Use --sharing embeddings."
-            )
+def _check_combination(config: Config) -> None:
+    """Refuse choices that exclude one another: two-stage and adversarial training need a generator that learns, and more."""
+    objective, generator, phases, sharing = config.objective, config.generator, config.phases, config.sharing
+    learned = isinstance(generator, methods.Learned)
+    used = objective.uses_generator
+    smaller = (
+        used and learned and generator_shape(config) != config.model
+    )  # raises if the multiplier gives no possible shape
+    plain = isinstance(generator, methods.Learned) and generator.temperature == 1 and not generator.disallow_correct
+    two_stage, adversarial = isinstance(phases, methods.TwoStage), isinstance(objective, methods.Adversarial)
+    refuse_if(
+        {
+            "sharing = 'all' shares the generator's encoder, and a generator without one is configured. Use --generator learned or "
+            "--sharing embeddings.": used and sharing == "all" and not learned,
+            "sharing = 'all' needs a generator of the discriminator's size (§3.2). Set --generator.width 1 --generator.depth 1, or use "
+            "--sharing embeddings.": sharing == "all" and smaller,
+            "phases.start = 'generator' begins the discriminator from the generator's weights, which needs the same size (§3.2). Set "
+            "--generator.width 1 --generator.depth 1, or --phases.start fresh.": smaller
+            and isinstance(phases, methods.TwoStage)
+            and phases.start == "generator",
+            "phases = two-stage trains a generator first and then a discriminator (§3.2): it needs --objective rtd and --generator "
+            "learned.": two_stage and not (learned and isinstance(objective, methods.RTD)),
+            f"sharing = {sharing!r}: two-stage training keeps the generator frozen while the discriminator moves, so they cannot share. "
+            "Set --sharing none.": two_stage and sharing != "none",
+            "objective = adversarial trains the distribution that it samples from (Appendix F): it needs --generator learned with "
+            "temperature 1 and the correct word allowed.": adversarial and not plain,
+            "objective = adversarial: the two networks play against each other. Use --sharing embeddings.": adversarial
+            and sharing == "all",
+        }
+    )
 
 
 def generator_shape(config: Config) -> Model:
@@ -333,12 +313,16 @@ def with_steps(config: Config, steps: int, *, defaults: Config) -> Config:
         return min(mine, most) if mine == default else mine
 
     warmup = fitted(config.schedule.warmup_steps, defaults.schedule.warmup_steps, max(1, steps // 10))
-    evaluation = fitted(config.evaluation.every, defaults.evaluation.every, twentieth)
-    checkpoint = fitted(config.checkpoint.every, defaults.checkpoint.every, twentieth)
+    return changed(
+        dataclasses.replace(config, log_every=fitted(config.log_every, defaults.log_every, max(1, steps // 200))),
+        schedule={"steps": steps, "warmup_steps": warmup},
+        evaluation={"every": fitted(config.evaluation.every, defaults.evaluation.every, twentieth)},
+        checkpoint={"every": fitted(config.checkpoint.every, defaults.checkpoint.every, twentieth)},
+    )
+
+
+def changed(config: Config, **groups: Mapping[str, Any]) -> Config:
+    """The same run with other values of some fields: `changed(config, batch={"size": 4})`."""
     return dataclasses.replace(
-        config,
-        schedule=dataclasses.replace(config.schedule, steps=steps, warmup_steps=warmup),
-        evaluation=dataclasses.replace(config.evaluation, every=evaluation),
-        checkpoint=dataclasses.replace(config.checkpoint, every=checkpoint),
-        log_every=fitted(config.log_every, defaults.log_every, max(1, steps // 200)),
+        config, **{name: dataclasses.replace(getattr(config, name), **fields) for name, fields in groups.items()}
     )

@@ -194,14 +194,20 @@ def hash_of(value: object) -> str:
 def differences(first: object, second: object) -> list[str]:
     """Dotted names of the fields in which two configs (or tables of plain values) differ, with both values."""
     one, two = flat(to_dict(first)), flat(to_dict(second))
-    return [f"{name}: {one.get(name)!r} -> {two.get(name)!r}" for name in one | two if one.get(name) != two.get(name)]
+    odd = [name for name in one | two if one.get(name) != two.get(name)]
+    return [f"{short(name)[1:-1]}: {short(one.get(name))} -> {short(two.get(name))}" for name in odd]
 
 
-def flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested tables as one table with dotted names; an empty one is a value."""
+def flat(table: dict[str, Any]) -> dict[str, Any]:
+    """Nested tables, however deep, as one table with dotted names; an empty one is a value."""
     found: dict[str, Any] = {}
-    for name, value in table.items():
-        found |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) and value else {f"{prefix}{name}": value}
+    waiting = list(reversed(table.items()))
+    while waiting:
+        name, value = waiting.pop()
+        if isinstance(value, dict) and value:
+            waiting += [(f"{name}.{inner}", one) for inner, one in reversed(value.items())]
+        else:
+            found[name] = value
     return found
 
 

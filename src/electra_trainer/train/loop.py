@@ -288,7 +288,7 @@ def begin(
 
     def begun() -> bytes:
         complete = plan.steps_for(length, config, timing)
-        begin_run(folder, complete, store, initial[0], device=device)
+        begin_run(folder, complete, store, initial[0], device)
         if status is not None:
             status.running(folder)
         return _as_bytes(complete)
@@ -351,14 +351,14 @@ def begin_run(
     config: Config,
     store: Store,
     initial: Initial | None = None,
-    *,
     device: torch.device | None = None,
 ) -> None:
     """Write the identity of a run of this config on these rows, the tokenizer first; `device` is the one that computes."""
     # not the folder's files: only tokenizer.json was compared with the manifest; the others follow from it
     write_folder_durably(folder.tokenizer, tokenizer_files(store.tokenizer(), max_length=store.sequence_length))
-    facts: dict[str, Any] = {"data_folder": str(store.folder)}
+    facts: dict[str, Any] = {"init": initial.identity} if initial else {}
+    facts["data_folder"] = str(store.folder)
     if device is not None:
         computed = arithmetic(choose_precision(config.precision, device), device)
         facts |= {"device": device.type, "arithmetic": computed, "processes": world().size}
-    folder.begin(config, store.identity, init=initial.identity if initial else None, facts=facts)
+    folder.begin(config, store.identity, **facts)
