@@ -234,14 +234,14 @@ def test_a_number_that_is_anothers_now_is_left_alone(tmp_path: Path) -> None:
 def test_a_disk_that_does_not_answer_when_the_run_has_failed_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    began, real, calls = tmp_path / "starts", supervise_module.numbered, iter(range(100))
+    began, real, calls = tmp_path / "starts", supervise_module.checkpoint.numbered, iter(range(100))
 
     def ill(folder: Path) -> Any:
         if next(calls) == 1:
             raise StorageError(f"{folder}: cannot be read.")
         return real(folder)
 
-    monkeypatch.setattr(supervise_module, "numbered", ill)
+    monkeypatch.setattr(supervise_module.checkpoint, "numbered", ill)
     text = f"import sys\nopen({str(began)!r}, 'a').write('x')\nsys.exit(74 if len(open({str(began)!r}).read()) == 1 else 0)"
     assert supervise(script(tmp_path, text), tmp_path / "run", Policy(restarts=5, pause=0.01)) == 0
     assert began.read_text() == "xx" and next(calls) > 2

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from electra_trainer.errors import ConfigError
+from electra_trainer.errors import refuse_if
 from electra_trainer.model.encoder import Layer
 from electra_trainer.ranks.failure import together
 from electra_trainer.ranks.world import world
@@ -32,27 +32,20 @@ def check_shard(config: Config, *, processes: int | None = None) -> None:
     Raises:
         ConfigError: says what `--shard` cannot be combined with, and what to do.
     """
-    if config.deterministic:
-        raise ConfigError(
-            "--shard with --deterministic: gradients of parts are added up in an order that follows the number of processes. Leave one of "
-            "the two out."
-        )
-    if config.optimizer.name == "lamb":
-        raise ConfigError(
-            "--shard with optimizer.name = 'lamb': it scales each tensor by its norm, and a process has a part of it. Set --optimizer.name "
-            "adam or adamw, or leave --shard out."
-        )
-    if isinstance(config.phases, TwoStage):
-        raise ConfigError(
-            "--shard with phases = two-stage: its stages compute with one of the networks, and the two are divided as one. Set --phases "
-            "joint, or leave --shard out."
-        )
     size, lanes = processes or world().size, config.batch.lanes
-    if lanes % size:
-        raise ConfigError(
-            f"--shard with {size} processes and batch.lanes = {lanes}: processes compute together, so each has as many lanes as the others. "
-            f"Start a divisor of {lanes} processes, or begin a run with a multiple of {size} as --batch.lanes."
-        )
+    faults = {
+        "--shard with --deterministic: gradients of parts are added up in an order that follows the number of processes. Leave one of "
+        "the two out.": config.deterministic,
+        "--shard with optimizer.name = 'lamb': it scales each tensor by its norm, and a process has a part of it. Set --optimizer.name "
+        "adam or adamw, or leave --shard out.": config.optimizer.name == "lamb",
+        "--shard with phases = two-stage: its stages compute with one of the networks, and the two are divided as one. Set --phases "
+        "joint, or leave --shard out.": isinstance(config.phases, TwoStage),
+        f"--shard with {size} processes and batch.lanes = {lanes}: processes compute together, so each has as many lanes as the others. "
+        f"Start a divisor of {lanes} processes, or begin a run with a multiple of {size} as --batch.lanes.": lanes
+        % size
+        > 0,
+    }
+    refuse_if(faults)
 
 
 def place(network: nn.Module, device: torch.device, *, precision: str, shard: bool) -> None:

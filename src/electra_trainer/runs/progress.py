@@ -51,10 +51,8 @@ class Display:
 
     def __init__(self, *, total: int, quiet: bool = False, silent: bool = False) -> None:
         quiet = quiet or silent
-        self._silent = silent
+        self.total, self._silent, self._last_line = total, silent, 0.0
         self.console = Console(file=sys.stderr, quiet=quiet, highlight=False)
-        self.total = total
-        self._last_line = 0.0
         self._bar: Progress | None = None
         if self.console.is_terminal and not quiet:
             self._bar = Progress(
@@ -133,8 +131,7 @@ class Status:
 
     def failed(self, error: ElectraError) -> None:
         """Report what ended the run."""
-        state = "stopped" if isinstance(error, Interrupted) else "failed"
-        self._end(state, error.exit_code, str(error))
+        self._end("stopped" if isinstance(error, Interrupted) else "failed", error.exit_code, str(error))
 
     def _end(self, state: str, exit_code: int, message: str) -> None:
         self._write(state=state, exit_code=exit_code, message=message)

@@ -247,7 +247,7 @@ def _tensors(place: Path, content: bytes) -> dict[str, Tensor]:
     for name, tensor in tensors.items():
         if tensor.dtype not in TYPES:
             raise CheckpointError(
-                f"{place}: {short(name)} holds {tensor.dtype}, which no checkpoint of this program does."
+                f"{place}: {short(name)} holds {tensor.dtype}, as no checkpoint of this program does."
             )
         if not bool(torch.isfinite(tensor).all()):
             raise Unfit(
@@ -270,16 +270,13 @@ class TensorFile:
     """The bytes of a file of these tensors, as often as it is iterated; the tensors must not change before it is written."""
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
-        order = sorted(
-            tensors, key=lambda name: (-tensors[name].element_size(), name)
-        )  # each lies at a multiple of its size
+        # the widest numbers first, so that each tensor lies at a multiple of its element's size
+        order = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
         self._tensors = [tensors[name].detach().cpu().contiguous() for name in order]
         table, at = {}, 0
         for name, tensor in zip(order, self._tensors, strict=True):
-            table[name] = {
-                "dtype": TYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [at, at + tensor.nbytes]
-            }  # fmt: skip
-            at += tensor.nbytes
+            begins, at = at, at + tensor.nbytes
+            table[name] = {"dtype": TYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [begins, at]}
         header = json.dumps(table, separators=(",", ":"), ensure_ascii=False).encode()
         header += b" " * (-len(header) % 8)
         self._header = len(header).to_bytes(8, "little") + header

@@ -22,15 +22,7 @@ from electra_trainer.errors import ElectraError, tell
 from electra_trainer.runs.signals import STARTED_BY, signals_held, stop_with_parent
 
 _KEEP = 1 << 34  # bytes: never by mmap, never trimmed
-_TUNABLES = ":".join(
-    (
-        "glibc.malloc.hugetlb=1",
-        f"glibc.malloc.mmap_threshold={_KEEP}",
-        f"glibc.malloc.trim_threshold={_KEEP}",
-        f"glibc.malloc.top_pad={1 << 28}",
-    )
-)
-
+_TUNABLES = f"hugetlb=1 mmap_threshold={_KEEP} trim_threshold={_KEEP} top_pad={1 << 28}"
 
 THREADS = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "10000"}
 """How OpenMP's threads wait; read when torch is loaded."""
@@ -44,7 +36,7 @@ def tuned() -> dict[str, str]:
     except (OSError, ValueError):
         libc = None
     if (libc or "").startswith("glibc"):
-        settings["GLIBC_TUNABLES"] = _TUNABLES
+        settings["GLIBC_TUNABLES"] = ":".join(f"glibc.malloc.{tunable}" for tunable in _TUNABLES.split())
     return settings
 
 

@@ -12,6 +12,7 @@ clock from when it saw a file change, so a changed clock or a sleeping laptop ma
 """
 
 import fcntl
+import math
 import os
 import shutil
 import signal
@@ -19,7 +20,7 @@ import subprocess
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -72,11 +73,11 @@ class Signs:
     Args:
         child: the started process: of the run, or a launcher.
         folder: of the heartbeats.
-        checkpoints: of the run, where saves in progress are visible.
+        supervised: the run, its policy, and the signal that asked to stop.
     """
 
-    def __init__(self, child: subprocess.Popen[bytes], folder: Path, checkpoints: Path) -> None:
-        self._child, self._folder, self._checkpoints = child, folder, checkpoints
+    def __init__(self, child: subprocess.Popen[bytes], folder: Path, supervised: "_Supervised") -> None:
+        self._child, self._folder, self._supervised = child, folder, supervised
         self._began = self._now = time.monotonic()
         self._seen: dict[str, tuple[int, float]] = {}
         """By rank: the time of its file, and when that changed by this process's clock."""
@@ -89,32 +90,24 @@ class Signs:
         """Whether any process began to train."""
         return bool(self._files())
 
-    def wait(self, *, patience: float, grace: float, told: Callable[[], str | None]) -> str | None:
+    def wait(self) -> str | None:
         """Wait for the end, forwarding a signal; no process of the start is left running.
-
-        Args:
-            patience: seconds without a step after which a process hangs.
-            grace: seconds that processes have at most after a signal.
-            told: names the signal that asked to stop, once there was one.
 
         Returns:
             What had to be killed and why; None where the start ended by itself.
         """
-        stopping: float | None = None
+        stopping, patience = math.inf, self._supervised.policy.patience
         try:
             while self._child.poll() is None:
                 time.sleep(_LOOK)
                 self._look()
-                name = told()
-                if name is None:
-                    rank, silence = self._most_silent()
-                    if silence > patience:
-                        return f"process of rank {rank} did no step for {patience:g} s and was killed"
-                    continue
-                stopping = self._now if stopping is None else stopping
-                self._tell()
-                if (why := self._stuck(stopping, grace)) is not None:
-                    return f"{name}: {why}, and was killed"
+                if (name := self._supervised.told) is not None:
+                    stopping = min(stopping, self._now)
+                    self._tell()
+                    if (why := self._stuck(stopping)) is not None:
+                        return f"{name}: {why}, and was killed"
+                elif self._most_silent()[1] > patience:
+                    return f"process of rank {self._most_silent()[0]} did no step for {patience:g} s and was killed"
             return None
         finally:
             self._kill()
@@ -124,14 +117,14 @@ class Signs:
         files = sorted(self._folder.glob(f"*{signals.ENDED}"), key=lambda path: path.stat().st_mtime_ns)
         return [int(text) for path in files if (text := path.read_text()).isdigit()]
 
-    def _stuck(self, stopping: float, grace: float) -> str | None:
+    def _stuck(self, stopping: float) -> str | None:
         """Why not to wait any longer after the signal, or None; a save in progress is waited for up to `grace`."""
-        waited = self._now - stopping
+        waited, grace = self._now - stopping, self._supervised.policy.grace
         if waited > grace:
             return f"the run did not end within {grace:g} s"
         quiet = max(_QUIET, 2 * self._longest)
         rank, silence = self._most_silent()
-        if min(waited, silence) > quiet and not checkpoint.is_saving(self._checkpoints):
+        if min(waited, silence) > quiet and not checkpoint.is_saving(self._supervised.run.checkpoints):
             return f"process of rank {rank} showed no sign of life for {quiet:.0f} s"
         return None
 
@@ -189,15 +182,9 @@ def _send(pid: int, number: signal.Signals) -> None:
         os.kill(pid, number)
 
 
-_USELESS_AGAIN = (
-    errors.DataError,
-    errors.CheckpointError,
-    errors.MissingInputError,
-    errors.Interrupted,
-    errors.Diverged,
-    errors.ConfigError,
-)
-FINAL = {0, *(error.exit_code for error in _USELESS_AGAIN), 130}
+_STOPPED = errors.Interrupted.exit_code
+_RECUR = (errors.DataError, errors.CheckpointError, errors.MissingInputError, errors.Diverged, errors.ConfigError)
+FINAL = {0, *(error.exit_code for error in _RECUR), _STOPPED, 130}
 """Exit codes after which a restart would end the same way, or is not wanted."""
 _KNOWN = {*FINAL, errors.ElectraError.exit_code, errors.StorageError.exit_code}
 """Exit codes of a run. Any other code comes from a launcher, Python or the system, and is mapped to 70."""
@@ -284,11 +271,12 @@ def _until_it_ends(supervised: _Supervised) -> int:
         last = code in FINAL or supervised.told is not None or left < 1 or useless >= _USELESS
         _record(supervised, launch, code, why)
         if last:
+            after = f"{policy.restarts} restarts" if supervised.told is None else ""
+            after = f"{useless} starts in a row without a new checkpoint" if useless >= _USELESS else after
             if code not in FINAL:
-                given_up = "" if supervised.told is not None else f"; giving up after {policy.restarts} restarts"
-                if useless >= _USELESS:
-                    given_up = f"; giving up after {useless} starts in a row without a new checkpoint"
-                errors.tell(f"{why}{given_up}. The same command resumes at step {step:,}.")
+                errors.tell(
+                    f"{why}{after and f'; giving up after {after}'}. The same command resumes at step {step:,}."
+                )
             return code
         pause = min(60.0, policy.pause * 2**useless)
         errors.tell(f"{why}; starting again from step {step:,} in {pause:.0f} s ({left} restarts left)")
@@ -297,36 +285,34 @@ def _until_it_ends(supervised: _Supervised) -> int:
             time.sleep(_LOOK)
         if supervised.told is not None:
             why = f"{supervised.told}: stopped before the next start. The same command resumes."
-            _record(supervised, launch, errors.Interrupted.exit_code, why)
+            _record(supervised, launch, _STOPPED, why)
             errors.tell(why)
-            return errors.Interrupted.exit_code
+            return _STOPPED
 
 
 def _once(supervised: _Supervised, launch: str) -> tuple[int, str]:
     """One start: its exit code, and what happened in words."""
-    policy = supervised.policy
     with signs_folder() as folder:
         ours = {signals.LAUNCH: launch, signals.FOLDER: str(folder), signals.STARTED_BY: str(os.getpid())}
-        waits = dict.fromkeys(signals.WAITS, str(60 + int(policy.grace)))  # the supervisor ends what is stuck
+        waits = dict.fromkeys(
+            signals.WAITS, str(60 + int(supervised.policy.grace))
+        )  # the supervisor ends what is stuck
         try:
-            child = subprocess.Popen(
-                list(supervised.command),
-                env={**signals.FORWARDS, **waits, **os.environ, **ours},
-                start_new_session=True,
-            )
+            variables = {**signals.FORWARDS, **waits, **os.environ, **ours}
+            child = subprocess.Popen(list(supervised.command), env=variables, start_new_session=True)
         except OSError as error:
             raise errors.ConfigError(f"{supervised.command[0]}: cannot be started: {error.strerror}.") from None
-        signs = Signs(child, folder, supervised.run.checkpoints)
-        killed = signs.wait(patience=policy.patience, grace=policy.grace, told=lambda: supervised.told)
-        ends, began = signs.ends(), signs.began
+        signs = Signs(child, folder, supervised)
+        killed, ends, began = signs.wait(), signs.ends(), signs.began
     returned = child.returncode
     if killed is not None and supervised.told is None:
         return errors.ElectraError.exit_code, killed
-    code = next((end for end in ends if end not in (0, errors.Interrupted.exit_code)), None)
-    if code is None:
-        code = _own_code(supervised, launch)
-    if code is None and (errors.Interrupted.exit_code in ends or (supervised.told is not None and not began)):
-        code = errors.Interrupted.exit_code  # it was stopped before there was a run
+    own = _status(supervised)
+    code = next((end for end in ends if end not in (0, _STOPPED)), None)
+    if code is None and own.get("launch") == launch and isinstance(own.get("exit_code"), int):
+        code = own["exit_code"]
+    if code is None and (_STOPPED in ends or (supervised.told is not None and not began)):
+        code = _STOPPED  # it was stopped before there was a run
     if code is None:
         code = returned if returned in _KNOWN else errors.ElectraError.exit_code
     if code in FINAL:
@@ -337,14 +323,12 @@ def _once(supervised: _Supervised, launch: str) -> tuple[int, str]:
     return code, how if code not in ends else f"ended with code {code}"
 
 
-def _own_code(supervised: _Supervised, launch: str) -> int | None:
-    """The exit code that the run itself recorded for this start; None where it had no time to."""
+def _status(supervised: _Supervised) -> dict[str, Any]:
+    """What the run recorded of its latest start; empty where it had no time to."""
     try:
-        table = read_table(supervised.run.path / STATUS)
+        return read_table(supervised.run.path / STATUS)
     except errors.ElectraError:
-        return None
-    code = table.get("exit_code")
-    return code if table.get("launch") == launch and isinstance(code, int) else None
+        return {}
 
 
 def _step(supervised: _Supervised) -> int:
@@ -359,12 +343,9 @@ def _record(supervised: _Supervised, launch: str, code: int, why: str) -> None:
     """Write status.json with the history of all starts, if there is a run."""
     if not supervised.run.exists:
         return
-    try:
-        table = read_table(supervised.run.path / STATUS)
-    except errors.ElectraError:
-        table = {}
+    table = _status(supervised)
     if table.get("launch") != launch or table.get("exit_code") != code:  # it had no time to write how it ended
-        state = {0: "done", errors.Interrupted.exit_code: "stopped"}.get(code, "failed")
+        state = {0: "done", _STOPPED: "stopped"}.get(code, "failed")
         now = time.strftime("%Y-%m-%d %H:%M:%S")
         table = {"state": state, "exit_code": code, "message": why, "step": None, "time": now, "launch": launch}
     table |= {"step": supervised.step, "starts": supervised.history}

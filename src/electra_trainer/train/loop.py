@@ -66,23 +66,21 @@ def pretrain(
     threads = use_threads()
     folder = run_folder.RunFolder(out)
     signals.beat()
+    last_words = status.failed if status else lambda _: None
     with (
         closing(folder),
         signals.StopRequest(at_once=True) as stop,
-        joined(lambda: local_device(choose_device(device)), last_words=status.failed if status else lambda _: None) as (
-            here,
-            where,
-        ),
+        joined(lambda: local_device(choose_device(device)), last_words) as (here, where),
     ):
         if shard:
             sharding.check_shard(config)
         store = open_rows(data)
-        config, initial = begin(
-            config, folder, store, length=length or plan.Length(), device=where, init=init, shard=shard, status=status
-        )
+        wanted = length or plan.Length()
+        config, initial = begin(config, folder, store, wanted, device=where, init=init, shard=shard, status=status)
         if config.deterministic:
             check_tree(config.batch.lanes)
-        run = _built(config, folder, store, initial, stop, device=where, shard=shard, quiet=quiet)
+        display = progress.Display(total=config.schedule.steps, quiet=quiet, silent=not here.leads)
+        run = _built(config, store, where, folder=folder, initial=initial, stop=stop, shard=shard, display=display)
         run.resume()
         divided = ", which divide the weights" if sharding.is_sharded(run.network) else ""
         run.display.say(
@@ -95,36 +93,22 @@ def pretrain(
     return out
 
 
-def _built(
-    config: Config,
-    folder: run_folder.RunFolder,
-    store: Store,
-    initial: Initial | None,
-    stop: signals.StopRequest,
-    *,
-    device: torch.device,
-    shard: bool,
-    quiet: bool,
-) -> "Pretraining":
-    """The run with freshly initialised networks, on the CPU."""
+def _built(config: Config, store: Store, device: torch.device, **given: Any) -> "Pretraining":
+    """The run with freshly initialised networks, on the CPU; `given` are its other fields."""
     objective = build(config)
     give_frequencies(objective, store)
     precision = choose_precision(config.precision, device)
     return Pretraining(
         network=objective,
-        folder=folder,
         device=device,
         precision=precision,
         settings=config.optimizer,
         steps=config.schedule.steps,
         log_every=config.log_every,
         keep=config.checkpoint.keep,
-        display=progress.Display(total=config.schedule.steps, quiet=quiet, silent=not world().leads),
-        shard=shard,
         feed=Feed.of(config, store, device=device, precision=precision),
         store=store,
-        initial=initial,
-        stop=stop,
+        **given,
     )
 
 
@@ -226,9 +210,8 @@ class Pretraining(resumable.Resumable[Objective]):
 
     def _evaluate(self) -> None:
         metrics = evaluate(self.network, self.feed, limit=self.config.evaluation.rows)
-        rows = step.example_rows(
-            self.network, self.feed, self.store.tokenizer()
-        )  # on all ranks: each may have a part of the weights
+        # on all ranks: each may have a part of the weights
+        rows = step.example_rows(self.network, self.feed, self.store.tokenizer())
         if self.metrics is None:
             return
         signals.finish_first()
@@ -261,8 +244,8 @@ def begin(
     config: Config,
     folder: run_folder.RunFolder,
     store: Store,
-    *,
     length: plan.Length,
+    *,
     device: torch.device,
     init: ReadsInitial | None,
     shard: bool = False,
@@ -284,14 +267,14 @@ def begin(
         if folder.exists and status is not None:
             status.running(folder)
         initial.append(_read_initial(init, folder, config, store))
-        return _as_bytes(_went_on(config, folder, store, length)) if folder.exists else b""
+        return json.dumps(_went_on(config, folder, store, length)).encode() if folder.exists else b""
 
     def begun() -> bytes:
         complete = plan.steps_for(length, config, timing)
         begin_run(folder, complete, store, initial[0], device)
         if status is not None:
             status.running(folder)
-        return _as_bytes(complete)
+        return json.dumps(records.to_dict(complete)).encode()
 
     settled = led(opened)
     if not settled:
@@ -301,10 +284,6 @@ def begin(
             timing = measure_time(config, store, device=device, precision=precision, shard=shard)
         settled = led(begun)
     return records.read(Config, json.loads(settled), where=str(folder.path)), initial[0] if initial else None
-
-
-def _as_bytes(config: Config) -> bytes:
-    return json.dumps(records.to_dict(config)).encode()
 
 
 def _read_initial(
@@ -320,30 +299,24 @@ def _read_initial(
     initial = init.read()
     check_initial(initial, config, store)
     if began and began != initial.identity:  # it ended before its first checkpoint
-        raise ConfigError(
-            f"{folder.path}: the weights of {initial.name} have changed since it began. Choose another --out."
-        )
+        raise ConfigError(f"{folder.path}: the weights of {initial.name} changed after it began. Choose another --out.")
     return initial
 
 
-def _went_on(config: Config, folder: run_folder.RunFolder, store: Store, length: plan.Length) -> Config:
-    """The config of the run on disk; an error if it differs from the one asked for."""
+def _went_on(config: Config, folder: run_folder.RunFolder, store: Store, length: plan.Length) -> Any:
+    """The config of the run on disk as plain tables; an error if it differs from the one asked for."""
     began = folder.config()
     if folder.environment().get("data") != store.identity:
-        raise DataError(
-            f"{folder.path} was trained on other data than {store.folder}. Give the folder that it began with, or "
-            "another --out."
-        )
+        remedy = "Give the folder that it began with, or another --out."
+        raise DataError(f"{folder.path} was trained on other data than {store.folder}. {remedy}")
     asked = plan.steps_for(length, config, None) if length.budget is None else config
     changed = records.differences(began, asked)
     if length.budget is not None:  # its steps were measured when the run began
         changed = [c for c in changed if not c.startswith(FOLLOWS_FROM_STEPS)]
     if changed:
-        raise ConfigError(
-            f"{folder.path} began with other settings ({'; '.join(changed)}). Repeat the command that it began with "
-            "to resume, or choose another --out."
-        )
-    return began
+        remedy = "Repeat the command that it began with to resume, or choose another --out."
+        raise ConfigError(f"{folder.path} began with other settings ({'; '.join(changed)}). {remedy}")
+    return records.to_dict(began)
 
 
 def begin_run(

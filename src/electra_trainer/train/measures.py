@@ -26,9 +26,7 @@ _MEANS_AT_SLOTS = {
 def keep_measured(losses: Losses) -> Losses:
     """The same, with only the diagnostics that `measure` reads: unused slots and padding dropped, no [B, T] kept."""
     diagnostics = losses.diagnostics
-    kept: dict[str, Tensor] = {
-        name: diagnostics[name][diagnostics["used_K"]] for name in _MEANS_AT_SLOTS if name in diagnostics
-    }
+    kept = {name: diagnostics[name][diagnostics["used_K"]] for name in _MEANS_AT_SLOTS if name in diagnostics}
     if "replaced_BT" in diagnostics:
         counted_BT = diagnostics["counted_BT"]
         kept["replaced_N"] = diagnostics["replaced_BT"][diagnostics["real_BT"]]
@@ -44,26 +42,25 @@ def to_bytes(lanes: Sequence[Losses]) -> bytes:
     for index, lane in enumerate(lanes):
         tensors |= {f"{index}/sum/{name}": term.sum.detach().cpu() for name, term in lane.terms.items()}
         tensors |= {f"{index}/diagnostics/{name}": value.contiguous().cpu() for name, value in lane.diagnostics.items()}
-    terms = [[[name, term.count, term.weight] for name, term in lane.terms.items()] for lane in lanes]
-    diagnostics = [list(lane.diagnostics) for lane in lanes]
-    return safetensors.torch.save(
-        tensors, metadata={"terms": json.dumps(terms), "diagnostics": json.dumps(diagnostics)}
-    )
+    header = [
+        [[[name, term.count, term.weight] for name, term in lane.terms.items()], list(lane.diagnostics)]
+        for lane in lanes
+    ]
+    return safetensors.torch.save(tensors, metadata={"lanes": json.dumps(header)})
 
 
 def from_bytes(content: bytes) -> list[Losses]:
     """The lanes of `to_bytes`, on the CPU, in the same order."""
     tensors = safetensors.torch.load(content)
     header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])["__metadata__"]
-    return [
-        Losses(
-            terms={n: Term(sum=tensors[f"{index}/sum/{n}"], count=c, weight=w) for n, c, w in terms},
-            diagnostics={name: tensors[f"{index}/diagnostics/{name}"] for name in diagnostics},
-        )
-        for index, (terms, diagnostics) in enumerate(
-            zip(json.loads(header["terms"]), json.loads(header["diagnostics"]), strict=True)
-        )
-    ]
+    lanes = []
+    for index, (terms, names) in enumerate(json.loads(header["lanes"])):
+        sums = {
+            name: Term(sum=tensors[f"{index}/sum/{name}"], count=count, weight=weight) for name, count, weight in terms
+        }
+        diagnostics = {name: tensors[f"{index}/diagnostics/{name}"] for name in names}
+        lanes.append(Losses(terms=sums, diagnostics=diagnostics))
+    return lanes
 
 
 def measure(lanes: Sequence[Losses], counts: dict[str, float]) -> dict[str, float]:
@@ -122,9 +119,7 @@ def _joined(lanes: Sequence[Losses], name: str) -> torch.Tensor:
 
 def binary_entropy(rate: float) -> float:
     """Loss, in nats a token, of always guessing the share of replaced tokens: what a blind discriminator reaches."""
-    if rate <= 0 or rate >= 1:
-        return 0.0
-    return -(rate * math.log(rate) + (1 - rate) * math.log(1 - rate))
+    return 0.0 if rate <= 0 or rate >= 1 else -(rate * math.log(rate) + (1 - rate) * math.log(1 - rate))
 
 
 LEARNING, BEGINNING, GUESSING = "learning", "beginning to learn", "not better than the constant guess"
@@ -141,9 +136,7 @@ def health_line(metrics: dict[str, float], *, vocab_size: int) -> str:
     """Held-out metrics in words."""
     parts = []
     if "discriminator_loss" in metrics:
-        loss, constant, auc = (
-            metrics["discriminator_loss"], metrics["discriminator_constant_loss"], metrics["discriminator_auc"],
-        )  # fmt: skip
+        loss, constant, auc = (metrics[f"discriminator_{name}"] for name in ("loss", "constant_loss", "auc"))
         words = verdict(loss, constant=constant, auc=auc)
         parts.append(f"discriminator {loss:.3f} vs {constant:.3f} for the constant guess, AUC {auc:.2f}: {words}")
     if "encoder_loss" in metrics:
@@ -165,20 +158,20 @@ def alarms(metrics: dict[str, float], *, vocab_size: int, step: int, steps: int)
     """
     if step < max(500, steps / 4):
         return []
-    found = []
-    if "generator_loss" in metrics and metrics["generator_entropy"] > 0.9 * math.log(vocab_size):
-        found.append("the generator is still almost uniform: raise the learning rate or train longer")
+    found = {
+        "the generator is still almost uniform: raise the learning rate or train longer": "generator_loss" in metrics
+        and metrics["generator_entropy"] > 0.9 * math.log(vocab_size)
+    }
     if "discriminator_loss" in metrics:
-        if metrics["discriminator_auc"] < 0.55:
-            found.append(
-                "the discriminator does not rank replaced tokens above originals (AUC < 0.55): lower the learning rate, "
-                "narrow the generator, or for a narrow model use --model.initializer fan-in"
-            )
-        if metrics["fake_rate"] < 0.04:
-            found.append(
-                f"only {100 * metrics['fake_rate']:.1f} % of the tokens are replaced, because the generator is right so often: "
-                "use a smaller --generator.width or a higher --masking.fraction"
-            )
-        if metrics["discriminator_loss"] > 1.5 * metrics["discriminator_constant_loss"]:
-            found.append("the discriminator is far worse than a constant guess: it diverged; lower the learning rate")
-    return found
+        share = 100 * metrics["fake_rate"]
+        found |= {
+            "the discriminator does not rank replaced tokens above originals (AUC < 0.55): lower the learning rate, narrow the generator, "
+            "or for a narrow model use --model.initializer fan-in": metrics["discriminator_auc"] < 0.55,
+            f"only {share:.1f} % of the tokens are replaced, because the generator is right so often: use a smaller --generator.width or "
+            "a higher --masking.fraction": metrics["fake_rate"] < 0.04,
+            "the discriminator is far worse than a constant guess: it diverged; lower the learning rate": metrics[
+                "discriminator_loss"
+            ]
+            > 1.5 * metrics["discriminator_constant_loss"],
+        }
+    return [alarm for alarm, sounds in found.items() if sounds]

@@ -71,11 +71,11 @@ def without_bias_correction(optimizer: torch.optim.AdamW) -> None:
     """
     for group in optimizer.param_groups:
         for parameter in group["params"]:
-            optimizer.state[parameter] = {
-                "step": torch.tensor(_FULLY_CORRECTED, device=parameter.device),
-                "exp_avg": torch.zeros_like(parameter),
-                "exp_avg_sq": torch.zeros_like(parameter),
-            }
+            optimizer.state[parameter] = _moments(parameter, torch.tensor(_FULLY_CORRECTED, device=parameter.device))
+
+
+def _moments(parameter: Tensor, step: Tensor) -> dict[str, Tensor]:
+    return {"step": step, "exp_avg": torch.zeros_like(parameter), "exp_avg_sq": torch.zeros_like(parameter)}
 
 
 class Lamb(torch.optim.Optimizer):
@@ -99,9 +99,7 @@ class Lamb(torch.optim.Optimizer):
     def _update(self, parameter: Tensor, group: dict[str, Any]) -> None:
         state = self.state[parameter]
         if not state:
-            state["step"] = torch.tensor(0.0)
-            state["exp_avg"] = torch.zeros_like(parameter)
-            state["exp_avg_sq"] = torch.zeros_like(parameter)
+            state.update(_moments(parameter, torch.tensor(0.0)))
         beta1, beta2 = group["betas"]
         assert parameter.grad is not None
         state["step"] += 1
@@ -138,14 +136,13 @@ def check_optimizer_tensors(network: nn.Module, tensors: Mapping[str, Tensor]) -
         name, _, slot = full.rpartition("/")
         found.setdefault(name, set()).add(slot)
         if value.dtype != parameter.dtype or (slot == "step" and value.shape != ()):
-            raise CheckpointError(
-                f"the optimizer's tensor {full} in the checkpoint holds {value.dtype} {tuple(value.shape)}."
-            )
+            told = f"{value.dtype} {tuple(value.shape)}"
+            raise CheckpointError(f"the optimizer's tensor {full} in the checkpoint holds {told}.")
     for name, slots in found.items():
         if slots != _SLOTS:
             odd = ", ".join(sorted(slots ^ _SLOTS)[:3])
             raise CheckpointError(
-                f"the optimizer's tensors of {name} in the checkpoint are incomplete, or too many: {odd}."
+                f"the optimizer's tensors of {name} in the checkpoint are too few or too many: {odd}."
             )
 
 
@@ -214,18 +211,15 @@ class Phases:
     def __init__(self, config: Config, objective: Objective) -> None:
         self._switch = config.first_stage_steps
         self._objective = objective
-        self._stages: tuple[two_stage.GeneratorStage, two_stage.DiscriminatorStage] | None = None
         self._copies = isinstance(config.phases, TwoStage) and config.phases.start == "generator"
+        self._stages: tuple[Objective, Objective] = objective, objective
         if self._switch:
             assert isinstance(objective, rtd.ReplacedTokenDetection)
             self._stages = two_stage.GeneratorStage(objective), two_stage.DiscriminatorStage(objective)
 
     def at(self, step: int) -> Objective:
         """The objective of step `step`, in training mode as the whole is; the first step of stage 2 copies the weights before it."""
-        if self._stages is None:
-            return self._objective
-        first, second = self._stages
-        if step == self._switch and self._copies:
+        if self._switch and step == self._switch and self._copies:
             assert isinstance(self._objective, rtd.ReplacedTokenDetection)
             two_stage.begin_from_generator(self._objective)
-        return first if step < self._switch else second
+        return self._stages[step >= self._switch]

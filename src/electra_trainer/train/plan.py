@@ -1,6 +1,5 @@
 """Plan a run before any work: its length, and what it will cost."""
 
-import dataclasses
 import math
 import re
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from electra_trainer.cost.parameters import parameters
 from electra_trainer.data.store import Store
 from electra_trainer.errors import ConfigError
 from electra_trainer.presets import arms, paper_rows
-from electra_trainer.settings.config import Config, with_steps
+from electra_trainer.settings.config import Config, changed, with_steps
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _SHARE_OF_BUDGET = 0.95
@@ -59,11 +58,7 @@ def fit_to_data(config: Config, store: Store) -> Config:
             f"rows have {store.sequence_length} tokens, the model has {config.model.max_position_embeddings} positions. "
             f"Prepare with --seq-len {config.model.max_position_embeddings} or set --model.max-position-embeddings."
         )
-    return dataclasses.replace(
-        config,
-        model=dataclasses.replace(config.model, vocab_size=store.vocab_size),
-        batch=dataclasses.replace(config.batch, sequence_length=store.sequence_length),
-    )
+    return changed(config, model={"vocab_size": store.vocab_size}, batch={"sequence_length": store.sequence_length})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,21 +80,17 @@ def steps_for(length: Length, config: Config, timing: Timing | None) -> Config:
     Settings that are still the preset's are fitted to the new length (see `with_steps`).
     """
     defaults = paper_rows.PRESETS[config.preset]() if config.preset in paper_rows.PRESETS else config
-    if length.steps is not None:
-        return with_steps(config, length.steps, defaults=defaults)
+    steps = length.steps
     if length.flops is not None:
-        return with_steps(config, max(1, steps_for_flops(config, flops=length.flops)), defaults=defaults)
-    if length.flops_real is not None:
-        steps = steps_for_flops(config, flops=length.flops_real, counting="real")
-        return with_steps(config, max(1, steps), defaults=defaults)
-    if length.budget is not None:
+        steps = max(1, steps_for_flops(config, flops=length.flops))
+    elif length.flops_real is not None:
+        steps = max(1, steps_for_flops(config, flops=length.flops_real, counting="real"))
+    elif length.budget is not None:
         assert timing is not None
         available = seconds(length.budget) * _SHARE_OF_BUDGET
         guess = with_steps(config, max(1, int(available / timing.step)), defaults=defaults)
-        return with_steps(
-            config, max(1, int(guess.schedule.steps * available / timing.total(guess))), defaults=defaults
-        )
-    return config
+        steps = max(1, int(guess.schedule.steps * available / timing.total(guess)))
+    return config if steps is None else with_steps(config, steps, defaults=defaults)
 
 
 def does_not_fit(config: Config, free: int, *, processes: int) -> str | None:
@@ -111,7 +102,7 @@ def does_not_fit(config: Config, free: int, *, processes: int) -> str | None:
     if memory_bytes(config, processes=processes) <= free:
         return None
     told = f"{free / 1e9:.1f} GB are free here. "
-    least = dataclasses.replace(config, batch=dataclasses.replace(config.batch, lanes=config.batch.size))
+    least = changed(config, batch={"lanes": config.batch.size})
     if memory_bytes(least, processes=processes) <= free:
         return f"{told}More --batch.lanes need less"
     for more in (2**power for power in range(1, 8) if 2**power > processes):
@@ -125,32 +116,23 @@ def describe(
 ) -> list[tuple[str, str]]:
     """The lines of `--dry-run` and `show`: name and value. Memory is that of one of the `processes` that divide the weights."""
     count, cost, steps = parameters(config), run_flops(config), config.schedule.steps
-    tokens = steps * config.tokens_per_step
-    lines = [("objective", arms.objective_title(config))]
+    memory = memory_bytes(config, processes=processes)
+    lines = {"objective": arms.objective_title(config)}
     if count.generator:
-        kept = f"parameters, {config.objective.keeps}"
-        lines += [(kept, f"{count.kept:,}"), ("parameters, generator", f"{count.generator:,}")]
-    lines += [
-        ("parameters, joint", f"{count.joint:,}"),
-        ("steps", f"{steps:,} of {config.batch.size} rows x {config.batch.sequence_length} tokens"),
-        ("tokens", f"{tokens:,}"),
-    ]
+        lines[f"parameters, {config.objective.keeps}"] = f"{count.kept:,}"
+        lines["parameters, generator"] = f"{count.generator:,}"
+    lines["parameters, joint"] = f"{count.joint:,}"
+    lines["steps"] = f"{steps:,} of {config.batch.size} rows x {config.batch.sequence_length} tokens"
+    lines["tokens"] = f"{steps * config.tokens_per_step:,}"
     if store is not None:
-        lines.append(("epochs of the data", f"{steps * config.batch.size / len(store.rows('train')):.2f}"))
-    lines += [
-        ("FLOPs, as the paper counts", f"{cost.paper:.3g}"),
-        ("FLOPs, matrix products", f"{cost.real:.3g}"),
-        (
-            "memory, estimate" if processes == 1 else f"memory of 1 of {processes}, estimate",
-            f"{memory_bytes(config, processes=processes) / 1e9:.2f} GB",
-        ),
-    ]
+        lines["epochs of the data"] = f"{steps * config.batch.size / len(store.rows('train')):.2f}"
+    lines["FLOPs, as the paper counts"] = f"{cost.paper:.3g}"
+    lines["FLOPs, matrix products"] = f"{cost.real:.3g}"
+    lines["memory, estimate" if processes == 1 else f"memory of 1 of {processes}, estimate"] = f"{memory / 1e9:.2f} GB"
     if timing is not None:
-        lines += [
-            ("speed here", f"{config.tokens_per_step / timing.step:,.0f} tokens/s"),
-            ("time here", duration(timing.total(config))),
-        ]
-    return lines
+        lines["speed here"] = f"{config.tokens_per_step / timing.step:,.0f} tokens/s"
+        lines["time here"] = duration(timing.total(config))
+    return list(lines.items())
 
 
 def duration(value: float) -> str:

@@ -179,11 +179,9 @@ def _counts_of_all(parts: list[dict[str, Tensor]]) -> dict[str, float]:
 
 def over_ranks(diagnosed: list[Losses]) -> list[Losses]:
     """The lanes or chunks of all ranks, in order, so that sums over them are those of one process."""
-    return (
-        diagnosed
-        if world().size == 1
-        else [losses for part in gathered(measures.to_bytes(diagnosed)) for losses in measures.from_bytes(part)]
-    )
+    if world().size == 1:
+        return diagnosed
+    return [losses for part in gathered(measures.to_bytes(diagnosed)) for losses in measures.from_bytes(part)]
 
 
 @torch.no_grad()
@@ -229,20 +227,15 @@ def example_rows(objective: Objective, feed: Feed, tokenizer: Tokenizer) -> list
         objective.train(was_training)
     if "replaced_logit_BT" not in diagnostics:
         return []
-    chosen_BT, rows = masked.chosen_BT, []
+    rows = []
     for row in range(len(masked.batch.ids_BT)):
         real = int(masked.batch.real_BT[row].sum())
-        original, shown = masked.batch.ids_BT[row, :real].tolist(), diagnostics["corrupted_BT"][row, :real].tolist()
+        ids = {"original": masked.batch.ids_BT, "input": diagnostics["corrupted_BT"]}
+        flags = {"masked": masked.chosen_BT, "replaced": diagnostics["replaced_BT"]}
+        tokens = {name: [tokenizer.id_to_token(i) for i in ids_BT[row, :real].tolist()] for name, ids_BT in ids.items()}
+        told = {name: flag_BT[row, :real].tolist() for name, flag_BT in flags.items()}
         probability = diagnostics["replaced_logit_BT"][row, :real].sigmoid().tolist()
-        rows.append(
-            {
-                "original": [tokenizer.id_to_token(token) for token in original],
-                "input": [tokenizer.id_to_token(token) for token in shown],
-                "masked": chosen_BT[row, :real].tolist(),
-                "replaced": diagnostics["replaced_BT"][row, :real].tolist(),
-                "probability": [round(p, 4) for p in probability],
-            }
-        )
+        rows.append({**tokens, **told, "probability": [round(p, 4) for p in probability]})
     return rows
 
 

@@ -9,7 +9,6 @@ The measured step is compared with two limits: its matrix products at the rate o
 (cost/memory.py: step_bytes) at the rate of a large copy.
 """
 
-import dataclasses
 import statistics
 import time
 from collections.abc import Callable
@@ -26,7 +25,7 @@ from electra_trainer.data.masking import MaskTokens
 from electra_trainer.data.store import Store
 from electra_trainer.objectives import build
 from electra_trainer.ranks import sharding, world
-from electra_trainer.settings.config import Config
+from electra_trainer.settings.config import Config, changed
 from electra_trainer.train import optim, plan
 from electra_trainer.train.device import choose_precision
 from electra_trainer.train.graph import forget, train_step
@@ -97,10 +96,8 @@ def measure_time(
     trial, turn = Trial(config, feed, shard=shard), config.first_stage_steps
     second = 1 - turn / config.schedule.steps
     step = 0.0
-    for first, share in {
-        0: 1 - second,
-        turn: second,
-    }.items():  # the first step of each stage; joint training has the second alone
+    shares = {0: 1 - second, turn: second}  # by the first step of each stage; joint training has the second alone
+    for first, share in shares.items():
         trial.begin_at(first)
         trial.step()  # warms up
         step += share * trial.seconds_per_step(least=3, most=1 << 30, limit=limit * share)
@@ -251,9 +248,7 @@ class Forecast:
     @property
     def limit(self) -> str:
         """`arithmetic` or `memory` where that alone takes half of the step or more, the larger of both; else `overhead`."""
-        name, seconds = max(
-            (("arithmetic", self.arithmetic_seconds), ("memory", self.memory_seconds)), key=lambda pair: pair[1]
-        )
+        seconds, name = max((self.arithmetic_seconds, "arithmetic"), (self.memory_seconds, "memory"))
         return name if seconds >= _MOST * self.seconds_per_step else "overhead"
 
 
@@ -278,11 +273,10 @@ def forecast(config: Config, machine: Machine, *, limit: float = 8.0) -> Forecas
         if "memory" not in str(error):
             raise
         return f"ran out of memory at {max(sizes)} rows"
+    by_rows = dict(zip(sizes, times, strict=True))
     return Forecast(
         preset=config.preset,
-        seconds_per_step=times[0]
-        if whole
-        else _scaled(config, timed_config, dict(zip(sizes, times, strict=True)), rate),
+        seconds_per_step=times[0] if whole else _scaled(config, timed_config, by_rows, rate),
         tokens_per_step=config.tokens_per_step,
         run_steps=config.schedule.steps,
         rows=config.batch.size,
@@ -314,7 +308,7 @@ def _with_few_layers(config: Config, rows: int, *, seconds: float, rate: float) 
     """`config` with as many layers as `rows` rows pass in `seconds` at `rate` operations a second; at least two."""
     expected = rows * flops.step_flops(config).real / config.batch.size / rate
     layers = min(config.model.num_hidden_layers, max(2, int(config.model.num_hidden_layers * seconds / expected)))
-    return dataclasses.replace(config, model=dataclasses.replace(config.model, num_hidden_layers=layers))
+    return changed(config, model={"num_hidden_layers": layers})
 
 
 def with_rows(config: Config, rows: int) -> Config:
@@ -322,8 +316,7 @@ def with_rows(config: Config, rows: int) -> Config:
     lanes = -(-rows // config.lane_size)
     while rows % lanes:
         lanes += 1
-    batch = dataclasses.replace(config.batch, size=rows, lanes=lanes)
-    return dataclasses.replace(config, batch=batch)
+    return changed(config, batch={"size": rows, "lanes": lanes})
 
 
 def _fits(config: Config, machine: Machine) -> bool:

@@ -8,6 +8,7 @@ from typing import Protocol
 import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from electra_trainer.data.batches import uniform_counts, word_counts
 from electra_trainer.data.store import Store
@@ -45,13 +46,10 @@ def restore(network: nn.Module, weights: Mapping[str, Tensor]) -> None:
         odd = sorted(mine.keys() ^ weights.keys())[:3]
         raise CheckpointError(f"the checkpoint's tensors are not those of this config, for example {', '.join(odd)}.")
     for name, tensor in mine.items():
-        saved = weights[name]
-        for verb, there, here in (
-            ("has shape", tuple(saved.shape), tuple(tensor.shape)),
-            ("holds", saved.dtype, tensor.dtype),
-        ):
-            if there != here:
-                raise CheckpointError(f"tensor {name} {verb} {there} in the checkpoint, {here} in this config.")
+        there, here = ((f"shape {tuple(one.shape)}", str(one.dtype)) for one in (weights[name], tensor))
+        for theirs, ours in zip(there, here, strict=True):
+            if theirs != ours:
+                raise CheckpointError(f"tensor {name} has {theirs} in the checkpoint, {ours} in this config.")
     with torch.no_grad():
         for name, tensor in mine.items():
             tensor.copy_(weights[name])
@@ -71,9 +69,7 @@ def trained(folder: RunFolder, config: Config) -> tuple[Objective, int]:
     return built(), saved.step
 
 
-def state_of(
-    network: nn.Module, optimizer: torch.optim.Optimizer, *, step: int, seconds: float, bad_steps: int = 0
-) -> Saved:
+def state_of(network: nn.Module, optimizer: Optimizer, *, step: int, seconds: float, bad_steps: int = 0) -> Saved:
     """The content of a checkpoint of a run. If ranks divide it, all of them call this, and rank 0 gets the whole."""
     weights, moments = whole(stored(network)), whole(optimizer_tensors(network, optimizer))
     return Saved(step=step, weights=weights, optimizer=moments, state={"seconds": seconds, "bad_steps": bad_steps})
