@@ -117,10 +117,8 @@ def _written(
     rows: Iterable[Sequence[Cell]], plain: Callable[[str], str], link: Callable[[str, str], str]
 ) -> Iterator[list[str]]:
     """The cells as texts: `plain` escapes a text, `link` makes a link of an escaped text and an address."""
-    return (
-        [
-            plain(cell) if isinstance(cell, str) else " ".join(link(plain(text), address) for text, address in cell)
-            for cell in row
-        ]
-        for row in rows
-    )
+
+    def written(cell: Cell) -> str:
+        return plain(cell) if isinstance(cell, str) else " ".join(link(plain(text), at) for text, at in cell)
+
+    return ([written(cell) for cell in row] for row in rows)

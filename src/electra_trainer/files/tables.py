@@ -116,15 +116,13 @@ def _csv(path: Path, lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, li
 def _csv_fault(said: str, *, last: int) -> str:
     """The error of the module csv in words that help."""
     doubled = 'a quote within a quoted field is written twice ("").'
-    if "unexpected end" in said:
-        return f"a quote that opens in this row is never closed. Close it; {doubled}"
-    if "expected after" in said:
-        return (
-            f"a quoted field of this row closes on line {last} and text follows it. Expected a comma there; {doubled}"
-        )
-    if "field larger" in said:
-        return f"a field of more than {MAX_FIELD:,} characters begins in this row. Is a quote left open?"
-    return "a carriage return within a line. Save the file with the line ends of Unix or Windows, or quote the field that holds it."
+    faults = {
+        "unexpected end": f"a quote that opens in this row is never closed. Close it; {doubled}",
+        "expected after": f"a quoted field closes on line {last} and text follows it. Expected a comma there; {doubled}",
+        "field larger": f"a field of more than {MAX_FIELD:,} characters begins in this row. Is a quote left open?",
+    }
+    other = "a carriage return within a line. Save the file with the line ends of Unix or Windows, or quote the field that holds it."
+    return next((fault for words, fault in faults.items() if words in said), other)
 
 
 def _tsv(lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, list[str]]]:
@@ -178,9 +176,8 @@ def _header(path: Path, where: str, names: list[str]) -> tuple[str, ...]:
         raise DataError(f"{where}: {len(names):,} columns, more than {MAX_COLUMNS:,}. Is this a table of texts?")
     for name in names:
         if "\n" in name or "\r" in name:
-            raise DataError(
-                f"{where}: a line end within the name of a column ({name[:40]!r}). Save the file with the line ends of Unix."
-            )
+            remedy = "Save the file with the line ends of Unix."
+            raise DataError(f"{where}: a line end within the name of a column ({name[:40]!r}). {remedy}")
         if NUMBER.fullmatch(name):
             raise DataError(f"{where}: {name!r} is not a column name. Put a line of column names on top of the file.")
         if names.count(name) > 1:
@@ -233,10 +230,8 @@ def _object(where: str, line: str) -> dict[str, Any]:
 
     value = reading.parse_json(line, where=where, remedy="Expected one object a line.", pairs=pairs)
     if not isinstance(value, dict):
-        kind = {list: "a list", str: "a text", int: "a number", float: "a number"}.get(
-            type(value), reading.short(value)
-        )
-        raise DataError(f"{where}: is {kind}. {_EXAMPLE}")
+        kinds = {list: "a list", str: "a text", int: "a number", float: "a number"}
+        raise DataError(f"{where}: is {kinds.get(type(value), reading.short(value))}. {_EXAMPLE}")
     return value
 
 

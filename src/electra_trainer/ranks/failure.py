@@ -95,13 +95,10 @@ class Watch:
             return ProcessLost(  # the others were stopped by the launcher's signal, since one was killed
                 "a process of this run ended or hangs while it was starting. The same command resumes from the newest checkpoint."
             )
-        if (
-            first["rank"] != self._rank
-            and isinstance(error, ElectraError)
-            and (kind, first["text"]) == (own, str(error))
-        ):
+        another = first["rank"] != self._rank
+        if another and isinstance(error, ElectraError) and (kind, first["text"]) == (own, str(error)):
             error.told = True  # all have it, the first rank prints it
-        follows = first["rank"] != self._rank and isinstance(error, Interrupted | ProcessLost) and kind != own
+        follows = another and isinstance(error, Interrupted | ProcessLost) and kind != own
         return self._another(first) if follows else error
 
     def close(self) -> None:
@@ -117,12 +114,9 @@ class Watch:
         if self._heard is not None:
             return self._heard
         known = as_known(error)
-        told = {
-            "rank": self._rank,
-            "where": f"rank {self._rank} of {self._size} on {platform.node()}",
-            "kind": type(known or ElectraError()).__name__,
-            "text": str(known or f"{type(error).__name__}: {error}"),
-        }
+        where = f"rank {self._rank} of {self._size} on {platform.node()}"
+        kind, text = type(known or ElectraError()).__name__, str(known or f"{type(error).__name__}: {error}")
+        told = {"rank": self._rank, "where": where, "kind": kind, "text": text}
         first: dict[str, object] = json.loads(self._store.compare_set(_FIRST, "", json.dumps(told)))
         return first
 

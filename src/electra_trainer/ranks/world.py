@@ -62,9 +62,8 @@ class World(NamedTuple):
             ConfigError: there are more ranks than lanes.
         """
         if lanes < self.size:
-            raise ConfigError(
-                f"batch.lanes = {lanes}: {self.size} processes need as many lanes. Set --batch.lanes {self.size}."
-            )
+            size = self.size
+            raise ConfigError(f"batch.lanes = {lanes}: {size} processes need as many lanes. Set --batch.lanes {size}.")
         return self.share(lanes)
 
 

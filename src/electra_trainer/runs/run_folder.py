@@ -27,7 +27,7 @@ from electra_trainer.settings.config import Config
 from electra_trainer.settings.records import hash_of, read_table, to_dict
 
 T = TypeVar("T")
-_BEGUN = {"config.json", "environment.json"}
+_BEGUN, _BEFORE_CONFIG = {"config.json", "environment.json"}, {"environment.json", "tokenizer"}
 METRICS, EXAMPLES = "metrics.jsonl", "examples.jsonl"
 _ROWS = (METRICS, EXAMPLES)
 
@@ -57,9 +57,7 @@ class RunFolder:
             StorageError: the disk is full or read-only.
         """
         try:
-            self._lock = durable.open_lock(
-                self.path, markers=_BEGUN, what="run", before=("tokenizer", "environment.json")
-            )
+            self._lock = durable.open_lock(self.path, markers=_BEGUN, what="run", before=_BEFORE_CONFIG)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             durable.remove_unfinished(self.path)
         except BlockingIOError:
@@ -97,9 +95,7 @@ class RunFolder:
             found = found.get(name) if isinstance(found, dict) else None
         if not isinstance(found, kind):
             file, field = self.path / "environment.json", " in ".join(reversed(names))
-            raise DataError(
-                f"{file}: has no {field}. It was damaged or changed by hand: restore it, or choose another run."
-            )
+            raise DataError(f"{file}: has no {field}: damaged, or changed by hand. Restore it, or choose another run.")
         return found
 
     @property

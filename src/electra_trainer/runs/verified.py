@@ -94,16 +94,11 @@ def read(path: Path, *, origin: Origin | None = None, network: Builds | None = N
         _check_origin(path, manifest, origin)
         _check_place(path, manifest)
         most = {"state.json": _SMALL, **(_most(network()) if network is not None else {})}
-        for name, entry in manifest["files"].items():
-            if entry["bytes"] > most.get(name, entry["bytes"]):
-                raise Unfit(
-                    f"{path / name}: has {entry['bytes']:,} bytes, these settings allow {most[name]:,} at most. It was not read."
-                )
-        place = path / "state.json"
-        state = _state(place, _read_verified(place, manifest["files"]["state.json"]), timed=timed)
-        weights, optimizer = (
-            _tensors(path / name, _read_verified(path / name, manifest["files"][name])) for name in TENSORS
-        )
+        for name, allowed in most.items():
+            if (size := manifest["files"][name]["bytes"]) > allowed:
+                raise Unfit(f"{path / name}: has {size:,} bytes, these settings allow {allowed:,}. It was not read.")
+        state = _state(path / "state.json", manifest["files"]["state.json"], timed=timed)
+        weights, optimizer = (_tensors(path / name, manifest["files"][name]) for name in TENSORS)
         return Saved(step=manifest["step"], weights=weights, optimizer=optimizer, state=state)
     except OSError as error:
         if error.errno in _DAMAGED:
@@ -132,9 +127,8 @@ def read_manifest(path: Path) -> dict[str, Any]:
     except RecursionError:
         raise CheckpointError(f"{place}: is nested too deeply for a manifest.") from None
     if manifest.get("format") not in (FORMAT, OLDER):
-        raise Unfit(
-            f"{path}: format {short(manifest.get('format'))}, this version reads {FORMAT} and {OLDER}. Use the version that wrote it."
-        )
+        found = short(manifest.get("format"))
+        raise Unfit(f"{path}: format {found}, this version reads {FORMAT} and {OLDER}. Use the version that wrote it.")
     _check_fields(place, manifest)
     return manifest
 
@@ -230,8 +224,8 @@ def _read_verified(path: Path, entry: dict[str, Any]) -> bytes:
     return content
 
 
-def _state(place: Path, content: bytes, *, timed: bool) -> dict[str, Any]:
-    state = _object(place, content)
+def _state(place: Path, entry: dict[str, Any], *, timed: bool) -> dict[str, Any]:
+    state = _object(place, _read_verified(place, entry))
     seconds, bad = state.get("seconds", None if timed else 0), state.get("bad_steps", 0)
     known = type(seconds) in (int, float) and 0 <= seconds < 1e12  # type: ignore[operator]  # false for NaN
     _require(place, "seconds", seconds, known, "seconds of training, a number from 0")
@@ -239,16 +233,15 @@ def _state(place: Path, content: bytes, *, timed: bool) -> dict[str, Any]:
     return state
 
 
-def _tensors(place: Path, content: bytes) -> dict[str, Tensor]:
+def _tensors(place: Path, entry: dict[str, Any]) -> dict[str, Tensor]:
+    content = _read_verified(place, entry)
     try:
         tensors = safetensors.torch.load(content)
     except (KeyError, TypeError, ValueError, OverflowError, RuntimeError, safetensors.SafetensorError) as error:
         raise CheckpointError(f"{place}: is not a safetensors file: {short(str(error))}.") from None
     for name, tensor in tensors.items():
         if tensor.dtype not in TYPES:
-            raise CheckpointError(
-                f"{place}: {short(name)} holds {tensor.dtype}, as no checkpoint of this program does."
-            )
+            raise CheckpointError(f"{place}: {short(name)} holds {tensor.dtype}, as no checkpoint here does.")
         if not bool(torch.isfinite(tensor).all()):
             raise Unfit(
                 f"{place}: {short(name)} holds NaN or infinite values. This program neither saves "

@@ -248,28 +248,27 @@ def _check_combination(config: Config) -> None:
     objective, generator, phases, sharing = config.objective, config.generator, config.phases, config.sharing
     learned = isinstance(generator, methods.Learned)
     used = objective.uses_generator
-    smaller = (
-        used and learned and generator_shape(config) != config.model
-    )  # raises if the multiplier gives no possible shape
+    # raises if the multiplier gives no possible shape
+    smaller = used and learned and generator_shape(config) != config.model
     plain = isinstance(generator, methods.Learned) and generator.temperature == 1 and not generator.disallow_correct
     two_stage, adversarial = isinstance(phases, methods.TwoStage), isinstance(objective, methods.Adversarial)
+    from_generator = isinstance(phases, methods.TwoStage) and phases.start == "generator"
+    shares_all = sharing == "all"
     faults = {
         "sharing = 'all' shares the generator's encoder, and a generator without one is configured. Use --generator learned or "
-        "--sharing embeddings.": used and sharing == "all" and not learned,
+        "--sharing embeddings.": used and shares_all and not learned,
         "sharing = 'all' needs a generator of the discriminator's size (§3.2). Set --generator.width 1 --generator.depth 1, or use "
-        "--sharing embeddings.": sharing == "all" and smaller,
+        "--sharing embeddings.": shares_all and smaller,
         "phases.start = 'generator' begins the discriminator from the generator's weights, which needs the same size (§3.2). Set "
-        "--generator.width 1 --generator.depth 1, or --phases.start fresh.": smaller
-        and isinstance(phases, methods.TwoStage)
-        and phases.start == "generator",
+        "--generator.width 1 --generator.depth 1, or --phases.start fresh.": smaller and from_generator,
         "phases = two-stage trains a generator first and then a discriminator (§3.2): it needs --objective rtd and --generator "
         "learned.": two_stage and not (learned and isinstance(objective, methods.RTD)),
         f"sharing = {sharing!r}: two-stage training keeps the generator frozen while the discriminator moves, so they cannot share. "
         "Set --sharing none.": two_stage and sharing != "none",
         "objective = adversarial trains the distribution that it samples from (Appendix F): it needs --generator learned with "
         "temperature 1 and the correct word allowed.": adversarial and not plain,
-        "objective = adversarial: the two networks play against each other. Use --sharing embeddings.": adversarial
-        and sharing == "all",
+        "objective = adversarial: the two networks play against each other. Use --sharing embeddings.": shares_all
+        and adversarial,
     }
     refuse_if(faults)
 

@@ -271,12 +271,11 @@ def _until_it_ends(supervised: _Supervised) -> int:
         last = code in FINAL or supervised.told is not None or left < 1 or useless >= _USELESS
         _record(supervised, launch, code, why)
         if last:
-            after = f"{policy.restarts} restarts" if supervised.told is None else ""
-            after = f"{useless} starts in a row without a new checkpoint" if useless >= _USELESS else after
+            ending = f"; giving up after {policy.restarts} restarts" if supervised.told is None else ""
+            if useless >= _USELESS:
+                ending = f"; giving up after {useless} starts in a row without a new checkpoint"
             if code not in FINAL:
-                errors.tell(
-                    f"{why}{after and f'; giving up after {after}'}. The same command resumes at step {step:,}."
-                )
+                errors.tell(f"{why}{ending}. The same command resumes at step {step:,}.")
             return code
         pause = min(60.0, policy.pause * 2**useless)
         errors.tell(f"{why}; starting again from step {step:,} in {pause:.0f} s ({left} restarts left)")
@@ -294,9 +293,8 @@ def _once(supervised: _Supervised, launch: str) -> tuple[int, str]:
     """One start: its exit code, and what happened in words."""
     with signs_folder() as folder:
         ours = {signals.LAUNCH: launch, signals.FOLDER: str(folder), signals.STARTED_BY: str(os.getpid())}
-        waits = dict.fromkeys(
-            signals.WAITS, str(60 + int(supervised.policy.grace))
-        )  # the supervisor ends what is stuck
+        # longer than the grace: the supervisor ends what is stuck
+        waits = dict.fromkeys(signals.WAITS, str(60 + int(supervised.policy.grace)))
         try:
             variables = {**signals.FORWARDS, **waits, **os.environ, **ours}
             child = subprocess.Popen(list(supervised.command), env=variables, start_new_session=True)

@@ -98,18 +98,11 @@ def _built(config: Config, store: Store, device: torch.device, **given: Any) -> 
     objective = build(config)
     give_frequencies(objective, store)
     precision = choose_precision(config.precision, device)
+    feed = Feed.of(config, store, device=device, precision=precision)
     return Pretraining(
-        network=objective,
-        device=device,
-        precision=precision,
-        settings=config.optimizer,
-        steps=config.schedule.steps,
-        log_every=config.log_every,
-        keep=config.checkpoint.keep,
-        feed=Feed.of(config, store, device=device, precision=precision),
-        store=store,
-        **given,
-    )
+        network=objective, device=device, precision=precision, settings=config.optimizer, steps=config.schedule.steps,
+        log_every=config.log_every, keep=config.checkpoint.keep, feed=feed, store=store, **given,
+    )  # fmt: skip
 
 
 @dataclass(kw_only=True)
@@ -163,24 +156,17 @@ class Pretraining(resumable.Resumable[Objective]):
 
     def place_of(self) -> dict[str, Any]:
         """Steps, tokens, FLOPs by both countings, seconds."""
-        done = run_flops(self.config, steps=self.step)
-        return {
-            "step": self.step,
-            "tokens": self.step * self.config.tokens_per_step,
-            "flops": done.paper,
-            "flops_real": done.real,
-            "seconds": round(self.elapsed(), 3),
-        }
+        done, tokens = run_flops(self.config, steps=self.step), self.step * self.config.tokens_per_step
+        cost = {"flops": done.paper, "flops_real": done.real, "seconds": round(self.elapsed(), 3)}
+        return {"step": self.step, "tokens": tokens, **cost}
 
     def bad_step(self) -> tuple[str, str]:
         """Name the rows, and the command that shows them."""
         rows = step.blame(self.network, self.feed, step=self.step - 1)
         replay = f"`electra replay {self.folder.path} --step {self.step}`"
-        return (
-            f". {rows[0].upper()}{rows[1:]}. Look at them and their documents with {replay}.",
-            f"; the weights from before are saved. In the last of them {rows} (shown by {replay}). Start again in another --out with a "
-            f"lower {self.remedy}.",
-        )
+        again = f"Start again in another --out with a lower {self.remedy}."
+        ending = f"; the weights from before are saved. In the last of them {rows} (shown by {replay}). {again}"
+        return f". {rows[0].upper()}{rows[1:]}. Look at them and their documents with {replay}.", ending
 
     @contextmanager
     def _given_up_on_a_signal(self) -> Iterator[None]:

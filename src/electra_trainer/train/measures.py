@@ -42,10 +42,8 @@ def to_bytes(lanes: Sequence[Losses]) -> bytes:
     for index, lane in enumerate(lanes):
         tensors |= {f"{index}/sum/{name}": term.sum.detach().cpu() for name, term in lane.terms.items()}
         tensors |= {f"{index}/diagnostics/{name}": value.contiguous().cpu() for name, value in lane.diagnostics.items()}
-    header = [
-        [[[name, term.count, term.weight] for name, term in lane.terms.items()], list(lane.diagnostics)]
-        for lane in lanes
-    ]
+    terms = [[(name, term.count, term.weight) for name, term in lane.terms.items()] for lane in lanes]
+    header = [*zip(terms, [list(lane.diagnostics) for lane in lanes], strict=True)]
     return safetensors.torch.save(tensors, metadata={"lanes": json.dumps(header)})
 
 
@@ -55,9 +53,7 @@ def from_bytes(content: bytes) -> list[Losses]:
     header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])["__metadata__"]
     lanes = []
     for index, (terms, names) in enumerate(json.loads(header["lanes"])):
-        sums = {
-            name: Term(sum=tensors[f"{index}/sum/{name}"], count=count, weight=weight) for name, count, weight in terms
-        }
+        sums = {n: Term(sum=tensors[f"{index}/sum/{n}"], count=c, weight=w) for n, c, w in terms}
         diagnostics = {name: tensors[f"{index}/diagnostics/{name}"] for name in names}
         lanes.append(Losses(terms=sums, diagnostics=diagnostics))
     return lanes
@@ -158,20 +154,18 @@ def alarms(metrics: dict[str, float], *, vocab_size: int, step: int, steps: int)
     """
     if step < max(500, steps / 4):
         return []
-    found = {
-        "the generator is still almost uniform: raise the learning rate or train longer": "generator_loss" in metrics
-        and metrics["generator_entropy"] > 0.9 * math.log(vocab_size)
-    }
+    found = {}
+    if "generator_loss" in metrics:
+        uniform = metrics["generator_entropy"] > 0.9 * math.log(vocab_size)
+        found["the generator is still almost uniform: raise the learning rate or train longer"] = uniform
     if "discriminator_loss" in metrics:
         share = 100 * metrics["fake_rate"]
+        worse = metrics["discriminator_loss"] > 1.5 * metrics["discriminator_constant_loss"]
         found |= {
             "the discriminator does not rank replaced tokens above originals (AUC < 0.55): lower the learning rate, narrow the generator, "
             "or for a narrow model use --model.initializer fan-in": metrics["discriminator_auc"] < 0.55,
             f"only {share:.1f} % of the tokens are replaced, because the generator is right so often: use a smaller --generator.width or "
             "a higher --masking.fraction": metrics["fake_rate"] < 0.04,
-            "the discriminator is far worse than a constant guess: it diverged; lower the learning rate": metrics[
-                "discriminator_loss"
-            ]
-            > 1.5 * metrics["discriminator_constant_loss"],
+            "the discriminator is far worse than a constant guess: it diverged; lower the learning rate": worse,
         }
     return [alarm for alarm, sounds in found.items() if sounds]

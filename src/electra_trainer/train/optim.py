@@ -141,9 +141,7 @@ def check_optimizer_tensors(network: nn.Module, tensors: Mapping[str, Tensor]) -
     for name, slots in found.items():
         if slots != _SLOTS:
             odd = ", ".join(sorted(slots ^ _SLOTS)[:3])
-            raise CheckpointError(
-                f"the optimizer's tensors of {name} in the checkpoint are too few or too many: {odd}."
-            )
+            raise CheckpointError(f"the checkpoint has not exactly the optimizer's tensors of {name}: {odd}.")
 
 
 def _parameter_of(full: str, value: Tensor, names: Mapping[str, nn.Parameter]) -> nn.Parameter:

@@ -189,10 +189,8 @@ class Resumable(ABC, Generic[Network]):
 
     def interrupted(self, name: str | None) -> Interrupted:
         """What a run that was stopped and saved ends with; `name` of the signal, None where another rank got it."""
-        stopped = Interrupted(
-            f"{name or 'another process was told to stop'}: saved at step {self.step:,} of {self.steps:,}. The same command continues "
-            "from there."
-        )
+        told = f"{name or 'another process was told to stop'}: saved at step {self.step:,} of {self.steps:,}."
+        stopped = Interrupted(f"{told} The same command continues from there.")
         stopped.told, stopped.agreed = not world().leads, True
         return stopped
 
@@ -231,9 +229,8 @@ class Resumable(ABC, Generic[Network]):
         if self.bad_steps >= BAD_STEPS_IN_A_ROW:
             if self.keeps_checkpoints:
                 self.save(checkpoint.Saver.finish)
-            raise Diverged(
-                f"the gradient was not a finite number for {self.bad_steps} steps, up to step {self.step}{ending}"
-            )
+            many = f"{self.bad_steps} steps, up to step {self.step}"
+            raise Diverged(f"the gradient was not a finite number for {many}{ending}")
 
     def _record(self, result: StepResult, *, tokens_per_second: float) -> None:
         if self.metrics is not None:

@@ -52,12 +52,10 @@ class Feed:
         """The feed of a prepared store."""
         special = store.specials
         mask = masking.MaskTokens(
-            masking=config.masking,
-            vocab_size=store.vocab_size,
-            mask_id=special.mask,
+            masking=config.masking, vocab_size=store.vocab_size, mask_id=special.mask,
             never=(special.pad, special.cls, special.sep, special.mask),
             counts_V=batches.word_counts(store) if config.masking.rarity else None,
-        )
+        )  # fmt: skip
         return cls(
             config=config, rows=store.rows("train"), valid=store.rows("valid"), mask=mask, pad=special.pad,
             cls=special.cls, sep=special.sep, device=device, precision=precision,

@@ -126,13 +126,12 @@ class Machine:
 def measure_machine(device: torch.device) -> Machine:
     """About three seconds of products and copies; the best of several counts, since other work only slows them."""
     free = free_bytes(device)  # first: on a GPU, what the products below needed stays taken
-    return Machine(
-        device=device,
-        precision=choose_precision("auto", device),
-        matrix_flops={name: matrix_rate(device, dtype) for name, dtype in DTYPES.items()},
-        copy_bytes=copy_rate(device),
-        free_bytes=free,
+    precision, rates = (
+        choose_precision("auto", device),
+        {name: matrix_rate(device, dtype) for name, dtype in DTYPES.items()},
     )
+    copied = copy_rate(device)
+    return Machine(device=device, precision=precision, matrix_flops=rates, copy_bytes=copied, free_bytes=free)
 
 
 def matrix_rate(device: torch.device, dtype: torch.dtype, *, limit: float = 0.7) -> float:
@@ -275,17 +274,12 @@ def forecast(config: Config, machine: Machine, *, limit: float = 8.0) -> Forecas
         return f"ran out of memory at {max(sizes)} rows"
     by_rows = dict(zip(sizes, times, strict=True))
     return Forecast(
-        preset=config.preset,
-        seconds_per_step=times[0] if whole else _scaled(config, timed_config, by_rows, rate),
-        tokens_per_step=config.tokens_per_step,
-        run_steps=config.schedule.steps,
-        rows=config.batch.size,
-        rows_timed=sizes,
-        layers=config.model.num_hidden_layers,
-        layers_timed=timed_config.model.num_hidden_layers,
+        preset=config.preset, seconds_per_step=times[0] if whole else _scaled(config, timed_config, by_rows, rate),
+        tokens_per_step=config.tokens_per_step, run_steps=config.schedule.steps, rows=config.batch.size, rows_timed=sizes,
+        layers=config.model.num_hidden_layers, layers_timed=timed_config.model.num_hidden_layers,
         arithmetic_seconds=flops.step_flops(config).real / rate,
         memory_seconds=memory.step_bytes(config, width=DTYPES[machine.precision].itemsize) / machine.copy_bytes,
-    )
+    )  # fmt: skip
 
 
 def prices(times: dict[int, float]) -> tuple[float, float]:

@@ -134,9 +134,8 @@ def check_initial(initial: Initial, config: Config, store: Store) -> None:
     if odd_shape:
         told = ", ".join(f"{name} {theirs_shape[name]} there and {mine_shape[name]} here" for name in odd_shape)
         flags = " ".join(f"--model.{name.replace('_', '-')} {theirs_shape[name]}" for name in odd_shape)
-        raise ConfigError(
-            f"--init {initial.name}: the encoder has another shape: {told}. Give its --preset or its --config, or {flags}."
-        )
+        remedy = f"Give its --preset or its --config, or {flags}."
+        raise ConfigError(f"--init {initial.name}: the encoder has another shape: {told}. {remedy}")
 
 
 def begin_with(objective: Objective, initial: Initial) -> list[str]:
@@ -150,9 +149,8 @@ def begin_with(objective: Objective, initial: Initial) -> list[str]:
     """
     kept = getattr(objective.exported()[0].network, "electra", None)
     prefix = next(name for name, module in objective.named_modules() if module is kept)
-    found = {
-        f"{network}.{name}": tensor for network, tensors in initial.networks.items() for name, tensor in tensors.items()
-    } | {f"{prefix}.{name}": tensor for name, tensor in initial.encoder.items()}
+    networks = {**initial.networks, prefix: initial.encoder}
+    found = {f"{network}.{name}": tensor for network, tensors in networks.items() for name, tensor in tensors.items()}
     mine = stored(objective)
     for name, tensor in mine.items():
         if name in found and found[name].shape != tensor.shape:
