@@ -169,10 +169,8 @@ def load_newest(
         raise unfit[0]
     bad = len(list(folder.glob(f"{_BAD}step-*")))
     if bad:
-        raise errors.CheckpointError(
-            f"{folder}: none of its {bad} checkpoints verifies (set aside as {_BAD}*). {why}"
-            "Restore one from a backup, or start again in another --out."
-        )
+        told = f"{folder}: none of its {bad} checkpoints verifies (set aside as {_BAD}*). {why}"
+        raise errors.CheckpointError(f"{told}Restore one from a backup, or start again in another --out.")
     return None
 
 
@@ -227,10 +225,8 @@ def require_space(folder: Path, bytes_needed: int) -> None:
     except OSError as error:
         raise errors.storage_error(error, folder) from None
     if free < bytes_needed:
-        raise errors.StorageError(
-            f"{folder}: {free / 1e6:,.0f} MB free, a run of this size needs {bytes_needed / 1e6:,.0f} MB for its "
-            "checkpoints. Free some space or choose another --out."
-        )
+        told = f"{folder}: {free / 1e6:,.0f} MB free, a run of this size needs {bytes_needed / 1e6:,.0f} MB for its checkpoints."
+        raise errors.StorageError(f"{told} Free some space or choose another --out.")
 
 
 def _facts(content: Content) -> dict[str, Any]:

@@ -194,18 +194,11 @@ def environment_facts() -> dict[str, Any]:
     from electra_trainer.version import __version__
 
     return {
-        "electra_trainer": __version__,
-        "git": git_revision(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "numpy": numpy.__version__,
-        "tokenizers": tokenizers.__version__,
-        "platform": platform.platform(),
-        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
-        "threads": torch.get_num_threads(),
-        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
-        "command": ["electra", *sys.argv[1:]],
-    }
+        "electra_trainer": __version__, "git": git_revision(), "python": platform.python_version(), "torch": torch.__version__,
+        "numpy": numpy.__version__, "tokenizers": tokenizers.__version__, "platform": platform.platform(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(), "threads": torch.get_num_threads(),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None, "command": ["electra", *sys.argv[1:]],
+    }  # fmt: skip
 
 
 def git_revision() -> str | None:

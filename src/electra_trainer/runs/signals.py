@@ -36,21 +36,23 @@ class StopRequest:
 
     Args:
         at_once: raise Interrupted wherever the program is; the attribute may be set and unset meanwhile.
+        also: other signals that ask to stop.
+        quiet: say nothing of a signal.
     """
 
     current: "StopRequest | None" = None
     """The innermost one that is active."""
 
-    def __init__(self, *, at_once: bool = False) -> None:
+    def __init__(self, *, at_once: bool = False, also: tuple[signal.Signals, ...] = (), quiet: bool = False) -> None:
         self.name: str | None = None
-        self.at_once = at_once
+        self.at_once, self._hears, self._quiet = at_once, (*STOP, *also), quiet
         self._before: dict[signal.Signals, object] = {}
         self._outer: StopRequest | None = None
 
     def __enter__(self) -> "StopRequest":
         self._outer, StopRequest.current = StopRequest.current, self
         if threading.current_thread() is threading.main_thread():
-            for number in STOP:
+            for number in self._hears:
                 self._before[number] = signal.signal(number, self._note)
         return self
 
@@ -64,7 +66,9 @@ class StopRequest:
         if self.at_once:
             self.at_once = False  # a second signal must not disturb what the first one began
             raise Interrupted(f"{self.name}: stopped; what is done is saved. The same command continues.")
-        if first:  # os.write: a handler must not enter a stream that was interrupted while it was written
+        if (
+            first and not self._quiet
+        ):  # os.write: a handler must not enter a stream that was interrupted while it was written
             with suppress(OSError):  # a terminal that is gone
                 os.write(2, b"\nelectra: saving at the end of this step, then stopping\n")
 

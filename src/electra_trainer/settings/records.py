@@ -9,7 +9,7 @@ import hashlib
 import json
 import tomllib
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -19,6 +19,7 @@ from electra_trainer.settings.config import Config
 from electra_trainer.settings.methods import ObjectiveSettings, kind_of
 
 T = TypeVar("T")
+Refusal = type[ElectraError]
 
 
 def to_dict(value: Any) -> Any:
@@ -34,13 +35,7 @@ def to_dict(value: Any) -> Any:
 
 
 def read(
-    cls: type[T],
-    table: object,
-    *,
-    where: str,
-    error: type[ElectraError] = ConfigError,
-    remedy: str = "",
-    complete: bool = False,
+    cls: type[T], table: object, *, where: str, error: Refusal = ConfigError, remedy: str = "", complete: bool = False
 ) -> T:
     """Build a dataclass from a plain table, as JSON or TOML holds it.
 
@@ -70,8 +65,7 @@ def _record(cls: Any, table: object, where: str, fault: Callable[[str], ElectraE
     hints, fields = get_type_hints(cls), {field.name: field for field in dataclasses.fields(cls)}
     for name in table:
         if name not in fields:
-            known = f"{did_you_mean(name, fields)} Known: {', '.join(fields)}."
-            raise fault(f"{where}: unknown field {short(name)}.{known}")
+            raise fault(f"{where}: unknown field {_known(name, fields)}")
     for name, field in fields.items():
         required = complete or (field.default is field.default_factory is dataclasses.MISSING)
         if required and name not in table:
@@ -81,6 +75,10 @@ def _record(cls: Any, table: object, where: str, fault: Callable[[str], ElectraE
         return cls(**values)
     except ElectraError as refused:
         raise fault(f"{where}: {refused}") from None
+
+
+def _known(name: str, known: Collection[str]) -> str:
+    return f"{short(name)}.{did_you_mean(name, known)} Known: {', '.join(known)}."
 
 
 def _members(hint: Any) -> dict[str, type]:
@@ -99,8 +97,7 @@ def _value(hint: Any, value: Any, where: str, fault: Callable[[str], ElectraErro
             raise fault(f'{where}: expected a table with "kind", one of {", ".join(members)}.')
         name = str(value.get("kind", next(iter(members))))
         if name not in members:
-            known = f"{did_you_mean(name, members)} Known: {', '.join(members)}."
-            raise fault(f"{where}: unknown kind {short(name)}.{known}")
+            raise fault(f"{where}: unknown kind {_known(name, members)}")
         rest = {key: one for key, one in value.items() if key != "kind"}
         return _record(members[name], rest, where, fault, complete)
     if kind in (Union, types.UnionType):
@@ -172,13 +169,12 @@ def _toml(content: bytes, path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(content.removeprefix(BOM).decode())
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not UTF-8 at byte {error.start}. Save it as UTF-8.") from None
+        why = f"not UTF-8 at byte {error.start}. Save it as UTF-8"
     except RecursionError:
-        raise ConfigError(
-            f"{path}: is TOML nested too deeply. Expected settings, as in the config.json of a run."
-        ) from None
+        why = "is TOML nested too deeply. Expected settings, as in the config.json of a run"
     except ValueError as error:
-        raise ConfigError(f"{path}: is not valid TOML: {error}. Mend it, or write JSON into a .json file.") from None
+        why = f"is not valid TOML: {error}. Mend it, or write JSON into a .json file"
+    raise ConfigError(f"{path}: {why}.")
 
 
 def overlay(config: Config, path: Path) -> Config:

@@ -68,14 +68,13 @@ def torchrun() -> int:
         for rank, failure in sorted(failed.failures.items()):
             if failure.exitcode < 0 and -failure.exitcode != signal.SIGTERM:  # that one is torchrun's own
                 tell(f"the process of rank {rank} was killed by {signal.Signals(-failure.exitcode).name}")
-        return ElectraError.exit_code
     except SignalException as told:
         tell(f"{told.sigval.name}: the processes have ended")
-        return ElectraError.exit_code
     except Exception as error:
         tell(f"torchrun cannot start the processes: {str(error).strip() or type(error).__name__}")
-        return ElectraError.exit_code
-    return 0
+    else:
+        return 0
+    return ElectraError.exit_code
 
 
 if __name__ == "__main__":

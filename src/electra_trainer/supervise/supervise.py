@@ -221,11 +221,15 @@ class _Supervised:
     command: Sequence[str]
     run: RunFolder
     policy: Policy
-    told: str | None = None
-    """The signal that asked the supervisor to stop."""
+    stop: signals.StopRequest
     history: list[dict[str, Any]] = field(default_factory=list)
     step: int = 0
     """Of the newest known checkpoint."""
+
+    @property
+    def told(self) -> str | None:
+        """The signal that asked the supervisor to stop."""
+        return self.stop.name
 
 
 def supervise(command: Sequence[str], out: Path, policy: Policy) -> int:
@@ -238,25 +242,9 @@ def supervise(command: Sequence[str], out: Path, policy: Policy) -> int:
     Returns:
         The exit code of the run itself (errors.py), also where a launcher in between ends with another.
     """
-    supervised = _Supervised(command=command, run=RunFolder(out), policy=policy)
-    with _listening(supervised):
-        return _until_it_ends(supervised)
-
-
-@contextmanager
-def _listening(supervised: _Supervised) -> Iterator[None]:
-    """Note signals that ask to stop: SIGHUP too, unless it is ignored (nohup)."""
-
-    def note(number: int, _: object) -> None:
-        supervised.told = signal.Signals(number).name
-
-    hears = [*signals.STOP, *([signal.SIGHUP] if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN else [])]
-    before = {number: signal.signal(number, note) for number in hears}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    hangs_up = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN  # not under nohup
+    with signals.StopRequest(also=(signal.SIGHUP,) if hangs_up else (), quiet=True) as stop:
+        return _until_it_ends(_Supervised(command=command, run=RunFolder(out), policy=policy, stop=stop))
 
 
 def _until_it_ends(supervised: _Supervised) -> int:

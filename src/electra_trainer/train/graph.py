@@ -61,7 +61,11 @@ def in_use() -> list[str]:
     step = _latest[0][3] if _latest else None
     if not isinstance(step, GraphStep):
         return []
-    parts = {"CUDA graph": step.recorded, "compiled layers": step.compiled, "matrices rounded once": bool(step.rounded)}
+    parts = {
+        "CUDA graph": step.recorded,
+        "compiled layers": bool(step._compiled),
+        "matrices rounded once": bool(step.rounded),
+    }
     return [name for name, there in parts.items() if there]
 
 
@@ -127,11 +131,6 @@ class GraphStep(StaticStep):
     def recorded(self) -> bool:
         """True where steps are replayed."""
         return bool(self._graphs)
-
-    @property
-    def compiled(self) -> bool:
-        """True where the layers are compiled."""
-        return bool(self._compiled)
 
     def rehearse(self) -> Outcome:
         """The outcome of step 0 as steps are now computed; nothing moves."""

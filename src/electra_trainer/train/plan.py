@@ -30,12 +30,11 @@ class Length:
     """Operations as matrix products, backward twice forward."""
 
     def __post_init__(self) -> None:
-        given = [name for name in ("steps", "budget", "flops", "flops_real") if getattr(self, name) is not None]
+        given = {f"--{name.replace('_', '-')}": value for name, value in vars(self).items() if value is not None}
         if len(given) > 1:
-            flags = [f"--{name.replace('_', '-')}" for name in given]
-            raise ConfigError(f"{flags[0]} and {flags[1]} both set the length of the run: give one.")
-        for flag, value in (("--flops", self.flops), ("--flops-real", self.flops_real)):
-            if value is not None and not 0 < value < math.inf:
+            raise ConfigError(f"{' and '.join([*given][:2])} both set the length of the run: give one.")
+        for flag, value in given.items():
+            if flag.startswith("--flops") and not 0 < value < math.inf:
                 raise ConfigError(f"{flag} {value:g}: expected a number above 0, for example 1e15.")
         if self.steps is not None and self.steps < 1:
             raise ConfigError(f"--steps {self.steps}: expected at least 1.")

@@ -20,7 +20,7 @@ from electra_trainer.runs import checkpoint, progress, run_folder, signals, veri
 from electra_trainer.runs.metrics import Metrics
 from electra_trainer.settings.config import Optimizer
 from electra_trainer.train.optim import build_optimizer, check_optimizer_tensors, load_optimizer_tensors
-from electra_trainer.train.step import StepResult, not_finite
+from electra_trainer.train.step import StepResult
 from electra_trainer.train.weights import restore, state_of, stored
 
 BAD_STEPS_IN_A_ROW = 10
@@ -200,7 +200,8 @@ class Resumable(ABC, Generic[Network]):
 
         def written() -> bytes:
             assert self.saver is not None
-            bad = not_finite({**saved.weights, **saved.optimizer})
+            tensors = {**saved.weights, **saved.optimizer}
+            bad = next((name for name, tensor in tensors.items() if not bool(torch.isfinite(tensor).all())), None)
             if bad is not None:
                 kept = checkpoint.numbered(self.folder.checkpoints)
                 raise Diverged(

@@ -1,10 +1,10 @@
 """One optimizer step, and one held-out evaluation: pure functions of (weights, config, step).
 
-Also what a person needs to judge a run: held-out example rows for the report, the rows of a bad step, and tensors that are not finite.
+Also what a person needs to judge a run: held-out example rows for the report, and the rows of a bad step.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -257,8 +257,3 @@ def blame(objective: Objective, feed: Feed, *, step: int) -> str:
     rows = found or [int(row) for row in picked]
     more = f" and {len(rows) - _SHOWN:,} more" if len(rows) > _SHOWN else ""
     return f"{what} rows {', '.join(map(str, rows[:_SHOWN]))}{more} of train.bin"
-
-
-def not_finite(tensors: Mapping[str, Tensor]) -> str | None:
-    """The name of a tensor that holds NaN or infinity; None where all are finite."""
-    return next((name for name, tensor in tensors.items() if not bool(torch.isfinite(tensor).all())), None)
