@@ -120,7 +120,9 @@ def lines(
             raise DataError(f"{where}:{number}: a line of more than {MOST_LINE >> 20} MiB. Expected lines of text.")
         if b"\0" in raw:
             at = raw.index(0) + 1
-            raise DataError(f"{where}:{number}: NUL at byte {at} of the line: UTF-16, or no text. Save it as UTF-8.")
+            raise DataError(
+                f"{where}:{number}: NUL at byte {at} of the line: UTF-16, or not text at all. Save it as UTF-8."
+            )
         try:
             line = raw.decode()
         except UnicodeDecodeError as error:
