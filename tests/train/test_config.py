@@ -67,7 +67,7 @@ def test_what_all_published_runs_have_in_common(name: str) -> None:
 @pytest.mark.parametrize("name", models.MODELS)
 def test_presets_are_complete(name: str) -> None:
     """Each names its own shape, learning rate, schedule and batch: no size can inherit another's."""
-    source = Path(models.__file__).read_text().split(f"def {name}() -> Config:")[1].split("\ndef ")[0]
+    source = Path(models.__file__).read_text().split(f"def {name}() -> config.Config:")[1].split("\ndef ")[0]
     for argument in (
         "model=",
         "objective=",

@@ -121,7 +121,7 @@ def lines(
         if b"\0" in raw:
             at = raw.index(0) + 1
             raise DataError(
-                f"{where}:{number}: NUL at byte {at} of the line: UTF-16, or not text at all. Save it as UTF-8."
+                f"{where}:{number}: NUL at byte {at} of the line: UTF-16, or not text at all. Save as UTF-8."
             )
         try:
             line = raw.decode()
