@@ -210,6 +210,16 @@ def parse_json(
         raise error(f"{where if has_line else f'{where}:{bad.line}'}: is {bad}. {remedy}") from None
 
 
+def json_object(
+    document: bytes | str, *, where: str, remedy: str, error: type[ElectraError] = DataError, **limits: Any
+) -> dict[str, Any]:
+    """The same of a document that has to hold an object."""
+    value = parse_json(document, where=where, remedy=remedy, error=error, **limits)
+    if not isinstance(value, dict):
+        raise error(f"{where}: is {short(value)}, expected a JSON object. {remedy}")
+    return value
+
+
 def short(value: object) -> str:
     """A value in at most 60 characters, for a message: it may be a megabyte, or nested to the brim."""
     try:

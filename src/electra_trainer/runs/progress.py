@@ -117,11 +117,11 @@ class Status:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is None:
+        if error is None or isinstance(error, Exception):
             signals.end_by_itself()
+        if error is None:
             self._end("done", 0, "")
         elif isinstance(error, Exception):
-            signals.end_by_itself()
             self.failed(as_known(error) or ElectraError(f"{type(error).__name__}: {error}"))
 
     def running(self, folder: run_folder.RunFolder) -> None:
@@ -152,14 +152,11 @@ class Status:
             return  # the error that ended the run is reported anyway
 
 
-def put_status(folder: run_folder.RunFolder, table: dict[str, Any], *, wait: float = 0.0) -> bool:
+def put_status(folder: run_folder.RunFolder, table: dict[str, Any], *, wait: float = 0.0) -> None:
     """Replace the file, unless another process holds the run.
 
     Args:
         wait: seconds in which that process may release it.
-
-    Returns:
-        Whether it was written.
 
     Raises:
         StorageError: the disk does not take it.
@@ -169,10 +166,8 @@ def put_status(folder: run_folder.RunFolder, table: dict[str, Any], *, wait: flo
         with closing(run_folder.RunFolder(folder.path)) as own:
             try:
                 own.open_for_writing()
+                return own.write_json(STATUS, table)
             except ConfigError:
                 if time.monotonic() > end:
-                    return False
-            else:
-                own.write_json(STATUS, table)
-                return True
+                    return None
         time.sleep(_SOON)

@@ -20,7 +20,7 @@ from typing import IO, Any, TypeVar
 
 from electra_trainer.errors import CheckpointError, ConfigError, DataError, MissingInputError, storage_error, tell
 from electra_trainer.files import durable
-from electra_trainer.files.reading import MOST_TEXT, here, lines, parse_json, read_file
+from electra_trainer.files.reading import MOST_TEXT, here, json_object, lines, read_file
 from electra_trainer.runs.verified import Origin
 from electra_trainer.settings import records
 from electra_trainer.settings.config import Config
@@ -220,11 +220,8 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
     Raises:
         DataError: a line is not a JSON object; says which.
     """
-    rows = []
-    for number, line in lines(read_file(path, limit=MOST_TEXT), path):
-        if line.strip():
-            row = parse_json(line, where=f"{path}:{number}", remedy="Delete the line.")
-            if not isinstance(row, dict):
-                raise DataError(f"{path}:{number}: expected a JSON object. Delete the line.")
-            rows.append(row)
-    return rows
+    return [
+        json_object(line, where=f"{path}:{number}", remedy="Delete the line.")
+        for number, line in lines(read_file(path, limit=MOST_TEXT), path)
+        if line.strip()
+    ]

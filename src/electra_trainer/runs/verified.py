@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from electra_trainer.errors import CheckpointError, StorageError
-from electra_trainer.files.reading import parse_json, short
+from electra_trainer.files.reading import json_object, short
 from electra_trainer.settings.records import differences, hash_of
 
 FORMAT = 2
@@ -41,6 +41,7 @@ _HEADER = 2048
 """Most bytes of a safetensors header for a tensor, its moments and their step counts."""
 _DAMAGED = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO}
 """Errors that say that the file is missing; all others say that it cannot be read now."""
+_RESTORE = "Restore it from a backup."
 _SHOWN = 3
 """Differences in a message."""
 Builds = Callable[[], nn.Module]
@@ -118,7 +119,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
     """The manifest of a checkpoint; CheckpointError, or the system's OSError."""
     place = path / "manifest.json"
     content = _read_regular(place, most=_SMALL)
-    manifest = _object(place, content)
+    manifest = json_object(content, where=str(place), remedy=_RESTORE, error=CheckpointError)
     if not isinstance(manifest.pop("sha256", None), str):
         raise CheckpointError(f"{place}: sha256 is missing: it is not a manifest of this program.")
     try:
@@ -154,13 +155,6 @@ def _whole(value: object) -> bool:
 def _require(place: Path, name: str, value: object, good: bool, expected: str) -> None:
     if not good:
         raise CheckpointError(f"{place}: {name} is {short(value)}, expected {expected}.")
-
-
-def _object(place: Path, content: bytes) -> dict[str, Any]:
-    value = parse_json(content, where=str(place), remedy="Restore it from a backup.", error=CheckpointError)
-    if not isinstance(value, dict):
-        raise CheckpointError(f"{place}: is {short(value)}, expected a JSON object.")
-    return value
 
 
 def _check_origin(path: Path, manifest: dict[str, Any], origin: Origin | None) -> None:
@@ -225,7 +219,7 @@ def _read_verified(path: Path, entry: dict[str, Any]) -> bytes:
 
 
 def _state(place: Path, entry: dict[str, Any], *, timed: bool) -> dict[str, Any]:
-    state = _object(place, _read_verified(place, entry))
+    state = json_object(_read_verified(place, entry), where=str(place), remedy=_RESTORE, error=CheckpointError)
     seconds, bad = state.get("seconds", None if timed else 0), state.get("bad_steps", 0)
     known = type(seconds) in (int, float) and 0 <= seconds < 1e12  # type: ignore[operator]  # false for NaN
     _require(place, "seconds", seconds, known, "seconds of training, a number from 0")
