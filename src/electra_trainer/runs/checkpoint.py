@@ -29,9 +29,8 @@ from torch import Tensor
 
 from electra_trainer import errors, version
 from electra_trainer.files.durable import Content, make_folder, pieces, sync_folder, write_durably
-from electra_trainer.runs import run_folder
+from electra_trainer.runs import run_folder, verified
 from electra_trainer.runs.verified import FORMAT, NAME, PIECE, Builds, Origin, Saved, TensorFile, Unfit, read, sealed
-from electra_trainer.runs.verified import read_manifest as manifest_of
 
 UNFINISHED = ".tmp-"
 """Prefix of folders that are being written or removed."""
@@ -116,7 +115,7 @@ def _rotate(folder: Path, *, run_id: str, step: int, keep: int) -> None:
 
 def _run_of(path: Path) -> str | None:
     try:
-        return str(manifest_of(path)["run_id"])
+        return str(verified.read_manifest(path)["run_id"])
     except (OSError, errors.CheckpointError):
         return None
 

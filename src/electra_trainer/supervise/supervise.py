@@ -27,9 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from electra_trainer import errors
-from electra_trainer.runs import checkpoint, signals
-from electra_trainer.runs.progress import STATUS, put_status
-from electra_trainer.runs.run_folder import RunFolder
+from electra_trainer.runs import checkpoint, progress, run_folder, signals
 from electra_trainer.settings.records import read_table
 
 _PREFIX = "electra-beats-"
@@ -219,7 +217,7 @@ class Policy:
 @dataclass(kw_only=True)
 class _Supervised:
     command: Sequence[str]
-    run: RunFolder
+    run: run_folder.RunFolder
     policy: Policy
     stop: signals.StopRequest
     history: list[dict[str, Any]] = field(default_factory=list)
@@ -244,7 +242,7 @@ def supervise(command: Sequence[str], out: Path, policy: Policy) -> int:
     """
     hangs_up = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN  # not under nohup
     with signals.StopRequest(also=(signal.SIGHUP,) if hangs_up else (), quiet=True) as stop:
-        return _until_it_ends(_Supervised(command=command, run=RunFolder(out), policy=policy, stop=stop))
+        return _until_it_ends(_Supervised(command=command, run=run_folder.RunFolder(out), policy=policy, stop=stop))
 
 
 def _until_it_ends(supervised: _Supervised) -> int:
@@ -312,7 +310,7 @@ def _once(supervised: _Supervised, launch: str) -> tuple[int, str]:
 def _status(supervised: _Supervised) -> dict[str, Any]:
     """What the run recorded of its latest start; empty where it had no time to."""
     try:
-        return read_table(supervised.run.path / STATUS)
+        return read_table(supervised.run.path / progress.STATUS)
     except errors.ElectraError:
         return {}
 
@@ -336,6 +334,6 @@ def _record(supervised: _Supervised, launch: str, code: int, why: str) -> None:
         table = {"state": state, "exit_code": code, "message": why, "step": None, "time": now, "launch": launch}
     table |= {"step": supervised.step, "starts": supervised.history}
     try:
-        put_status(supervised.run, table, wait=_UNLOCKED_WITHIN)
+        progress.put_status(supervised.run, table, wait=_UNLOCKED_WITHIN)
     except errors.StorageError as error:
         errors.tell(str(error))
