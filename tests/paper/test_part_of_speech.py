@@ -127,11 +127,11 @@ def test_long_sentences_and_rows_of_words() -> None:
     rows = part_of_speech._rows([long, long], text)
     assert len(rows) > 1 and all(len(row.ids) <= 8 and row.ids[0] == 2 and row.ids[-1] == 3 for row in rows)
     tagged = [word for word in long.words if word.upos is not None]
-    assert [word for row in rows for word, _, _ in row.words] == tagged * 2
+    assert [word for row in rows for word, _, _ in row.place] == tagged * 2
     for row in rows:
-        for word, start, stop in row.words:
+        for word, start, stop in row.place:
             assert list(row.ids[start:stop]) == tokenizer.encode(word.form, add_special_tokens=False).ids
-    assert {stop - start for row in rows for _, start, stop in row.words} >= {1, 3}
+    assert {stop - start for row in rows for _, start, stop in row.place} >= {1, 3}
 
 
 def test_without_tags_says_so() -> None:

@@ -22,8 +22,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from electra_trainer.errors import ConfigError, DataError, MissingInputError
-from electra_trainer.files.durable import open_lock, replace_durably
-from electra_trainer.files.reading import short
+from electra_trainer.files import durable, reading
 from electra_trainer.settings import records
 
 VERSION = 4
@@ -129,7 +128,7 @@ def write(root: Path, declared: Declared) -> None:
     content = (json.dumps({"version": VERSION, **asdict(declared)}, indent=1) + "\n").encode()
     path = root / FILE
     if not (path.is_file() and path.read_bytes() == content):
-        replace_durably(path, content)
+        durable.replace_durably(path, content)
 
 
 def read(root: Path, *, of: Of | None = None) -> Declared:
@@ -153,7 +152,7 @@ def read(root: Path, *, of: Of | None = None) -> Declared:
     records.require(_FACTS[found.of], found.facts, path)
     for key, row in found.rows.items():  # each is a folder in cells/
         if key in ("", ".", "..") or any(mark in key for mark in "/\\\0"):
-            raise DataError(f"{path}: {short(key)}: not the name of an arm or task. Choose another --out.")
+            raise DataError(f"{path}: {reading.short(key)}: not the name of an arm or task. Choose another --out.")
         records.require(_ROW[found.of], row, f"{path}: {key}")
     if found.of == "finetune":
         records.require({"model": str}, found.about, path)
@@ -181,7 +180,7 @@ def _in_this_version(table: dict[str, Any], path: Path) -> dict[str, Any]:
         about = {"model": table.pop("model", None)}
     else:
         raise DataError(
-            f"{path}: version is {short(version)}, expected version {VERSION}. Use the electra-trainer that wrote it."
+            f"{path}: version is {reading.short(version)}, expected version {VERSION}. Use the electra-trainer that wrote it."
         )
     return {"of": of, "rows": rows, "seeds": table.pop("seeds", None), "parts": parts, "about": about, "facts": table}
 
@@ -230,7 +229,7 @@ def declaring(root: Path, of: Of) -> Iterator[None]:
     Raises:
         ConfigError: another command holds it for long, or the folder holds something else.
     """
-    with open_lock(root, markers={FILE}, what=_TITLES[of]) as lock:
+    with durable.open_lock(root, markers={FILE}, what=_TITLES[of]) as lock:
         if not _waited(lock.fileno()):
             raise ConfigError(f"--out {root}: another command is at work there. Wait for it or stop it.")
         try:
@@ -351,9 +350,11 @@ class Work(Protocol):
 
     def ended(self, cell: Cell, declared: Declared) -> tuple[str, float] | None:
         """Tidy up after a cell is done; returns the name and value of its main score, if it has one."""
+        return None
 
     def alone(self) -> str | None:
         """Why no other process can do it, in words; None: any can."""
+        return None
 
     def sum_up(self, out: Path) -> object:
         """Write the summary of whatever is there."""

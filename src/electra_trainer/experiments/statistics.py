@@ -6,6 +6,7 @@ agree, their order of data and their masks, so what is tested is the difference 
 A mean with its standard error where values of one group (positions of one row) are not independent.
 """
 
+import bisect
 import math
 import statistics
 import warnings
@@ -114,17 +115,11 @@ def compare_paired(values: Mapping[int, float], reference: Mapping[int, float]) 
     interval, method = bootstrap_interval(differences)
     half = float(stats.t.ppf(1 - _ALPHA / 2, n - 1)) * sd / math.sqrt(n)
     return Paired(
-        n=n,
-        mean=mean,
-        sd=sd,
-        interval=interval,
-        interval_method=method,
-        t_interval=(mean - half, mean + half),
+        n=n, mean=mean, sd=sd, interval=interval, interval_method=method, t_interval=(mean - half, mean + half),
         p=float(stats.ttest_1samp(differences, 0.0).pvalue),
-        detectable=smallest_detectable(n, sd),
-        seeds_needed=seeds_needed(mean, sd),
+        detectable=smallest_detectable(n, sd), seeds_needed=seeds_needed(mean, sd),
         note=None if n >= 8 else "bootstrap intervals of fewer than 8 seeds are too narrow: read Student's beside them",
-    )
+    )  # fmt: skip
 
 
 def bootstrap_interval(differences: np.ndarray) -> tuple[tuple[float, float], str]:
@@ -169,13 +164,7 @@ def seeds_needed(difference: float, sd: float) -> int | None:
     """The fewest seeds that find `difference` with 80 % power; None above 10,000."""
     if difference == 0 or power(difference, sd, _MOST_SEEDS) < POWER:
         return None
-    low, high = 1, 2
-    while power(difference, sd, high) < POWER:
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if power(difference, sd, middle) >= POWER else (middle, high)
-    return high
+    return bisect.bisect_left(range(_MOST_SEEDS), POWER, lo=2, key=lambda n: power(difference, sd, n))
 
 
 def holm(p_values: Mapping[K, float | None]) -> dict[K, float]:

@@ -14,12 +14,10 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from electra_trainer.batch import Losses, Masked
-from electra_trainer.data.batches import batch_rows
+from electra_trainer import batch, errors
+from electra_trainer.data import batches, text_files
 from electra_trainer.data.documents import Passage
 from electra_trainer.data.store import Store
-from electra_trainer.data.text_files import Place
-from electra_trainer.errors import CheckpointError, ConfigError, DataError, MissingInputError
 from electra_trainer.objectives import Objective, build
 from electra_trainer.pretrained.source import InitFrom
 from electra_trainer.runs import checkpoint, verified
@@ -47,7 +45,7 @@ _SEPARATE = "The text comes from separate forward passes that differ from the st
 class DocumentPart:
     """A document's part of a row."""
 
-    place: Place
+    place: text_files.Place
     begin: int
     """Its first token in the row, from 0, a [CLS]."""
     end: int
@@ -142,7 +140,7 @@ def replay(
     folder = RunFolder(Path(run))
     config, facts = folder.config(), folder.environment()
     if not 1 <= step <= config.schedule.steps:
-        raise ConfigError(f"--step {step}: expected 1 to {config.schedule.steps}, the steps of {run}.")
+        raise errors.ConfigError(f"--step {step}: expected 1 to {config.schedule.steps}, the steps of {run}.")
     store = _store(folder, facts, data)
     where, precision, reservations = _machine(config, facts, device)
     objective = build(config)
@@ -174,19 +172,19 @@ def _store(folder: RunFolder, facts: dict[str, Any], data: str | Path | None) ->
     """The rows that the run was trained on."""
     noted = facts.get("data_folder")
     if data is None and not isinstance(noted, str):
-        raise ConfigError(
+        raise errors.ConfigError(
             f"{folder.path}: does not record where its rows are. Give the folder that it was trained on with --data."
         )
     try:
         store = Store.open(Path(data if data is not None else str(noted)))
-    except MissingInputError as error:
+    except errors.MissingInputError as error:
         if data is not None:
             raise
-        raise MissingInputError(
+        raise errors.MissingInputError(
             f"{noted}: the run was trained on this folder, which is not here. Give its place with --data ({error})"
         ) from None
     if facts.get("data") != store.identity:
-        raise DataError(
+        raise errors.DataError(
             f"{store.folder}: these are not the rows that {folder.path} was trained on. Give that folder with --data."
         )
     return store
@@ -228,7 +226,7 @@ def _restore_before(step: int, folder: RunFolder, objective: Objective, optimize
     for path in reversed([path for at, path in checkpoint.numbered(folder.checkpoints) if at < step]):
         try:
             saved = verified.read(path, origin=folder.origin, network=lambda: objective)
-        except CheckpointError as error:
+        except errors.CheckpointError as error:
             tell(f"{error} Trying the checkpoint before it.")
             continue
         weights.restore(objective, saved.weights)
@@ -237,7 +235,7 @@ def _restore_before(step: int, folder: RunFolder, objective: Objective, optimize
     if isinstance(init := folder.environment().get("init"), dict):
         initial = InitFrom(name=str(init.get("name"))).read()
         if initial.identity != init:
-            raise CheckpointError(
+            raise errors.CheckpointError(
                 f"{folder.path}: began with the weights of {init.get('name')}, which have changed since, and no checkpoint before step "
                 f"{step} is left. Put them back, or replay a later step."
             )
@@ -266,19 +264,19 @@ def rows_of_step(
         step: counted from 0.
     """
     config, tokenizer, documents = feed.config, store.tokenizer(), store.documents("train")
-    picked = batch_rows(step, rows=len(feed.rows), size=config.batch.size, seed=config.seed)
+    picked = batches.batch_rows(step, rows=len(feed.rows), size=config.batch.size, seed=config.seed)
     lanes = feed.lanes(step)
     counts = steps.add_counts([objective.counts(masked) for masked, _ in lanes])
 
     def words(ids_T: Tensor) -> list[str]:
         return [tokenizer.id_to_token(number) or f"[{number}]" for number in ids_T.tolist()]
 
-    measured: list[Losses] = []
+    measured: list[batch.Losses] = []
     rows: list[ReplayedRow] = []
     for lane, (masked, rng) in enumerate(lanes):
         rng.seed_dropout()
         with devices.autocast(feed.precision, feed.device):
-            losses: Losses = objective(masked, rng, diagnose=True)
+            losses: batch.Losses = objective(masked, rng, diagnose=True)
         losses = replace(losses, terms={n: replace(term, sum=term.sum.detach()) for n, term in losses.terms.items()})
         measured.append(measures.keep_measured(losses))
         numbers = picked[lane * config.lane_size : (lane + 1) * config.lane_size].tolist()
@@ -286,17 +284,13 @@ def rows_of_step(
         real_B, finite_B = masked.batch.real_BT.sum(1).tolist(), finite_rows(masked, losses).tolist()
         rows += [
             ReplayedRow(
-                row=number,
-                lane=lane,
-                original=words(masked.batch.ids_BT[at, :real]),
-                masked_input=words(masked.input_BT[at, :real]),
+                row=number, lane=lane, finite=finite, original=words(masked.batch.ids_BT[at, :real]),
+                masked_input=words(masked.input_BT[at, :real]), masked=masked.chosen_BT[at, :real].tolist(),
                 corrupted=None if corrupted_BT is None else words(corrupted_BT[at, :real]),
-                masked=masked.chosen_BT[at, :real].tolist(),
-                finite=finite,
                 documents=None if documents is None else _parts(documents.row(number), feed, row=number, real=real),
             )
             for at, (number, real, finite) in enumerate(zip(numbers, real_B, finite_B, strict=True))
-        ]
+        ]  # fmt: skip
     return rows, measures.measure(measured, counts)
 
 
@@ -311,7 +305,7 @@ def _parts(passages: list[Passage], feed: steps.Feed, *, row: int, real: int) ->
     return parts
 
 
-def finite_rows(masked: Masked, losses: Losses) -> Tensor:
+def finite_rows(masked: batch.Masked, losses: batch.Losses) -> Tensor:
     """Bool [B]: rows all of whose values are finite; if the lane's losses are not and no row shows why, none is."""
     diagnostics = losses.diagnostics
     bad_BT = torch.zeros_like(masked.batch.ids_BT, dtype=torch.bool)
@@ -346,11 +340,11 @@ def evaluate(run: str | Path, data: str | Path, *, device: str = "auto") -> Eval
     folder, store, where = RunFolder(Path(run)), Store.open(Path(data)), devices.choose_device(device)
     config = plan.fit_to_data(folder.config(), store)
     if folder.tokenizer_sha256 != store.manifest.tokenizer_sha256:
-        raise DataError(
+        raise errors.DataError(
             f"{data}: was prepared with another tokenizer than {run}. Prepare it with --tokenizer {folder.tokenizer}."
         )
     if not len(store.rows("valid")):
-        raise DataError(f"{data}: holds no held-out rows. Prepare it with a --valid-fraction above 0.")
+        raise errors.DataError(f"{data}: holds no held-out rows. Prepare it with a --valid-fraction above 0.")
     objective, at = weights.trained(folder, config)
     objective.to(where)
     feed = steps.Feed.of(config, store, device=where, precision=devices.choose_precision(config.precision, where))

@@ -79,21 +79,13 @@ def write_report(runs: Sequence[Path], *, out: Path | None = None) -> Path:
 def _page(runs: Sequence[Run], pictures: Mapping[str, bytes]) -> str:
     """The whole document."""
     return render(
-        "report.html",
-        title=" · ".join(run.name for run in runs),
-        runs=runs,
-        compared=_by_name([_values(run) for run in runs]),
-        held_out=all(run.valid for run in runs),
-        health=[health(run) for run in runs],
-        notes=[note for run in runs for note in run.notes],
+        "report.html", runs=runs, title=" · ".join(run.name for run in runs), threshold=THRESHOLD,
+        compared=_by_name([_values(run) for run in runs]), held_out=all(run.valid for run in runs),
+        health=[health(run) for run in runs], notes=[note for run in runs for note in run.notes],
         pictures={name: base64.b64encode(png).decode() for name, png in pictures.items()},
         sentences=[_sentences(run) for run in runs if run.examples],
-        threshold=THRESHOLD,
-        tables=[
-            _settings("Settings", [run.config for run in runs]),
-            _settings("Environment", [run.environment for run in runs]),
-        ],
-    )
+        tables=[_settings("Settings", [run.config for run in runs]), _settings("Environment", [run.environment for run in runs])],
+    )  # fmt: skip
 
 
 def health(run: Run) -> tuple[str, str]:

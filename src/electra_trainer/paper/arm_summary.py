@@ -7,8 +7,9 @@ masked tokens only, differs whatever the network learned.
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,13 +18,14 @@ from rich.console import Console
 from electra_trainer.cost.parameters import learned_generator
 from electra_trainer.experiments import pages
 from electra_trainer.experiments.folder import Cell, Declared, read
-from electra_trainer.experiments.pages import number, pipes
 from electra_trainer.experiments.results import FACTS, read_arm
 from electra_trainer.experiments.statistics import Paired, Spread, compare_paired, holm, spread
-from electra_trainer.files.durable import replace_durably
+from electra_trainer.files import durable, wording
 from electra_trainer.settings import methods, records
 from electra_trainer.settings.config import Config
 
+ByArm = dict[str, dict[str, dict[int, float]]]
+"""Arm -> metric -> seed -> value."""
 UNTRAINED = "untrained"
 """The arm that is not trained: the baseline of every probe."""
 _HELD_OUT = ("generator_loss", "discriminator_loss", "discriminator_auc", "encoder_loss")
@@ -47,9 +49,9 @@ class CellState:
     state: Literal["done", "failed", "missing"]
     run: str
     """Run folder, relative to the experiment's."""
-    message: str | None
+    message: str | None = None
     """Why it failed."""
-    values: dict[str, float]
+    values: dict[str, float] = field(default_factory=dict)
     """Facts and metrics by name."""
 
 
@@ -88,11 +90,6 @@ class Summary:
         return table
 
 
-def arm_configs(declared: Declared) -> dict[str, Config]:
-    """The configs of an experiment's arms."""
-    return {name: records.read(Config, row, where=f"arms: {name}") for name, row in declared.rows.items()}
-
-
 def summarize(root: Path) -> Summary:
     """The summary of whatever cells are in an experiment's folder.
 
@@ -101,38 +98,32 @@ def summarize(root: Path) -> Summary:
     """
     experiment = read(root, of="compare")
     states = [_state(cell) for cell in experiment.cells(root)]
-    by_arm: dict[str, dict[str, dict[int, float]]] = {arm: {} for arm in experiment.rows}
+    by_arm: ByArm = {arm: {} for arm in experiment.rows}
     for state in states:
         for name, value in state.values.items():
             by_arm[state.arm].setdefault(name, {})[state.seed] = value
     names = list(dict.fromkeys(name for state in states for name in state.values))
     declared = _declared_metrics(experiment, names)
+    facts = experiment.facts
     return Summary(
-        preset=experiment.facts["preset"],
-        match=experiment.facts["match"],
-        amount=experiment.facts["amount"],
-        seeds=experiment.seeds,
-        reference=next(iter(experiment.rows)),
-        declared=declared,
-        cells=states,
+        preset=facts["preset"], match=facts["match"], amount=facts["amount"], seeds=experiment.seeds,
+        reference=next(iter(experiment.rows)), declared=declared, cells=states,
         arms={
             arm: {name: spread(values[name], lower_is_better=name.endswith("loss")) for name in names if name in values}
             for arm, values in by_arm.items()
         },
         contrasts=_contrasts(experiment, by_arm, names, declared),
-    )
+    )  # fmt: skip
 
 
 def _state(cell: Cell) -> CellState:
-    run = cell.named(cell.run)
-    missing = CellState(arm=cell.key, seed=cell.seed, state="missing", run=run, message=None, values={})
+    made = partial(CellState, arm=cell.key, seed=cell.seed, run=cell.named(cell.run))
     result = read_arm(cell)
     if result is None:
-        return missing
+        return made(state="missing")
     if result.failed is not None:  # what a failed run took is not a cost of the arm
-        return replace(missing, state="failed", message=result.failed)
-    facts = {name: float(value) for name, value in result.facts.items()}
-    return replace(missing, state="done", values=facts | result.metrics)
+        return made(state="failed", message=result.failed)
+    return made(state="done", values={name: float(value) for name, value in result.facts.items()} | result.metrics)
 
 
 def comparable(metric: str, one: Config, other: Config) -> bool:
@@ -165,20 +156,15 @@ def _declared_metrics(experiment: Declared, names: list[str]) -> tuple[str, ...]
     return shared or tuple(name for name in names if name in {f"held-out/{metric}" for metric in _HELD_OUT})
 
 
-def _contrasts(
-    experiment: Declared,
-    by_arm: Mapping[str, Mapping[str, Mapping[int, float]]],
-    names: list[str],
-    declared: tuple[str, ...],
-) -> list[Contrast]:
-    configs = arm_configs(experiment)
-    reference = next(iter(configs))
+def _contrasts(experiment: Declared, by_arm: ByArm, names: list[str], declared: tuple[str, ...]) -> list[Contrast]:
+    configs = {name: records.read(Config, row, where=f"arms: {name}") for name, row in experiment.rows.items()}
+    reference, *others = configs
     found: dict[tuple[str, str], Paired] = {}
-    for name in [*declared, *(n for n in names if n not in declared and n not in FACTS)]:
-        for arm in by_arm:
+    for name in dict.fromkeys([*declared, *(n for n in names if n not in FACTS)]):
+        for arm in others:
             pair = compare_paired(by_arm[arm].get(name, {}), by_arm[reference].get(name, {}))
             wanted = name in experiment.facts["metrics"] or comparable(name, configs[arm], configs[reference])
-            if arm != reference and pair is not None and wanted:
+            if pair is not None and wanted:
                 found[name, arm] = pair
     family = {(name, arm): pair for (name, arm), pair in found.items() if name in declared and arm != UNTRAINED}
     p_holm = holm({key: pair.p for key, pair in family.items()})
@@ -194,25 +180,26 @@ def _contrasts(
 def write_summary(root: Path) -> Summary:
     """Sum up, and write summary.json and summary.md."""
     summary = summarize(root)
-    replace_durably(root / "summary.json", (json.dumps(summary.plain(), indent=1) + "\n").encode())
-    replace_durably(root / "summary.md", markdown(summary).encode())
+    durable.replace_durably(root / "summary.json", (json.dumps(summary.plain(), indent=1) + "\n").encode())
+    durable.replace_durably(root / "summary.md", markdown(summary).encode())
     return summary
 
 
 def markdown(summary: Summary) -> str:
     """The page: the comparison, all means, all differences, every cell."""
-    lines = [f"# {summary.preset}: {', '.join(summary.arms)}", "", *_introduction(summary), ""]
-    lines += ["## Means ± SD over seeds", "", *pipes(_means(summary, _all_metrics(summary))), ""]
     declared = [one for one in summary.contrasts if one.declared]
     others = [one for one in summary.contrasts if not one.declared]
-    lines += [f"## Declared contrasts: differences to {summary.reference}", ""]
-    lines += [f"Differences are arm minus reference within a seed. {pages.LEGEND}", ""]
-    lines += [*pipes([_HEAD, *map(_row, declared)]), "", *_notes(declared), *_not_compared(summary), ""]
-    if others:
-        lines += ["## Other differences, uncorrected", "", *pipes([_HEAD, *map(_row, others)]), ""]
-    lines += ["## Medians and best seeds", "", *pipes(_medians(summary)), ""]
-    lines += ["## Runs", "", *pipes([("arm", "seed", "state", *FACTS, "run"), *map(_cell_row, summary.cells)]), ""]
-    return "\n".join(lines)
+    metrics = [name for values in summary.arms.values() for name in values]
+    tables = {
+        "means": _means(summary, metrics), "declared": [_HEAD, *map(_row, declared)],
+        "others": [_HEAD, *map(_row, others)] if others else [], "medians": _medians(summary),
+        "runs": [("arm", "seed", "state", *FACTS, "run"), *map(_cell_row, summary.cells)],
+    }  # fmt: skip
+    return wording.render(
+        "arm_summary.md", summary=summary, unit=_UNITS[summary.match], amount=pages.number(summary.amount),
+        legend=pages.LEGEND, unfinished=_unfinished(summary), notes=[*_notes(declared), *_not_compared(summary)],
+        **{name: "\n".join(pages.pipes(rows)) if rows else "" for name, rows in tables.items()},
+    )  # fmt: skip
 
 
 def print_summary(summary: Summary, *, console: Console | None = None) -> None:
@@ -226,16 +213,6 @@ def print_summary(summary: Summary, *, console: Console | None = None) -> None:
         pages.print_table(console, rows, title=f"\ndifferences to {summary.reference}, paired by seed")
         pages.print_lines(console, _notes(shown))
     pages.print_lines(console, [*_not_compared(summary), *_unfinished(summary)])
-
-
-def _introduction(summary: Summary) -> list[str]:
-    seeds = ", ".join(map(str, summary.seeds))
-    return [
-        f"Matched on {_UNITS[summary.match]}, {number(summary.amount)} an arm; seeds {seeds}; "
-        f"reference {summary.reference}. "
-        "Runs with one seed share initial weights where names and shapes agree, order of data and masks.",
-        *_unfinished(summary),
-    ]
 
 
 def _unfinished(summary: Summary) -> list[str]:
@@ -257,22 +234,16 @@ def _not_compared(summary: Summary) -> list[str]:
     ]
 
 
-def _all_metrics(summary: Summary) -> list[str]:
-    return list(dict.fromkeys(name for values in summary.arms.values() for name in values))
-
-
 def _means(summary: Summary, metrics: Sequence[str]) -> list[tuple[str, ...]]:
     """Rows of a table: metrics down, arms across."""
-    return [
-        ("metric", *summary.arms),
-        *((name, *(_mean(values.get(name)) for values in summary.arms.values())) for name in dict.fromkeys(metrics)),
-    ]
+    rows = [(name, *(_mean(one.get(name)) for one in summary.arms.values())) for name in dict.fromkeys(metrics)]
+    return [("metric", *summary.arms), *rows]
 
 
 def _mean(found: Spread | None) -> str:
     if found is None:
         return pages.ABSENT
-    return number(found.mean) + (f" ± {found.sd:.2g}" if found.sd is not None else "") + f" ({found.n})"
+    return pages.number(found.mean) + (f" ± {found.sd:.2g}" if found.sd is not None else "") + f" ({found.n})"
 
 
 def _medians(summary: Summary) -> list[tuple[str, ...]]:
@@ -280,7 +251,7 @@ def _medians(summary: Summary) -> list[tuple[str, ...]]:
     return [
         ("metric", "arm", "median", "median seed", "best", "best seed"),
         *(
-            (name, arm, number(one.median), str(one.median_seed), number(one.best), str(one.best_seed))
+            (name, arm, pages.number(one.median), str(one.median_seed), pages.number(one.best), str(one.best_seed))
             for name in summary.declared
             for arm, values in summary.arms.items()
             if (one := values.get(name)) is not None
@@ -307,5 +278,5 @@ def _notes(contrasts: Sequence[Contrast]) -> list[str]:
 
 def _cell_row(one: CellState) -> tuple[str, ...]:
     state = one.state if one.message is None else f"{one.state}: {one.message}"
-    facts = (number(one.values[name]) if one.values else pages.ABSENT for name in FACTS)
+    facts = (pages.number(one.values[name]) if one.values else pages.ABSENT for name in FACTS)
     return (one.arm, str(one.seed), state, *facts, one.run if one.state == "missing" else f"[{one.run}]({one.run})")

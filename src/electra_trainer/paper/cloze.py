@@ -98,16 +98,9 @@ class Predictions(NamedTuple):
 
 
 def cloze(
-    pretrained: Pretrained,
-    data: str | Path,
-    *,
-    against: Pretrained | None = None,
-    rows: int = ROWS,
-    per_row: int = PER_ROW,
-    top: int = TOP,
-    seed: int = 0,
-    p_mask: float | None = None,
-) -> Cloze:
+    pretrained: Pretrained, data: str | Path, *, against: Pretrained | None = None, rows: int = ROWS,
+    per_row: int = PER_ROW, top: int = TOP, seed: int = 0, p_mask: float | None = None,
+) -> Cloze:  # fmt: skip
     """Predict held-out words, on the device of the networks.
 
     Args:
@@ -134,11 +127,17 @@ def cloze(
     sites = choose_sites(store.rows("valid"), rows=rows, per_row=per_row, seed=seed, specials=store.specials)
     if not len(sites.row_K):
         raise errors.DataError(f"{data}: holds no held-out words. Prepare it with a --valid-fraction above 0.")
-    predicted, among_K = _predictions(pretrained, sites, top=top, p_mask=share.p_mask)
-    if against is not None:
-        kept = against.encoder or against.generator
-        assert kept is not None
-        predicted["against"] = predict(kept, sites).numpy()
+    generator, predicted, among_K = appendix_g.own_generator(pretrained), {}, None
+    if generator is not None:
+        words = predict_with_discriminator(
+            generator, pretrained.discriminator, sites, top=top, p_mask=share.p_mask,
+            temperature=appendix_g.sampling_temperature(pretrained.config),
+        )  # fmt: skip
+        predicted["generator"], among_K = words.generator_K.numpy(), words.among_top_K.numpy()
+        if words.appendix_g_K is not None:
+            predicted["appendix-g"] = words.appendix_g_K.numpy()
+    others = {"encoder": pretrained.encoder, "against": (against.encoder or against.generator) if against else None}
+    predicted |= {name: predict(network, sites).numpy() for name, network in others.items() if network is not None}
     correct = {name: words_K == sites.truth_K for name, words_K in predicted.items()}
     return Cloze(
         accuracy={name: clustered_mean(correct_K, sites.row_K) for name, correct_K in correct.items()},
@@ -147,17 +146,11 @@ def cloze(
             for first, second in pairwise(correct)
         },
         among_top=clustered_mean(among_K, sites.row_K) if among_K is not None else None,
-        top=min(top, store.vocab_size),
-        positions=len(sites.row_K),
-        rows=len(np.unique(sites.row_K)),
-        per_row=per_row,
+        top=min(top, store.vocab_size), positions=len(sites.row_K), rows=len(np.unique(sites.row_K)), per_row=per_row,
         p_mask=share.p_mask if "appendix-g" in predicted else None,
         notes=(share.note,) if pretrained.discriminator is not None and share.note else (),
-        row_K=sites.row_K,
-        column_K=sites.column_K,
-        truth_K=sites.truth_K,
-        predicted=predicted,
-    )
+        row_K=sites.row_K, column_K=sites.column_K, truth_K=sites.truth_K, predicted=predicted,
+    )  # fmt: skip
 
 
 def _require_predictor(pretrained: Pretrained, what: str) -> None:
@@ -203,32 +196,8 @@ def choose_sites(rows_BT: NDArray[np.integer], *, rows: int, per_row: int, seed:
         chosen = np.sort(columns[np.argsort(keys, kind="stable")[:per_row]])
         row_K += [int(row)] * len(chosen)
         column_K += chosen.tolist()
-    return Sites(
-        rows_BT=rows_BT,
-        row_K=np.array(row_K, dtype=np.int64),
-        column_K=np.array(column_K, dtype=np.int64),
-        specials=specials,
-    )
-
-
-def _predictions(
-    pretrained: Pretrained, sites: Sites, *, top: int, p_mask: float | None
-) -> tuple[dict[str, NDArray[np.int64]], NDArray[np.bool_] | None]:
-    """Predicted ids by predictor, and whether the true word was among the generator's top ones."""
-    found: dict[str, NDArray[np.int64]] = {}
-    among_K = None
-    generator = appendix_g.own_generator(pretrained)
-    if generator is not None:
-        temperature = appendix_g.sampling_temperature(pretrained.config)
-        words = predict_with_discriminator(
-            generator, pretrained.discriminator, sites, top=top, p_mask=p_mask, temperature=temperature
-        )
-        found["generator"], among_K = words.generator_K.numpy(), words.among_top_K.numpy()
-        if words.appendix_g_K is not None:
-            found["appendix-g"] = words.appendix_g_K.numpy()
-    if pretrained.encoder is not None:
-        found["encoder"] = predict(pretrained.encoder, sites).numpy()
-    return found, among_K
+    chosen_K = np.array(row_K, dtype=np.int64), np.array(column_K, dtype=np.int64)
+    return Sites(rows_BT=rows_BT, row_K=chosen_K[0], column_K=chosen_K[1], specials=specials)
 
 
 def predict(network: TokenPredictor, sites: Sites) -> Tensor:
@@ -238,14 +207,9 @@ def predict(network: TokenPredictor, sites: Sites) -> Tensor:
 
 @torch.no_grad()
 def predict_with_discriminator(
-    generator: TokenPredictor,
-    discriminator: Discriminator | None,
-    sites: Sites,
-    *,
-    top: int,
-    p_mask: float | None,
+    generator: TokenPredictor, discriminator: Discriminator | None, sites: Sites, *, top: int, p_mask: float | None,
     temperature: float = 1.0,
-) -> Predictions:
+) -> Predictions:  # fmt: skip
     """The generator's prediction, and Appendix G's among the generator's `top` words.
 
     Memory does not grow with the number of sites, nor with `top`: candidates are put into their contexts some rows at a

@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 from electra_trainer.cost.flops import steps_for_flops
 from electra_trainer.data.store import Store
-from electra_trainer.errors import ConfigError, DataError, Diverged, did_you_mean
-from electra_trainer.experiments.folder import Cell, Declared, Event, Of, Order, Reports
+from electra_trainer.errors import ConfigError, DataError, Diverged, did_you_mean, require
+from electra_trainer.experiments.folder import Cell, Declared, Event, Of, Order, Reports, Work
 from electra_trainer.experiments.results import FACTS, Measured, read_arm, write_arm
 from electra_trainer.experiments.runner import run_experiment, run_facts
 from electra_trainer.objectives import build
@@ -62,11 +62,9 @@ class Comparison:
         twice = [name for name in self.arms if list(self.arms).count(name) > 1]
         if twice:
             raise ConfigError(f"--arms: {twice[0]} is given twice.")
-        for flag, value in (("--probe-sentences", self.probe_sentences), ("--probe-pairs", self.probe_pairs)):
-            if value < 1:
-                raise ConfigError(f"{flag} {value}: expected at least 1.")
-        if bad := [seed for seed in self.seeds if seed < 0]:
-            raise ConfigError(f"--seeds: {bad[0]}: expected numbers of at least 0.")
+        require(self.probe_sentences >= 1, "--probe-sentences", self.probe_sentences, "at least 1")
+        require(self.probe_pairs >= 1, "--probe-pairs", self.probe_pairs, "at least 1")
+        require(min(self.seeds) >= 0, "--seeds", min(self.seeds), "numbers of at least 0")
         for name in self.metrics:
             probe, _, metric = name.partition("/")
             names = METRICS.get(probe, (metric,))  # those of other probes depend on the objective
@@ -111,7 +109,7 @@ def compare(
     return summarize(out)
 
 
-class Comparing:
+class Comparing(Work):
     """The work of a comparison: arms that are pre-trained and probed."""
 
     of: Of = "compare"
@@ -145,12 +143,10 @@ class Comparing:
                 )
         rows = {}
         for name in asked.arms:
-            measured = match == "time" and old is not None and name in old.rows
-            rows[name] = arm_config(name, config)
-            if name != UNTRAINED and not measured:
-                rows[name] = settle(
-                    rows[name], match=match, amount=amount, timing=self._timing(rows[name], store, match)
-                )
+            rows[name] = one = arm_config(name, config)
+            if name != UNTRAINED and not (match == "time" and old is not None and name in old.rows):
+                timing = self._timing(one, store) if match == "time" else None
+                rows[name] = settle(one, match=match, amount=amount, timing=timing)
         return Declared(
             of=self.of,
             facts={
@@ -164,9 +160,7 @@ class Comparing:
             about={"data": str(self._data)},
         )  # fmt: skip
 
-    def _timing(self, config: Config, store: Store, match: Match) -> plan.Timing | None:
-        if match != "time":
-            return None
+    def _timing(self, config: Config, store: Store) -> plan.Timing:
         where = choose_device(self._device)
         return measure_time(config, store, device=where, precision=choose_precision(config.precision, where))
 
@@ -193,28 +187,23 @@ class Comparing:
         metrics.
         """
         cell, result = order.cell, read_arm(order.cell)
-        done = () if result is None else result.parts
-        todo = {name: part["folder"] for name, part in declared.parts.items() if name not in done}
-
-        def say(line: str, style: str | None = None) -> None:
-            reports.tell(Event(kind="said", text=line, style=style))
-
         try:
             if result is None:
-                say("fresh weights" if cell.key == UNTRAINED else "training")
+                said = "fresh weights" if cell.key == UNTRAINED else "training"
+                reports.tell(Event(kind="said", text=said))
                 self._train(cell, declared, device=device, reports=reports)
                 result = Measured(**vars(cell), facts=run_facts(cell.run))
-            say(f"probes {', '.join(todo)}")
-            facts = declared.facts
+            todo = {name: part["folder"] for name, part in declared.parts.items() if name not in result.parts}
+            reports.tell(Event(kind="said", text=f"probes {', '.join(todo)}"))
             subject = Subject(
                 run=cell.run, data=self._data, folder=None, seed=cell.seed, device=device,
-                sentences=facts["probe_sentences"], pairs=facts["probe_pairs"],
+                sentences=declared.facts["probe_sentences"], pairs=declared.facts["probe_pairs"],
             )  # fmt: skip
             metrics = {**result.metrics, **probe(todo, subject)}
             result = replace(result, parts=(*result.parts, *todo), metrics=metrics)
         except Diverged as error:
             result = Measured(**vars(cell), facts=run_facts(cell.run), failed=str(error))
-            say(f"FAILED: {error}", "bold red")
+            reports.tell(Event(kind="said", text=f"FAILED: {error}", style="bold red"))
         write_arm(result)
 
     def _train(self, cell: Cell, declared: Declared, *, device: str, reports: Reports) -> None:
@@ -227,14 +216,6 @@ class Comparing:
             loop.pretrain(config, self._data, out=cell.run, device=device, quiet=not self._shows)
         finally:
             reports.saving(False)
-
-    def ended(self, cell: Cell, declared: Declared) -> tuple[str, float] | None:
-        """Nothing to tidy up; no score is the main one."""
-        return None
-
-    def alone(self) -> str | None:
-        """Any process can do it."""
-        return None
 
     def sum_up(self, out: Path) -> object:
         """See `Work`."""
@@ -284,6 +265,10 @@ def initial_run(config: Config, store: Store, out: Path) -> None:
     checkpoint.save(folder.checkpoints, saved, origin=folder.origin, keep=1)
 
 
+_GIVEN_BY: dict[Match, str] = {"paper-flops": "flops", "real-flops": "flops", "steps": "steps", "time": "budget"}
+"""The flag that gives an amount of what the arms are matched on; the first of a flag is meant where nothing else is said."""
+
+
 def amount_of(
     *, flops: float | None, steps: int | None, budget: str | None, match: Match | None
 ) -> tuple[Match, float]:
@@ -293,20 +278,15 @@ def amount_of(
         ConfigError: none or several amounts, or one that `match` is no measure of.
     """
     plan.Length(flops=flops, steps=steps, budget=budget)  # checks each value, and that there is at most one
-    fitting: tuple[Match, ...]
-    if flops is not None:
-        amount, fitting = float(flops), ("paper-flops", "real-flops")
-    elif steps is not None:
-        amount, fitting = float(steps), ("steps",)
-    elif budget is not None:
-        amount, fitting = plan.seconds(budget), ("time",)
-    else:
-        raise ConfigError("how much each arm is given is not said: --flops 1e15, --steps 3000 or --budget 10m.")
-    chosen = match or fitting[0]
-    if chosen not in fitting:
-        needs = {"paper-flops": "--flops", "real-flops": "--flops", "steps": "--steps", "time": "--budget"}[chosen]
-        raise ConfigError(f"--match {chosen}: give {needs}.")
-    return chosen, amount
+    given = {"flops": flops, "steps": steps, "budget": None if budget is None else plan.seconds(budget)}
+    for flag, amount in given.items():
+        if amount is not None:
+            fitting = [kind for kind, needed in _GIVEN_BY.items() if needed == flag]
+            chosen = match or fitting[0]
+            if chosen not in fitting:
+                raise ConfigError(f"--match {chosen}: give --{_GIVEN_BY[chosen]}.")
+            return chosen, float(amount)
+    raise ConfigError("how much each arm is given is not said: --flops 1e15, --steps 3000 or --budget 10m.")
 
 
 def settle(config: Config, *, match: Match, amount: float, timing: plan.Timing | None = None) -> Config:

@@ -14,9 +14,8 @@ from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.experiments.results import Findings
 from electra_trainer.experiments.statistics import Spread
 from electra_trainer.inspection.report import COLOURS, FAINT, INK, rendered
-from electra_trainer.paper import measured
+from electra_trainer.paper import measured, published
 from electra_trainer.paper.measured import Reading
-from electra_trainer.paper.published import published_points
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -213,7 +212,7 @@ def _name_axes(axes: "Axes", title: str, across: str, metric: str, shown: Sequen
 def _published(axes: "Axes", *, grey: bool) -> None:
     """The paper's points, with names; in grey where ours are in front of them."""
     tints = (FAINT, FAINT, FAINT) if grey else (COLOURS[0], COLOURS[1], FAINT)
-    for (family, points), colour, mark in zip(published_points().items(), tints, "osD", strict=True):
+    for (family, points), colour, mark in zip(published.published_points().items(), tints, "osD", strict=True):
         flops, scores = [point[0] for point in points], [point[1] for point in points]
         label = f"{family} (paper)"
         line = "none" if family == "others" else "-"

@@ -19,7 +19,7 @@ from electra_trainer.pretrained.pretrained import Pretrained
 
 _ROUNDING = 1e-6
 """Scores that differ by less than this share of their size are equal: fp32 is not more precise."""
-_SENTENCES = ("sentence_good", "sentence_bad")
+_FIELDS = ("sentence_good", "sentence_bad", "UID", "field", "linguistics_term")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,12 +103,9 @@ def minimal_pairs(
     totals = {name: np.array(values) for name, values in given.of(rows).items()}
     return MinimalPairs(
         scores={name: _summary(pairs, score_R[good_P], score_R[bad_P]) for name, score_R in totals.items()},
-        pairs=len(pairs),
-        limit=limit,
-        identical=int((good_P == bad_P).sum()),
-        long=sum(len(row) > pretrained.length for row in encoded),
-        notes=tuple(given.notes),
-    )
+        pairs=len(pairs), limit=limit, identical=int((good_P == bad_P).sum()),
+        long=sum(len(row) > pretrained.length for row in encoded), notes=tuple(given.notes),
+    )  # fmt: skip
 
 
 def _encode(pretrained: Pretrained, pairs: Sequence[Pair]) -> list[tuple[int, ...]]:
@@ -142,21 +139,16 @@ def _summary(pairs: Sequence[Pair], good_P: NDArray[np.float64], bad_P: NDArray[
     variance = sum(share * (1 - share) / len(right[name]) for name, share in paradigms.items())
 
     def means(group: Callable[[Pair], str]) -> dict[str, float]:
-        members: dict[str, dict[str, float]] = {}
-        for pair in pairs:
-            if group(pair):
-                members.setdefault(group(pair), {})[pair.paradigm] = paradigms[pair.paradigm]
-        return {name: float(np.mean(list(shares.values()))) for name, shares in members.items()}
+        members: dict[str, list[float]] = {}
+        for name, paradigm in dict.fromkeys((group(pair), pair.paradigm) for pair in pairs if group(pair)):
+            members.setdefault(name, []).append(paradigms[paradigm])
+        return {name: float(np.mean(shares)) for name, shares in members.items()}
 
     return PairScore(
-        mean=float(np.mean(list(paradigms.values()))),
-        standard_error=float(np.sqrt(variance)) / len(paradigms),
-        ties=int(tied_P.sum()),
-        paradigms=paradigms,
-        fields=means(lambda pair: pair.field),
-        terms=means(lambda pair: pair.term),
-        margin_P=margin_P,
-    )
+        mean=float(np.mean(list(paradigms.values()))), standard_error=float(np.sqrt(variance)) / len(paradigms),
+        ties=int(tied_P.sum()), paradigms=paradigms, fields=means(lambda pair: pair.field),
+        terms=means(lambda pair: pair.term), margin_P=margin_P,
+    )  # fmt: skip
 
 
 def read_pairs(folder: str | Path, *, paradigms: Sequence[str] | None = None, limit: int | None = None) -> list[Pair]:
@@ -191,31 +183,24 @@ def read_pairs(folder: str | Path, *, paradigms: Sequence[str] | None = None, li
 
 
 def _read_file(path: Path) -> Iterator[Pair]:
+    expected = 'Expected a JSON object a line with "sentence_good" and "sentence_bad".'
     lines = [(n, line) for n, line in enumerate(read_file(path, limit=MOST_TEXT).split(b"\n"), start=1) if line.strip()]
     if not lines:
         raise DataError(f"{path}: is empty, expected one minimal pair a line.")
     for number, line in lines:
-        yield _read_line(line, where=f"{path}:{number}", paradigm=path.stem)
-
-
-def _read_line(line: bytes, *, where: str, paradigm: str) -> Pair:
-    expected = 'Expected a JSON object a line with "sentence_good" and "sentence_bad".'
-    row = parse_json(line, where=where, remedy=expected)
-    if not isinstance(row, dict):
-        raise DataError(f"{where}: is not a JSON object. {expected}")
-    for name in _SENTENCES:
-        if name not in row:
-            raise DataError(f"{where}: has no {name!r}.{did_you_mean(name, row)} {expected}")
-    texts = {"UID": paradigm, "field": "", "linguistics_term": "", **row}
-    for name in (*_SENTENCES, "UID", "field", "linguistics_term"):
-        if not isinstance(texts[name], str):
-            raise DataError(f"{where}: {name} = {short(texts[name])}, expected a text. Correct or remove the line.")
-        encodable(texts[name], f"{where}: {name}")
-    return Pair(
-        good=texts["sentence_good"],
-        bad=texts["sentence_bad"],
-        paradigm=texts["UID"],
-        field=texts["field"].replace("/", "_"),  # BLiMP writes one of its fields in both ways
-        term=texts["linguistics_term"],
-        where=where,
-    )
+        where = f"{path}:{number}"
+        row = parse_json(line, where=where, remedy=expected)
+        if not isinstance(row, dict):
+            raise DataError(f"{where}: is not a JSON object. {expected}")
+        for name in ("sentence_good", "sentence_bad"):
+            if name not in row:
+                raise DataError(f"{where}: has no {name!r}.{did_you_mean(name, row)} {expected}")
+        row = {"UID": path.stem, "field": "", "linguistics_term": "", **row}
+        texts = [row[name] for name in _FIELDS]
+        for name, text in zip(_FIELDS, texts, strict=True):
+            if not isinstance(text, str):
+                raise DataError(f"{where}: {name} = {short(text)}, expected a text. Correct or remove the line.")
+            encodable(text, f"{where}: {name}")
+        good, bad, paradigm, field, term = texts
+        field = field.replace("/", "_")  # BLiMP writes one of its fields in both ways
+        yield Pair(good=good, bad=bad, paradigm=paradigm, field=field, term=term, where=where)

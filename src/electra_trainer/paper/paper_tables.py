@@ -14,8 +14,7 @@ from typing import Literal, NamedTuple
 
 from electra_trainer.errors import ConfigError
 from electra_trainer.experiments.results import Findings
-from electra_trainer.files.table_writer import Cell, Link, Table
-from electra_trainer.files.wording import escape_markdown
+from electra_trainer.files import table_writer, wording
 from electra_trainer.paper.measured import Entry, entries, extra_metrics, measured
 from electra_trainer.paper.published import PRINTED, TABLES, PublishedRow, PublishedTable
 
@@ -168,14 +167,10 @@ def _ours(model: str, entry: Entry, columns: Sequence[Column], reference: float,
             count = found.n if found.n != len(entry.cells) else None
             values[column.key] = Value(number=found.mean, sd=found.sd, count=count)
     return PaperRow(
-        model=model,
-        source=f"ours ({entry.preset}{f', {entry.experiment.name}' if several else ''})",
-        split=split,
-        values=values,
-        seeds=len(entry.cells),
-        folder=entry.folder,
+        model=model, source=f"ours ({entry.preset}{f', {entry.experiment.name}' if several else ''})", split=split,
+        values=values, seeds=len(entry.cells), folder=entry.folder,
         runs=tuple((cell.seed, cell.kept) for cell in entry.cells),
-    )
+    )  # fmt: skip
 
 
 def _name(entry: Entry) -> str:
@@ -205,19 +200,19 @@ def write(table: PaperTable, form: Format, *, base: Path) -> str:
         head = ["model", "from", *(["set"] if split else [])]
         for column in table.columns:
             head += [column.key, *([f"{column.key} sd", f"{column.key} seeds"] if column.spreads else [])]
-        return Table(head=[*head, "seeds", "runs"], rows=rows).csv()
+        return table_writer.Table(head=[*head, "seeds", "runs"], rows=rows).csv()
     head = ["Model", "From", *(["Set"] if split else []), *(column.title for column in table.columns), "seeds", "Runs"]
-    shown = Table(head=head, rows=rows, words=3 if split else 2)
+    shown = table_writer.Table(head=head, rows=rows, words=3 if split else 2)
     caption, notes = f"{table.caption}, as the paper prints it and as measured here.", (*_LEGEND, *table.notes)
     if form == "tex":
         return shown.latex(caption=caption, notes=notes)
-    title = f"**Table {table.number}.** {escape_markdown(caption)}"
-    return "\n".join([title, "", shown.markdown(), "", *(f"- {escape_markdown(note)}" for note in notes), ""])
+    title = f"**Table {table.number}.** {wording.escape_markdown(caption)}"
+    return "\n".join([title, "", shown.markdown(), "", *(f"- {wording.escape_markdown(note)}" for note in notes), ""])
 
 
-def _cells(row: PaperRow, table: PaperTable, split: bool, exact: bool, base: Path) -> list[Cell]:
+def _cells(row: PaperRow, table: PaperTable, split: bool, exact: bool, base: Path) -> list[table_writer.Cell]:
     absent = ABSENT_CSV if exact else ABSENT
-    cells: list[Cell] = [row.model, row.source, *([row.split or absent] if split else [])]
+    cells: list[table_writer.Cell] = [row.model, row.source, *([row.split or absent] if split else [])]
     for column in table.columns:
         value = row.values.get(column.key, Value())
         if exact:
@@ -225,8 +220,8 @@ def _cells(row: PaperRow, table: PaperTable, split: bool, exact: bool, base: Pat
         elif row.folder is None or value.missing:
             cells.append(_shown(value, column))
         else:
-            cells.append([Link(_shown(value, column), _relative(row.folder, base))])
-    runs = [Link(str(seed), _relative(run, base)) for seed, run in row.runs]
+            cells.append([table_writer.Link(_shown(value, column), _relative(row.folder, base))])
+    runs = [table_writer.Link(str(seed), _relative(run, base)) for seed, run in row.runs]
     return [*cells, str(row.seeds or absent), runs or absent]
 
 

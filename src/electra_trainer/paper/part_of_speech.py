@@ -11,7 +11,7 @@ the mean of the word's token embeddings. A probe of fresh weights (`untrained`) 
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -21,10 +21,12 @@ from torch import Tensor, nn
 
 from electra_trainer import errors, randomness
 from electra_trainer.batch import Batch
-from electra_trainer.data import batches, conllu
+from electra_trainer.data import conllu
 from electra_trainer.data.tokenizer import Specials, Text, as_plain_text, specials_of
 from electra_trainer.finetuning.examples import TaggedSentence
 from electra_trainer.finetuning.tagging.tagging import Tagging
+from electra_trainer.finetuning.task import Row
+from electra_trainer.finetuning.training_step import collate
 from electra_trainer.model.encoder import Encoder
 
 _TAGGING = Tagging(labels=conllu.UPOS)
@@ -153,28 +155,20 @@ def _majority_accuracy(seen: _Words, unseen: _Words) -> float:
     return float(sum(right) / len(right))
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Row:
-    """A sentence, or a portion of one, as ids, with its tagged words."""
-
-    ids: Sequence[int]
-    words: list[tuple[conllu.Word, int, int]]
-    """Each with the first of its tokens in `ids` and the one after its last."""
-
-
-def _rows(sentences: Sequence[conllu.Sentence], text: Text) -> list[_Row]:
-    """The rows that fine-tuning a tagger would read (finetuning/tagging), without those that have no tagged word."""
+def _rows(sentences: Sequence[conllu.Sentence], text: Text) -> list[Row]:
+    """The rows that fine-tuning a tagger would read (finetuning/tagging), those with a tagged word. `place` holds these
+    words, each with the first of its tokens in `ids` and the one after its last.
+    """
     examples = [
         TaggedSentence(words=tuple(w.form for w in one.words), labels=(None,) * len(one.words)) for one in sentences
     ]
-    read: Counter[int] = Counter()  # words of each sentence in the rows so far
+    left = [iter(one.words) for one in sentences]
     found = []
     for row in _TAGGING.rows(examples, text, training=False):
-        words = sentences[row.example].words[read[row.example] :]
-        read[row.example] += len(row.place)
-        spans = zip(words, row.place, (*row.place[1:], len(row.ids) - 1), strict=False)
-        found.append(_Row(ids=row.ids, words=[span for span in spans if span[0].upos is not None]))
-    return [row for row in found if row.words]
+        spans = zip(row.place, (*row.place[1:], len(row.ids) - 1), strict=True)
+        words = [(word, *span) for span, word in zip(spans, left[row.example], strict=False) if word.upos is not None]
+        found += [replace(row, place=words)] if words else []
+    return found
 
 
 def _represent(encoder: Encoder, text: Text, sentences: Sequence[conllu.Sentence], *, device: torch.device) -> _Words:
@@ -183,17 +177,17 @@ def _represent(encoder: Encoder, text: Text, sentences: Sequence[conllu.Sentence
     if not rows:
         raise errors.DataError("part-of-speech probe: no word of the treebank has a tag.")
     parts = [rows[first : first + _ROWS] for first in range(0, len(rows), _ROWS)]
-    tokens = [row.ids[start:stop] for row in rows for _, start, stop in row.words]
+    tokens = [row.ids[start:stop] for row in rows for _, start, stop in row.place]
     embedded_WE = F.embedding_bag(
         torch.tensor([token for word in tokens for token in word], device=device),
         encoder.embeddings.word_embeddings.weight.detach(),
         _begins([len(word) for word in tokens], device),
         mode="mean",
     )
-    words = [word for row in rows for word, _, _ in row.words]
+    words = [word for row in rows for word, _, _ in row.place]
     return _Words(
         forms=[word.form for word in words],
-        tags_W=torch.tensor([conllu.UPOS.index(word.upos) for word in words if word.upos is not None], device=device),
+        tags_W=torch.tensor([conllu.UPOS.index(word.upos) for word in words], device=device),
         states_WSD=torch.cat([_states(encoder, part, specials=text.specials, device=device) for part in parts]),
         embedded_WE=F.layer_norm(embedded_WE, embedded_WE.shape[-1:]),
     )
@@ -205,17 +199,13 @@ def _begins(sizes: Sequence[int], device: torch.device) -> Tensor:
 
 
 @torch.no_grad()
-def _states(encoder: Encoder, rows: Sequence[_Row], *, specials: Specials, device: torch.device) -> Tensor:
+def _states(encoder: Encoder, rows: Sequence[Row], *, specials: Specials, device: torch.device) -> Tensor:
     """Embeddings and every layer's output, normalised, as the mean over each tagged word's tokens; fp16 [W, S, D]."""
-    widest = max(len(row.ids) for row in rows)
-    ids_BT = np.full((len(rows), widest), specials.pad, dtype=np.int64)
-    for index, row in enumerate(rows):
-        ids_BT[index, : len(row.ids)] = row.ids
-    batch = batches.to_batch(ids_BT, pad=specials.pad, cls=specials.cls, sep=specials.sep).to(device)
+    batch = collate(rows, specials, torch.device("cpu")).to(device)
     spans = [
-        range(index * widest + start, index * widest + stop)
+        range(index * batch.ids_BT.shape[1] + start, index * batch.ids_BT.shape[1] + stop)
         for index, row in enumerate(rows)
-        for _, start, stop in row.words
+        for _, start, stop in row.place
     ]
     token_P = torch.tensor([token for span in spans for token in span], device=device)
     begin_W = _begins([len(span) for span in spans], device)

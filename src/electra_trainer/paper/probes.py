@@ -15,8 +15,9 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 from electra_trainer.data.conllu import read_conllu, treebank_file
-from electra_trainer.errors import ConfigError, Diverged, MissingInputError, did_you_mean, storage_error
+from electra_trainer.errors import ConfigError, Diverged, MissingInputError, did_you_mean
 from electra_trainer.experiments.statistics import spread
+from electra_trainer.files.reading import MOST_TEXT, read_file
 from electra_trainer.finetuning.glue import glue_table, glue_tasks
 from electra_trainer.finetuning.recipe import recipe
 from electra_trainer.finetuning.run import Job, finetune_run
@@ -57,16 +58,11 @@ def part_of_speech(subject: Subject) -> dict[str, float]:
     """Accuracy of the tags that a linear layer reads from a mix of all layers, and its baselines."""
     assert subject.folder is not None
     pretrained = load(subject.run)
+    train, dev = (read_conllu(treebank_file(subject.folder, split)) for split in ("train", "dev"))
     scores = probe_tags(
-        kept_encoder(pretrained),
-        pretrained.tokenizer,
-        length=pretrained.length,
-        train=read_conllu(treebank_file(subject.folder, "train")),
-        dev=read_conllu(treebank_file(subject.folder, "dev")),
-        sentences=subject.sentences,
-        seed=subject.seed,
-        device=choose_device(subject.device),
-    )
+        kept_encoder(pretrained), pretrained.tokenizer, length=pretrained.length, train=train, dev=dev,
+        sentences=subject.sentences, seed=subject.seed, device=choose_device(subject.device),
+    )  # fmt: skip
     return asdict(scores)
 
 
@@ -90,31 +86,26 @@ def glue(subject: Subject) -> dict[str, float]:
     assert subject.folder is not None
     source = load_source(subject.run)
     scores = []
-    for task in _glue_tasks(subject.folder):
-        given = _glue_task(subject.folder, task)
+    for given in _glue_tasks(subject.folder):
         settings = recipe("paper", hidden_size=source.model.hidden_size, epochs=given.epochs).fitted(source.length)
         job = Job(source=source, data=given.load(), recipe=settings, seed=subject.seed)
-        result = finetune_run(job, out=subject.run.parent / "glue" / task, device=subject.device, quiet=True)
+        result = finetune_run(job, out=subject.run.parent / "glue" / given.task, device=subject.device, quiet=True)
         by_split = {
             split: {metric: spread({subject.seed: value}) for metric, value in values.items()}
             for split, values in result.scores.items()
         }
-        scores.append(glue_table.TaskScores(task=task, scores=by_split))
+        scores.append(glue_table.TaskScores(task=given.task, scores=by_split))
     return {name.removeprefix("glue/"): value for name, value in glue_table.glue_metrics(scores).items()}
 
 
-def _glue_tasks(folder: Path) -> list[str]:
+def _glue_tasks(folder: Path) -> list[glue_tasks.GlueTask]:
     found = [task for task in glue_tasks.tasks_in(folder) if task in glue_tasks.PAPER]
     if not found:
         raise MissingInputError(
             f"--probe glue={folder}: holds no task of GLUE. "
             "Expected folders such as CoLA and RTE with train.tsv and dev.tsv."
         )
-    return found
-
-
-def _glue_task(folder: Path, task: str) -> glue_tasks.GlueTask:
-    return glue_tasks.GlueTask(folder=str(folder), task=task, test=False)
+    return [glue_tasks.GlueTask(folder=str(folder), task=task, test=False) for task in found]
 
 
 ProbeFunction = Callable[[Subject], dict[str, float]]
@@ -175,10 +166,10 @@ def fingerprint(name: str, folder: Path | None) -> str | None:
     digest = hashlib.sha256()
     if name == "glue":
         for task in _glue_tasks(folder):
-            digest.update(task.encode() + b"\0" + _glue_task(folder, task).load().sha256.encode())
+            digest.update(task.task.encode() + b"\0" + task.load().sha256.encode())
         return digest.hexdigest()
     if name == "pos":
-        files = [treebank_file(folder, "train"), treebank_file(folder, "dev")]
+        files = [treebank_file(folder, split) for split in ("train", "dev")]
         for path in files:
             read_conllu(path)
     else:
@@ -187,10 +178,7 @@ def fingerprint(name: str, folder: Path | None) -> str | None:
             raise MissingInputError(f"--probe {name}={folder}: holds no .jsonl file. Expected {_NEEDS_FOLDER[name]}.")
         read_pairs(folder)
     for path in files:
-        try:
-            digest.update(path.name.encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
-        except OSError as error:
-            raise storage_error(error, path) from None
+        digest.update(path.name.encode() + b"\0" + hashlib.sha256(read_file(path, limit=MOST_TEXT)).digest())
     return digest.hexdigest()
 
 

@@ -91,33 +91,24 @@ def worked_example(model: Pretrained, text: str, *, mask: Sequence[int], seed: i
     special = model.specials
     slots = [index + 1 for index, chosen in enumerate(masked) if chosen]
     corrupted = [special.cls, *encoding.ids, special.sep]
-    samples = _samples(
-        model, [special.mask if index in slots else token for index, token in enumerate(corrupted)], slots, seed
-    )
-    for slot, sample in zip(slots, samples, strict=True):
+    batch = encode_rows([[special.mask if index in slots else token for index, token in enumerate(corrupted)]])
+    p_KV = model.generator(batch.ids_BT, batch, torch.tensor(slots)).softmax(-1)
+    drawn_K1 = torch.multinomial(p_KV, 1, generator=torch.Generator().manual_seed(seed))
+    for slot, sample in zip(slots, drawn_K1[:, 0].tolist(), strict=True):
         corrupted[slot] = sample
     batch = encode_rows([corrupted])
+
+    def words_of(ids: Sequence[int]) -> list[str]:
+        return [model.tokenizer.id_to_token(token) or f"[{token}]" for token in ids]
+
     return WorkedExample(
-        original=[_word(model, token) for token in encoding.ids],
+        original=words_of(encoding.ids),
         masked=masked,
-        sampled=[_word(model, token) for token in corrupted[1:-1]],
+        sampled=words_of(corrupted[1:-1]),
         replaced=[new != old for new, old in zip(corrupted[1:-1], encoding.ids, strict=True)],
         probability=model.discriminator(batch.ids_BT, batch)[0, 1:-1].sigmoid().tolist(),
         seed=seed,
     )
-
-
-def _samples(model: Pretrained, masked: Sequence[int], slots: Sequence[int], seed: int) -> list[int]:
-    """One draw from the generator's distribution for each slot, all from one pass over the masked row."""
-    assert model.generator is not None
-    batch = encode_rows([masked])
-    p_KV = model.generator(batch.ids_BT, batch, torch.tensor(slots)).softmax(-1)
-    drawn_K1 = torch.multinomial(p_KV, 1, generator=torch.Generator().manual_seed(seed))
-    return [int(token) for token in drawn_K1[:, 0]]
-
-
-def _word(model: Pretrained, token: int) -> str:
-    return model.tokenizer.id_to_token(token) or f"[{token}]"
 
 
 # Position of each column, in inches from the left
