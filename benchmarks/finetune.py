@@ -38,7 +38,7 @@ from electra_trainer.finetuning.task import Row, lengths_of
 from electra_trainer.finetuning.texts.tasks import Classification
 from electra_trainer.finetuning.training_step import Feed, Order, build_network, layer_share, train_step
 from electra_trainer.model.encoder import Encoder
-from electra_trainer.presets.paper_rows import preset
+from electra_trainer.presets.models import preset
 from electra_trainer.pretrained.source import Source, untrained
 from electra_trainer.settings.config import Config, Model
 from electra_trainer.train.device import autocast, choose_precision

@@ -18,7 +18,7 @@ import torch
 
 from benchmarks.finetune import DATA, Ours, cola, made_up
 from electra_trainer.finetuning.training_step import collate
-from electra_trainer.presets.paper_rows import preset
+from electra_trainer.presets.models import preset
 from electra_trainer.randomness import Rng
 from electra_trainer.train.device import autocast, choose_precision
 from electra_trainer.train.optim import build_optimizer, set_rate

@@ -18,7 +18,7 @@ from electra_trainer.data.prepare import prepare, train_tokenizer_from
 from electra_trainer.data.store import MANIFEST, Store
 from electra_trainer.inspection.replay import evaluate
 from electra_trainer.inspection.report import write_report
-from electra_trainer.presets.paper_rows import preset
+from electra_trainer.presets.models import preset
 from electra_trainer.pretrained.pretrained import export_run
 from electra_trainer.train.device import choose_device, choose_precision
 from electra_trainer.train.loop import pretrain

@@ -30,7 +30,7 @@ from electra_trainer.cost.flops import step_flops
 from electra_trainer.data.store import Store
 from electra_trainer.errors import ConfigError, ElectraError, did_you_mean
 from electra_trainer.files.processes import cores
-from electra_trainer.presets.paper_rows import preset
+from electra_trainer.presets.models import preset
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.methods import RTD
 from electra_trainer.settings.records import to_dict

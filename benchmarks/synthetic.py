@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from electra_trainer.data.masking import MaskTokens
 from electra_trainer.objectives import Objective, build
-from electra_trainer.presets.paper_rows import preset
+from electra_trainer.presets.models import preset
 from electra_trainer.settings.config import Config
 from electra_trainer.train.device import choose_precision
 from electra_trainer.train.optim import build_optimizer

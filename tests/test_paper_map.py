@@ -14,7 +14,7 @@ from electra_trainer.cli import pretrain
 from electra_trainer.cli.main import VERBS
 from electra_trainer.paper import published
 from electra_trainer.presets.arms import ARMS
-from electra_trainer.presets.paper_rows import PRESETS
+from electra_trainer.presets.models import PRESETS
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.methods import GENERATORS, PHASES, ObjectiveSettings
 from electra_trainer.settings.records import to_dict

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         replay,
         report,
     )
-    from electra_trainer.presets.paper_rows import preset
+    from electra_trainer.presets.models import preset
     from electra_trainer.settings.config import Config
 
 __all__ = [
@@ -45,7 +45,7 @@ __all__ = [
     "report",
 ]
 
-_HOMES = {"Config": "electra_trainer.settings.config", "preset": "electra_trainer.presets.paper_rows"}
+_HOMES = {"Config": "electra_trainer.settings.config", "preset": "electra_trainer.presets.models"}
 
 
 def __getattr__(name: str) -> object:

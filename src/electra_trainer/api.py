@@ -15,7 +15,7 @@ from electra_trainer.paper.cloze import Cloze, cloze
 from electra_trainer.paper.comparison import Comparison
 from electra_trainer.paper.comparison import compare as run_comparison
 from electra_trainer.paper.minimal_pairs import MinimalPairs, minimal_pairs
-from electra_trainer.presets.paper_rows import preset as preset_named
+from electra_trainer.presets.models import preset as preset_named
 from electra_trainer.pretrained.pretrained import Candidate, Pretrained, Scored, export_run, load
 from electra_trainer.pretrained.source import InitFrom
 from electra_trainer.settings.config import Config

@@ -152,7 +152,7 @@ def test_wrong_config_files(electra: Electra, folder: Path, tmp_path: Path, case
 
 
 def test_precedence_preset_file_flags(tmp_path: Path) -> None:
-    from electra_trainer.cli.pretrain import parse_pretrain
+    from electra_trainer.cli.main import read
 
     toml = tmp_path / "c.toml"
     toml.write_text("seed = 5\n[optimizer]\nlearning_rate = 0.002\nbeta2 = 0.9\n")
@@ -169,11 +169,11 @@ def test_precedence_preset_file_flags(tmp_path: Path) -> None:
         "--objective",
         "mlm",
     ]
-    config = parse_pretrain(words).settings
+    config = read("pretrain", words).settings
     assert (config.preset, config.seed) == ("base", 5)
     assert (config.optimizer.learning_rate, config.optimizer.beta2, config.optimizer.clip_norm) == (0.002, 0.95, 1.0)
     assert config.model.hidden_size == 768 and type(config.objective).__name__ == "MLM"
-    assert parse_pretrain(["D", "--out", "R", "--preset=large"]).settings.optimizer.learning_rate == 2e-4
+    assert read("pretrain", ["D", "--out", "R", "--preset=large"]).settings.optimizer.learning_rate == 2e-4
 
 
 @pytest.mark.usefixtures("quick_measurement")
@@ -373,7 +373,7 @@ def test_a_bug_says_that_it_is_one(monkeypatch: pytest.MonkeyPatch, capsys: pyte
 
 def test_flags_win_over_a_length(folder: Path, tmp_path: Path) -> None:
     """--steps fits what was not set by hand to the new length, and nothing else."""
-    from electra_trainer.cli.pretrain import parse_pretrain
+    from electra_trainer.cli.main import read
     from electra_trainer.train.plan import Length, steps_for
 
     words = [
@@ -389,10 +389,10 @@ def test_flags_win_over_a_length(folder: Path, tmp_path: Path) -> None:
         "--log-every",
         "5",
     ]
-    config = steps_for(Length(steps=20), parse_pretrain(words).settings, None)
+    config = steps_for(Length(steps=20), read("pretrain", words).settings, None)
     assert (config.checkpoint.every, config.schedule.warmup_steps, config.log_every) == (15, 8, 5)
     assert config.evaluation.every == 10  # fitted
-    assert steps_for(Length(steps=20), parse_pretrain(words[:5]).settings, None).schedule.warmup_steps == 2
+    assert steps_for(Length(steps=20), read("pretrain", words[:5]).settings, None).schedule.warmup_steps == 2
 
 
 def test_out_of_memory_is_a_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ from electra_trainer.cost.flops import run_flops
 from electra_trainer.errors import ConfigError
 from electra_trainer.paper.published import PUBLISHED
 from electra_trainer.presets.arms import objective_title
-from electra_trainer.presets.paper_rows import PRESETS, preset
+from electra_trainer.presets.models import PRESETS, preset
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.methods import MLM, ObjectiveSettings
 from electra_trainer.train.plan import Length, describe, steps_for

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from electra_trainer.cost import flops
 from electra_trainer.paper.published import Cost
-from electra_trainer.presets.paper_rows import preset
+from electra_trainer.presets.models import preset
 from electra_trainer.settings.config import Model
 
 _INFER_LENGTH = 128

@@ -14,7 +14,7 @@ from electra_trainer import objectives
 from electra_trainer.batch import Batch, Masked
 from electra_trainer.cost.flops import infer_flops, row_parts, run_flops, step_flops, steps_for_flops
 from electra_trainer.cost.parameters import single_output, slots
-from electra_trainer.presets import models, paper_rows
+from electra_trainer.presets import models
 from electra_trainer.randomness import Rng
 from electra_trainer.settings.config import Config, generator_shape
 from electra_trainer.settings.methods import MLM, RTD, Adversarial, AllTokensMLM, Learned, TwoStage, Uniform, Unigram
@@ -50,12 +50,12 @@ def test_paper_flops_of_base_follow_the_generator(width: int, step: float, ratio
 
 @pytest.mark.parametrize(("name", "forward"), [("small", 3.677e9), ("base", 2.862e10), ("large", 8.747e10)])
 def test_inference_flops_are_those_of_table_1(name: str, forward: float) -> None:
-    assert infer_flops(paper_rows.preset(name)).paper == pytest.approx(forward, rel=2e-4)
+    assert infer_flops(models.preset(name)).paper == pytest.approx(forward, rel=2e-4)
 
 
 @pytest.mark.parametrize(("name", "millions"), [("small", 70.2), ("base", 667.7), ("large", 2169)])
 def test_real_flops_of_a_token(name: str, millions: float) -> None:
-    config = paper_rows.preset(name)
+    config = models.preset(name)
     assert step_flops(config).real / config.tokens_per_step / 1e6 == pytest.approx(millions, rel=1e-3)
 
 
@@ -167,7 +167,7 @@ def test_an_objective_of_ones_own_is_counted_by_what_it_says(own_objective: type
 def test_paper_flops_of_all_tokens_see_the_vocabulary_everywhere() -> None:
     """128 positions of 128 instead of 20, beside the copy layer."""
     few, all_tokens = (
-        {part.name: part.paper for part in row_parts(paper_rows.preset(name))}
+        {part.name: part.paper for part in row_parts(models.preset(name))}
         for name in ("base_replace_mlm", "base_all_tokens_mlm")
     )
     assert all_tokens["token head"] == pytest.approx(6.4 * few["token head"])

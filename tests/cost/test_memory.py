@@ -6,10 +6,9 @@ import dataclasses
 
 import pytest
 
-from electra_trainer.cost.memory import memory_bytes, step_bytes
-from electra_trainer.cost.parameters import parameters
-from electra_trainer.presets import models, paper_rows
-from electra_trainer.presets.paper_rows import PRESETS
+from electra_trainer.cost.parameters import memory_bytes, parameters, step_bytes
+from electra_trainer.presets import models
+from electra_trainer.presets.models import PRESETS
 from electra_trainer.settings.config import Config
 
 
@@ -26,7 +25,7 @@ def test_memory_follows_the_lane_and_not_the_batch() -> None:
 )
 def test_memory_is_near_what_was_measured(name: str, rows: int, measured: float) -> None:
     """GB that the process grew by in three steps with Adam on a CPU, fp32; 0.3 of them are the library's own."""
-    config = paper_rows.preset(name)
+    config = models.preset(name)
     config = dataclasses.replace(config, batch=dataclasses.replace(config.batch, size=rows, lanes=1))
     assert memory_bytes(config) / 1e9 + 0.3 == pytest.approx(measured, rel=0.25)
 
@@ -40,14 +39,14 @@ def test_bytes_of_a_step() -> None:
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_memory_is_a_number(name: str) -> None:
-    assert memory_bytes(paper_rows.preset(name)) > 16 * parameters(paper_rows.preset(name)).joint
+    assert memory_bytes(models.preset(name)) > 16 * parameters(models.preset(name)).joint
 
 
 def test_a_softmax_over_all_tokens_is_made_a_chunk_at_a_time() -> None:
     """10,000 more words cost their parameters' state and a generator's logits, nothing at the other tokens."""
 
     def with_words(words: int) -> Config:
-        config = paper_rows.preset("base_all_tokens_mlm")
+        config = models.preset("base_all_tokens_mlm")
         return dataclasses.replace(config, model=dataclasses.replace(config.model, vocab_size=words))
 
     few, many = with_words(20_000), with_words(30_000)

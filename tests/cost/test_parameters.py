@@ -10,7 +10,7 @@ from tests.cost.narrow import GENERATORS, OBJECTIVES, narrow
 from electra_trainer import objectives
 from electra_trainer.cost.parameters import parameters
 from electra_trainer.errors import ConfigError
-from electra_trainer.presets import paper_rows
+from electra_trainer.presets import models
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.methods import MLM, RTD, Learned, TwoStage
 
@@ -27,7 +27,7 @@ PARTS = ("embeddings", "backbone", "kept", "generator_encoder", "generator_head"
     ],
 )
 def test_parameters_are_the_published_ones(name: str, expected: tuple[int, ...]) -> None:
-    counted = parameters(paper_rows.preset(name))
+    counted = parameters(models.preset(name))
     assert {part: getattr(counted, part) for part in PARTS} == dict(zip(PARTS, expected, strict=True))
 
 
@@ -35,7 +35,7 @@ def test_parameters_are_the_published_ones(name: str, expected: tuple[int, ...])
     ("name", "joint"), [("bert_small", 13_546_682), ("bert_base", 109_514_298), ("bert_large", 335_174_458)]
 )
 def test_bert_has_no_generator(name: str, joint: int) -> None:
-    counted = parameters(paper_rows.preset(name))
+    counted = parameters(models.preset(name))
     assert (counted.generator, counted.generator_encoder, counted.generator_head) == (0, 0, 0)
     assert counted.kept == counted.joint == joint
 

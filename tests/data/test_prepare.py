@@ -272,7 +272,7 @@ def test_a_worker_that_fails_is_told(text_file: Path, tokenizer: Any, tmp_path: 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_workers_end_with_their_parent(number: int, tokenizer: Any, tmp_path: Path) -> None:
     code = (
-        "from electra_trainer.data.workers import Workers\n"
+        "from electra_trainer.files.processes import Workers\n"
         "import signal, sys, time\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell's background jobs are born deaf to it
         "with Workers('electra_trainer.data.docstrings:_serve', setup=b'', count=2) as pool:\n"

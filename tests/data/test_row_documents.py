@@ -17,9 +17,8 @@ from tests.data.samples import sentences
 from electra_trainer.data import documents as row_documents
 from electra_trainer.data.corpus import PrepareSettings
 from electra_trainer.data.documents import NAMES, DocumentsWriter, RowDocuments, encode
-from electra_trainer.data.manifest import Manifest
 from electra_trainer.data.prepare import prepare
-from electra_trainer.data.store import SPLITS, Store, claim_folder
+from electra_trainer.data.store import SPLITS, Manifest, Store, claim_folder
 from electra_trainer.data.text_files import Place
 from electra_trainer.data.tokenizer import as_plain_text
 from electra_trainer.errors import DataError, MissingInputError

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from tests.data.samples import SPECIALS, sentences
 
 from electra_trainer.data.corpus import PrepareSettings
-from electra_trainer.data.manifest import Manifest
 from electra_trainer.data.prepare import prepare
-from electra_trainer.data.store import SplitWriter, Store, claim_folder
+from electra_trainer.data.store import Manifest, SplitWriter, Store, claim_folder
 from electra_trainer.data.tokenizer import save_tokenizer, tokenizer_sha256
 from electra_trainer.data.vocabulary import train_tokenizer
 from electra_trainer.errors import ConfigError, DataError, MissingInputError

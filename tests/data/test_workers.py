@@ -20,7 +20,7 @@ def test_an_answer_that_is_interrupted_arrives_whole(unbuffered: str) -> None:
     """A stopped and continued process writes a part only; PYTHONUNBUFFERED takes away what would write the rest."""
     ours, theirs = Pipe()
     code = (
-        "from electra_trainer.data.workers import serve; from electra_trainer.files.processes import connect; "
+        "from electra_trainer.files.processes import serve; from electra_trainer.files.processes import connect; "
         f"serve(connect({theirs.fileno()}), lambda _: lambda request: request * {SIZE})"
     )
     environment = {

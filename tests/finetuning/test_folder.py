@@ -32,7 +32,7 @@ from electra_trainer.finetuning.texts.own_task import OwnTask
 from electra_trainer.finetuning.texts.tasks import Classification, Regression
 from electra_trainer.finetuning.training_step import collate
 from electra_trainer.finetuning.transformers_head import TransformersHead
-from electra_trainer.pretrained import folders
+from electra_trainer.pretrained import export
 from electra_trainer.pretrained.source import load_source
 
 TEXTS = [text for text, _ in rows(12)]
@@ -331,7 +331,7 @@ def test_a_full_disk_leaves_the_old_export(made: Made, tmp_path: Path, monkeypat
     def full(path: Path, content: bytes) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(folders, "write_durably", full)
+    monkeypatch.setattr(export, "write_durably", full)
     with pytest.raises(StorageError, match="the disk is full"):
         export_finetuned(made.run("numbers"), out=out, facts=Facts())
     assert isinstance(load_finetuned(out).task, Classification)

@@ -8,7 +8,7 @@ import pytest
 
 from electra_trainer.errors import ConfigError
 from electra_trainer.finetuning.recipe import RECIPES, Recipe, recipe
-from electra_trainer.presets.paper_rows import preset
+from electra_trainer.presets.models import preset
 
 TABLE_6 = {  # learning rate, layer-wise decay
     "tiny": (3e-4, 0.8),

@@ -16,8 +16,7 @@ import electra_trainer.finetuning.recipe
 import electra_trainer.inspection.report
 from electra_trainer import OwnTask, load_finetuned
 from electra_trainer.api import finetune
-from electra_trainer.cli.finetune import parse_finetune
-from electra_trainer.cli.main import main
+from electra_trainer.cli.main import main, read
 from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.files.tables import Table
 from electra_trainer.finetuning.card import counts, shown
@@ -269,7 +268,7 @@ def test_what_is_wrong_is_said(work: Path, electra: Electra, first: tuple[int, s
 
 
 def changes(*words: str) -> dict[str, object]:
-    made = parse_finetune(["M", "--train", "t.csv", "--out", "o", *words])
+    made = read("finetune", ["M", "--train", "t.csv", "--out", "o", *words])
     return made.recipe.changes()
 
 

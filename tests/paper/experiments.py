@@ -10,7 +10,7 @@ from typing import Any
 
 from electra_trainer.cost.flops import step_flops
 from electra_trainer.presets.arms import arm as make_arm
-from electra_trainer.presets.paper_rows import preset as make_preset
+from electra_trainer.presets.models import preset as make_preset
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.records import to_dict
 

@@ -9,7 +9,7 @@ import pytest
 from electra_trainer.cost.flops import infer_flops, step_flops
 from electra_trainer.cost.parameters import parameters
 from electra_trainer.paper.published import GLUE_TASKS, PRINTED, TABLES, PublishedRow
-from electra_trainer.presets.paper_rows import preset
+from electra_trainer.presets.models import preset
 
 HALF = 0.05 + 1e-9  # rounding of a number with one decimal
 GLUE_ROWS = (*TABLES[2].rows, *TABLES[7].rows)

@@ -16,7 +16,7 @@ from electra_trainer.experiments.results import read_experiment
 from electra_trainer.paper.measured import entries
 from electra_trainer.paper.paper_tables import build_table
 from electra_trainer.presets.arms import arm
-from electra_trainer.presets.paper_rows import preset
+from electra_trainer.presets.models import preset
 from electra_trainer.settings.records import to_dict
 from electra_trainer.train.loop import pretrain
 

@@ -11,8 +11,7 @@ import pytest
 from electra_trainer.cost.flops import infer_flops, run_flops, step_flops
 from electra_trainer.cost.parameters import learned_generator, parameters
 from electra_trainer.presets import arms
-from electra_trainer.presets.models import MODELS
-from electra_trainer.presets.paper_rows import PRESETS, SUMMARIES, preset
+from electra_trainer.presets.models import MODELS, PRESETS, SUMMARIES, preset
 from electra_trainer.settings.config import Config, generator_shape
 from electra_trainer.settings.methods import MLM, Learned, TwoStage, Unigram
 from electra_trainer.settings.records import differences, read, to_dict

@@ -23,7 +23,7 @@ from electra_trainer.cli.predict import read_context
 from electra_trainer.data.conllu import read_conllu
 from electra_trainer.data.corpus import CorpusReport, Reading, documents
 from electra_trainer.data.documents import NAMES, RowDocuments, encode
-from electra_trainer.data.manifest import Manifest, SplitInfo
+from electra_trainer.data.store import Manifest, SplitInfo
 from electra_trainer.data.tokenizer import (
     SPECIAL_TOKENS,
     Specials,

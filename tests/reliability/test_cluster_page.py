@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from electra_trainer.cli import launch, pretrain
+from electra_trainer.cli import launch
+from electra_trainer.cli.main import read
 from electra_trainer.errors import CheckpointError, ConfigError, DataError, Diverged, Interrupted, MissingInputError
 from electra_trainer.runs.signals import FORWARDS, STOP, WAITS
 
@@ -19,10 +20,10 @@ COMMANDS = [line for block in re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL) 
 def test_commands_parse(line: str) -> None:
     words = shlex.split(line)
     if words[:2] == ["electra", "launch"]:
-        arguments = launch.parse_launch(words[2:])
+        arguments = read("launch", words[2:])
         launch._check(arguments)
         words = ["electra", *arguments.command]
-    parsed = pretrain.parse_pretrain(words[words.index("pretrain") + 1 :])
+    parsed = read("pretrain", words[words.index("pretrain") + 1 :])
     assert parsed.settings.preset in ("base", "large")
     assert parsed.settings.batch.lanes >= max(8, parsed.processes)
 
@@ -33,14 +34,14 @@ def test_the_job() -> None:
     pod = job["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     words = container["command"]
-    assert pretrain.parse_pretrain(words[2:]).processes == container["resources"]["limits"]["nvidia.com/gpu"]
+    assert read("pretrain", words[2:]).processes == container["resources"]["limits"]["nvidia.com/gpu"]
     ends, _ = job["spec"]["podFailurePolicy"]["rules"]
     assert set(ends["onExitCodes"]["values"]) == {
         e.exit_code for e in (DataError, CheckpointError, MissingInputError, Diverged, ConfigError)
     }
     assert Interrupted.exit_code not in ends["onExitCodes"]["values"]
     assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
-    assert pod["terminationGracePeriodSeconds"] >= pretrain.parse_pretrain(words[2:]).grace
+    assert pod["terminationGracePeriodSeconds"] >= read("pretrain", words[2:]).grace
     assert "SIGTERM" in {number.name for number in STOP}  # what Kubernetes sends
 
 
@@ -50,5 +51,5 @@ def test_what_torchrun_passes_on() -> None:
     found = dict(word.split("=") for word in line.removeprefix("export ").split())
     assert found == {**FORWARDS, **WAITS}
     assert all({number.name for number in STOP} <= set(value.split(",")) for value in FORWARDS.values())
-    job = launch.parse_launch(["slurm", "job", "--", "pretrain", "DATA", "--out", "RUN"])
+    job = read("launch", ["slurm", "job", "--", "pretrain", "DATA", "--out", "RUN"])
     assert f"{line}\n" in launch.sbatch(job)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from electra_trainer.errors import ConfigError, MissingInputError
-from electra_trainer.presets import models, paper_rows
-from electra_trainer.presets.paper_rows import PRESETS
+from electra_trainer.presets import models
+from electra_trainer.presets.models import PRESETS
 from electra_trainer.settings.config import BatchShape, Config, Model, Optimizer, generator_shape, with_steps
 from electra_trainer.settings.methods import MLM, RTD, Learned
 from electra_trainer.settings.records import differences, merge, overlay, read, read_table, to_dict
@@ -36,12 +36,12 @@ GENERATORS = {  # multiplier -> hidden, feed-forward, heads
 
 def test_every_published_run_is_here() -> None:
     assert set(models.MODELS) == {*TABLE_5, "tiny"}
-    assert all(paper_rows.preset(name).preset == name for name in PRESETS)
+    assert all(models.preset(name).preset == name for name in PRESETS)
 
 
 @pytest.mark.parametrize("name", TABLE_5)
 def test_table_5(name: str) -> None:
-    made = paper_rows.preset(name)
+    made = models.preset(name)
     model = made.model
     assert (
         model.num_hidden_layers, model.hidden_size, model.intermediate_size, model.num_attention_heads, model.embedding_size,
@@ -52,7 +52,7 @@ def test_table_5(name: str) -> None:
 
 @pytest.mark.parametrize("name", TABLE_5)
 def test_what_all_published_runs_have_in_common(name: str) -> None:
-    made = paper_rows.preset(name)
+    made = models.preset(name)
     model, optimizer = made.model, made.optimizer
     assert (model.hidden_dropout_prob, model.attention_probs_dropout_prob) == (0.1, 0.1)
     assert (model.vocab_size, model.max_position_embeddings, model.type_vocab_size) == (30522, 512, 2)
@@ -83,7 +83,7 @@ def test_presets_are_complete(name: str) -> None:
 
 @pytest.mark.parametrize("name", GENERATORS)
 def test_generator_shapes(name: str) -> None:
-    made = paper_rows.preset(name)
+    made = models.preset(name)
     width, hidden, inner, heads = GENERATORS[name]
     shape = generator_shape(made)
     assert made.generator.width == width
@@ -107,7 +107,7 @@ def test_an_impossible_generator_is_refused_with_a_proposal() -> None:
 @pytest.mark.parametrize("name", PRESETS)
 def test_there_and_back(name: str) -> None:
     """Through JSON text, as a run folder keeps it."""
-    made = paper_rows.preset(name)
+    made = models.preset(name)
     text = json.dumps(to_dict(made))
     assert read(Config, json.loads(text), where="file") == made
 
@@ -174,7 +174,7 @@ def test_whole_numbers_stand_for_floats() -> None:
 
 def test_unknown_preset() -> None:
     with pytest.raises(ConfigError, match=r"Unknown preset 'smal'\. Did you mean 'small'\?"):
-        paper_rows.preset("smal")
+        models.preset("smal")
 
 
 def test_merge_lays_tables_upon_tables() -> None:

@@ -12,7 +12,7 @@ from tests import small
 
 from electra_trainer.cli.main import _trains, main
 from electra_trainer.cost.flops import step_flops
-from electra_trainer.cost.memory import memory_bytes, step_bytes
+from electra_trainer.cost.parameters import memory_bytes, step_bytes
 from electra_trainer.presets.models import large
 from electra_trainer.train import timing as module
 from electra_trainer.train.timing import (

@@ -9,7 +9,7 @@ import pytest
 import torch
 from tests.prepared import small_config, write_store
 
-from electra_trainer.cost.memory import memory_bytes
+from electra_trainer.cost.parameters import memory_bytes
 from electra_trainer.data.store import Store
 from electra_trainer.objectives.two_stage import GeneratorStage
 from electra_trainer.settings.methods import Learned, TwoStage

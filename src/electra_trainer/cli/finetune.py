@@ -1,20 +1,118 @@
-"""`electra finetune MODEL --train reviews.csv --out DIR`."""
+"""Verbs that fine-tune an encoder with several seeds; they share the flags of the encoder, the experiment and the recipe.
+
+electra finetune MODEL --train reviews.csv --out DIR
+electra glue MODEL --data DIR --seeds 10 --out EXP
+electra squad MODEL --train train-v1.1.json --dev dev-v1.1.json --version 1 --out EXP
+"""
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import tyro
 
-from electra_trainer.cli.flags import ExperimentFlags, recipe_flags
-from electra_trainer.cli.main import parse
+from electra_trainer.cli.main import value_of
 from electra_trainer.errors import ConfigError
+from electra_trainer.finetuning.recipe import Recipe, recipe
 
 if TYPE_CHECKING:
+    from electra_trainer.finetuning.experiment import Plan
+    from electra_trainer.finetuning.glue.glue_tasks import GlueTask
     from electra_trainer.finetuning.hand_over import BestExport
     from electra_trainer.finetuning.task import TaskData, TaskSource
+    from electra_trainer.finetuning.task_summary import Summary
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecipeFlags:
+    """How the encoder is fine-tuned. Defaults shown are the recipe's for Small; the encoder's width decides."""
+
+    recipe: str = "paper"
+    """`paper` (Table 6) or `released`, what google-research/electra runs."""
+    settings: Annotated[Recipe, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff] = field(default_factory=Recipe)
+    given: tyro.conf.Suppress[tuple[str, ...]] = ()
+    """Fields that the command line names."""
+
+    def changes(self) -> dict[str, object]:
+        """The fields of the recipe that were given."""
+        changed: dict[str, object] = {name: getattr(self.settings, name) for name in self.given}
+        return ({"attention_dropout": changed["dropout"]} if "dropout" in changed else {}) | changed
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExperimentFlags:
+    """An experiment: an encoder that is fine-tuned with several seeds."""
+
+    model: tyro.conf.Positional[str]
+    """Run folder, exported folder, or a Hub name such as google/electra-small-discriminator."""
+    out: Path
+    """Folder of the experiment: a new one, or one to resume or extend. `finetune` and `squad` put the model into its folder model/."""
+    seeds: str = "3"
+    """How many, or which: 3 is 1,2,3. Of `finetune` and `squad` the best one's model is exported."""
+    recipe: tyro.conf.OmitArgPrefixes[RecipeFlags] = field(default_factory=RecipeFlags)
+    """How the encoder is fine-tuned."""
+    baselines: Annotated[bool, tyro.conf.arg(aliases=["--floors"])] = False
+    """Also score what the encoder has to beat: itself with fresh weights, and baselines without an encoder: the majority class and a bag of
+    words; of questions the sentence with most of their words, and never answering (2.0)."""
+    parallel: int | None = None
+    """Runs at once. Default: as many as the machine has cores or GPUs for."""
+    shard: str = "1/1"
+    """i/N: do every N-th run, from the i-th on, so that N machines share the work; afterwards the same command without it."""
+    device: str = "auto"
+    """auto, cpu, cuda or cuda:N."""
+    json: bool = False
+    """Print one JSON object."""
+    quiet: bool = False
+    """Show no progress."""
+
+    task_recipe: ClassVar[dict[str, Any]] = {}
+    """Fields of the recipe that the task has its own defaults for."""
+
+    @classmethod
+    def begin(cls, words: Sequence[str]) -> dict[str, Any]:
+        """The recipe that `--recipe` names, with the task's own fields, decides the defaults of its flags."""
+        name = value_of(words, "--recipe") or "paper"
+        flags = {word.partition("=")[0].replace("_", "-") for word in words}
+        given = tuple(one.name for one in fields(Recipe) if f"--{one.name.replace('_', '-')}" in flags)
+        settings = recipe(name, hidden_size=256, **{"epochs": 3.0} | cls.task_recipe)
+        return {"recipe": RecipeFlags(recipe=name, settings=settings, given=given)}
+
+    def plan(self, *tasks: "TaskSource", keep: 'Literal["none", "best"]') -> "Plan":
+        """What is asked for."""
+        from electra_trainer.experiments.folder import parse_seeds
+        from electra_trainer.finetuning.experiment import Plan
+
+        return Plan(
+            model=self.model, tasks=tasks, recipe=self.recipe.recipe, changes=self.recipe.changes(), seeds=parse_seeds(self.seeds),
+            floors=self.baselines, keep=keep,
+        )  # fmt: skip
+
+    def run(self, plan: "Plan", data: "TaskData | None" = None) -> "Summary | None":
+        """Run a plan; None where only a shard of it was asked for, and what follows needs all.
+
+        Args:
+            data: what the only task loads, where it is loaded already.
+        """
+        from electra_trainer.experiments.folder import parse_shard
+        from electra_trainer.finetuning.experiment import run_plan
+
+        shard = parse_shard(self.shard)
+        summary = run_plan(
+            plan, out=self.out, device=self.device, parallel=self.parallel, shard=shard, quiet=self.quiet or self.json, data=data
+        )  # fmt: skip
+        if shard[1] == 1:
+            return summary
+        lacking = sum(len(task.missing) + len(task.unmeasured) for task in summary.tasks)
+        if self.json:
+            print(json.dumps({"summary": str(self.out / "summary.json"), "shard": self.shard, "missing": lacking}))
+        else:
+            runs = "1 run is" if lacking == 1 else f"{lacking} runs are"
+            print(
+                f"{self.out}: shard {self.shard} is done; {runs} missing. When none is: the same command without --shard."
+            )
+        return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,14 +143,7 @@ class FinetuneArguments(ExperimentFlags):
     """In tagging: how labels mark spans; none is for labels without spans. Default: detect."""
 
 
-def parse_finetune(words: Sequence[str]) -> FinetuneArguments:
-    """Flags -> Arguments; the recipe decides the defaults of its flags."""
-    default = FinetuneArguments(model=tyro.MISSING, train=tyro.MISSING, out=tyro.MISSING, recipe=recipe_flags(words))
-    arguments: FinetuneArguments = parse(FinetuneArguments, words, verb="finetune", default=default)
-    return arguments
-
-
-def run_finetune(arguments: FinetuneArguments) -> None:
+def run_finetune(arguments: FinetuneArguments) -> Any:
     """Report what was read from the files, run the seeds, export the best run."""
     from electra_trainer.finetuning.hand_over import export_best
     from electra_trainer.settings.records import read_table
@@ -62,11 +153,10 @@ def run_finetune(arguments: FinetuneArguments) -> None:
     if not arguments.json:
         _print_notes(data)
     if arguments.run(arguments.plan(source, keep="best"), data) is None:
-        return
+        return None
     done = export_best(source, data, model=arguments.model, out=arguments.out)
     if arguments.json:
-        print(json.dumps(_as_json(done, data, summary=read_table(arguments.out / "summary.json"))))
-        return
+        return _as_json(done, data, summary=read_table(arguments.out / "summary.json"))
     _print_result(done, data, arguments)
 
 
@@ -141,3 +231,138 @@ def _as_json(done: "BestExport", data: "TaskData", *, summary: dict[str, object]
         "model": str(done.model),
         "predictions": str(done.predictions) if done.predictions is not None else None,
     }
+
+
+@dataclass(frozen=True, kw_only=True)
+class GlueArguments(ExperimentFlags):
+    """Fine-tune an encoder on GLUE, several seeds a task, and print the paper's table.
+
+    The same command resumes where it stopped; more tasks or seeds extend the experiment.
+    """
+
+    data: str
+    """GLUE's folder (CoLA, SST-2 ... with train.tsv and dev.tsv), or hub."""
+    tasks: str = "paper"
+    """Names between commas: cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli, ax (by mnli's model). paper: the first eight; all: wnli too."""
+    limit: int | None = None
+    """Train on so many rows of each task at most."""
+    predict: bool = False
+    """Write the archive for gluebenchmark.com: of each task in --out the seed that is best on dev; of WNLI, untrained, the majority."""
+    zip: Path | None = None
+    """The archive. Default: submission.zip in --out."""
+    fill_missing: bool = False
+    """Put majority classes into the archive where a task or a test set is missing. Such scores mean nothing."""
+
+
+def run_glue(arguments: GlueArguments) -> Any:
+    """Run the cells, then print the tables, and write the archive if it is wanted."""
+    from electra_trainer.files.durable import replace_durably
+    from electra_trainer.finetuning.glue import glue_table
+    from electra_trainer.finetuning.glue.submission import write_submission
+
+    archive = arguments.zip or (arguments.out / "submission.zip" if arguments.predict else None)
+    if archive is not None and arguments.shard != "1/1":
+        raise ConfigError(
+            "--shard: an archive is made of all runs. Leave --predict and --zip out until every shard is done."
+        )
+    summary = arguments.run(arguments.plan(*_tasks(arguments, archive), keep="none"))
+    if summary is None:
+        return None
+    scores = glue_table.task_scores(summary)
+    said: tuple[str, ...] = ()
+    replace_durably(arguments.out / "glue.md", glue_table.markdown(scores).encode())
+    if archive is not None:
+        runs = glue_table.best_runs(summary, out=arguments.out)
+        said = write_submission(archive, folder=arguments.data, runs=runs, fill=arguments.fill_missing)
+    if arguments.json:
+        found = {
+            "scores": glue_table.glue_metrics(scores),
+            "notes": [*glue_table.glue_notes(scores)],
+            "zip": [*said] if archive else None,
+        }
+        return {"summary": str(arguments.out / "summary.json"), **found}
+    print(glue_table.text(scores))
+    if archive is not None:
+        print("\n".join(["", f"{archive}: the best of each task's seeds on dev", *(f"  {line}" for line in said)]))
+    print(arguments.out / "glue.md")
+
+
+def _tasks(arguments: GlueArguments, archive: Path | None) -> "tuple[GlueTask, ...]":
+    """The tasks that are asked for, once it is seen that their files are there, and what the archive needs."""
+    from electra_trainer.experiments.folder import exists, read
+    from electra_trainer.finetuning.glue.glue_tasks import GlueTask, parse_tasks
+    from electra_trainer.finetuning.glue.submission import require_tables
+
+    names = parse_tasks(arguments.tasks)
+    tasks = tuple(
+        GlueTask(folder=arguments.data, task=name, limit=arguments.limit)
+        for name in names
+        if name != "ax" or "mnli" not in names  # else GlueTask says that mnli is needed
+    )
+    for task in tasks:
+        task.require_files()
+    if archive is not None:
+        trained = {*names, *(read(arguments.out).rows if exists(arguments.out) else ())}
+        require_tables(archive, folder=arguments.data, tasks=trained, fill=arguments.fill_missing)
+    return tasks
+
+
+@dataclass(frozen=True, kw_only=True)
+class SquadArguments(ExperimentFlags):
+    """Fine-tune an encoder to answer questions, SQuAD 1.1 or 2.0, and score it as the official scripts do.
+
+    The same command resumes where it stopped; more seeds extend the experiment.
+    """
+
+    train: Path
+    """JSON file of SQuAD's layout."""
+    seeds: str = "1"
+    """How many, or which: 3 is 1,2,3. The best one's model is exported."""
+    version: Literal[1, 2]
+    """1: every question has an answer; 2: there may be none, and the threshold is searched too."""
+    dev: Path | None = None
+    """The file to evaluate on."""
+    split: float | None = None
+    """Instead of --dev: keep this share of the questions of --train for evaluation, whole articles."""
+    head: Literal["joint", "independent"] = "joint"
+    """joint: XLNet's, as in the paper. independent: BERT's, which transformers' ElectraForQuestionAnswering loads."""
+    null_threshold: float | None = None
+    """2.0: `f1` gives no answer where the "no answer" score is above this. Default: -2.75, independent 0; and in the model's folder best_f1's own."""
+    limit: int | None = None
+    """Train on so many questions only, from all over the file."""
+    dev_limit: int | None = None
+    """Evaluate on so many questions only."""
+    task_recipe: ClassVar[dict[str, Any]] = {"epochs": 2.0, "max_length": 512}
+    """Two epochs, and windows of 512 tokens."""
+
+
+def run_squad(arguments: SquadArguments) -> Any:
+    """Run the seeds, print the table, export the best run."""
+    from electra_trainer.finetuning.hand_over import export_best
+    from electra_trainer.finetuning.squad.squad_task import Squad
+    from electra_trainer.settings.records import read_table
+
+    source = Squad(
+        train=arguments.train,
+        dev=arguments.dev,
+        version=arguments.version,
+        head=arguments.head,
+        follow="released" if arguments.recipe.recipe == "released" else "paper",
+        null_threshold=arguments.null_threshold,
+        split=arguments.split,
+        limit=arguments.limit,
+        dev_limit=arguments.dev_limit,
+    )
+    data = source.load()
+    quiet = arguments.quiet or arguments.json
+    for note in () if quiet else data.notes:
+        print(note)
+    if arguments.run(arguments.plan(source, keep="best"), data) is None:
+        return None
+    if not arguments.json:
+        print((arguments.out / "summary.md").read_text(encoding="utf-8").strip())
+    model = export_best(source, data, model=arguments.model, out=arguments.out).model
+    if arguments.json:
+        summary = read_table(arguments.out / "summary.json")
+        return {"notes": list(data.notes), "summary": summary, "model": str(model)}
+    print(f"{model}: the best run. Ask it: electra answer {model} --context @FILE --question TEXT")

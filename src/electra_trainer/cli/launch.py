@@ -4,9 +4,9 @@ import re
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import tyro
 
@@ -51,13 +51,10 @@ class LaunchArguments:
     command: tyro.conf.Suppress[tuple[str, ...]] = ()
     """The words after `--`."""
 
-
-def parse_launch(words: Sequence[str]) -> LaunchArguments:
-    """Parse the flags; the words after `--` are kept as they are."""
-    words = list(words)
-    cut = words.index("--") if "--" in words else len(words)
-    arguments: LaunchArguments = cli.parse(LaunchArguments, words[:cut], verb="launch")
-    return replace(arguments, command=tuple(words[cut + 1 :]))
+    @staticmethod
+    def begin(words: Sequence[str]) -> dict[str, Any]:
+        """The words after `--` are kept as they are."""
+        return {"command": tuple(words[words.index("--") + 1 :])} if "--" in words else {}
 
 
 def run_launch(arguments: LaunchArguments) -> None:

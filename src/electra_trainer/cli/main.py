@@ -3,10 +3,12 @@
 import functools
 import importlib
 import io
+import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import MISSING, fields
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -17,7 +19,7 @@ from electra_trainer.version import __version__
 
 
 class Verb(NamedTuple):
-    """A verb NAME is the class `NameArguments` and the function `run_name` of a file in this folder; `parse_name` replaces `parse`."""
+    """A verb NAME is the class `NameArguments` and the function `run_name` of a file in this folder; what it returns is printed as JSON."""
 
     file: str
     what: str
@@ -34,28 +36,28 @@ VERBS = {
     "pretrain": Verb("pretrain", "pre-train an encoder on prepared rows; the same command again resumes", trains=True),
     "launch": Verb("launch", "write a Slurm job file that pre-trains on several machines and requeues itself"),
     "compare": Verb(
-        "compare", "train several objectives at equal compute, with seeds, and compare what they learned", trains=True
+        "pretrain", "train several objectives at equal compute, with seeds, and compare what they learned", trains=True
     ),
     "finetune": Verb("finetune", "fine-tune an encoder on your own files, score it, and export it", trains=True),
     "predict": Verb("predict", "predict for each row of a file with a fine-tuned model"),
     "glue": Verb(
-        "benchmarks", "fine-tune on GLUE with several seeds, print the paper's table, write the submission", trains=True
+        "finetune", "fine-tune on GLUE with several seeds, print the paper's table, write the submission", trains=True
     ),
-    "squad": Verb("benchmarks", "fine-tune an encoder to answer questions and score it, SQuAD 1.1 or 2.0", trains=True),
+    "squad": Verb("finetune", "fine-tune an encoder to answer questions and score it, SQuAD 1.1 or 2.0", trains=True),
     "answer": Verb("predict", "answer a question from a text, with a model that `squad` fine-tuned"),
     "evaluate": Verb("use", "compute the held-out metrics of a run"),
     "replay": Verb("use", "compute one step of a run again: its rows, documents, masks, replacements and losses"),
     "report": Verb("use", "draw one page of figures for one or several runs"),
     "score": Verb("use", "show which tokens of a sentence look replaced"),
     "fill": Verb("use", "fill the [MASK]s of a sentence"),
-    "cloze": Verb("linguistics", "predict held-out words with ELECTRA as a masked language model (Appendix G)"),
-    "minimal-pairs": Verb("linguistics", "choose the grammatical one of two sentences (BLiMP)"),
+    "cloze": Verb("paper_verbs", "predict held-out words with ELECTRA as a masked language model (Appendix G)"),
+    "minimal-pairs": Verb("paper_verbs", "choose the grammatical one of two sentences (BLiMP)"),
     "export": Verb("use", "write folders that transformers loads"),
     "table": Verb("paper_verbs", "print a table of the paper with your results under the paper's"),
     "figure": Verb("paper_verbs", "draw a figure of the paper, from your experiments or one run"),
     "show": Verb("show", "print a preset: configuration, parameters, FLOPs"),
     "flops": Verb("show", "count the operations of training and inference, as the paper does and as they are"),
-    "doctor": Verb("doctor", "check this machine: what it has, what is missing and, with --bench, how fast it trains"),
+    "doctor": Verb("show", "check this machine: what it has, what is missing and, with --bench, how fast it trains"),
 }
 
 _LONGEST = 4000
@@ -128,26 +130,33 @@ def _trains(words: list[str]) -> bool:
 def _run(verb: str, words: list[str]) -> int:
     if verb not in VERBS:
         raise ConfigError(f"unknown verb {verb!r}.{did_you_mean(verb, VERBS)} Type: electra --help")
-    module, name = importlib.import_module(f"electra_trainer.cli.{VERBS[verb].file}"), verb.replace("-", "_")
-    own_parse = getattr(module, f"parse_{name}", None)
     try:
-        if own_parse is not None:
-            arguments = own_parse(words)
-        else:
-            arguments = parse(getattr(module, f"{name.title().replace('_', '')}Arguments"), words, verb=verb)
+        arguments = read(verb, words)
     except SystemExit as stop:  # tyro has printed help (0) or what is wrong with the flags (2)
         return 0 if stop.code in (0, None) else ConfigError.exit_code
-    getattr(module, f"run_{name}")(arguments)
+    found = _part_of(verb, f"run_{verb.replace('-', '_')}")(arguments)
+    if found is not None:
+        print(json.dumps(found))
     return 0
 
 
-def parse(arguments: Any, words: Sequence[str], *, verb: str, default: Any = None) -> Any:
-    """Read flags into the dataclass `arguments`."""
+def _part_of(verb: str, name: str) -> Any:
+    return getattr(importlib.import_module(f"electra_trainer.cli.{VERBS[verb].file}"), name)
+
+
+def read(verb: str, words: Sequence[str]) -> Any:
+    """The words after a verb as its `Arguments`. A method `begin` of theirs gives the defaults that follow from the words."""
     import tyro
 
+    kind = _part_of(verb, f"{verb.title().replace('-', '')}Arguments")
+    default = None
+    if hasattr(kind, "begin"):
+        required = {field.name for field in fields(kind) if MISSING is field.default is field.default_factory}
+        default = kind(**dict.fromkeys(required, tyro.MISSING) | kind.begin(words))
+    flags = words[: words.index("--")] if hasattr(kind, "command") and "--" in words else words
     markers = (tyro.conf.AvoidSubcommands, tyro.conf.FlagCreatePairsOff)
     with _quickly():
-        return tyro.cli(arguments, args=list(words), prog=f"electra {verb}", default=default, config=markers)
+        return tyro.cli(kind, args=list(flags), prog=f"electra {verb}", default=default, config=markers)
 
 
 @contextmanager

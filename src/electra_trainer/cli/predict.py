@@ -3,7 +3,6 @@
 `electra answer FOLDER --context @page.txt --question "Who cooked the meal?"`.
 """
 
-import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,7 +100,7 @@ class AnswerArguments:
     """auto, cpu, cuda or cuda:N."""
 
 
-def run_answer(arguments: AnswerArguments) -> None:
+def run_answer(arguments: AnswerArguments) -> Any:
     """Print the answer, or that there is none."""
     if arguments.top < 1:
         raise ConfigError(f"--top {arguments.top}: expected at least 1.")
@@ -126,8 +125,7 @@ def run_answer(arguments: AnswerArguments) -> None:
     given = task.threshold if arguments.null_threshold is None else arguments.null_threshold
     said["null_threshold"] = given if task.version == 2 else None
     if arguments.json:
-        print(json.dumps(said))
-        return
+        return said
     print("\n".join(lines(said, context)))
 
 

@@ -1,17 +1,23 @@
-"""`electra show small`: a preset, its parameters and its FLOPs; `electra flops small`: operations of training and inference."""
+"""Verbs that only show something.
+
+electra show small     a preset, its parameters and its FLOPs
+electra flops small    operations of training and inference
+electra doctor         this machine, and a forecast of its speed with each model
+"""
 
 import json
+import shutil
 import sys
+import time
 from dataclasses import asdict, dataclass
-from typing import Any
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import tyro
 
-from electra_trainer.cost import flops
-from electra_trainer.cost.parameters import parameters
-from electra_trainer.presets.paper_rows import PRESETS, SUMMARIES, preset
-from electra_trainer.settings.config import Config
-from electra_trainer.settings.records import flat, to_dict
+if TYPE_CHECKING:
+    from electra_trainer.train.timing import Forecast, Machine
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,32 +31,30 @@ class ShowArguments:
     """Print one JSON object."""
 
 
-def run_show(arguments: ShowArguments) -> None:
+def run_show(arguments: ShowArguments) -> Any:
     """Print it."""
+    from electra_trainer.cost import flops, parameters
+    from electra_trainer.presets.models import SUMMARIES, preset
+    from electra_trainer.settings.records import flat, to_dict
+
     if arguments.preset == "all":
-        lines = (
-            [json.dumps(SUMMARIES)] if arguments.json else [f"{name:<24} {what}" for name, what in SUMMARIES.items()]
-        )
-        print(*lines, sep="\n")
-        return
+        if arguments.json:
+            return SUMMARIES
+        print(*(f"{name:<24} {what}" for name, what in SUMMARIES.items()), sep="\n")
+        return None
     config = preset(arguments.preset)
-    facts = _facts(config)
-    if arguments.json:
-        print(json.dumps(facts))
-        return
-    for title, table in facts.items():
-        print(title)
-        for name, value in flat(table).items():
-            print(f"  {name:<38} {value:,}" if isinstance(value, int) and value > 9999 else f"  {name:<38} {value}")
-
-
-def _facts(config: Config) -> dict[str, Any]:
-    count, cost = parameters(config), flops.run_flops(config)
-    return {
+    count, cost = parameters.parameters(config), flops.run_flops(config)
+    facts: dict[str, Any] = {
         "config": to_dict(config),
         "parameters": {"joint": count.joint, "kept": count.kept, **asdict(count)},
         "flops": {"train_paper": cost.paper, "train_real": cost.real, "infer_paper": flops.infer_flops(config).paper},
     }
+    if arguments.json:
+        return facts
+    for title, table in facts.items():
+        print(title)
+        for name, value in flat(table).items():
+            print(f"  {name:<38} {value:,}" if isinstance(value, int) and value > 9999 else f"  {name:<38} {value}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,15 +73,15 @@ class FlopsArguments:
     """Count the LayerNorm after attention at every channel; the paper's script counts it once a token (up to 0.05 % less)."""
 
 
-def run_flops(arguments: FlopsArguments) -> None:
+def run_flops(arguments: FlopsArguments) -> Any:
     """Print one line a name."""
     from electra_trainer.paper.published import PUBLISHED, cost_of
+    from electra_trainer.presets.models import PRESETS
 
     names = list(dict.fromkeys([*PUBLISHED, *PRESETS])) if arguments.name == "all" else [arguments.name]
     costs = {name: cost_of(name, norm_slip=not arguments.mend_norm) for name in names}
     if arguments.json:
-        print(json.dumps({name: asdict(cost) for name, cost in costs.items()}))
-        return
+        return {name: asdict(cost) for name, cost in costs.items()}
     width = max(map(len, names))
     print(f"{'':<{width}}  {'train, paper':>12}  {'train, real':>11}  {'infer, paper':>12}")
     for name, cost in costs.items():
@@ -86,3 +90,149 @@ def run_flops(arguments: FlopsArguments) -> None:
         print(
             "bert_large: the original, 1M steps of 256 rows. The preset of that name: bert_large_ours.", file=sys.stderr
         )
+    return None
+
+
+_EXTRAS = {"transformers": "hub", "datasets": "hub"}
+_NEEDED = ("torch", "numpy", "tokenizers", "safetensors", "rich", "tyro", "matplotlib", "scikit-learn")
+_SECONDS = 80.0
+"""For all presets together; the one being timed is finished."""
+_HOW = """\
+arithmetic: the share of the step that its matrix products take at the matrix rate above. memory: the share that the bytes it
+must move take at the rate of a copy, pointwise work fused and nothing staying in a cache. limited by: the larger of both if it
+explains half of the step, else overhead: pointwise work, small products, launching. Rows are made up, and full.
+paper's run: the preset's own steps and batch; `electra pretrain --budget 4h` trains for less."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DoctorArguments:
+    """Show what this machine has: device, arithmetic, threads, disk, packages; and what is missing."""
+
+    bench: bool = False
+    """Also measure each model: speed, time of the paper's run, and what limits it. Under two minutes."""
+    presets: tuple[str, ...] = ()
+    """Presets to measure with --bench; by default the models that the paper compares, and tiny."""
+    json: bool = False
+    """Print one JSON object."""
+
+
+def run_doctor(arguments: DoctorArguments) -> None:
+    """Print one line a finding, and the table of --bench."""
+    from electra_trainer.presets.models import MODELS, preset
+
+    configs = [preset(name) for name in arguments.presets or MODELS]  # a wrong name is an error before anything else
+    findings = _findings()
+    if not arguments.json:
+        for label, value in findings.items():
+            print(f"{label:<16} {value}", flush=True)
+    if not arguments.bench:
+        if arguments.json:
+            print(json.dumps({"findings": findings}))
+        return
+
+    from electra_trainer.cost.flops import step_flops
+    from electra_trainer.train.device import choose_device
+    from electra_trainer.train.timing import forecast, measure_machine
+
+    machine = measure_machine(choose_device("auto"))
+    if not arguments.json:
+        _print_machine(machine)
+    forecasts: dict[str, Forecast | str] = {}
+    end = time.monotonic() + _SECONDS
+    for done, config in enumerate(sorted(configs, key=lambda config: step_flops(config).real / config.batch.size)):
+        left = end - time.monotonic()
+        forecasts[config.preset] = (
+            forecast(config, machine, limit=max(2.0, min(8.0, left / (len(configs) - done))))
+            if left > 0
+            else f"no time was left; alone: electra doctor --bench --presets {config.preset}"
+        )
+        if not arguments.json:
+            _print_forecast(config.preset, forecasts[config.preset])
+    print(json.dumps(_doctor_facts(findings, machine, forecasts)) if arguments.json else f"\n{_HOW}")
+
+
+def _findings() -> dict[str, str]:
+    import torch
+
+    from electra_trainer.kernels.gpu import add_norm, gpu_attention, gpu_softmax, trust  # noqa: F401  (each registers its check)
+    from electra_trainer.kernels.native import library as native
+    from electra_trainer.train.device import choose_device, choose_precision, cpu_has_amx, use_threads
+    from electra_trainer.version import __version__
+
+    device = choose_device("auto")
+    name = torch.cuda.get_device_name() if device.type == "cuda" else torch.backends.cpu.get_cpu_capability()
+    amx = ", AMX" if cpu_has_amx() else ""
+    free = shutil.disk_usage(Path.cwd()).free / 1e9
+    lines = [
+        ("electra-trainer", __version__),
+        ("python", f"{sys.version.split()[0]} ({sys.executable})"),
+        ("device", f"{device.type}: {name}{amx if device.type == 'cpu' else ''}"),
+        ("precision", f"{choose_precision('auto', device)} (--precision auto)"),
+        ("native kernels", native.status() if device.type == "cpu" else "for CPUs only"),
+        ("threads", str(use_threads())),
+        *(trust.report(device) if device.type == "cuda" else []),
+        ("disk here", f"{free:.1f} GB free"),
+        *((package, _version(package) or "MISSING: pip install electra-trainer") for package in _NEEDED),
+        *(
+            (package, _version(package) or f'not installed; optional: pip install "electra-trainer[{extra}]"')
+            for package, extra in _EXTRAS.items()
+        ),
+    ]
+    return dict(lines)
+
+
+def _print_machine(machine: "Machine") -> None:
+    rates = ", ".join(f"{name} {rate / 1e9:,.0f} GFLOP/s" for name, rate in machine.matrix_flops.items())
+    free = "" if machine.free_bytes is None else f", {machine.free_bytes / 1e9:.1f} GB free"
+    print(f"{'matrix products':<16} {rates}")
+    print(f"{'memory':<16} {machine.copy_bytes / 1e9:,.0f} GB/s read and written{free}")
+    print(f"\n{'preset':<16}{'tokens/s':>12}{'paper run':>14}{'arithmetic':>12}{'memory':>8}  {'limited by':<12}timed")
+
+
+def _print_forecast(name: str, forecast: "Forecast | str") -> None:
+    from electra_trainer.train.plan import duration
+
+    if isinstance(forecast, str):
+        print(f"{name:<16}skipped: {forecast}", flush=True)
+        return
+    arithmetic, memory = (
+        f"{seconds / forecast.seconds_per_step:.0%}"
+        for seconds in (forecast.arithmetic_seconds, forecast.memory_seconds)
+    )
+    how = "whole steps"
+    if forecast.extrapolated:
+        how = f"extrapolated from {' and '.join(map(str, forecast.rows_timed))} of {forecast.rows} rows"
+        if forecast.layers_timed != forecast.layers:
+            how += f", {forecast.layers_timed} of {forecast.layers} layers"
+    print(
+        f"{name:<16}{forecast.tokens_per_second:>12,.0f}{duration(forecast.run_seconds):>14}{arithmetic:>12}{memory:>8}  "
+        f"{forecast.limit:<12}{how}",
+        flush=True,
+    )
+
+
+def _doctor_facts(
+    findings: dict[str, str], machine: "Machine", forecasts: "dict[str, Forecast | str]"
+) -> dict[str, Any]:
+    presets: dict[str, Any] = {}
+    for name, found in forecasts.items():
+        if isinstance(found, str):
+            presets[name] = {"skipped": found}
+            continue
+        extra = ("tokens_per_second", "run_seconds", "extrapolated", "limit")
+        presets[name] = {**asdict(found), **{field: getattr(found, field) for field in extra}}
+    return {
+        "findings": findings,
+        "device": machine.device.type,
+        "precision": machine.precision,
+        "matrix_flops_per_second": machine.matrix_flops,
+        "copy_bytes_per_second": machine.copy_bytes,
+        "presets": presets,
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

@@ -8,11 +8,10 @@ electra replay RUN --step 1000
 electra report RUN [RUN …]
 """
 
-import json
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import tyro
 
@@ -37,15 +36,14 @@ class EvaluateArguments:
     """auto, cpu, cuda or cuda:N."""
 
 
-def run_evaluate(arguments: EvaluateArguments) -> None:
+def run_evaluate(arguments: EvaluateArguments) -> Any:
     """Print the metrics."""
     from electra_trainer.inspection.replay import evaluate
     from electra_trainer.train.measures import health_line
 
     result = evaluate(arguments.run, arguments.data, device=arguments.device)
     if arguments.json:
-        print(json.dumps({"step": result.step, **result.metrics}))
-        return
+        return {"step": result.step, **result.metrics}
     print(f"step {result.step}, {result.rows:,} held-out rows")
     for name, value in result.metrics.items():
         print(f"  {name:<30} {value:.4f}")
@@ -64,14 +62,13 @@ class ScoreArguments:
     """Print one JSON object: tokens, replaced_probability."""
 
 
-def run_score(arguments: ScoreArguments) -> None:
+def run_score(arguments: ScoreArguments) -> Any:
     """Print the tokens with their probabilities."""
     from electra_trainer.pretrained.pretrained import load
 
     scored = load(arguments.run).score(arguments.text)
     if arguments.json:
-        print(json.dumps(asdict(scored)))
-        return
+        return asdict(scored)
     print_scored(scored)
 
 
@@ -111,14 +108,13 @@ class FillArguments:
     """Print a JSON list: for each [MASK] its words with probabilities."""
 
 
-def run_fill(arguments: FillArguments) -> None:
+def run_fill(arguments: FillArguments) -> Any:
     """Print the words."""
     from electra_trainer.pretrained.pretrained import load
 
     gaps = load(arguments.run).fill(arguments.text, top=arguments.top)
     if arguments.json:
-        print(json.dumps([[asdict(candidate) for candidate in gap] for gap in gaps]))
-        return
+        return [[asdict(candidate) for candidate in gap] for gap in gaps]
     for number, gap in enumerate(gaps, 1):
         print(f"[MASK] {number}: " + "  ".join(f"{c.token} {c.probability:.3f}" for c in gap))
 
@@ -178,7 +174,7 @@ class ReplayArguments:
     """auto (the run's), cpu, cuda or cuda:N."""
 
 
-def run_replay(arguments: ReplayArguments) -> None:
+def run_replay(arguments: ReplayArguments) -> Any:
     """Print the step."""
     from electra_trainer.inspection.replay import replay
     from electra_trainer.inspection.replay_text import as_json, print_replayed
@@ -194,8 +190,7 @@ def run_replay(arguments: ReplayArguments) -> None:
     )
     rows = _chosen(arguments, found)
     if arguments.json:
-        print(json.dumps(as_json(found, rows[: arguments.rows])))
-        return
+        return as_json(found, rows[: arguments.rows])
     print_replayed(found, rows[: 4 if arguments.rows is None else arguments.rows])
 
 

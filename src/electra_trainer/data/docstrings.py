@@ -19,9 +19,8 @@ from functools import cache
 from pathlib import Path
 
 from electra_trainer.data.text_files import Document, Place
-from electra_trainer.data.workers import Workers, serve
 from electra_trainer.errors import DataError
-from electra_trainer.files.processes import Connection, cores
+from electra_trainer.files.processes import Connection, Workers, cores, serve
 
 PACKAGES = ("matplotlib", "networkx", "numpy", "scipy", "sklearn", "sympy", "torch")
 """Import names of the packages that are read, besides the standard library."""

@@ -21,7 +21,6 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
-from electra_trainer.data.manifest import DocumentFiles, FileInfo
 from electra_trainer.data.text_files import Place
 from electra_trainer.errors import DataError, storage_error
 from electra_trainer.files import durable, reading
@@ -36,6 +35,23 @@ _LONGEST_NAME = 1 << 16
 _REMEDY = "It is damaged; prepare again with --overwrite."
 Entries = NDArray[np.int64]
 """[documents, 5]"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileInfo:
+    """Another file."""
+
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class DocumentFiles:
+    """The files that say which documents the rows are from: see documents.py."""
+
+    names: FileInfo
+    train: FileInfo
+    valid: FileInfo
 
 
 class DocumentsWriter:

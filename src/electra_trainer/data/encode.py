@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 
 from electra_trainer.data.text_files import Document, Place
 from electra_trainer.data.tokenizer import as_plain_text, from_json, specials_of
-from electra_trainer.data.workers import Workers, serve
-from electra_trainer.files.processes import Connection
+from electra_trainer.files.processes import Connection, Workers, serve
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

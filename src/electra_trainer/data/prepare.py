@@ -17,9 +17,18 @@ from numpy.typing import NDArray
 from electra_trainer.data.corpus import CorpusReport, PrepareSettings, Reading, documents
 from electra_trainer.data.documents import DocumentsWriter
 from electra_trainer.data.encode import EncodedDocument, encode_documents
-from electra_trainer.data.manifest import VERSION, Manifest, SplitInfo
 from electra_trainer.data.pack import Packer
-from electra_trainer.data.store import SPLITS, Split, SplitWriter, claim_folder, give_up, publish
+from electra_trainer.data.store import (
+    SPLITS,
+    VERSION,
+    Manifest,
+    Split,
+    SplitInfo,
+    SplitWriter,
+    claim_folder,
+    give_up,
+    publish,
+)
 from electra_trainer.data.text_files import Document, Place
 from electra_trainer.data.tokenizer import save_tokenizer, specials_of, tokenizer_sha256, vocab_size_of
 from electra_trainer.data.vocabulary import train_tokenizer

@@ -30,7 +30,7 @@ from electra_trainer.finetuning.texts.columns import Columns
 from electra_trainer.finetuning.texts.tasks import Classification, Regression
 from electra_trainer.finetuning.training_step import FineTuned, predict
 from electra_trainer.finetuning.transformers_head import TransformersHead
-from electra_trainer.pretrained import export, folders
+from electra_trainer.pretrained import export
 from electra_trainer.pretrained.source import Source, load_source
 from electra_trainer.runs import checkpoint, run_folder
 from electra_trainer.settings import records
@@ -131,9 +131,9 @@ def export_finetuned(
     files |= {"README.md": card.encode(), **tokenizer_files(source.tokenizer, max_length=length)}
 
     def check(folder: Path) -> None:
-        folders.check_equal(folder, load_finetuned(folder, own=own).network.state_dict(), saved.weights)
+        export.check_equal(folder, load_finetuned(folder, own=own).network.state_dict(), saved.weights)
 
-    folders.publish(out, files.items(), check, replaces=TASK)
+    export.publish(out, files.items(), check, replaces=TASK)
     return out
 
 
@@ -244,7 +244,7 @@ def _contents(
         bare = {name.removeprefix("electra."): tensor for name, tensor in encoder.items()}
         tensors = {"model.safetensors": bare, "head.safetensors": head}
         settings = {"architectures": ["ElectraModel"], **config_table}
-    files = {name: folders.safetensors_bytes(group) for name, group in tensors.items()}
+    files = {name: export.safetensors_bytes(group) for name, group in tensors.items()}
     table["files"] = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
     files["config.json"] = (json.dumps(settings, indent=2) + "\n").encode()
     files[TASK] = (json.dumps(table, indent=1) + "\n").encode()

@@ -19,7 +19,7 @@ from electra_trainer.experiments.statistics import Spread, spread_of
 from electra_trainer.finetuning.glue.glue_tasks import PAPER
 from electra_trainer.inspection.run_read import read_run
 from electra_trainer.paper.published import GLUE_TASKS
-from electra_trainer.presets import arms, paper_rows
+from electra_trainer.presets import arms, models
 from electra_trainer.settings import methods, records
 from electra_trainer.settings.config import Config, generator_shape
 
@@ -83,9 +83,9 @@ class Entry:
     def share_trained(self) -> float | None:
         """Share of the FLOPs of the full ELECTRA of this size (as the paper counts); None for another preset."""
         spent = spread_of(self.facts("flops_paper"))
-        if self.size not in paper_rows.PRESETS or spent is None or spent.mean <= 0:
+        if self.size not in models.PRESETS or spent is None or spent.mean <= 0:
             return None
-        return spent.mean / run_flops(paper_rows.preset(self.size)).paper
+        return spent.mean / run_flops(models.preset(self.size)).paper
 
 
 def entries(experiments: Sequence[Findings]) -> list[Entry]:

@@ -6,11 +6,15 @@
 
 Each holds config.json, model.safetensors, the tokenizer's files and a model card. Parameter names are those of transformers, so
 writing is a copy. The vocabulary's output weight is tied to the word embeddings and stored once, as there.
+
+An exported folder appears whole, read back and on the disk, or not at all.
 """
 
 import json
+import shutil
 import sys
-from collections.abc import Callable, Iterator
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import Any
@@ -22,7 +26,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from electra_trainer.data.tokenizer import TOKENIZER_FILES
-from electra_trainer.errors import CheckpointError, ConfigError, MissingInputError
+from electra_trainer.errors import CheckpointError, ConfigError, MissingInputError, storage_error
+from electra_trainer.files.durable import make_folder, sync_folder, write_durably
 from electra_trainer.files.reading import MOST_TEXT, read_file, short
 from electra_trainer.files.wording import render
 from electra_trainer.kernels.native.layers import other_arithmetic
@@ -30,7 +35,6 @@ from electra_trainer.model.encoder import Encoder, Layers
 from electra_trainer.model.networks import Discriminator, TokenPredictor
 from electra_trainer.objectives import Exported
 from electra_trainer.presets.arms import objective_title
-from electra_trainer.pretrained.folders import check_equal, publish, safetensors_bytes
 from electra_trainer.settings import records
 from electra_trainer.settings.config import Config, Model
 from electra_trainer.settings.records import read_table
@@ -327,3 +331,57 @@ def model_card(
         metrics=metrics,
         version=__version__,
     )
+
+
+def publish(
+    out: Path, files: Iterable[tuple[str, bytes]], check: Callable[[Path], None], *, replaces: str | None = None
+) -> None:
+    """Write files into a temporary folder, check them there, and rename it to `out`.
+
+    Args:
+        out: a new or empty folder, or an earlier export.
+        files: (path in the folder, content), taken one at a time.
+        check: reads the temporary folder back, and raises where it differs from what was to be written.
+        replaces: the file that an earlier export holds; it is replaced once the new one is complete. None: nothing is replaced.
+
+    Raises:
+        ConfigError: `out` holds something else.
+        StorageError: the disk is full or read-only; an earlier export is untouched and nothing is left behind.
+    """
+    earlier = replaces is not None and (out / replaces).is_file()
+    if out.exists() and not earlier and (not out.is_dir() or any(out.iterdir())):
+        other = "" if replaces is None else f" and holds no {replaces}"
+        raise ConfigError(f"--out {out}: is not an empty folder{other}. Choose another one.")
+    unique = uuid.uuid4().hex[:8]
+    temporary, aside = out.with_name(f".{out.name}.{unique}"), out.with_name(f".{out.name}.old-{unique}")
+    try:
+        for name, content in files:
+            path = temporary / name
+            make_folder(path.parent)
+            write_durably(path, content)
+            sync_folder(path.parent)
+        check(temporary)
+        if earlier:
+            out.rename(aside)
+        elif out.exists():
+            out.rmdir()
+        temporary.rename(out)
+        sync_folder(out.parent)
+        shutil.rmtree(aside, ignore_errors=True)
+    except OSError as error:
+        raise storage_error(error, out, writing=True) from None
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def safetensors_bytes(tensors: Mapping[str, Tensor]) -> bytes:
+    """A model.safetensors as transformers reads it."""
+    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    return safetensors.torch.save(plain, metadata={"format": "pt"})
+
+
+def check_equal(folder: Path, found: Mapping[str, Tensor], written: Mapping[str, Tensor]) -> None:
+    """Raise CheckpointError unless every tensor that was read back from `folder` has the bits that were written."""
+    for name, tensor in found.items():
+        if name not in written or not torch.equal(tensor, written[name].cpu()):
+            raise CheckpointError(f"{folder}: {name} does not read back as it was written. Check the disk.")

@@ -5,11 +5,10 @@ import re
 from dataclasses import dataclass
 
 from electra_trainer.cost.flops import run_flops, steps_for_flops
-from electra_trainer.cost.memory import memory_bytes
-from electra_trainer.cost.parameters import parameters
+from electra_trainer.cost.parameters import memory_bytes, parameters
 from electra_trainer.data.store import Store
 from electra_trainer.errors import ConfigError
-from electra_trainer.presets import arms, paper_rows
+from electra_trainer.presets import arms, models
 from electra_trainer.settings.config import Config, changed, with_steps
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -78,7 +77,7 @@ def steps_for(length: Length, config: Config, timing: Timing | None) -> Config:
 
     Settings that are still the preset's are fitted to the new length (see `with_steps`).
     """
-    defaults = paper_rows.PRESETS[config.preset]() if config.preset in paper_rows.PRESETS else config
+    defaults = models.PRESETS[config.preset]() if config.preset in models.PRESETS else config
     steps = length.steps
     if length.flops is not None:
         steps = max(1, steps_for_flops(config, flops=length.flops))

@@ -6,7 +6,7 @@ cost of a row, the rest that of the update, and the whole step follows from both
 out as well, and both costs are scaled: that of a row by the operations, that of the update by the parameters.
 
 The measured step is compared with two limits: its matrix products at the rate of a large square product, and the bytes that it must move
-(cost/memory.py: step_bytes) at the rate of a large copy.
+(cost/parameters.py: step_bytes) at the rate of a large copy.
 """
 
 import statistics
@@ -19,8 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from electra_trainer.cost import flops, memory
-from electra_trainer.cost.parameters import parameters
+from electra_trainer.cost import flops, parameters
 from electra_trainer.data.masking import MaskTokens
 from electra_trainer.data.store import Store
 from electra_trainer.objectives import build
@@ -262,7 +261,7 @@ def forecast(config: Config, machine: Machine, *, limit: float = 8.0) -> Forecas
     if not whole:
         rows = _rows_that_fit(config, machine, most=rows)
     if not rows:
-        need = memory.memory_bytes(with_rows(config, 2)) + _PROCESS_BYTES
+        need = parameters.memory_bytes(with_rows(config, 2)) + _PROCESS_BYTES
         return f"needs about {need / 1e9:.0f} GB for a few rows, {(machine.free_bytes or 0) / 1e9:.0f} GB are free"
     sizes = (config.batch.size,) if whole else (rows // 2, rows)
     timed_config = config if whole else _with_few_layers(config, rows, seconds=limit / 2, rate=_FIRST_GUESS * rate)
@@ -278,7 +277,7 @@ def forecast(config: Config, machine: Machine, *, limit: float = 8.0) -> Forecas
         tokens_per_step=config.tokens_per_step, run_steps=config.schedule.steps, rows=config.batch.size, rows_timed=sizes,
         layers=config.model.num_hidden_layers, layers_timed=timed_config.model.num_hidden_layers,
         arithmetic_seconds=flops.step_flops(config).real / rate,
-        memory_seconds=memory.step_bytes(config, width=DTYPES[machine.precision].itemsize) / machine.copy_bytes,
+        memory_seconds=parameters.step_bytes(config, width=DTYPES[machine.precision].itemsize) / machine.copy_bytes,
     )  # fmt: skip
 
 
@@ -293,7 +292,7 @@ def prices(times: dict[int, float]) -> tuple[float, float]:
 def _scaled(config: Config, timed_config: Config, times: dict[int, float], rate: float) -> float:
     """Seconds of a whole step of `config` from steps of `timed_config`; at least the time of its products at `rate`."""
     update, row = prices(times)
-    update *= parameters(config).joint / parameters(timed_config).joint
+    update *= parameters.parameters(config).joint / parameters.parameters(timed_config).joint
     row *= flops.step_flops(config).real / flops.step_flops(timed_config).real
     return update + max(row * config.batch.size, flops.step_flops(config).real / rate)
 
@@ -314,7 +313,7 @@ def with_rows(config: Config, rows: int) -> Config:
 
 
 def _fits(config: Config, machine: Machine) -> bool:
-    return machine.free_bytes is None or memory.memory_bytes(config) + _PROCESS_BYTES <= machine.free_bytes
+    return machine.free_bytes is None or parameters.memory_bytes(config) + _PROCESS_BYTES <= machine.free_bytes
 
 
 def _rows_that_fit(config: Config, machine: Machine, *, most: int) -> int:
