@@ -6,44 +6,14 @@ from typing import TYPE_CHECKING
 from electra_trainer.version import __version__
 
 if TYPE_CHECKING:
-    from electra_trainer.api import (
-        Finetuned,
-        OwnTask,
-        Pretrained,
-        cloze,
-        compare,
-        evaluate,
-        export,
-        finetune,
-        load,
-        load_finetuned,
-        minimal_pairs,
-        pretrain,
-        replay,
-        report,
-    )
+    from electra_trainer.api import *  # noqa: F403
     from electra_trainer.presets.models import preset
     from electra_trainer.settings.config import Config
 
-__all__ = [
-    "Config",
-    "Finetuned",
-    "OwnTask",
-    "Pretrained",
-    "__version__",
-    "cloze",
-    "compare",
-    "evaluate",
-    "export",
-    "finetune",
-    "load",
-    "load_finetuned",
-    "minimal_pairs",
-    "preset",
-    "pretrain",
-    "replay",
-    "report",
-]
+__all__ = [  # noqa: F405
+    "Config", "Finetuned", "OwnTask", "Pretrained", "__version__", "cloze", "compare", "evaluate", "export", "finetune", "load",
+    "load_finetuned", "minimal_pairs", "preset", "pretrain", "replay", "report",
+]  # fmt: skip
 
 _HOMES = {"Config": "electra_trainer.settings.config", "preset": "electra_trainer.presets.models"}
 

@@ -63,11 +63,6 @@ def step_flops(config: Config, *, step: int = 0, norm_slip: bool = NORM_SLIP) ->
     return _step(config, step < config.first_stage_steps, norm_slip)
 
 
-def row_parts(config: Config, *, step: int = 0, norm_slip: bool = NORM_SLIP) -> list[Part]:
-    """The work on one row in a step. In two-stage training first the generator alone, which is frozen afterwards."""
-    return _parts(config, step < config.first_stage_steps, norm_slip)
-
-
 def run_flops(config: Config, *, steps: int | None = None, norm_slip: bool = NORM_SLIP) -> Flops:
     """Operations of the first `steps` steps of a run, by default of the whole run."""
     done = config.schedule.steps if steps is None else steps
@@ -102,14 +97,15 @@ def infer_flops(config: Config, *, sequence_length: int = 128, norm_slip: bool =
 
 
 def _step(config: Config, first_stage: bool, norm_slip: bool) -> Flops:
-    parts = _parts(config, first_stage, norm_slip)
+    parts = row_parts(config, first_stage, norm_slip)
     return Flops(
         paper=config.batch.size * sum(part.paper * (2 if part.trained else 1) for part in parts),
         real=config.batch.size * sum(part.real * (3.0 if part.trained else 1.0) for part in parts),
     )
 
 
-def _parts(config: Config, first_stage: bool, norm_slip: bool) -> list[Part]:
+def row_parts(config: Config, first_stage: bool = True, norm_slip: bool = NORM_SLIP) -> list[Part]:
+    """The work on one row in a step. In two-stage training first the generator alone, which is frozen afterwards."""
     generator = _generator_parts(config, norm_slip)
     if not isinstance(config.phases, TwoStage):
         return generator + _kept_parts(config, norm_slip)

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from electra_trainer.data.text_files import ByteLine, Document, Place, TextFile, find_files, read_lines
 from electra_trainer.errors import ConfigError, DataError, did_you_mean, require
@@ -230,12 +230,6 @@ class _File:
         return taken
 
 
-_COUNTS = (
-    "files", "documents", "lines", "bytes", "characters", "empty_documents", "split_documents", "split_lines",
-    "skipped_files", "repeated_files",
-)  # fmt: skip
-
-
 @dataclass
 class CorpusReport:
     """Counts of a corpus, kept while it is read."""
@@ -272,11 +266,12 @@ class CorpusReport:
         self.characters += sum(map(len, document))
         return document
 
-    def counts(self) -> dict[str, int | dict[str, int]]:
+    def counts(self) -> dict[str, Any]:
         """The counts that the manifest keeps."""
-        kept: dict[str, int | dict[str, int]] = {name: getattr(self, name) for name in _COUNTS}
-        kept["bad_text"] = dict(sorted(self.bad_text.items()))
-        return kept
+        others = ("examples", "disk_bytes", "disk_total")
+        return {name: count for name, count in vars(self).items() if name not in others} | {
+            "bad_text": dict(self.bad_text)
+        }
 
     def summary(self) -> list[str]:
         """Sentences for a person: the size of the corpus, then one for each kind of loss or repair that occurred."""

@@ -58,51 +58,37 @@ class DocumentsWriter:
     """Writes the files as documents come, in the order of the rows of each split; OSError as the system gives it."""
 
     def __init__(self, folder: Path) -> None:
-        self._names = durable.HashedFile(folder / NAMES)
-        self._splits = {split: _Blocks(folder / f"{split}.documents") for split in ("train", "valid")}
+        self._splits = {split: durable.HashedFile(folder / f"{split}.documents") for split in ("train", "valid")}
+        self._files = {**self._splits, "names": durable.HashedFile(folder / NAMES)}
+        self._entries: dict[str, list[tuple[int, ...]]] = {split: [] for split in self._splits}
         self._known: dict[str, int] = {}
 
     def add(self, split: str, start: int, place: Place) -> None:
         """A document that begins at position `start` of all rows of a split."""
-        file = self._known.get(place.file)
-        if file is None:
-            file = self._known[place.file] = len(self._known)
-            self._names.write(json.dumps(place.file).encode() + b"\n")
-        self._splits[split].add((start, file, place.number, place.line, place.last - place.line))
+        if place.file not in self._known:
+            self._known[place.file] = len(self._known)
+            self._files["names"].write(json.dumps(place.file).encode() + b"\n")
+        entries = self._entries[split]
+        entries.append((start, self._known[place.file], place.number, place.line, place.last - place.line))
+        if len(entries) == _ENTRIES:
+            self._flush(split)
+
+    def _flush(self, split: str) -> None:
+        if self._entries[split]:
+            self._splits[split].write(encode(np.array(self._entries[split], dtype=np.int64)))
+            self._entries[split] = []
 
     def close(self) -> DocumentFiles:
         """Force the files onto the disk; returns their entries in the manifest."""
-        splits = {split: blocks.close() for split, blocks in self._splits.items()}
-        size, digest = self._names.close()
-        return DocumentFiles(names=FileInfo(bytes=size, sha256=digest), **splits)
+        for split in self._splits:
+            self._flush(split)
+        closed = {name: file.close() for name, file in self._files.items()}
+        return DocumentFiles(**{name: FileInfo(bytes=size, sha256=digest) for name, (size, digest) in closed.items()})
 
     def abandon(self) -> None:
         """Close without entries."""
-        for file in (self._names, *(blocks.file for blocks in self._splits.values())):
+        for file in self._files.values():
             file.abandon()
-
-
-class _Blocks:
-    """Entries on their way into blocks."""
-
-    def __init__(self, path: Path) -> None:
-        self.file = durable.HashedFile(path)
-        self._entries: list[tuple[int, ...]] = []
-
-    def add(self, entry: tuple[int, ...]) -> None:
-        self._entries.append(entry)
-        if len(self._entries) == _ENTRIES:
-            self._flush()
-
-    def _flush(self) -> None:
-        if self._entries:
-            self.file.write(encode(np.array(self._entries, dtype=np.int64)))
-            self._entries = []
-
-    def close(self) -> FileInfo:
-        self._flush()
-        size, digest = self.file.close()
-        return FileInfo(bytes=size, sha256=digest)
 
 
 def encode(entries: Entries) -> bytes:

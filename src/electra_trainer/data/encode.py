@@ -30,27 +30,14 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 
-@dataclass(frozen=True)
-class Encoded:
-    """The lines of a packet, one after another."""
-
-    ids: NDArray[np.uint32]
-    line_lengths: NDArray[np.uint32]  # tokens of each line; 0 for a line without any (control characters only)
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> "Encoded":
-        """Undo `encoder`."""
-        lines = int.from_bytes(data[:8], "little")
-        return cls(np.frombuffer(data, "<u4", offset=8 + 4 * lines), np.frombuffer(data, "<u4", count=lines, offset=8))
-
-
 _PACKET_BYTES = 1 << 18
 Encode = Callable[[Iterator[bytes]], Iterator[bytes]]
 
 
 def encoder(tokenizer: "Tokenizer") -> Callable[[bytes], bytes]:
-    """A function from lines, in UTF-8 with LF between them, to their ids, as bytes that `Encoded.from_bytes` reads.
+    """A function from lines, in UTF-8 with LF between them, to the number of lines, how many tokens each has, and their ids.
 
+    A line may have none (control characters only).
     A text can never give [PAD], [CLS], [SEP] or [MASK]: should the tokenizer split so that it does, it is [UNK].
     """
     plain = as_plain_text(tokenizer)
@@ -134,12 +121,14 @@ def encode_documents(
 
     with encoding(tokenizer, workers=workers) as encode:
         for answer in encode(packets()):
-            packet = Encoded.from_bytes(answer)
-            ends = np.concatenate([[0], np.cumsum(packet.line_lengths, dtype=np.int64)])
+            count = int.from_bytes(answer[:8], "little")
+            line_lengths = np.frombuffer(answer, "<u4", count=count, offset=8)
+            packet_ids = np.frombuffer(answer, "<u4", offset=8 + 4 * count)
+            ends = np.concatenate([[0], np.cumsum(line_lengths, dtype=np.int64)])
             line = 0
             for index, share, lines, place in waiting.popleft():
-                lengths = packet.line_lengths[line : line + lines]
-                ids = packet.ids[ends[line] : ends[line + lines]]
+                lengths = line_lengths[line : line + lines]
+                ids = packet_ids[ends[line] : ends[line + lines]]
                 line += lines
                 if len(ids):
                     yield EncodedDocument(share, index, ids, lengths[lengths > 0], place)

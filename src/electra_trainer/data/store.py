@@ -46,7 +46,7 @@ _REMEDY = "It was damaged or changed by hand; run the same prepare command again
 
 
 @dataclass(frozen=True, kw_only=True)
-class SplitInfo:
+class SplitInfo(FileInfo):
     """One file of rows."""
 
     rows: int
@@ -55,11 +55,8 @@ class SplitInfo:
     text_tokens: int
     """Positions that are neither padding nor [CLS] nor [SEP]."""
     documents: int
-    bytes: int
-    """Size of the file."""
     padding: float
     """Share of the positions that are padding."""
-    sha256: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,7 +226,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def _check_file(
-    path: Path, info: SplitInfo | FileInfo, manifest: Manifest | None, *, verify: bool, tick: Callable[[], None]
+    path: Path, info: FileInfo, manifest: Manifest | None, *, verify: bool, tick: Callable[[], None]
 ) -> None:
     """Compare a file with its entry in the manifest. With a `manifest` the file holds ids, which are checked too."""
     try:
