@@ -35,12 +35,7 @@ class Batch:
 
     def to(self, device: torch.device) -> "Batch":
         """The same batch on another device."""
-        return Batch(
-            ids_BT=self.ids_BT.to(device, non_blocking=True),
-            segment_BT=self.segment_BT.to(device, non_blocking=True),
-            position_BT=self.position_BT.to(device, non_blocking=True),
-            piece_BT=self.piece_BT.to(device, non_blocking=True),
-        )
+        return Batch(**{name: tensor.to(device, non_blocking=True) for name, tensor in vars(self).items()})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from tests.prepared import embedded_lines
 
 from electra_trainer.data import encode
 from electra_trainer.data.corpus import CorpusReport, documents
-from electra_trainer.data.encode import Encoded, Words, encoder
+from electra_trainer.data.encode import Words, decoded, encoder
 from electra_trainer.data.tokenizer import as_plain_text, load_tokenizer
 from electra_trainer.data.vocabulary import train_tokenizer
 
@@ -105,8 +105,8 @@ def test_tokenizers_that_look_at_whole_lines_go_to_the_library(tokenizer: Any) -
     lines = [*sentences(50), "bara lora, bara", ""]
     for other in (added, split, normal):
         assert not Words.can_cut(other)
-        found = Encoded.from_bytes(encoder(other)("\n".join(lines).encode()))
+        found, found_lengths = decoded(encoder(other)("\n".join(lines).encode()))
         ids, lengths = expected(other, lines)
-        assert found.line_lengths.tolist() == lengths
-        assert np.isin(found.ids, [0, 2, 3, 4]).sum() == 0
-        assert [token for token in ids if token > 4] == [token for token in found.ids.tolist() if token > 4]
+        assert found_lengths.tolist() == lengths
+        assert np.isin(found, [0, 2, 3, 4]).sum() == 0
+        assert [token for token in ids if token > 4] == [token for token in found.tolist() if token > 4]

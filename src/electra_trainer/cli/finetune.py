@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import tyro
 
-from electra_trainer.cli.main import value_of
+from electra_trainer.cli.main import shared, value_of
 from electra_trainer.errors import ConfigError
 from electra_trainer.finetuning.recipe import Recipe, recipe
 
@@ -169,28 +169,15 @@ def _source(arguments: FinetuneArguments) -> "TaskSource":
                 raise ConfigError(
                     f"{flag}: tagging reads words, a line each. Leave it out; --label names the column of the tags."
                 )
-        return TaggingTask(
-            train=arguments.train,
-            dev=arguments.dev,
-            predict=arguments.predict,
-            column=arguments.label,
-            words=1 if arguments.words is None else arguments.words,
-            scheme=arguments.scheme or "detect",
-        )
+        words = 1 if arguments.words is None else arguments.words
+        own = {"column": arguments.label, "words": words, "scheme": arguments.scheme or "detect"}
+        return TaggingTask(**shared(arguments, TaggingTask) | own)
     from electra_trainer.finetuning.texts.own_task import OwnTask
 
     for flag, given in (("--words", arguments.words), ("--scheme", arguments.scheme)):
         if given is not None:
             raise ConfigError(f"{flag}: is for tagging. Leave it out, or say --task tagging.")
-    return OwnTask(
-        train=arguments.train,
-        dev=arguments.dev,
-        predict=arguments.predict,
-        kind=arguments.task,
-        text=arguments.text,
-        text_pair=arguments.text_pair,
-        label=arguments.label,
-    )
+    return OwnTask(**shared(arguments, OwnTask), kind=arguments.task)
 
 
 def _print_notes(data: "TaskData") -> None:
@@ -342,17 +329,8 @@ def run_squad(arguments: SquadArguments) -> Any:
     from electra_trainer.finetuning.squad.squad_task import Squad
     from electra_trainer.settings.records import read_table
 
-    source = Squad(
-        train=arguments.train,
-        dev=arguments.dev,
-        version=arguments.version,
-        head=arguments.head,
-        follow="released" if arguments.recipe.recipe == "released" else "paper",
-        null_threshold=arguments.null_threshold,
-        split=arguments.split,
-        limit=arguments.limit,
-        dev_limit=arguments.dev_limit,
-    )
+    follow = "released" if arguments.recipe.recipe == "released" else "paper"
+    source = Squad(**shared(arguments, Squad), follow=follow)
     data = source.load()
     quiet = arguments.quiet or arguments.json
     for note in () if quiet else data.notes:

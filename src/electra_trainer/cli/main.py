@@ -165,9 +165,7 @@ def _quickly() -> Iterator[None]:
     import ast
     import gc
 
-    unchecked: Any = ModuleType(
-        "typeguard"
-    )  # it would check the defaults of flags, as mypy does, and takes long to load
+    unchecked: Any = ModuleType("typeguard")  # the real one takes long to load, and would check defaults as mypy does
     unchecked.check_type, unchecked.TypeCheckError = lambda value, kind: value, TypeError
     is_lent = sys.modules.setdefault("typeguard", unchecked) is unchecked
     plain = ast.parse
@@ -199,6 +197,12 @@ def part(words: Sequence[str], flags: Sequence[str]) -> tuple[dict[str, str], li
 def value_of(words: Sequence[str], flag: str) -> str | None:
     """The value of a flag, before the flags are parsed."""
     return part(words, (flag,))[0].get(flag)
+
+
+def shared(arguments: Any, kind: Any) -> dict[str, Any]:
+    """The flags that have the names of fields of the dataclass `kind`, with their values."""
+    names = {field.name for field in fields(kind)}
+    return {name: value for name, value in vars(arguments).items() if name in names}
 
 
 def _overview() -> str:

@@ -285,18 +285,13 @@ def run_compare(arguments: CompareArguments) -> None:
     from electra_trainer.experiments.folder import parse_seeds, parse_shard
     from electra_trainer.paper import arm_summary, comparison
 
-    asked = comparison.Comparison(
-        arms=_list(arguments.arms),
-        seeds=parse_seeds(arguments.seeds),
-        flops=arguments.flops,
-        steps=arguments.steps,
-        budget=arguments.budget,
-        match=arguments.match,
-        probes=arguments.probe or ("held-out",),
-        probe_sentences=arguments.probe_sentences,
-        probe_pairs=arguments.probe_pairs,
-        metrics=_list(arguments.metrics or ""),
-    )
+    read = {
+        "arms": _list(arguments.arms),
+        "seeds": parse_seeds(arguments.seeds),
+        "probes": arguments.probe or ("held-out",),
+        "metrics": _list(arguments.metrics or ""),
+    }
+    asked = comparison.Comparison(**cli.shared(arguments, comparison.Comparison) | read)
     summary = comparison.compare(
         asked,
         arguments.settings,

@@ -36,12 +36,15 @@ _MIN_STRING = 200  # characters of a string outside of a docstring that may be d
 
 
 @cache
-def _collected() -> tuple[Document, ...]:
-    files = _files()
+def documents() -> tuple[Document, ...]:
+    """The embedded corpus, the same every time; read once a process (seconds), then kept in memory (about 15 MB).
+
+    A paragraph that occurs more than once is kept the first time only, so held-out documents do not repeat trained ones.
+    """
     requests: list[bytes] = []
     batch: list[str] = []
     size = 0
-    for path, length in files:
+    for path, length in _files():
         batch.append(str(path))
         size += length
         if size > _BATCH_BYTES:
@@ -59,14 +62,6 @@ def _collected() -> tuple[Document, ...]:
     if not found:
         raise DataError("docstrings: no documentation found in this Python. Name text files instead.")
     return tuple(found)
-
-
-def documents() -> Iterator[Document]:
-    """The embedded corpus, the same every time; read once a process (seconds), then kept in memory (about 15 MB).
-
-    A paragraph that occurs more than once is kept the first time only, so held-out documents do not repeat trained ones.
-    """
-    yield from _collected()
 
 
 def file_count() -> int:

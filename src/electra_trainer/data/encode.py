@@ -50,6 +50,12 @@ def encoder(tokenizer: "Tokenizer") -> Callable[[bytes], bytes]:
     return answer
 
 
+def decoded(answer: bytes) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+    """Undo `encoder`: the ids of all lines, and how many each has."""
+    lines = int.from_bytes(answer[:8], "little")
+    return np.frombuffer(answer, "<u4", offset=8 + 4 * lines), np.frombuffer(answer, "<u4", count=lines, offset=8)
+
+
 def _by_library(plain: "Tokenizer") -> Callable[[bytes], tuple[NDArray[np.uint32], NDArray[np.uint32]]]:
     """Ids of lines, and how many each has, for tokenizers that may look at whole lines."""
     encode = getattr(plain, "encode_batch_fast", plain.encode_batch)
@@ -121,9 +127,7 @@ def encode_documents(
 
     with encoding(tokenizer, workers=workers) as encode:
         for answer in encode(packets()):
-            count = int.from_bytes(answer[:8], "little")
-            line_lengths = np.frombuffer(answer, "<u4", count=count, offset=8)
-            packet_ids = np.frombuffer(answer, "<u4", offset=8 + 4 * count)
+            packet_ids, line_lengths = decoded(answer)
             ends = np.concatenate([[0], np.cumsum(line_lengths, dtype=np.int64)])
             line = 0
             for index, share, lines, place in waiting.popleft():

@@ -10,13 +10,13 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from electra_trainer.errors import DataError, MissingInputError, storage_error
 from electra_trainer.files.reading import BOM
 
 _CHUNK = 1 << 20
-_COMPRESSED = (".gz", ".bz2", ".xz")
+_OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 _TEXT = (".txt", ".jsonl")
 
 
@@ -55,7 +55,7 @@ class TextFile:
     def compression(self) -> str:
         """`.gz`, `.bz2`, `.xz` or nothing, from the name."""
         suffix = self.path.suffix.lower()
-        return suffix if suffix in _COMPRESSED else ""
+        return suffix if suffix in _OPENERS else ""
 
     @property
     def is_json(self) -> bool:
@@ -140,7 +140,7 @@ def _in_folder(folder: Path) -> tuple[list[Path], int]:
         folders.sort()
         for name in sorted(names):
             stem = Path(name.lower())
-            kind = stem.with_suffix("").suffix if stem.suffix in _COMPRESSED else stem.suffix
+            kind = stem.with_suffix("").suffix if stem.suffix in _OPENERS else stem.suffix
             if kind in _TEXT and not name.startswith("."):
                 kept.append(Path(root, name))
             else:
@@ -153,15 +153,10 @@ def _in_folder(folder: Path) -> tuple[list[Path], int]:
     return kept, skipped
 
 
-def _open(file: TextFile, raw: IO[bytes]) -> IO[bytes]:
-    openers: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
-    opened: IO[bytes] = openers[file.compression](raw, "rb") if file.compression else raw
-    return opened
-
-
 def _chunks(file: TextFile, on_progress: Callable[[int], None]) -> Iterator[bytes]:
     try:
-        with file.path.open("rb") as raw, _open(file, raw) as stream:
+        opener = _OPENERS.get(file.compression)
+        with file.path.open("rb") as raw, opener(raw, "rb") if opener else raw as stream:
             while chunk := stream.read(_CHUNK):
                 on_progress(raw.tell() if not raw.closed else file.size)
                 yield chunk
