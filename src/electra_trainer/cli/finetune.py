@@ -330,7 +330,7 @@ def run_squad(arguments: SquadArguments) -> Any:
     from electra_trainer.settings.records import read_table
 
     follow = "released" if arguments.recipe.recipe == "released" else "paper"
-    source = Squad(**shared(arguments, Squad), follow=follow)
+    source = Squad(**shared(arguments, Squad) | {"follow": follow})
     data = source.load()
     quiet = arguments.quiet or arguments.json
     for note in () if quiet else data.notes:

@@ -12,7 +12,6 @@ then for each column the differences from one entry to the next. Nothing is held
 import json
 import struct
 from bisect import bisect_right
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -142,11 +141,17 @@ class RowDocuments:
         try:
             size = self._path.stat().st_size
             with self._path.open("rb") as file:
-                for offset, start in self._blocks(file, size):
+                offset = 0
+                while offset < size:
+                    file.seek(offset)
+                    count, widths, first = self._header(file, offset)
                     self._offsets.append(offset)
-                    self._first.append(start)
+                    self._first.append(first[0])
+                    offset += _HEADER.size + (count - 1) * sum(widths)
         except OSError as error:
             raise storage_error(error, self._path) from None
+        if offset != size:
+            raise self._damaged(offset)
         if self._first[:1] != [0] or any(one >= other for one, other in pairwise(self._first)):
             raise self._damaged(0)
 
@@ -182,17 +187,6 @@ class RowDocuments:
         if (np.diff(starts) <= 0).any() or (entries[:, 1:] < 0).any():
             raise self._damaged(self._offsets[last - 1])
         return entries[np.searchsorted(starts, begin, "right") - 1 : np.searchsorted(starts, end, "left") + 1]
-
-    def _blocks(self, file: IO[bytes], size: int) -> Iterator[tuple[int, int]]:
-        """Where each block begins, and the position of its first document."""
-        offset = 0
-        while offset < size:
-            file.seek(offset)
-            count, widths, first = self._header(file, offset)
-            yield offset, first[0]
-            offset += _HEADER.size + (count - 1) * sum(widths)
-        if offset != size:
-            raise self._damaged(offset)
 
     def _header(self, file: IO[bytes], offset: int) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
         data = file.read(_HEADER.size)

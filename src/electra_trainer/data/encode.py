@@ -17,24 +17,20 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+from tokenizers import Tokenizer
 
 from electra_trainer.data.text_files import Document, Place
 from electra_trainer.data.tokenizer import as_plain_text, from_json, specials_of
 from electra_trainer.files.processes import Connection, Workers, serve
 
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
-
-
 _PACKET_BYTES = 1 << 18
 Encode = Callable[[Iterator[bytes]], Iterator[bytes]]
 
 
-def encoder(tokenizer: "Tokenizer") -> Callable[[bytes], bytes]:
+def encoder(tokenizer: Tokenizer) -> Callable[[bytes], bytes]:
     """A function from lines, in UTF-8 with LF between them, to the number of lines, how many tokens each has, and their ids.
 
     A line may have none (control characters only).
@@ -56,7 +52,7 @@ def decoded(answer: bytes) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
     return np.frombuffer(answer, "<u4", offset=8 + 4 * lines), np.frombuffer(answer, "<u4", count=lines, offset=8)
 
 
-def _by_library(plain: "Tokenizer") -> Callable[[bytes], tuple[NDArray[np.uint32], NDArray[np.uint32]]]:
+def _by_library(plain: Tokenizer) -> Callable[[bytes], tuple[NDArray[np.uint32], NDArray[np.uint32]]]:
     """Ids of lines, and how many each has, for tokenizers that may look at whole lines."""
     encode = getattr(plain, "encode_batch_fast", plain.encode_batch)
     specials = specials_of(plain)
@@ -77,7 +73,7 @@ def _serve(pipe: Connection) -> None:
 
 
 @contextmanager
-def encoding(tokenizer: "Tokenizer", *, workers: int) -> Iterator[Encode]:
+def encoding(tokenizer: Tokenizer, *, workers: int) -> Iterator[Encode]:
     """Encode packets in order, in worker processes; with one worker, in this process."""
     if workers <= 1:
         answer = encoder(tokenizer)
@@ -99,7 +95,7 @@ class EncodedDocument:
 
 
 def encode_documents(
-    found: Iterator[Document], tokenizer: "Tokenizer", *, workers: int, seed: int
+    found: Iterator[Document], tokenizer: Tokenizer, *, workers: int, seed: int
 ) -> Generator[EncodedDocument]:
     """Tokenize documents, in order, in worker processes; documents without any token are left out."""
     # of each packet: index, share, number of lines and place of its documents
@@ -152,7 +148,7 @@ class Words(dict[str, bytes]):
         tokenizer: one that `can_cut`, and takes special tokens in a text for plain text.
     """
 
-    def __init__(self, tokenizer: "Tokenizer") -> None:
+    def __init__(self, tokenizer: Tokenizer) -> None:
         super().__init__({"\n": array("I", [_LINE_END]).tobytes()})
         self._lowercase: bool = json.loads(tokenizer.to_str())["normalizer"]["lowercase"]
         self._encode = getattr(tokenizer, "encode_batch_fast", tokenizer.encode_batch)
@@ -160,7 +156,7 @@ class Words(dict[str, bytes]):
         self._older: dict[str, bytes] = {}
 
     @staticmethod
-    def can_cut(tokenizer: "Tokenizer") -> bool:
+    def can_cut(tokenizer: Tokenizer) -> bool:
         """Whether its lines can be cut: BERT's normaliser and splitting, WordPiece, and no added words but special ones."""
         parts = json.loads(tokenizer.to_str())
         kinds = [(parts.get(name) or {}).get("type") for name in ("normalizer", "pre_tokenizer", "model")]

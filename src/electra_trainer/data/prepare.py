@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from tokenizers import Tokenizer
 
 from electra_trainer.data.corpus import CorpusReport, PrepareSettings, Reading, documents
 from electra_trainer.data.documents import DocumentsWriter
@@ -35,9 +36,6 @@ from electra_trainer.data.vocabulary import train_tokenizer
 from electra_trainer.errors import ConfigError, DataError, ElectraError, storage_error
 from electra_trainer.files.processes import cores
 
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
-
 
 @dataclass
 class Progress:
@@ -57,7 +55,7 @@ class Progress:
 def prepare(
     paths: Sequence[str | Path],
     *,
-    tokenizer: "Tokenizer",
+    tokenizer: Tokenizer,
     sequence_length: int,
     out: str | Path,
     settings: PrepareSettings | None = None,
@@ -125,7 +123,7 @@ def _begun(found: Iterator[Document], paths: Sequence[str | Path]) -> Iterator[D
 class _Rows:
     """The two files of rows, each with its packer, and those of their documents."""
 
-    def __init__(self, folder: Path, sequence_length: int, tokenizer: "Tokenizer", seed: int) -> None:
+    def __init__(self, folder: Path, sequence_length: int, tokenizer: Tokenizer, seed: int) -> None:
         self._folder, self._length, self._tokenizer = folder, sequence_length, tokenizer
         self._vocab_size = vocab_size_of(tokenizer)
         self._dtype = "<u2" if self._vocab_size <= 1 << 16 else "<u4"
@@ -212,7 +210,7 @@ def train_tokenizer_from(
     keep_accents: bool | None = None,
     reading: Reading | None = None,
     max_characters: int = 2_000_000_000,
-) -> "tuple[Tokenizer, CorpusReport]":
+) -> tuple[Tokenizer, CorpusReport]:
     """Train a vocabulary on files, read twice in constant memory; returns it with the report on the text.
 
     Args:

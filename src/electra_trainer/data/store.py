@@ -16,19 +16,17 @@ import stat
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from tokenizers import Tokenizer
 
 from electra_trainer.data.documents import NAMES, DocumentFiles, FileInfo, RowDocuments
 from electra_trainer.data.tokenizer import Specials, load_tokenizer, specials_of, tokenizer_sha256, vocab_size_of
 from electra_trainer.errors import ConfigError, DataError, MissingInputError, storage_error
 from electra_trainer.files import durable, reading
 from electra_trainer.settings import records
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
 
 Split = Literal["train", "valid"]
 SPLITS: tuple[Split, Split] = ("train", "valid")
@@ -138,7 +136,7 @@ def _check(manifest: Manifest, *, where: str) -> None:
 class Store:
     """A complete folder of prepared rows."""
 
-    def __init__(self, folder: Path, manifest: Manifest, tokenizer: "Tokenizer") -> None:
+    def __init__(self, folder: Path, manifest: Manifest, tokenizer: Tokenizer) -> None:
         self.folder, self.manifest, self._tokenizer = folder, manifest, tokenizer
         self.specials: Specials = manifest.specials
         """Ids of the special tokens."""
@@ -206,7 +204,7 @@ class Store:
             "valid_sha256": self.manifest.valid.sha256,
         }
 
-    def tokenizer(self) -> "Tokenizer":
+    def tokenizer(self) -> Tokenizer:
         """The tokenizer that made the rows."""
         return self._tokenizer
 

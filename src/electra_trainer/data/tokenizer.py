@@ -9,15 +9,12 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tokenizers import Encoding, Tokenizer
+from tokenizers import AddedToken, Encoding, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError, did_you_mean, storage_error
 from electra_trainer.files import reading
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
@@ -57,7 +54,7 @@ class Statistics:
         return self.unknown / max(self.tokens, 1)
 
 
-def word_piece(vocab: dict[str, int], *, cased: bool, keep_accents: bool | None) -> "Tokenizer":
+def word_piece(vocab: dict[str, int], *, cased: bool, keep_accents: bool | None) -> Tokenizer:
     """A BERT tokenizer with this vocabulary (token -> id), without a post-processor.
 
     Args:
@@ -65,8 +62,6 @@ def word_piece(vocab: dict[str, int], *, cased: bool, keep_accents: bool | None)
         cased: keep capitals.
         keep_accents: keep accents; None keeps them exactly when `cased`, as BERT does.
     """
-    from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
-
     model = models.WordPiece(vocab, unk_token="[UNK]", max_input_chars_per_word=MAX_WORD_CHARS)
     tokenizer = Tokenizer(model)
     tokenizer.normalizer = normalizers.BertNormalizer(
@@ -81,7 +76,7 @@ def word_piece(vocab: dict[str, int], *, cased: bool, keep_accents: bool | None)
     return tokenizer
 
 
-def load_tokenizer(path: str | Path, *, cased: bool | None = None, keep_accents: bool | None = None) -> "Tokenizer":
+def load_tokenizer(path: str | Path, *, cased: bool | None = None, keep_accents: bool | None = None) -> Tokenizer:
     """Load a `tokenizer.json`, a `vocab.txt` (BERT's: line number = id), or a folder that holds one (the first is preferred).
 
     Args:
@@ -115,10 +110,8 @@ def load_tokenizer(path: str | Path, *, cased: bool | None = None, keep_accents:
     return tokenizer
 
 
-def from_json(data: bytes, *, where: str) -> "Tokenizer":
+def from_json(data: bytes, *, where: str) -> Tokenizer:
     """A tokenizer from the bytes of a `tokenizer.json`, without its truncation and padding; DataError names `where`."""
-    from tokenizers import Tokenizer
-
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -167,7 +160,7 @@ def read_vocab(data: bytes, *, where: str) -> dict[str, int]:
     return vocab
 
 
-def specials_of(tokenizer: "Tokenizer", *, where: str = "tokenizer") -> Specials:
+def specials_of(tokenizer: Tokenizer, *, where: str = "tokenizer") -> Specials:
     """Ids of the special tokens; any ids will do. DataError names the tokens that are missing."""
     found = {token: tokenizer.token_to_id(token) for token in SPECIAL_TOKENS}
     missing = [token for token, number in found.items() if number is None]
@@ -178,21 +171,19 @@ def specials_of(tokenizer: "Tokenizer", *, where: str = "tokenizer") -> Specials
     return Specials(**{token.strip("[]").lower(): number for token, number in found.items() if number is not None})
 
 
-def vocab_size_of(tokenizer: "Tokenizer") -> int:
+def vocab_size_of(tokenizer: Tokenizer) -> int:
     """Rows of an embedding table: one more than the largest id."""
     return 1 + max(tokenizer.get_vocab(with_added_tokens=True).values())
 
 
-def as_plain_text(tokenizer: "Tokenizer") -> "Tokenizer":
+def as_plain_text(tokenizer: Tokenizer) -> Tokenizer:
     """A copy that reads "[MASK]" and the like in a text as ordinary characters, never as special tokens."""
-    from tokenizers import Tokenizer
-
     copy = Tokenizer.from_str(tokenizer.to_str())
     copy.encode_special_tokens = True
     return copy
 
 
-def tokenizer_files(tokenizer: "Tokenizer", *, max_length: int) -> dict[str, bytes]:
+def tokenizer_files(tokenizer: Tokenizer, *, max_length: int) -> dict[str, bytes]:
     """`tokenizer.json`, `tokenizer_config.json` and, for WordPiece, `vocab.txt`.
 
     `AutoTokenizer` of transformers 4.57 and 5 loads the very same ids, and puts [CLS] A [SEP] B [SEP] around them.
@@ -200,8 +191,6 @@ def tokenizer_files(tokenizer: "Tokenizer", *, max_length: int) -> dict[str, byt
     Args:
         max_length: longest row in tokens that a model made with it takes.
     """
-    from tokenizers import processors
-
     specials = specials_of(tokenizer)
     copy = as_plain_text(tokenizer)
     copy.encode_special_tokens = False
@@ -210,10 +199,14 @@ def tokenizer_files(tokenizer: "Tokenizer", *, max_length: int) -> dict[str, byt
         pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
         special_tokens=[("[CLS]", specials.cls), ("[SEP]", specials.sep)],
     )
-    files = {
-        "tokenizer.json": copy.to_str(pretty=True),
-        "tokenizer_config.json": json.dumps(_config(max_length), indent=2) + "\n",
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",  # the one name that both 4.x and 5.x take
+        "model_max_length": max_length,
+        **{f"{name}_token": f"[{name.upper()}]" for name in ("unk", "pad", "cls", "sep", "mask")},
+        "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
+        "clean_up_tokenization_spaces": True,
     }
+    files = {"tokenizer.json": copy.to_str(pretty=True), "tokenizer_config.json": json.dumps(config, indent=2) + "\n"}
     vocab = sorted(tokenizer.get_vocab(with_added_tokens=False).items(), key=lambda item: item[1])
     is_word_piece = json.loads(copy.to_str())["model"]["type"] == "WordPiece"
     if is_word_piece and [number for _, number in vocab] == list(range(len(vocab))):
@@ -221,7 +214,7 @@ def tokenizer_files(tokenizer: "Tokenizer", *, max_length: int) -> dict[str, byt
     return {name: text.encode("utf-8") for name, text in files.items()}
 
 
-def save_tokenizer(tokenizer: "Tokenizer", folder: Path, *, max_length: int) -> None:
+def save_tokenizer(tokenizer: Tokenizer, folder: Path, *, max_length: int) -> None:
     """Write the files of `tokenizer_files` into `folder`.
 
     Raises:
@@ -239,25 +232,14 @@ def save_tokenizer(tokenizer: "Tokenizer", folder: Path, *, max_length: int) -> 
         raise storage_error(error, error.filename or folder) from None
 
 
-def _config(max_length: int) -> dict[str, object]:
-    names = {f"{name}_token": f"[{name.upper()}]" for name in ("unk", "pad", "cls", "sep", "mask")}
-    return {
-        "tokenizer_class": "PreTrainedTokenizerFast",  # the one name that both 4.x and 5.x take
-        "model_max_length": max_length,
-        **names,
-        "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
-        "clean_up_tokenization_spaces": True,
-    }
-
-
-def tokenizer_sha256(tokenizer: "Tokenizer") -> str:
+def tokenizer_sha256(tokenizer: Tokenizer) -> str:
     """Hash of everything that decides ids: vocabulary, model, normaliser, splitting, added tokens. Padding and templates do not count."""
     parts: dict[str, Any] = json.loads(tokenizer.to_str())
     kept = {name: parts.get(name) for name in ("model", "normalizer", "pre_tokenizer", "added_tokens")}
     return hashlib.sha256(json.dumps(kept, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def statistics(tokenizer: "Tokenizer", texts: Iterable[str]) -> Statistics:
+def statistics(tokenizer: Tokenizer, texts: Iterable[str]) -> Statistics:
     """Count words, tokens and unknown tokens of some lines."""
     plain = as_plain_text(tokenizer)
     unknown_id = specials_of(tokenizer).unk

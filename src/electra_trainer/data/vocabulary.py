@@ -7,13 +7,11 @@ character; the rest is deterministic, whatever the threads.
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+
+from tokenizers import Tokenizer, trainers
 
 from electra_trainer.data.tokenizer import SPECIAL_TOKENS, word_piece
 from electra_trainer.errors import ConfigError, DataError
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
 
 MIN_VOCAB_SIZE = 256
 _MAX_ALPHABET = 1000
@@ -26,7 +24,7 @@ def train_tokenizer(
     cased: bool = False,
     keep_accents: bool | None = None,
     min_frequency: int = 2,
-) -> "Tokenizer":
+) -> Tokenizer:
     """Train BERT's tokenizer on lines of text; [PAD] [UNK] [CLS] [SEP] [MASK] have the ids 0 to 4.
 
     Args:
@@ -45,8 +43,6 @@ def train_tokenizer(
         )
     if iter(texts) is texts:
         texts = list(texts)
-    from tokenizers import trainers
-
     plain = word_piece(
         {token: number for number, token in enumerate(SPECIAL_TOKENS)}, cased=cased, keep_accents=keep_accents
     )
@@ -77,7 +73,7 @@ def train_tokenizer(
     return word_piece(vocab, cased=cased, keep_accents=keep_accents)
 
 
-def _alphabet(texts: Iterable[str], tokenizer: "Tokenizer", *, limit: int) -> list[str]:
+def _alphabet(texts: Iterable[str], tokenizer: Tokenizer, *, limit: int) -> list[str]:
     """The commonest characters after normalisation, sorted by code point."""
     raw: Counter[str] = Counter()
     for text in texts:
@@ -91,7 +87,7 @@ def _alphabet(texts: Iterable[str], tokenizer: "Tokenizer", *, limit: int) -> li
     return sorted(common[:limit])
 
 
-def _continues(tokenizer: "Tokenizer", character: str) -> bool:
+def _continues(tokenizer: Tokenizer, character: str) -> bool:
     """Whether a character can occur inside of a word: punctuation and Chinese characters cannot."""
     normal = tokenizer.normalizer.normalize_str(f"a{character}")
     return len(tokenizer.pre_tokenizer.pre_tokenize_str(normal)) == 1

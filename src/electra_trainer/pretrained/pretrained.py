@@ -149,7 +149,15 @@ def load(path: str | Path) -> Pretrained:
     """
     folder = Path(path)
     if (folder / "checkpoints").is_dir():
-        return _load_run(RunFolder(folder))
+        run = RunFolder(folder)
+        config = run.config()
+        objective, step = trained(run, config)
+        exported = tuple(objective.eval().exported())
+        networks: dict[str, nn.Module] = {item.name: item.network for item in exported}
+        length = config.batch.sequence_length
+        return _pretrained(
+            networks, tokenizer=run.tokenizer, length=length, networks=exported, config=config, step=step
+        )
     names = [name for name in _NAMES if (folder / name / "config.json").is_file()]
     parts = [folder / name for name in names] or ([folder] if (folder / "config.json").is_file() else [])
     if not parts:
@@ -172,15 +180,6 @@ def trained_length(folder: Path, positions: int) -> int:
     path = folder / "tokenizer_config.json"
     written = read_table(path).get("model_max_length") if path.is_file() else None
     return min(positions, written) if isinstance(written, int) and written > 2 else positions
-
-
-def _load_run(folder: RunFolder) -> Pretrained:
-    config = folder.config()
-    objective, step = trained(folder, config)
-    exported = tuple(objective.eval().exported())
-    by_name: dict[str, nn.Module] = {item.name: item.network for item in exported}
-    length = config.batch.sequence_length
-    return _pretrained(by_name, tokenizer=folder.tokenizer, length=length, networks=exported, config=config, step=step)
 
 
 def _pretrained(by_name: Mapping[str, nn.Module], *, tokenizer: Path, length: int, **run: Any) -> Pretrained:
