@@ -109,9 +109,7 @@ class ExperimentFlags:
             print(json.dumps({"summary": str(self.out / "summary.json"), "shard": self.shard, "missing": lacking}))
         else:
             runs = "1 run is" if lacking == 1 else f"{lacking} runs are"
-            print(
-                f"{self.out}: shard {self.shard} is done; {runs} missing. When none is: the same command without --shard."
-            )
+            print(f"{self.out}: shard {self.shard} is done; {runs} missing. Then the same command without --shard.")
         return None
 
 
@@ -166,9 +164,7 @@ def _source(arguments: FinetuneArguments) -> "TaskSource":
 
         for flag, value in (("--text", arguments.text), ("--text-pair", arguments.text_pair)):
             if value is not None:
-                raise ConfigError(
-                    f"{flag}: tagging reads words, a line each. Leave it out; --label names the column of the tags."
-                )
+                raise ConfigError(f"{flag}: tagging reads words, a line each. Leave it out; --label names the tags.")
         words = 1 if arguments.words is None else arguments.words
         own = {"column": arguments.label, "words": words, "scheme": arguments.scheme or "detect"}
         return TaggingTask(**shared(arguments, TaggingTask) | own)
@@ -250,7 +246,7 @@ def run_glue(arguments: GlueArguments) -> Any:
     archive = arguments.zip or (arguments.out / "submission.zip" if arguments.predict else None)
     if archive is not None and arguments.shard != "1/1":
         raise ConfigError(
-            "--shard: an archive is made of all runs. Leave --predict and --zip out until every shard is done."
+            "--shard: an archive is made of all runs. Leave --predict and --zip out until all shards are done."
         )
     summary = arguments.run(arguments.plan(*_tasks(arguments, archive), keep="none"))
     if summary is None:

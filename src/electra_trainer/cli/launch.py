@@ -71,15 +71,11 @@ def _check(arguments: LaunchArguments) -> None:
         raise ConfigError("launch: expected `-- pretrain DATA … --out RUN` after the flags.")
     flags = {word.split("=")[0] for word in command}
     if "--out" not in flags:
-        raise ConfigError(
-            "launch: the pretrain command has no --out RUN, from which a job that is queued again resumes."
-        )
+        raise ConfigError("launch: the pretrain command has no --out RUN, from which the next job resumes.")
     if not cli.value_of(command, "--out"):
         raise ConfigError("launch: --out has no value.")
     if flags & {"--restarts", "--processes"}:
-        raise ConfigError(
-            "launch: leave --restarts and --processes out: the job starts the processes, and is queued again."
-        )
+        raise ConfigError("launch: leave --restarts and --processes out: the job sees to processes and restarts.")
     for name, least in (("nodes", 1), ("gpus", 0), ("cores", 1), ("warning", 15)):
         if getattr(arguments, name) < least:
             raise ConfigError(f"--{name} {getattr(arguments, name)}: expected {least} or more.")

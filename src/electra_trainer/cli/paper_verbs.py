@@ -89,7 +89,7 @@ def run_figure(arguments: FigureArguments) -> None:
     """Draw the figure and print where; figure 2 is printed as well."""
     if not arguments.paths:
         raise ConfigError(
-            "figure: give an experiment folder (figure 2: a run folder), for example: electra figure 1 experiments/tiny"
+            "figure: give experiment folders (figure 2: a run), for example: electra figure 1 experiments/tiny"
         )
     out = arguments.out or arguments.paths[0] / f"figure-{arguments.number}.svg"
     form = out.suffix.lower().removeprefix(".")
@@ -142,7 +142,7 @@ def _mask(arguments: FigureArguments, text: str) -> tuple[int, ...]:
         return tuple(sorted({int(word) for word in arguments.mask.split(",")}))
     except ValueError:
         raise ConfigError(
-            f"--mask {arguments.mask}: expected numbers of words with commas between them, for example 1,3."
+            f"--mask {arguments.mask}: expected numbers of words between commas, for example 1,3."
         ) from None
 
 

@@ -60,9 +60,7 @@ def run_predict(arguments: PredictArguments) -> None:
     if arguments.null_threshold is not None:
         model = model.with_threshold(arguments.null_threshold)
     if out is not None and model.task.endings and out.suffix not in model.task.endings:
-        raise ConfigError(
-            f"--out {out}: answers are written as JSON. Name it {out.stem}.json, or {out.stem}.jsonl for JSON lines."
-        )
+        raise ConfigError(f"--out {out}: answers are written as JSON. Name it {out.stem}.json, or {out.stem}.jsonl.")
     rows = model.task.examples_in(
         arguments.file,
         like=model.columns,

@@ -151,9 +151,7 @@ def _supervised(arguments: PretrainArguments) -> None:
     from electra_trainer.supervise.supervise import Policy, supervise
 
     if "RANK" in os.environ:
-        raise ConfigError(
-            "--restarts and --processes start processes themselves: leave them out under torchrun, or leave torchrun out."
-        )
+        raise ConfigError("--restarts and --processes start processes themselves: leave them or torchrun out.")
     if not 1 <= arguments.processes <= 1024:
         raise ConfigError(f"--processes {arguments.processes}: expected 1 to 1024.")
     policy = Policy(restarts=arguments.restarts, patience=arguments.patience, grace=arguments.grace)
@@ -274,9 +272,7 @@ class CompareArguments:
             raise ConfigError("--seed: compare trains several. Give --seeds 3 or a list such as --seeds 1,2,5.")
         for flag in ("--objective", "--generator", "--phases", "--objective.loss-over"):
             if cli.value_of(words, flag) is not None:
-                raise ConfigError(
-                    f"{flag}: is what the arms differ in. Name the arm that has it in --arms (--help lists them)."
-                )
+                raise ConfigError(f"{flag}: is what arms differ in. Name the arm that has it in --arms (see --help).")
         return {"settings": settings_from(words)}
 
 

@@ -142,7 +142,7 @@ def run_export(arguments: ExportArguments) -> None:
             difference = export.check_with_transformers(folder, ids=[list(range(5, 21))] * 2)
             if difference > 1e-4:
                 raise CheckpointError(
-                    f"{folder}: logits differ from transformers' by {difference:.1e}; please report this."
+                    f"{folder}: logits differ from transformers' by {difference:.1e}. Please report it."
                 )
             line += f"; transformers gives the same logits (largest difference {difference:.0e})"
         print(line)

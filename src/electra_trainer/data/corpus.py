@@ -60,9 +60,7 @@ class PrepareSettings(Reading):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(
-            0 < self.valid_fraction <= 0.5, "valid_fraction", self.valid_fraction, "a share above 0 and at most 0.5"
-        )
+        require(0 < self.valid_fraction <= 0.5, "valid_fraction", self.valid_fraction, "above 0 and at most 0.5")
         require(0 <= self.seed < 2**63, "seed", self.seed, "an integer from 0 to below 2**63")
         require(self.workers is None or 1 <= self.workers <= 512, "workers", self.workers, "1 to 512")
 

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from electra_trainer.data.documents import NAMES, DocumentFiles, FileInfo, RowDocuments
+from electra_trainer.data.documents import NAMES, REMEDY, DocumentFiles, FileInfo, RowDocuments
 from electra_trainer.data.tokenizer import Specials, load_tokenizer, specials_of, tokenizer_sha256, vocab_size_of
 from electra_trainer.errors import ConfigError, DataError, MissingInputError, storage_error
 from electra_trainer.files import durable, reading
@@ -114,9 +114,7 @@ def _check(manifest: Manifest, *, where: str) -> None:
             raise DataError(f"{where}: {what}. {_REMEDY}")
 
     size = DTYPES.get(manifest.dtype, 0)
-    require(
-        (manifest.documents is None) == (manifest.version == _WITHOUT_DOCUMENTS), "documents does not fit its version"
-    )
+    require((manifest.documents is None) == (manifest.version == _WITHOUT_DOCUMENTS), "documents does not fit version")
     require(8 <= manifest.sequence_length <= 1 << 16, f"sequence_length {manifest.sequence_length} is out of range")
     require(size > 0, f"dtype {manifest.dtype!r} is none of {', '.join(DTYPES)}")
     fits = 5 <= manifest.vocab_size <= 1 << (8 * size)
@@ -174,9 +172,7 @@ class Store:
                 f"{manifest.tokenizer_sha256[:12]}). Put the right one back, or prepare again with --overwrite."
             )
         if specials_of(tokenizer) != manifest.specials or vocab_size_of(tokenizer) != manifest.vocab_size:
-            raise DataError(
-                f"{folder / MANIFEST}: its specials or vocab_size are not the tokenizer's. Prepare again with --overwrite."
-            )
+            raise DataError(f"{folder / MANIFEST}: does not fit the tokenizer (specials, vocab_size). {REMEDY}")
         return cls(folder, manifest, tokenizer)
 
     def rows(self, split: Split) -> NDArray[np.integer[Any]]:
@@ -231,9 +227,7 @@ def _check_file(
         status = path.stat()
         size = status.st_size if stat.S_ISREG(status.st_mode) else 0
         if size != info.bytes:
-            raise DataError(
-                f"{path}: has {size:,} bytes, expected {info.bytes:,}. It is damaged; prepare again with --overwrite."
-            )
+            raise DataError(f"{path}: has {size:,} bytes, expected {info.bytes:,}. {REMEDY}")
         digest = hashlib.sha256()
         with path.open("rb") as stream:
             if not verify:  # beginning and end show whether a file is of another vocabulary or was overwritten
@@ -248,7 +242,7 @@ def _check_file(
     except OSError as error:
         raise storage_error(error, path) from None
     if digest.hexdigest() != info.sha256:
-        raise DataError(f"{path}: its content has changed (SHA-256). It is damaged; prepare again with --overwrite.")
+        raise DataError(f"{path}: its content has changed (SHA-256). {REMEDY}")
 
 
 def _check_ids(path: Path, chunk: bytes, manifest: Manifest | None) -> None:
@@ -256,9 +250,7 @@ def _check_ids(path: Path, chunk: bytes, manifest: Manifest | None) -> None:
         return
     largest = int(np.frombuffer(chunk, dtype=manifest.dtype).max(initial=0))
     if largest >= manifest.vocab_size:
-        raise DataError(
-            f"{path}: holds id {largest}, the vocabulary ends at {manifest.vocab_size - 1}. It is damaged; prepare again with --overwrite."
-        )
+        raise DataError(f"{path}: holds id {largest}, the vocabulary ends at {manifest.vocab_size - 1}. {REMEDY}")
 
 
 class SplitWriter:
@@ -319,14 +311,10 @@ def claim_folder(folder: Path, *, overwrite: bool, is_same: Callable[[Manifest],
         inside = {path.name for path in folder.iterdir()} - {MARKER + ".tmp"}
         if inside and MARKER not in inside:
             if MANIFEST not in inside or inside - _OURS:
-                raise ConfigError(
-                    f"{folder}: is not empty and holds other things than prepared rows. Choose another --out."
-                )
+                raise ConfigError(f"{folder}: holds other things than prepared rows. Choose another --out.")
             if not overwrite:
                 what = "these very rows, finished" if is_same(read_manifest(folder)) else "prepared rows already"
-                raise ConfigError(
-                    f"{folder}: holds {what}. Use them, choose another --out, or add --overwrite to make them again."
-                )
+                raise ConfigError(f"{folder}: holds {what}. Use them, choose another --out, or add --overwrite.")
         durable.replace_durably(folder / MARKER, b"{}\n")
         (folder / MANIFEST).unlink(missing_ok=True)
     except OSError as error:

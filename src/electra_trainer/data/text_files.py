@@ -99,9 +99,7 @@ def find_files(paths: Sequence[str | Path]) -> tuple[list[TextFile], int, int]:
             except OSError as error:
                 raise storage_error(error, path) from None
             if not stat.S_ISREG(status.st_mode):
-                raise DataError(
-                    f"{path}: is not a regular file (a pipe, socket or device). Write its content to a file first."
-                )
+                raise DataError(f"{path}: is not a regular file (a pipe, a device). Write its content to a file.")
             identity = (status.st_dev, status.st_ino)
             repeated += identity in found
             found.setdefault(identity, TextFile(path, status.st_size))
@@ -122,9 +120,7 @@ def _expand(name: str) -> tuple[list[Path], int]:
         matches = sorted(glob.glob(name, recursive=True))  # noqa: PTH207 - absolute patterns too
         kept = [Path(match) for match in matches if not Path(match).is_dir()]
         if not kept:
-            raise MissingInputError(
-                f"{name}: the pattern matches no file. Check it, and quote it so that the shell leaves it alone."
-            )
+            raise MissingInputError(f"{name}: the pattern matches no file. Check it, and quote it for the shell.")
         return kept, 0
     raise MissingInputError(f"{name}: no such file or folder. Check the path; `docstrings` names the embedded corpus.")
 

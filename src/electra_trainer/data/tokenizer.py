@@ -115,15 +115,11 @@ def from_json(data: bytes, *, where: str) -> Tokenizer:
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise DataError(
-            f"{where}: is not UTF-8 (byte {error.start:,}). Expected a tokenizer.json of the tokenizers library."
-        ) from None
+        raise DataError(f"{where}: is not UTF-8 (byte {error.start:,}). Expected a tokenizer.json.") from None
     tokenizer: Tokenizer = _guarded(lambda: Tokenizer.from_str(text), where=where)
     largest = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=0)
     if largest >= _MOST_WORDS:  # each id up to it would get a row of the embeddings
-        raise DataError(
-            f"{where}: has the id {largest}. Expected ids below {_MOST_WORDS:,}, as they are rows of a table."
-        )
+        raise DataError(f"{where}: has the id {largest}. Expected ids below {_MOST_WORDS:,}, rows of a table.")
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
@@ -143,20 +139,14 @@ def read_vocab(data: bytes, *, where: str) -> dict[str, int]:
     vocab: dict[str, int] = {}
     for number, token in lines:
         if not token.strip(" \t"):
-            raise DataError(
-                f"{where}:{number}: is blank; ids are line numbers, so every line needs a token. Repair the file."
-            )
+            raise DataError(f"{where}:{number}: is blank, and ids are line numbers. Give every line a token.")
         if token in vocab:
-            raise DataError(
-                f"{where}:{number}: token {token!r} is on line {vocab[token] + 1} already. Remove or rename one."
-            )
+            raise DataError(f"{where}:{number}: token {token!r} is on line {vocab[token] + 1} already. Remove one.")
         vocab[token] = number - 1
     missing = [token for token in SPECIAL_TOKENS if token not in vocab]
     if missing:
         near = did_you_mean(missing[0], [token for token in vocab if token.startswith(("[", "<"))])
-        raise DataError(
-            f"{where}: has no {', '.join(missing)}. Expected {' '.join(SPECIAL_TOKENS)} among its lines.{near}"
-        )
+        raise DataError(f"{where}: has no {', '.join(missing)}. Expected {' '.join(SPECIAL_TOKENS)} in it.{near}")
     return vocab
 
 
@@ -165,9 +155,7 @@ def specials_of(tokenizer: Tokenizer, *, where: str = "tokenizer") -> Specials:
     found = {token: tokenizer.token_to_id(token) for token in SPECIAL_TOKENS}
     missing = [token for token, number in found.items() if number is None]
     if missing:
-        raise DataError(
-            f"{where}: has no {', '.join(missing)}. Expected the special tokens {' '.join(SPECIAL_TOKENS)}."
-        )
+        raise DataError(f"{where}: has no {', '.join(missing)}. Expected the tokens {' '.join(SPECIAL_TOKENS)}.")
     return Specials(**{token.strip("[]").lower(): number for token, number in found.items() if number is not None})
 
 
@@ -261,9 +249,7 @@ def _guarded(make: Any, *, where: str) -> Any:
         if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit | MemoryError | ElectraError):
             raise  # a signal, for example
         message = " ".join(str(error).split())[:200]
-        raise DataError(
-            f"{where}: is not a tokenizer that can be used ({message}). Expected a tokenizer.json or a vocab.txt."
-        ) from None
+        raise DataError(f"{where}: is not a tokenizer ({message}). Expected a tokenizer.json or a vocab.txt.") from None
 
 
 def _lower_case(path: Path) -> bool:

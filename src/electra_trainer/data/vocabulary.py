@@ -44,7 +44,7 @@ def train_tokenizer(
     if iter(texts) is texts:
         texts = list(texts)
     plain = word_piece(
-        {token: number for number, token in enumerate(SPECIAL_TOKENS)}, cased=cased, keep_accents=keep_accents
+        {name: index for index, name in enumerate(SPECIAL_TOKENS)}, cased=cased, keep_accents=keep_accents
     )
     plain.encode_special_tokens = True
     alphabet = _alphabet(texts, plain, limit=min(_MAX_ALPHABET, max(80, vocab_size // 16)))
@@ -65,7 +65,7 @@ def train_tokenizer(
     if len(found) != vocab_size:
         fewer = f", or --vocab-size {len(found)} or less" if len(found) >= MIN_VOCAB_SIZE else ""
         raise DataError(
-            f"The text gives a vocabulary of {len(found):,} at most, {vocab_size:,} were asked for. Give more text{fewer}."
+            f"The text gives {len(found):,} tokens at most, {vocab_size:,} were asked for. Give more{fewer}."
         )
     first = [*SPECIAL_TOKENS, *alphabet, *continuing]
     merged = sorted(found.keys() - set(first), key=found.__getitem__)

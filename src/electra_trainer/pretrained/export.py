@@ -254,9 +254,7 @@ def _filled(network: nn.Module, tensors: dict[str, Tensor], *, where: Path) -> n
     mine = network.state_dict()
     odd = sorted((mine.keys() ^ tensors.keys()) - ignored)
     if odd:
-        raise CheckpointError(
-            f"{where}: tensors do not match its config.json, for example {short(', '.join(odd[:3]))}."
-        )
+        raise CheckpointError(f"{where}: tensors do not match its config.json, such as {short(', '.join(odd[:3]))}.")
     for name, tensor in mine.items():
         if tensor.shape != tensors[name].shape:
             raise CheckpointError(

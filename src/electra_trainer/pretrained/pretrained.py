@@ -102,7 +102,7 @@ class Pretrained:
             raise ConfigError(f"--top {top}: expected at least 1.")
         if self.generator is None:
             raise ConfigError(
-                "fill: there is no generator here. Give a run of --generator learned, or the generator's exported folder."
+                "fill: there is no generator here. Give a run of --generator learned, or its exported generator."
             )
         ids = [self.specials.cls, *self._ids(text, specials=True), self.specials.sep]
         gaps = [index for index, token in enumerate(ids) if token == self.specials.mask]
