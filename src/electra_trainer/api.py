@@ -153,14 +153,9 @@ def finetune(
     from electra_trainer.finetuning.hand_over import export_best
 
     plan = Plan(
-        model=str(model),
-        tasks=(task,),
-        recipe=recipe,
-        changes=changes,
-        seeds=_numbered(seeds),
-        floors=baselines or floors,
-        keep="best",
-    )
+        model=str(model), tasks=(task,), recipe=recipe, changes=changes, seeds=_numbered(seeds),
+        floors=baselines or floors, keep="best",
+    )  # fmt: skip
     data = task.load()
     run_plan(plan, out=Path(out), device=device, parallel=parallel, quiet=quiet, data=data)
     best = export_best(task, data, model=str(model), out=Path(out))

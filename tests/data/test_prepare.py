@@ -245,7 +245,7 @@ def test_a_worker_that_fails_is_told(text_file: Path, tokenizer: Any, tmp_path: 
     root = Path(__file__).parents[2]
     code = (
         "import os, signal, sys\n"
-        "from electra_trainer.data import workers\n"
+        "from electra_trainer.files import processes as workers\n"
         "from electra_trainer.data.prepare import *\n"
         "from electra_trainer.data.tokenizer import load_tokenizer\n"
         "begin = workers.Workers.map\n"

@@ -62,12 +62,9 @@ def run_demo(arguments: DemoArguments) -> None:
         _say("2/4  rows of token ids")
         settings = PrepareSettings(valid_fraction=0.02)
         prepare(
-            ["docstrings"],
-            tokenizer=tokenizer,
-            sequence_length=config.batch.sequence_length,
-            out=data,
+            ["docstrings"], tokenizer=tokenizer, sequence_length=config.batch.sequence_length, out=data,
             settings=settings,
-        )
+        )  # fmt: skip
     _say("3/4  pre-training: a generator replaces words, the discriminator learns to tell which")
     _train(arguments, config, data, end=end)
     page = write_report([arguments.out])

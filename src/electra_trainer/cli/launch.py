@@ -109,10 +109,8 @@ def _seconds(time: str) -> int:
 def sbatch(arguments: LaunchArguments) -> str:
     """The text of the job file."""
     return wording.render(
-        "job.sbatch",
-        job=arguments,
-        processes=max(1, arguments.gpus),
+        "job.sbatch", job=arguments, processes=max(1, arguments.gpus),
         out=str(Path(cli.value_of(arguments.command, "--out") or "")),
         variables={**FORWARDS, **{name: max(int(value), arguments.warning) for name, value in WAITS.items()}},
         useless_starts=_USELESS,
-    )
+    )  # fmt: skip

@@ -186,15 +186,10 @@ def run_cloze(arguments: ClozeArguments) -> Any:
     use_threads()
     device = choose_device(arguments.device)
     found = cloze(
-        load(arguments.run).to(device),
-        arguments.data,
-        against=load(arguments.against).to(device) if arguments.against is not None else None,
-        rows=arguments.rows,
-        per_row=arguments.per_row,
-        top=arguments.top,
-        seed=arguments.seed,
-        p_mask=arguments.p_mask,
-    )
+        load(arguments.run).to(device), arguments.data,
+        against=load(arguments.against).to(device) if arguments.against is not None else None, rows=arguments.rows,
+        per_row=arguments.per_row, top=arguments.top, seed=arguments.seed, p_mask=arguments.p_mask,
+    )  # fmt: skip
     if arguments.json:
         return as_json(found)
     _show(found)
@@ -273,13 +268,9 @@ def run_minimal_pairs(arguments: MinimalPairsArguments) -> Any:
     use_threads()
     pretrained = load(arguments.run).to(choose_device(arguments.device))
     found = minimal_pairs(
-        pretrained,
-        arguments.folder,
-        paradigms=_names(arguments.paradigms),
-        limit=arguments.limit,
-        scores=_names(arguments.scores),
-        p_mask=arguments.p_mask,
-    )
+        pretrained, arguments.folder, paradigms=_names(arguments.paradigms), limit=arguments.limit,
+        scores=_names(arguments.scores), p_mask=arguments.p_mask,
+    )  # fmt: skip
     if arguments.json:
         return pairs_as_json(found)
     _show_pairs(found)

@@ -62,13 +62,9 @@ def run_predict(arguments: PredictArguments) -> None:
     if out is not None and model.task.endings and out.suffix not in model.task.endings:
         raise ConfigError(f"--out {out}: answers are written as JSON. Name it {out.stem}.json, or {out.stem}.jsonl.")
     rows = model.task.examples_in(
-        arguments.file,
-        like=model.columns,
-        pair=model.pair,
-        text=arguments.text,
-        text_pair=arguments.text_pair,
+        arguments.file, like=model.columns, pair=model.pair, text=arguments.text, text_pair=arguments.text_pair,
         as_json=as_json,
-    )
+    )  # fmt: skip
     for beside, content in rows.written(model.predict_examples(rows.examples, device=arguments.device)).items():
         if out is not None:
             path = out.with_name(f"{out.stem}{beside}{out.suffix}")

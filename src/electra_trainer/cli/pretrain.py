@@ -128,16 +128,10 @@ def run_pretrain(arguments: PretrainArguments) -> None:
         return
     with Status(arguments.out) as status:
         pretrain(
-            arguments.settings,
-            arguments.data,
-            out=arguments.out,
-            length=length,
-            init=InitFrom(name=arguments.init) if arguments.init is not None else None,
-            device=arguments.device,
-            shard=arguments.shard,
-            quiet=arguments.quiet,
-            status=status,
-        )
+            arguments.settings, arguments.data, out=arguments.out, length=length,
+            init=InitFrom(name=arguments.init) if arguments.init is not None else None, device=arguments.device,
+            shard=arguments.shard, quiet=arguments.quiet, status=status,
+        )  # fmt: skip
     if not process_leads():
         return
     page = write_report([arguments.out])
@@ -289,15 +283,9 @@ def run_compare(arguments: CompareArguments) -> None:
     }
     asked = comparison.Comparison(**cli.shared(arguments, comparison.Comparison) | read)
     summary = comparison.compare(
-        asked,
-        arguments.settings,
-        arguments.data,
-        out=arguments.out,
-        shard=parse_shard(arguments.shard),
-        parallel=arguments.parallel,
-        device=arguments.device,
-        quiet=arguments.quiet,
-    )
+        asked, arguments.settings, arguments.data, out=arguments.out, shard=parse_shard(arguments.shard),
+        parallel=arguments.parallel, device=arguments.device, quiet=arguments.quiet,
+    )  # fmt: skip
     arm_summary.print_summary(summary)
     print(arguments.out / "summary.md")
 

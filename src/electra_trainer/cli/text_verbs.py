@@ -73,14 +73,9 @@ def run_prepare(arguments: PrepareArguments) -> None:
     _print_fit(arguments, tokenizer)
     watch = _Watch()
     manifest = prepare(
-        arguments.files,
-        tokenizer=tokenizer,
-        sequence_length=arguments.seq_len,
-        out=arguments.out,
-        settings=arguments.settings,
-        overwrite=arguments.overwrite,
-        progress=watch,
-    )
+        arguments.files, tokenizer=tokenizer, sequence_length=arguments.seq_len, out=arguments.out,
+        settings=arguments.settings, overwrite=arguments.overwrite, progress=watch,
+    )  # fmt: skip
     if watch.last is not None:
         _print_lines(watch.last.report)
     for name, split in (("train", manifest.train), ("valid", manifest.valid)):
@@ -155,12 +150,9 @@ def run_tokenizer(arguments: TokenizerArguments) -> None:
     if arguments.out.exists() and (not arguments.out.is_dir() or any(arguments.out.iterdir())):
         raise ConfigError(f"--out {arguments.out}: is not an empty folder. Choose another one.")
     tokenizer, report = train_tokenizer_from(
-        arguments.files,
-        vocab_size=arguments.vocab_size,
-        cased=arguments.cased,
-        keep_accents=True if arguments.keep_accents else None,
-        reading=arguments.reading,
-    )
+        arguments.files, vocab_size=arguments.vocab_size, cased=arguments.cased,
+        keep_accents=True if arguments.keep_accents else None, reading=arguments.reading,
+    )  # fmt: skip
     try:
         arguments.out.mkdir(parents=True, exist_ok=True)
         save_tokenizer(tokenizer, arguments.out, max_length=arguments.max_length)

@@ -182,12 +182,9 @@ def run_replay(arguments: ReplayArguments) -> Any:
     if arguments.rows is not None and arguments.rows < 0:
         raise ConfigError(f"--rows {arguments.rows}: expected 0 or more.")
     found = replay(
-        arguments.run,
-        step=arguments.step,
-        data=arguments.data,
-        device=arguments.device,
+        arguments.run, step=arguments.step, data=arguments.data, device=arguments.device,
         tell=lambda line: print(f"electra: {line}", file=sys.stderr),
-    )
+    )  # fmt: skip
     rows = _chosen(arguments, found)
     if arguments.json:
         return as_json(found, rows[: arguments.rows])

@@ -56,15 +56,10 @@ def parameters(config: Config) -> Parameters:
         head += _token_head(model)
     own = (0, 0, 0) if generator is None else (tables, _encoder(generator), _token_head(generator))
     return Parameters(
-        embeddings=tables,
-        encoder=_encoder(model),
-        head=head,
-        extra=width + 1 if width else 0,
-        generator=sum(own),
+        embeddings=tables, encoder=_encoder(model), head=head, extra=width + 1 if width else 0, generator=sum(own),
         generator_embeddings=own[0] if config.sharing == "none" else 0,
-        generator_encoder=own[1] if config.sharing != "all" else 0,
-        generator_head=own[2],
-    )
+        generator_encoder=own[1] if config.sharing != "all" else 0, generator_head=own[2],
+    )  # fmt: skip
 
 
 def _embeddings(model: Model) -> int:

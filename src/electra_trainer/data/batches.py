@@ -47,11 +47,9 @@ def to_batch(rows_BT: NDArray[np.integer], *, pad: int, cls: int, sep: int) -> b
         values[padding] = 0
     shape = rows_BT.shape
     return batch.Batch(
-        ids_BT=torch.from_numpy(rows_BT.astype(np.int64)),
-        segment_BT=torch.from_numpy(segment.reshape(shape)),
-        position_BT=torch.from_numpy(position.reshape(shape)),
-        piece_BT=torch.from_numpy(piece_BT),
-    )
+        ids_BT=torch.from_numpy(rows_BT.astype(np.int64)), segment_BT=torch.from_numpy(segment.reshape(shape)),
+        position_BT=torch.from_numpy(position.reshape(shape)), piece_BT=torch.from_numpy(piece_BT),
+    )  # fmt: skip
 
 
 @lru_cache(maxsize=3)

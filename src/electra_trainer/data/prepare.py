@@ -156,18 +156,11 @@ class _Rows:
     def finish(self, *, corpus: dict[str, Any], settings: dict[str, Any]) -> Manifest:
         """Write the remaining rows, force them onto the disk; DataError when a split has no documents."""
         return Manifest(
-            version=VERSION,
-            sequence_length=self._length,
-            vocab_size=self._vocab_size,
-            dtype=self._dtype,
-            specials=specials_of(self._tokenizer),
-            tokenizer_sha256=tokenizer_sha256(self._tokenizer),
-            train=self._finish("train"),
-            valid=self._finish("valid"),
-            documents=self._documents.close(),
-            corpus=corpus,
+            version=VERSION, sequence_length=self._length, vocab_size=self._vocab_size, dtype=self._dtype,
+            specials=specials_of(self._tokenizer), tokenizer_sha256=tokenizer_sha256(self._tokenizer),
+            train=self._finish("train"), valid=self._finish("valid"), documents=self._documents.close(), corpus=corpus,
             settings=settings,
-        )
+        )  # fmt: skip
 
     def _finish(self, split: Split) -> SplitInfo:
         packer, writer = self._packers[split], self._writers[split]

@@ -277,14 +277,9 @@ class SplitWriter:
         size, digest = self._file.close()
         positions = self._rows * self._length
         return SplitInfo(
-            rows=self._rows,
-            tokens=positions - padding,
-            text_tokens=text_tokens,
-            documents=documents,
-            bytes=size,
-            padding=padding / max(positions, 1),
-            sha256=digest,
-        )
+            rows=self._rows, tokens=positions - padding, text_tokens=text_tokens, documents=documents, bytes=size,
+            padding=padding / max(positions, 1), sha256=digest,
+        )  # fmt: skip
 
     def abandon(self) -> None:
         """Close without an entry."""

@@ -317,18 +317,10 @@ def model_card(
         init: the model whose weights the run began with; None: fresh weights.
     """
     return render(
-        "model_card.md",
-        name=exported.name,
-        model=exported.model,
-        config=config,
-        objective=objective_title(config),
-        length=config.batch.sequence_length,
-        step=config.schedule.steps if step is None else step,
-        steps=config.schedule.steps,
-        init=init and PurePath(init).name,
-        metrics=metrics,
-        version=__version__,
-    )
+        "model_card.md", name=exported.name, model=exported.model, config=config, objective=objective_title(config),
+        length=config.batch.sequence_length, step=config.schedule.steps if step is None else step,
+        steps=config.schedule.steps, init=init and PurePath(init).name, metrics=metrics, version=__version__,
+    )  # fmt: skip
 
 
 def publish(

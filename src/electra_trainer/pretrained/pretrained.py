@@ -211,12 +211,7 @@ def export_run(run: str | Path, out: str | Path) -> list[Path]:
     folder = RunFolder(Path(run))
     began = folder.environment().get("init")
     return export(
-        list(pretrained.networks),
-        config=pretrained.config,
-        step=pretrained.step,
-        init=str(began.get("name")) if isinstance(began, dict) else None,
-        tokenizer=folder.tokenizer,
-        pad_id=pretrained.specials.pad,
-        out=Path(out),
-        metrics=metrics,
-    )
+        list(pretrained.networks), config=pretrained.config, step=pretrained.step,
+        init=str(began.get("name")) if isinstance(began, dict) else None, tokenizer=folder.tokenizer,
+        pad_id=pretrained.specials.pad, out=Path(out), metrics=metrics,
+    )  # fmt: skip

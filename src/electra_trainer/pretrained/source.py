@@ -84,13 +84,10 @@ def load_source(name: str | Path) -> Source:
         tokenizer = load_tokenizer(folder)
         length = trained_length(folder, model.max_position_embeddings)
     return Source(
-        name=str(name),
-        model=model,
+        name=str(name), model=model,
         weights={key: tensor.detach().contiguous() for key, tensor in encoder.state_dict().items()},
-        tokenizer=tokenizer,
-        specials=specials_of(tokenizer, where=str(name)),
-        length=length,
-    )
+        tokenizer=tokenizer, specials=specials_of(tokenizer, where=str(name)), length=length,
+    )  # fmt: skip
 
 
 def located(name: str | Path) -> Path:
