@@ -250,7 +250,7 @@ def test_a_worker_that_fails_is_told(text_file: Path, tokenizer: Any, tmp_path: 
         "from electra_trainer.data.tokenizer import load_tokenizer\n"
         "begin = workers.Workers.map\n"
         "def broken(self, requests):\n"
-        "    self.pool.children[0].process.kill()\n"
+        "    self.children[0].process.kill()\n"
         "    return begin(self, requests)\n"
         "workers.Workers.map = broken\n"
         "try:\n"

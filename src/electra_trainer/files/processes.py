@@ -3,8 +3,6 @@
 A child is this Python started again with a pipe to its parent: nothing is forked (torch may already hold threads), and a script needs
 no `__main__` guard. It has its own session and ignores the signals that its parent answers. When the parent is gone, however it ended,
 the pipe ends, and the child with it.
-
-Encode in other processes, in order and in bounded memory: bytes in, bytes out, nothing is pickled.
 """
 
 import os
@@ -22,7 +20,7 @@ from typing import Self
 
 from electra_trainer.errors import DataError, ElectraError
 
-__all__ = ["Child", "Connection", "Pool", "connect", "cores"]
+__all__ = ["Child", "Connection", "Pool", "Workers", "connect", "cores", "serve"]
 _ANSWERED_BY_PARENT = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
@@ -117,8 +115,8 @@ def serve(pipe: Connection, prepare: Callable[[bytes], Callable[[bytes], bytes]]
             os._exit(0)
 
 
-class Workers:
-    """A few children that all run `module:function`, where the function hands its pipe and a setup to `serve`.
+class Workers(Pool):
+    """Children that all run `module:function`, where the function hands its pipe to `serve`: bytes in, bytes out, nothing is pickled.
 
     Args:
         entry: `"package.module:function"`.
@@ -127,27 +125,22 @@ class Workers:
     """
 
     def __init__(self, entry: str, *, setup: bytes, count: int) -> None:
-        self.pool = Pool(entry, count=count)
+        super().__init__(entry, count=count)
         self._threads = ThreadPoolExecutor(count, thread_name_prefix="worker")
         self._free: queue.SimpleQueue[Child] = queue.SimpleQueue()
-        for child in self.pool.children:
+        for child in self.children:
             self._free.put(child)
             try:
                 child.pipe.send_bytes(setup)
             except BrokenPipeError:
                 raise _died(child) from None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is not None:
-            for child in self.pool.children:
+            for child in self.children:
                 child.process.kill()
         self._threads.shutdown(wait=True, cancel_futures=True)
-        self.pool.__exit__(kind, error, trace)
+        super().__exit__(kind, error, trace)
 
     def map(self, requests: Iterable[bytes]) -> Iterator[bytes]:
         """Answers in the order of the requests; about two requests a child are under way at any time.
@@ -159,7 +152,7 @@ class Workers:
         waiting: deque[Future[bytes]] = deque()
         for request in requests:
             waiting.append(self._threads.submit(self._ask, request))
-            if len(waiting) > 2 * len(self.pool.children):
+            if len(waiting) > 2 * len(self.children):
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
