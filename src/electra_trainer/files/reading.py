@@ -119,10 +119,8 @@ def lines(
         if len(raw) > MOST_LINE:
             raise DataError(f"{where}:{number}: a line of more than {MOST_LINE >> 20} MiB. Expected lines of text.")
         if b"\0" in raw:
-            at = raw.index(0) + 1
-            raise DataError(
-                f"{where}:{number}: NUL at byte {at} of the line: UTF-16, or not text at all. Save as UTF-8."
-            )
+            found = f"NUL at byte {raw.index(0) + 1} of the line: UTF-16, or not text at all"
+            raise DataError(f"{where}:{number}: {found}. Save it as UTF-8 text.")
         try:
             line = raw.decode()
         except UnicodeDecodeError as error:
