@@ -124,10 +124,9 @@ def lines(
         try:
             line = raw.decode()
         except UnicodeDecodeError as error:
-            raise DataError(
-                f"{where}:{number}: not UTF-8 at byte {error.start + 1} of the line (0x{raw[error.start]:02x}). "
-                "Save it as UTF-8, for example: iconv -f LATIN1 -t UTF-8 OLD > NEW"
-            ) from None
+            found = f"not UTF-8 at byte {error.start + 1} of the line (0x{raw[error.start]:02x})"
+            remedy = "Save it as UTF-8, for example: iconv -f LATIN1 -t UTF-8 OLD > NEW"
+            raise DataError(f"{where}:{number}: {found}. {remedy}") from None
         yield number, line if ends else line.removesuffix("\n").removesuffix("\r")
 
 

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -91,13 +92,12 @@ class Table:
         """
         rows = list(_written((self.head, *self.rows), str, lambda text, _: text))
         widths = [max(map(len, column)) for column in zip(*filter(None, rows), strict=True)]
-        return "\n".join(
-            "  ".join(
-                cell.ljust(width) if index < self._left else cell.rjust(max(width, least))
-                for index, (cell, width) in enumerate(zip(row, widths, strict=bool(row)))
-            ).rstrip()
-            for row in rows
-        )
+
+        def padded(index: int, cell: str, width: int) -> str:
+            return cell.ljust(width) if index < self._left else cell.rjust(max(width, least))
+
+        lines = ("  ".join(map(padded, itertools.count(), row, widths)) for row in rows)
+        return "\n".join(line.rstrip() for line in lines)
 
     def terminal(self, *, title: str | None = None) -> "rich.table.Table":
         """For a rich console, without lines; the first two columns are not wrapped."""

@@ -168,10 +168,8 @@ def _header(path: Path, where: str, names: list[str]) -> tuple[str, ...]:
     separator = "," if path.suffix.lower() == ".csv" else "\t"
     others = [one for one in _SEPARATORS if one != separator]
     if len(names) == 1 and (found := max(others, key=names[0].count)) in names[0]:
-        raise DataError(
-            f"{where}: {_SEPARATORS[found]} between the columns, expected {_SEPARATORS[separator]} in a {path.suffix}. Rename the file, or "
-            "save it with the right separator."
-        )
+        wrong = f"{_SEPARATORS[found]} between the columns, expected {_SEPARATORS[separator]} in a {path.suffix}"
+        raise DataError(f"{where}: {wrong}. Rename the file, or save it with the right separator.")
     if len(names) > MAX_COLUMNS:
         raise DataError(f"{where}: {len(names):,} columns, more than {MAX_COLUMNS:,}. Is this a table of texts?")
     for name in names:

@@ -258,7 +258,7 @@ def initial_run(config: Config, store: Store, out: Path) -> None:
         if changed := differences(folder.config(), config):
             raise ConfigError(f"{out} began with other settings ({'; '.join(changed)}). Choose another --out.")
     else:
-        loop.begin_run(folder, config, store)
+        loop.begin_run(folder, config, store, {})
     objective = build(config)
     weights.give_frequencies(objective, store)
     saved = weights.state_of(objective, optim.build_optimizer(objective, config.optimizer), step=0, seconds=0.0)

@@ -67,10 +67,10 @@ class Watch:
                     self._raised = self._another(first)
                     raise self._raised
                 if time.monotonic() > end:
-                    raise ConfigError(
-                        f"{self._size - come} of the {self._size} processes of this run did not come within {patience}. "
-                        "Start all of them with torchrun, and look at their messages."
+                    late = (
+                        f"{self._size - come} of the {self._size} processes of this run did not come within {patience}."
                     )
+                    raise ConfigError(f"{late} Start all of them with torchrun, and look at their messages.")
                 time.sleep(_SOON)
                 come = self._store.add(_HERE, 0)
         self._all_here = True

@@ -347,7 +347,5 @@ def surely(write: Callable[[], object], *, say: Callable[[str], None]) -> None:
 
 def _copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The same numbers in separate memory, on the CPU."""
-    return {
-        name: tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
-        for name, tensor in tensors.items()
-    }
+    layout = torch.contiguous_format
+    return {name: tensor.detach().to("cpu", copy=True, memory_format=layout) for name, tensor in tensors.items()}

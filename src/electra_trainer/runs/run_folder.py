@@ -220,8 +220,6 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
     Raises:
         DataError: a line is not a JSON object; says which.
     """
-    return [
-        json_object(line, where=f"{path}:{number}", remedy="Delete the line.")
-        for number, line in lines(read_file(path, limit=MOST_TEXT), path)
-        if line.strip()
-    ]
+    numbered = lines(read_file(path, limit=MOST_TEXT), path)
+    found = ((f"{path}:{number}", line) for number, line in numbered if line.strip())
+    return [json_object(line, where=where, remedy="Delete the line.") for where, line in found]

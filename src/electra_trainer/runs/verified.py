@@ -162,10 +162,9 @@ def _check_origin(path: Path, manifest: dict[str, Any], origin: Origin | None) -
     if origin is None:
         return
     if manifest["run_id"] != origin.run_id:
-        raise Unfit(
-            f"{path}: belongs to another run ({short(manifest['run_id'])}, expected {origin.run_id}). Put environment.json of the run "
-            "back, or the checkpoint where it belongs."
-        )
+        remedy = "Put environment.json of the run back, or the checkpoint where it belongs."
+        other = f"{short(manifest['run_id'])}, expected {origin.run_id}"
+        raise Unfit(f"{path}: belongs to another run ({other}). {remedy}")
     if manifest["format"] == OLDER:
         return
     for name, what, file in (("config", "settings", "config.json"), ("data", "data", "environment.json")):
@@ -237,10 +236,8 @@ def _tensors(place: Path, entry: dict[str, Any]) -> dict[str, Tensor]:
         if tensor.dtype not in TYPES:
             raise CheckpointError(f"{place}: {short(name)} holds {tensor.dtype}, as no checkpoint here does.")
         if not bool(torch.isfinite(tensor).all()):
-            raise Unfit(
-                f"{place}: {short(name)} holds NaN or infinite values. This program neither saves "
-                "such weights nor resumes with them: take an earlier checkpoint."
-            )
+            why = "holds NaN or infinite values. This program neither saves such weights nor resumes with them"
+            raise Unfit(f"{place}: {short(name)} {why}: take an earlier checkpoint.")
     return tensors
 
 

@@ -61,11 +61,7 @@ def in_use() -> list[str]:
     step = _latest[0][3] if _latest else None
     if not isinstance(step, GraphStep):
         return []
-    parts = {
-        "CUDA graph": step.recorded,
-        "compiled layers": bool(step._compiled),
-        "matrices rounded once": bool(step.rounded),
-    }
+    parts = {"CUDA graph": step._graphs, "compiled layers": step._compiled, "matrices rounded once": step.rounded}
     return [name for name, there in parts.items() if there]
 
 

@@ -257,7 +257,9 @@ def begin(
 
     def begun() -> bytes:
         complete = plan.steps_for(length, config, timing)
-        begin_run(folder, complete, store, initial[0], device)
+        init = {"init": initial[0].identity} if initial[0] else {}
+        computed = arithmetic(choose_precision(complete.precision, device), device)
+        begin_run(folder, complete, store, init, device=device.type, arithmetic=computed, processes=world().size)
         if status is not None:
             status.running(folder)
         return json.dumps(records.to_dict(complete)).encode()
@@ -305,19 +307,13 @@ def _went_on(config: Config, folder: run_folder.RunFolder, store: Store, length:
     return records.to_dict(began)
 
 
-def begin_run(
-    folder: run_folder.RunFolder,
-    config: Config,
-    store: Store,
-    initial: Initial | None = None,
-    device: torch.device | None = None,
-) -> None:
-    """Write the identity of a run of this config on these rows, the tokenizer first; `device` is the one that computes."""
+def begin_run(folder: run_folder.RunFolder, config: Config, store: Store, init: dict[str, Any], **facts: Any) -> None:
+    """Write the identity of a run of this config on these rows, the tokenizer first.
+
+    Args:
+        init: `{"init": identity}` of the weights that it begins with; empty for fresh ones.
+        facts: what computes it.
+    """
     # not the folder's files: only tokenizer.json was compared with the manifest; the others follow from it
     write_folder_durably(folder.tokenizer, tokenizer_files(store.tokenizer(), max_length=store.sequence_length))
-    facts: dict[str, Any] = {"init": initial.identity} if initial else {}
-    facts["data_folder"] = str(store.folder)
-    if device is not None:
-        computed = arithmetic(choose_precision(config.precision, device), device)
-        facts |= {"device": device.type, "arithmetic": computed, "processes": world().size}
-    folder.begin(config, store.identity, **facts)
+    folder.begin(config, store.identity, **init, data_folder=str(store.folder), **facts)

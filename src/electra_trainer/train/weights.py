@@ -154,10 +154,9 @@ def begin_with(objective: Objective, initial: Initial) -> list[str]:
     mine = stored(objective)
     for name, tensor in mine.items():
         if name in found and found[name].shape != tensor.shape:
-            raise ConfigError(
-                f"--init {initial.name}: {name} has shape {tuple(found[name].shape)} there and {tuple(tensor.shape)} here. Give the "
-                "settings of that run (--config), or export it and give the folder of the one network that you want."
-            )
+            shapes = f"{tuple(found[name].shape)} there and {tuple(tensor.shape)} here"
+            remedy = "Give the settings of that run (--config), or export it and give the folder of the one network that you want."
+            raise ConfigError(f"--init {initial.name}: {name} has shape {shapes}. {remedy}")
     with torch.no_grad():
         for name in mine.keys() & found.keys():
             mine[name].copy_(found[name])
