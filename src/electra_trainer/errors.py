@@ -33,6 +33,10 @@ class ElectraError(Exception):
     """Whether every process of the run raises it at this point."""
 
 
+Refusal = type[ElectraError]
+"""A kind of error, for functions that are told which one to raise."""
+
+
 class ConfigError(ElectraError):
     """A setting, or a combination of settings, that cannot be."""
 

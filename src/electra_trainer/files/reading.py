@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from electra_trainer.errors import DataError, ElectraError, MissingInputError, storage_error
+from electra_trainer.errors import DataError, ElectraError, MissingInputError, Refusal, storage_error
 
 MOST_SETTINGS = 1 << 24
 """Bytes of a file of settings, a manifest, a result."""
@@ -28,7 +28,7 @@ _FOREIGN = {
 """How files begin that are often taken for text."""
 
 
-def read_file(path: Path, *, limit: int = MOST_SETTINGS, error: type[ElectraError] = DataError) -> bytes:
+def read_file(path: Path, *, limit: int = MOST_SETTINGS, error: Refusal = DataError) -> bytes:
     """A regular file's bytes. Pipes and devices are refused without waiting for them; a link to a file is followed.
 
     Args:
@@ -53,7 +53,7 @@ def read_file(path: Path, *, limit: int = MOST_SETTINGS, error: type[ElectraErro
     return b"".join(parts)
 
 
-def open_regular(path: Path, *, limit: int, error: type[ElectraError] = DataError) -> int:
+def open_regular(path: Path, *, limit: int, error: Refusal = DataError) -> int:
     """The same, opened for reading: a descriptor, which the caller closes."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would wait for its writer
@@ -84,7 +84,7 @@ def _too_large(path: Path, limit: int) -> str:
 _IRREGULAR = "is not a regular file (a pipe, socket or device). Write its content to a file first."
 
 
-def _unopened(refused: OSError, path: Path, error: type[ElectraError]) -> ElectraError:
+def _unopened(refused: OSError, path: Path, error: Refusal) -> ElectraError:
     if refused.errno == errno.ENXIO:  # a socket
         return error(f"{path}: {_IRREGULAR}")
     if refused.errno == errno.ENOTDIR:
@@ -191,14 +191,10 @@ def json_value(
 
 def _values(document: bytes | str) -> int:
     """About how many values; commas in texts count too."""
-    if isinstance(document, str):
-        return sum(map(document.count, ",[{"))
-    return sum(map(document.count, (b",", b"[", b"{")))
+    return sum(map(document.count, ",[{" if isinstance(document, str) else (b",", b"[", b"{")))  # type: ignore[arg-type]
 
 
-def parse_json(
-    document: bytes | str, *, where: str, remedy: str, error: type[ElectraError] = DataError, **limits: Any
-) -> Any:
+def parse_json(document: bytes | str, *, where: str, remedy: str, error: Refusal = DataError, **limits: Any) -> Any:
     """The same, with an error that begins with `where` (a file, or file:line) and ends with `remedy`, a sentence or two."""
     try:
         return json_value(document, **limits)
@@ -208,7 +204,7 @@ def parse_json(
 
 
 def json_object(
-    document: bytes | str, *, where: str, remedy: str, error: type[ElectraError] = DataError, **limits: Any
+    document: bytes | str, *, where: str, remedy: str, error: Refusal = DataError, **limits: Any
 ) -> dict[str, Any]:
     """The same of a document that has to hold an object."""
     value = parse_json(document, where=where, remedy=remedy, error=error, **limits)

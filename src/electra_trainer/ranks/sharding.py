@@ -65,7 +65,9 @@ def place(network: nn.Module, device: torch.device, *, precision: str, shard: bo
     rounded = torch.bfloat16 if precision == "bf16" else None
     policy = MixedPrecisionPolicy(param_dtype=rounded, reduce_dtype=torch.float32, cast_forward_inputs=False)
     for layer in [module for module in network.modules() if isinstance(module, Layer)]:
-        fully_shard(_matrices(layer), mesh=mesh, mp_policy=policy)
+        # without its LayerNorms, in the order of their calls
+        matrices = [layer.attention.self, layer.attention.output.dense, layer.intermediate, layer.output.dense]
+        fully_shard(matrices, mesh=mesh, mp_policy=policy)
     fully_shard(network, mesh=mesh, reshard_after_forward=False)
     for module in network.modules():
         if isinstance(module, FSDPModule):
@@ -75,11 +77,6 @@ def place(network: nn.Module, device: torch.device, *, precision: str, shard: bo
     warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
     network.register_forward_hook(_put_away)
     _sharded.add(network)
-
-
-def _matrices(layer: Layer) -> list[nn.Module]:
-    """The modules of a layer without its LayerNorms, in the order of their calls."""
-    return [layer.attention.self, layer.attention.output.dense, layer.intermediate, layer.output.dense]
 
 
 def _put_away(network: nn.Module, *_: Any) -> None:

@@ -17,7 +17,6 @@ _RULES: dict[str, Callable[[float], bool]] = {
     "at least 0": lambda value: value >= 0,
     "at least 1": lambda value: value >= 1,
     "a number above 0": lambda value: value > 0,
-    "a number of at least 0": lambda value: value >= 0,
     "a number from 0 to below 1": lambda value: 0 <= value < 1,
     "a share between 0 and 1": lambda value: 0 <= value <= 1,
 }
@@ -123,7 +122,7 @@ class Optimizer:
     def __post_init__(self) -> None:
         _check("optimizer", self, "learning_rate epsilon", "a number above 0")
         _check("optimizer", self, "beta1 beta2", "a number from 0 to below 1")
-        _check("optimizer", self, "weight_decay", "a number of at least 0")
+        _check("optimizer", self, "weight_decay", "at least 0")
         require(self.clip_norm >= 0, "optimizer.clip_norm", self.clip_norm, "a number of at least 0 (0 = off)")
 
 

@@ -13,13 +13,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from electra_trainer.errors import ConfigError, DataError, ElectraError, did_you_mean
+from electra_trainer.errors import ConfigError, DataError, ElectraError, Refusal, did_you_mean
 from electra_trainer.files.reading import BOM, parse_json, read_file, short
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.methods import ObjectiveSettings, kind_of
 
 T = TypeVar("T")
-Refusal = type[ElectraError]
 
 
 def to_dict(value: Any) -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import AdamW, Optimizer
 
 from electra_trainer.errors import CheckpointError
 from electra_trainer.objectives import Objective, rtd, two_stage
@@ -19,15 +20,15 @@ from electra_trainer.settings.config import Config, Schedule
 from electra_trainer.settings.config import Optimizer as Settings
 from electra_trainer.settings.methods import TwoStage
 
+Share = Callable[[str], float]
+"""Of the learning rate, by parameter name."""
 _FULLY_CORRECTED = 1e9
 """A step count at which 1 - beta**step is exactly 1 in fp32, so bias correction has no effect."""
 _SLOTS = {"step", "exp_avg", "exp_avg_sq"}
 """The state that each optimizer here keeps for a parameter."""
 
 
-def parameter_groups(
-    network: nn.Module, weight_decay: float, share: Callable[[str], float] | None = None
-) -> list[dict[str, Any]]:
+def parameter_groups(network: nn.Module, weight_decay: float, share: Share | None = None) -> list[dict[str, Any]]:
     """Weights, which decay (and whose step LAMB adapts), and biases and LayerNorm, which do not. Each parameter is in one group, once.
 
     Args:
@@ -44,27 +45,25 @@ def parameter_groups(
     ]
 
 
-def build_optimizer(
-    network: nn.Module, settings: Settings, share: Callable[[str], float] | None = None
-) -> torch.optim.Optimizer:
+def build_optimizer(network: nn.Module, settings: Settings, share: Share | None = None) -> Optimizer:
     """The optimizer that `settings` names, over all parameters of `network`; call `set_rate` before each step."""
     groups = parameter_groups(network, settings.weight_decay, share)
     betas = (settings.beta1, settings.beta2)
     if settings.name == "lamb":
         return Lamb(groups, betas=betas, eps=settings.epsilon)
-    optimizer = torch.optim.AdamW(groups, lr=0.0, betas=betas, eps=settings.epsilon, fused=True)
+    optimizer = AdamW(groups, lr=0.0, betas=betas, eps=settings.epsilon, fused=True)
     if settings.name == "adam":
         without_bias_correction(optimizer)
     return optimizer
 
 
-def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+def set_rate(optimizer: Optimizer, rate: float) -> None:
     """Set the learning rate of the next step, each group's by its share."""
     for group in optimizer.param_groups:
         group["lr"] = rate * group.get("share", 1.0)
 
 
-def without_bias_correction(optimizer: torch.optim.AdamW) -> None:
+def without_bias_correction(optimizer: AdamW) -> None:
     """Turn a fresh AdamW into the released code's Adam: p -= lr * (m / (sqrt(v) + eps) + decay * p).
 
     AdamW divides m and v by 1 - beta**step. Started at a step where that is 1, it computes exactly this update, in one fused kernel.
@@ -78,7 +77,7 @@ def _moments(parameter: Tensor, step: Tensor) -> dict[str, Tensor]:
     return {"step": step, "exp_avg": torch.zeros_like(parameter), "exp_avg_sq": torch.zeros_like(parameter)}
 
 
-class Lamb(torch.optim.Optimizer):
+class Lamb(Optimizer):
     """LAMB (You et al., 2020), which the paper's Table 5 names: Adam's direction, scaled to each tensor's own norm.
 
     With bias correction, decay inside the direction, and a trust ratio of |p| / |update|, 1 where either is 0. Biases and LayerNorm
@@ -114,7 +113,7 @@ class Lamb(torch.optim.Optimizer):
         parameter -= group["lr"] * trust * update
 
 
-def optimizer_tensors(network: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+def optimizer_tensors(network: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
     """The optimizer's state as named tensors: `<parameter>/<slot>`; empty before the first step for AdamW and LAMB."""
     return {
         f"{name}/{slot}": value
@@ -151,9 +150,7 @@ def _parameter_of(full: str, value: Tensor, names: Mapping[str, nn.Parameter]) -
     return names[name]
 
 
-def load_optimizer_tensors(
-    network: nn.Module, optimizer: torch.optim.Optimizer, tensors: Iterable[tuple[str, Tensor]]
-) -> None:
+def load_optimizer_tensors(network: nn.Module, optimizer: Optimizer, tensors: Iterable[tuple[str, Tensor]]) -> None:
     """Restore the tensors of `optimizer_tensors`, one after another as they come.
 
     Raises:

@@ -19,7 +19,7 @@ from electra_trainer.ranks.world import any_rank, handed_out, led, world
 from electra_trainer.runs import checkpoint, progress, run_folder, signals, verified
 from electra_trainer.runs.metrics import Metrics
 from electra_trainer.settings.config import Optimizer
-from electra_trainer.train.optim import build_optimizer, check_optimizer_tensors, load_optimizer_tensors
+from electra_trainer.train.optim import Share, build_optimizer, check_optimizer_tensors, load_optimizer_tensors
 from electra_trainer.train.step import StepResult
 from electra_trainer.train.weights import restore, state_of, stored
 
@@ -45,8 +45,8 @@ class Resumable(ABC, Generic[Network]):
     """Newest checkpoints that stay."""
     display: progress.Shows
     shard: bool = False
-    share: Callable[[str], float] | None = None
-    """Of the learning rate, by parameter name; None: all of it."""
+    share: Share | None = None
+    """None: all of the learning rate for all."""
     step: int = 0
     bad_steps: int = 0
     """Steps in a row, up to this one, without a finite gradient."""

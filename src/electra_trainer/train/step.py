@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
-from torch import Tensor
+from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from electra_trainer.batch import Batch, Losses, Masked
 from electra_trainer.data import batches, masking
@@ -111,7 +112,7 @@ class StepResult:
 
 
 def train_step(
-    objective: Objective, optimizer: torch.optim.Optimizer, feed: Feed, *, step: int, diagnose: bool = False
+    objective: Objective, optimizer: Optimizer, feed: Feed, *, step: int, diagnose: bool = False
 ) -> StepResult:
     """Forward, backward and update for step `step`, counted from 0.
 
@@ -151,9 +152,7 @@ def backward(loss: Tensor) -> None:
     loss.backward(1 + 0 * loss.detach())  # type: ignore[no-untyped-call]
 
 
-def update(
-    network: torch.nn.Module, optimizer: torch.optim.Optimizer, *, clip_norm: float, rate: float
-) -> tuple[float, bool]:
+def update(network: nn.Module, optimizer: Optimizer, *, clip_norm: float, rate: float) -> tuple[float, bool]:
     """Clip the gradient to a global norm (0: not at all) and move the weights; gradients are cleared.
 
     Returns:
