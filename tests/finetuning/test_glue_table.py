@@ -1,38 +1,33 @@
 """GLUE's scores as the paper prints them, and what is said below."""
 
 import statistics
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.finetuning.summaries import Baseline, Scores, summary, task_summary
 
 from electra_trainer.experiments.statistics import spread
-from electra_trainer.finetuning.glue.glue_table import (
-    BaselineScore,
-    GlueTable,
-    TaskScores,
-    glue_metrics,
-    glue_notes,
-    glue_tables,
-    markdown,
-    text,
-)
+from electra_trainer.files.table_writer import Table
+from electra_trainer.finetuning.glue import glue_table
 from electra_trainer.finetuning.glue.glue_tasks import PAPER, ROWS
+from electra_trainer.finetuning.task_summary import TaskSummary
 from electra_trainer.paper.published import GLUE_TASKS
 
 
-def scores(task: str, by_seed: dict[int, float], **more: Any) -> TaskScores:
+def scores(task: str, by_seed: dict[int, float], **more: Any) -> TaskSummary:
     """The same number in every split and metric, but 0.1 less beside the main one."""
-    found = {}
+    found: Scores = {}
     for index, split in enumerate(ROWS[task].dev):
         found[split] = {
             metric: spread({seed: value - 0.1 * bool(index + place) for seed, value in by_seed.items()})
             for place, metric in enumerate(ROWS[task].metrics)
         }
-    return TaskScores(task=task, scores=found, **more)
+    return task_summary(task, found, **more)
 
 
-def eight(**changed: TaskScores) -> list[TaskScores]:
+def eight(**changed: TaskSummary) -> list[TaskSummary]:
     """Task k of the paper has 0.5 + 0.01 k, 0.01 more and 0.04 more in three seeds."""
     given = {
         name: scores(name, {1: 0.5 + 0.01 * k, 2: 0.51 + 0.01 * k, 3: 0.54 + 0.01 * k}) for k, name in enumerate(PAPER)
@@ -40,7 +35,28 @@ def eight(**changed: TaskScores) -> list[TaskScores]:
     return list((given | changed).values())
 
 
-def rows(table: GlueTable) -> dict[str, dict[str, str]]:
+def glue_tables(tasks: Sequence[TaskSummary]) -> tuple[Table, ...]:
+    return tuple(glue_table.glue_tables(summary(*tasks)).values())
+
+
+def glue_metrics(tasks: Sequence[TaskSummary]) -> dict[str, float]:
+    return glue_table.glue_metrics(glue_table.medians(summary(*tasks)))
+
+
+def glue_notes(tasks: Sequence[TaskSummary]) -> tuple[str, ...]:
+    """Without the recipe's."""
+    return tuple(note for note in glue_table.glue_notes(summary(*tasks)) if not note.startswith("Recipe `paper`"))
+
+
+def text(tasks: Sequence[TaskSummary]) -> str:
+    return glue_table.text(summary(*tasks))
+
+
+def markdown(tasks: Sequence[TaskSummary]) -> str:
+    return glue_table.markdown(summary(*tasks))
+
+
+def rows(table: Table) -> dict[str, dict[str, str]]:
     return {str(row[0]): dict(zip(table.head[1:], map(str, row[1:]), strict=True)) for row in table.rows}
 
 
@@ -88,12 +104,8 @@ def test_tasks_outside_the_papers_eight(monkeypatch: pytest.MonkeyPatch) -> None
         "poems",
         replace(ROWS["mnli"], name="poems", folder="Poems", metrics=("f1", "accuracy"), dev={"dev": 9, "old": 9}),
     )
-    beaten = {"majority": BaselineScore(value=0.5, title="the majority class", verdict="does not beat")}
-    wnli = scores(
-        "wnli",
-        {1: 0.563},
-        baselines={"untrained": BaselineScore(value=0.4, title="the untrained encoder", verdict="beats")},
-    )
+    beaten = {"majority": (0.5, "the majority class", "does not beat")}
+    wnli = scores("wnli", {1: 0.563}, baselines={"untrained": (0.4, "the untrained encoder", "beats")})
     own = [wnli, scores("poems", {1: 0.45, 2: 0.5}, baselines=beaten)]
     (table,) = glue_tables(own)
     assert table.head == (
@@ -116,8 +128,7 @@ def test_tasks_outside_the_papers_eight(monkeypatch: pytest.MonkeyPatch) -> None
     assert "missing" not in page and "CoLA" not in page and "56.3" in page and "| 47.5 |" in markdown(own)
     assert "Poems DOES NOT BEAT the majority class: 47.5 against 50.0 (-2.5)." in notes and "WNLI" in notes[-1]
     assert (
-        rows(glue_tables([TaskScores(task="wnli", scores={}, baselines=beaten)])[0])["majority"]["WNLI accuracy"]
-        == "50.0"
+        rows(glue_tables([task_summary("wnli", {}, baselines=beaten)])[0])["majority"]["WNLI accuracy"] == "50.0"
     )  # all seeds failed
     beside = [*eight(), *own]
     assert (
@@ -129,7 +140,7 @@ def test_tasks_outside_the_papers_eight(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_what_is_missing_is_shown_and_has_no_average() -> None:
     tasks = [one for one in eight() if one.task not in ("qqp", "mnli")]
-    tasks.append(TaskScores(task="mnli", scores={}))  # every seed of it failed
+    tasks.append(task_summary("mnli", {}))  # every seed of it failed
     paper, own = glue_tables(tasks)
     found = rows(paper)["median of 3"]
     assert (found["QQP"], found["MNLI"], found["Avg."], found["CoLA"]) == ("—", "—", "—", "51.0")
@@ -152,8 +163,8 @@ def test_metrics_have_the_names_of_the_papers_tables() -> None:
 def test_baselines_stand_below_and_are_compared() -> None:
     """Each that is not beaten, or not for certain, with the difference; all others in one line."""
 
-    def baseline(value: float, verdict: Any, title: str = "the majority class") -> BaselineScore:
-        return BaselineScore(value=value, title=title, verdict=verdict)
+    def baseline(value: float, verdict: Any, title: str = "the majority class") -> Baseline:
+        return (value, title, verdict)
 
     tasks = [
         scores(
@@ -163,7 +174,7 @@ def test_baselines_stand_below_and_are_compared() -> None:
         scores("rte", {1: 0.50, 2: 0.56, 3: 0.58}, baselines={"majority": baseline(0.527, "perhaps")}),
         scores("sst2", {1: 0.80, 2: 0.81, 3: 0.82}, baselines={"majority": baseline(0.509, "beats"), "untrained": baseline(0.6, "beats")}),
         scores("qqp", {1: 0.80}),  # its baselines are missing: nothing is said
-        TaskScores(task="mrpc", scores={}, baselines={"majority": BaselineScore(value=0.68, title="majority")}),
+        task_summary("mrpc", {}, baselines={"majority": (0.68, "majority", None)}),
     ]  # fmt: skip
     table = rows(glue_tables(tasks)[0])
     assert table["majority"] == {
@@ -190,7 +201,7 @@ def test_baselines_stand_below_and_are_compared() -> None:
 def test_pages() -> None:
     """Both tables with their notes once each, as Markdown and for a terminal."""
     note = "MNLI: 22,664 of 392,702 training rows."
-    tasks = eight(mnli=scores("mnli", {1: 0.5}, notes=(note, note)))
+    tasks = eight(mnli=scores("mnli", {1: 0.5}, notes=("22,664 of 392,702 training rows.",) * 2))
     page = markdown(tasks)
     assert (
         page.count(note) == 1

@@ -15,11 +15,30 @@ from electra_trainer.errors import DataError
 from electra_trainer.experiments.folder import Cell, Declared, write
 from electra_trainer.experiments.results import Result, read_result, write_result
 from electra_trainer.experiments.statistics import spread
-from electra_trainer.finetuning.task_pages import markdown, print_summary, remarks, write_summary
-from electra_trainer.finetuning.task_summary import Summary, best_run, summarize, timing
+from electra_trainer.finetuning.task_summary import (
+    Summary,
+    best_run,
+    markdown,
+    print_summary,
+    remarks,
+    summarize,
+    timing,
+    write_summary,
+)
 from electra_trainer.runs.run_folder import RunFolder
 
 SEEDS = (1, 2, 3, 4, 5, 6)
+
+
+TITLES = {
+    "Classification": {"majority": "the majority class", "bag_of_words": "the bag of words"},
+    "Regression": {"majority": "the mean value", "bag_of_words": "the bag of words"},
+    "QuestionAnswering": {
+        "majority": "never answering",
+        "word_overlap": "the sentence with most words of the question",
+    },
+}
+"""Of the baselines, by kind: `Baseline.title`."""
 
 
 def declare(out: Path, *, tasks: dict[str, str], seeds: tuple[int, ...] = SEEDS, floors: bool = True) -> Declared:
@@ -31,6 +50,7 @@ def declare(out: Path, *, tasks: dict[str, str], seeds: tuple[int, ...] = SEEDS,
             name: {
                 "task": {"kind": kind, "name": name}, "data_sha256": "1" * 64, "recipe": {"epochs": 3.0, "precision": "fp32"},
                 "metric": "matthews", "dev": ["dev", "other"], "train_rows": 100, "notes": [f"{name} is made up"], "changed": {},
+                "baselines": TITLES[kind],
             }
             for name, kind in tasks.items()
         },

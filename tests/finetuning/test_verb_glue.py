@@ -11,44 +11,12 @@ from typing import Any
 import pytest
 from tests.command import Electra
 from tests.finetuning.glue_samples import labels, write_glue
+from tests.finetuning.summaries import summary, task_summary
 
 from electra_trainer.experiments import folder as folders
-from electra_trainer.experiments.statistics import Spread, spread
+from electra_trainer.experiments.statistics import spread
 from electra_trainer.finetuning.glue.glue_tasks import PAPER, ROWS, GlueTask
-
-
-@dataclass
-class Comparison:
-    floor: str
-    title: str
-    verdict: str
-
-
-@dataclass
-class SummaryOfTask:
-    """The fields of experiments/summary.py's that GLUE's tables are made of."""
-
-    task: str
-    metric: str
-    split: str
-    scores: dict[str, dict[str, Spread]]
-    untrained: dict[str, dict[str, Spread]]
-    floors: dict[str, dict[str, dict[str, float]]]
-    comparisons: tuple[Comparison, ...]
-    best_seed: int | None
-    runs: dict[int, str]
-    notes: tuple[str, ...]
-    doubts: tuple[str, ...] = ("seed 1: dev: collapsed.",)
-    failed: dict[int, str] = field(default_factory=lambda: {9: "no number."})
-    missing: tuple[int, ...] = (4,)
-    unmeasured: tuple[str, ...] = ("untrained, seed 5",)
-    otherwise: str = ""
-
-
-@dataclass
-class Summary:
-    recipe: str
-    tasks: tuple[SummaryOfTask, ...]
+from electra_trainer.finetuning.task_summary import Summary
 
 
 @dataclass
@@ -63,7 +31,7 @@ class Experiment:
     def run_plan(self, plan: Any, **how: Any) -> Summary:
         self.plans.append(plan)
         self.asked.append(how)
-        found = []
+        found: list[Any] = []
         for k, source in enumerate(plan.tasks):
             data = source.load()
             for split, examples in data.test.items():
@@ -72,29 +40,26 @@ class Experiment:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text((json.dumps(said) + "\n") * len(examples))
             metrics = {name: spread(dict.fromkeys(plan.seeds, 0.6 + 0.01 * k)) for name in ROWS[source.name].metrics}
-            fresh = {name: spread({1: 0.5, 2: 0.54}) for name in metrics}
-            compared = (
-                Comparison("untrained", "the untrained encoder", "beats"),
-                Comparison("bag_of_words", "the bag of words", "does not beat" if k < 2 else "beats"),
-            )
+            baselines: dict[str, Any] = {
+                "untrained": (0.52, "the untrained encoder", "beats"),
+                "bag_of_words": (0.61, "the bag of words", "does not beat" if k < 2 else "beats"),
+            }
             found.append(
-                SummaryOfTask(
-                    task=source.name,
-                    metric=ROWS[source.name].metrics[0],
-                    split=next(iter(data.dev)),
-                    scores=dict.fromkeys(data.dev, metrics),
-                    untrained=dict.fromkeys(data.dev, fresh) if plan.floors else {},
-                    floors={"bag_of_words": {split: dict.fromkeys(metrics, 0.61) for split in data.dev}}
-                    if plan.floors
-                    else {},
+                task_summary(
+                    source.name,
+                    dict.fromkeys(data.dev, metrics),
+                    baselines=baselines if plan.floors else {},
                     best_seed=None if source.name in self.unfinished else 2,
                     runs={2: f"cells/{source.name}/seed-2"},
-                    comparisons=compared if plan.floors else (),
                     notes=(*data.notes, "the bag of words learned from 20 of the 24 rows"),
+                    doubts=("seed 1: dev: collapsed.",),
+                    failed={9: "no number."},
+                    missing=(4,),
+                    unmeasured=("untrained, seed 5",),
+                    changed={} if found else {"epochs": 1},
                 )
             )
-        found[0].otherwise = "epochs 1"
-        return Summary(plan.recipe, tuple(found))
+        return summary(*found, recipe=plan.recipe)
 
     def exists(self, out: Path) -> bool:
         return bool(self.declared)

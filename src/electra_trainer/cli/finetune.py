@@ -242,6 +242,7 @@ def run_glue(arguments: GlueArguments) -> Any:
     from electra_trainer.files.durable import replace_durably
     from electra_trainer.finetuning.glue import glue_table
     from electra_trainer.finetuning.glue.submission import write_submission
+    from electra_trainer.finetuning.task_summary import best_runs
 
     archive = arguments.zip or (arguments.out / "submission.zip" if arguments.predict else None)
     if archive is not None and arguments.shard != "1/1":
@@ -251,20 +252,19 @@ def run_glue(arguments: GlueArguments) -> Any:
     summary = arguments.run(arguments.plan(*_tasks(arguments, archive), keep="none"))
     if summary is None:
         return None
-    scores = glue_table.task_scores(summary)
     said: tuple[str, ...] = ()
-    replace_durably(arguments.out / "glue.md", glue_table.markdown(scores).encode())
+    replace_durably(arguments.out / "glue.md", glue_table.markdown(summary).encode())
     if archive is not None:
-        runs = glue_table.best_runs(summary, out=arguments.out)
+        runs = best_runs(summary, out=arguments.out)
         said = write_submission(archive, folder=arguments.data, runs=runs, fill=arguments.fill_missing)
     if arguments.json:
         found = {
-            "scores": glue_table.glue_metrics(scores),
-            "notes": [*glue_table.glue_notes(scores)],
+            "scores": glue_table.glue_metrics(glue_table.medians(summary)),
+            "notes": [*glue_table.glue_notes(summary)],
             "zip": [*said] if archive else None,
         }
         return {"summary": str(arguments.out / "summary.json"), **found}
-    print(glue_table.text(scores))
+    print(glue_table.text(summary))
     if archive is not None:
         print("\n".join(["", f"{archive}: the best of each task's seeds on dev", *(f"  {line}" for line in said)]))
     print(arguments.out / "glue.md")

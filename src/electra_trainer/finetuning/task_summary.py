@@ -1,26 +1,33 @@
-"""From the results on disk to the summary of a fine-tuning experiment: every task over its seeds, next to its baselines.
+"""The summary of a fine-tuning experiment, from the results on disk: every task over its seeds, next to its baselines. No torch here.
 
 What is compared is the main metric on the main split. A run's seed decides its head, order and dropout, not its encoder: the interval
-is of what fine-tuning again would give, as the paper's medians are (§3.1), not of what pre-training again would. No torch here.
+is of what fine-tuning again would give, as the paper's medians are (§3.1), not of what pre-training again would. Pages and tables print
+scores x100, thresholds as they are.
 """
 
-import statistics
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from rich.console import Console
+
 from electra_trainer.errors import ConfigError, MissingInputError, did_you_mean
-from electra_trainer.experiments import folder, results
-from electra_trainer.experiments.results import Result
+from electra_trainer.experiments import folder, pages, results
 from electra_trainer.experiments.statistics import Paired, Spread, compare_paired, holm, spread
+from electra_trainer.files.durable import replace_durably
+from electra_trainer.files.templates import render
 from electra_trainer.settings.records import read_table
 
 Scores = dict[str, dict[str, float]]
 """By split, then metric: see `Result.scores`."""
+Spreads = dict[str, dict[str, Spread]]
+"""The same over seeds; empty where no seed is done."""
 UNTRAINED = "untrained"
-_COUNTED = {"QuestionAnswering": "word overlap"}
-"""Baselines without an encoder, by kind of task, in words."""
+_HEAD = ("task", "metric", "n", "median", "mean", "SD", "best", "worst")
+_NOT_ON_TERMINAL = ("mean", "worst")
+"""With these, and baselines, a line would not fit into 80 characters."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,12 +65,11 @@ class TaskSummary:
     recipe: dict[str, Any]
     changed: dict[str, Any]
     """Fields of the recipe that were asked for otherwise than its name says."""
-    scores: dict[str, dict[str, Spread]]
-    """By split, then metric; empty where no seed is done."""
-    untrained: dict[str, dict[str, Spread]]
-    """The same of the encoder with fresh weights."""
+    scores: Spreads
+    untrained: Spreads
+    """Of the encoder with fresh weights."""
     floors: dict[str, Scores]
-    """By name: `majority`, `bag_of_words`, of questions `word_overlap`."""
+    """Baselines without an encoder, by name: `majority`, `bag_of_words`, of questions `word_overlap`."""
     comparisons: tuple[Comparison, ...]
     best_seed: int | None
     """The run with the best main score, the first of equals."""
@@ -95,6 +101,19 @@ class TaskSummary:
     def main(self) -> Spread | None:
         """The main metric on the main split; None where no seed is done."""
         return self.scores.get(self.split, {}).get(self.metric)
+
+    @property
+    def baselines(self) -> dict[str, float]:
+        """Main scores of the baselines that were measured, by name; of fresh weights the median."""
+        fresh = self.untrained.get(self.split, {}).get(self.metric)
+        floors = {name: scores.get(self.split, {}).get(self.metric) for name, scores in self.floors.items()}
+        every = {UNTRAINED: fresh.median if fresh is not None else None, **floors}
+        return {name: score for name, score in every.items() if score is not None}
+
+    @property
+    def lacking(self) -> str:
+        """What is not done yet, in words."""
+        return "; ".join([*(f"seed {seed}" for seed in self.missing), *self.unmeasured])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,19 +164,22 @@ def summarize(out: Path) -> Summary:
     )
 
 
+def best_runs(summary: Summary, *, out: Path) -> dict[str, Path]:
+    """The run folder with the best main score, the first of equals, of each task that has one; as the paper chose (Appendix D)."""
+    return {one.task: out / one.runs[one.best_seed] for one in summary.tasks if one.best_seed is not None}
+
+
 def best_run(out: Path, task: str) -> Path:
-    """The run folder with the best score on a task, the first of equals.
-
-    Raises:
-        MissingInputError: no experiment is there, or no run of this task is done. ConfigError: it has no such task.
-    """
-    found = summarize(out).task(task)
-    if found.best_seed is None:
+    """The same of one task; MissingInputError: no run of it is done, or no experiment is there. ConfigError: it has no such task."""
+    summary = summarize(out)
+    if summary.task(task).best_seed is None:
         raise MissingInputError(f"{out}: no run of {task} is done. Repeat the command that the experiment began with.")
-    return out / found.runs[found.best_seed]
+    return best_runs(summary, out=out)[task]
 
 
-def results_of(out: Path, task: str, declared: folder.Declared, kind: folder.Kind) -> dict[int, Result]:
+def results_of(
+    out: Path, task: str, declared: folder.Declared, kind: folder.Kind = "encoder"
+) -> dict[int, results.Result]:
     """The results that are there, by seed."""
     found = {seed: results.read_task(folder.Cell(root=out, key=task, kind=kind, seed=seed)) for seed in declared.seeds}
     return {seed: result for seed, result in found.items() if result is not None}
@@ -166,25 +188,23 @@ def results_of(out: Path, task: str, declared: folder.Declared, kind: folder.Kin
 def best_seed(out: Path, task: str, declared: folder.Declared) -> int | None:
     """The seed with the best main score, the smallest of equals; None where there is no score."""
     row = declared.rows[task]
-    main = _spreads(results_of(out, task, declared, "encoder")).get(row["dev"][0], {}).get(row["metric"])
+    main = _spreads(results_of(out, task, declared)).get(row["dev"][0], {}).get(row["metric"])
     return main.best_seed if main is not None else None
 
 
 def _task(out: Path, name: str, declared: folder.Declared) -> TaskSummary:
     row = declared.rows[name]
-    split, metric, kind = row["dev"][0], row["metric"], row["task"]["kind"]
-    found = results_of(out, name, declared, "encoder")
-    fresh = results_of(out, name, declared, "untrained") if declared.floors else {}
+    split, metric, titles = row["dev"][0], row["metric"], row.get("baselines", {})
+    found, fresh = results_of(out, name, declared), results_of(out, name, declared, "untrained")
     counted = folder.Cell(root=out, key=name, kind="floors").result
-    table = read_table(counted) if declared.floors and counted.is_file() else None
+    table = read_table(counted) if counted.is_file() else None
     floors: dict[str, Scores] = {key: value for key, value in (table or {}).items() if key != "notes" and value}
     scores, untrained = _spreads(found), _spreads(fresh)
     main = scores.get(split, {}).get(metric)
-    lacking = [f"untrained, seed {seed}" for seed in declared.seeds if declared.floors and seed not in fresh]
-    if declared.floors and table is None:
-        lacking.append(_COUNTED.get(kind, "majority and bag of words"))
-    fresh_main = untrained.get(split, {}).get(metric)
-    return TaskSummary(
+    lacking = [f"untrained, seed {seed}" for seed in declared.seeds if seed not in fresh]
+    if table is None:
+        lacking.append(" and ".join(titles).replace("_", " ") or "baselines without an encoder")
+    one = TaskSummary(
         task=name,
         metric=metric,
         split=split,
@@ -194,21 +214,20 @@ def _task(out: Path, name: str, declared: folder.Declared) -> TaskSummary:
         scores=scores,
         untrained=untrained,
         floors=floors,
-        comparisons=_comparisons(name, kind, main, fresh_main, {n: s.get(split, {}).get(metric) for n, s in floors.items()}),
+        comparisons=(),
         best_seed=main.best_seed if main is not None else None,
         median_seed=main.median_seed if main is not None else None,
-        runs={
-            seed: f"cells/{name}/seed-{seed}" for seed, result in found.items() if result.failed is None
-        },
+        runs={seed: f"cells/{name}/seed-{seed}" for seed, result in found.items() if result.failed is None},
         notes=(*row["notes"], *(table or {}).get("notes", [])),
         doubts=_doubts(found, fresh),
         failed={seed: result.failed for seed, result in found.items() if result.failed is not None},
         missing=tuple(seed for seed in declared.seeds if seed not in found),
-        unmeasured=tuple(lacking),
-    )  # fmt: skip
+        unmeasured=tuple(lacking) if declared.floors else (),
+    )
+    return replace(one, comparisons=tuple(_comparisons(one, {UNTRAINED: "the untrained encoder", **titles})))
 
 
-def _spreads(found: Mapping[int, Result]) -> dict[str, dict[str, Spread]]:
+def _spreads(found: Mapping[int, results.Result]) -> Spreads:
     values: dict[str, dict[str, dict[int, float]]] = {}
     for seed, result in found.items():
         for split, scores in result.scores.items():
@@ -217,7 +236,7 @@ def _spreads(found: Mapping[int, Result]) -> dict[str, dict[str, Spread]]:
     return {split: {metric: spread(by_seed) for metric, by_seed in one.items()} for split, one in values.items()}
 
 
-def _doubts(found: Mapping[int, Result], fresh: Mapping[int, Result]) -> tuple[str, ...]:
+def _doubts(found: Mapping[int, results.Result], fresh: Mapping[int, results.Result]) -> tuple[str, ...]:
     """Each doubt once, with the seeds that it is about; an untrained encoder may collapse, but not fail."""
     whom: dict[str, list[int]] = {}
     for seed, result in found.items():
@@ -228,39 +247,29 @@ def _doubts(found: Mapping[int, Result], fresh: Mapping[int, Result]) -> tuple[s
     return (*of_runs, *failed)
 
 
-def _comparisons(
-    name: str, kind: str, main: Spread | None, untrained: Spread | None, floors: Mapping[str, float | None]
-) -> tuple[Comparison, ...]:
+def _comparisons(one: TaskSummary, titles: Mapping[str, str]) -> Iterator[Comparison]:
+    """The main scores against each baseline that shares a seed with them; those without seeds are the same for each."""
+    main = one.main
     if main is None:
-        return ()
-    majority = {"Regression": "the mean value", "QuestionAnswering": "never answering"}.get(kind, "the majority class")
-    titles = {
-        UNTRAINED: "the untrained encoder",
-        "majority": majority,
-        "bag_of_words": "the most frequent tag of each word" if kind == "Tagging" else "the bag of words",
-        "word_overlap": "the sentence with most words of the question",
-    }
-    given = {floor: dict.fromkeys(main.by_seed, value) for floor, value in floors.items() if value is not None}
-    against = ({UNTRAINED: untrained.by_seed} if untrained is not None else {}) | given
-    found = [_compare(name, floor, titles.get(floor, floor), main, values) for floor, values in against.items()]
-    return tuple(one for one in found if one is not None)
+        return
+    for floor, of_floor in one.baselines.items():
+        fresh = one.untrained[one.split][one.metric].by_seed if floor == UNTRAINED else None
+        values = fresh or dict.fromkeys(main.by_seed, of_floor)
+        paired = compare_paired(main.by_seed, values)
+        if paired is not None:
+            yield _compare(one.task, floor, titles.get(floor, floor.replace("_", " ")), main, of_floor, paired)
 
 
-def _compare(name: str, floor: str, title: str, main: Spread, values: dict[int, float]) -> Comparison | None:
-    paired = compare_paired(main.by_seed, values)
-    if paired is None:
-        return None
-    of_floor = statistics.median(values.values())
+def _compare(name: str, floor: str, title: str, main: Spread, of_floor: float, paired: Paired) -> Comparison:
     difference = main.median - of_floor
-    low = paired.t_interval[0] if paired.t_interval is not None else difference
-    verdict: Literal["beats", "perhaps", "does not beat"] = (
-        "does not beat" if difference <= 0 else "beats" if low > 0 else "perhaps"
-    )
+    low, high = paired.t_interval or (difference, difference)
+    verdict: Literal["beats", "perhaps", "does not beat"] = "does not beat"
+    if difference > 0:
+        verdict = "beats" if low > 0 else "perhaps"
     says = "is above" if verdict == "perhaps" else verdict
     digits = 5 if 0 < abs(difference) < 0.001 else 3
     words = f"median {main.median:.{digits}f} against {of_floor:.{digits}f}"
     if paired.t_interval is not None and verdict != "does not beat":
-        low, high = paired.t_interval
         words += f", mean difference {paired.mean:+.3f}, 95 % from {low:+.3f} to {high:+.3f} over {paired.n} seeds"
     doubt = ", not beyond doubt" if verdict == "perhaps" else ", of a single seed" if main.n == 1 else ""
     return Comparison(
@@ -277,5 +286,116 @@ def timing(out: Path) -> dict[str, Any]:
             epochs = float(declared.rows[cell.key]["recipe"]["epochs"])
             rate = round(result.rows * epochs / result.seconds, 1) if result.seconds else None
             runs[cell.named(cell.folder)] = {"seconds": result.seconds, "rows_per_second": rate}
-    total = sum(one["seconds"] or 0.0 for one in runs.values())
-    return {"version": 1, "seconds": round(total, 3), "runs": runs}
+    return {"version": 1, "seconds": round(sum(one["seconds"] or 0.0 for one in runs.values()), 3), "runs": runs}
+
+
+def write_summary(out: Path) -> Summary:
+    """Sum up, and write summary.json, summary.md and timing.json."""
+    summary = summarize(out)
+    for name, table in (("summary.json", summary.plain()), ("timing.json", timing(out))):
+        replace_durably(out / name, (json.dumps(table, indent=1) + "\n").encode())
+    replace_durably(out / "summary.md", markdown(summary).encode())
+    return summary
+
+
+def markdown(summary: Summary) -> str:
+    """The page: main scores next to the baselines, what they say, every split and metric, every run."""
+    every = [
+        (f"{one.task}{suffix}", split, metric, *_numbers(spread, metric))
+        for one in summary.tasks
+        for suffix, scores in (("", one.scores), (" (untrained)", one.untrained))
+        for split, of_split in scores.items()
+        for metric, spread in of_split.items()
+    ]
+    contrasts = [
+        (one.task, found.floor.replace("_", " "), str(found.paired.n), *pages.contrast(found.paired, found.p_holm))
+        for one in summary.tasks
+        for found in one.comparisons
+        if found.paired.p is not None
+    ]
+    return render(
+        "finetuning_summary.md",
+        summary=summary,
+        otherwise=_otherwise(summary),
+        precisions=sorted({str(one.recipe["precision"]) for one in summary.tasks}),
+        main=pages.pipes(_main_rows(summary)),
+        remarks=remarks(summary),
+        every=pages.pipes([("task", "split", *_HEAD[1:]), *every]),
+        contrasts=contrasts and pages.pipes([("task", "baseline", "n", *pages.CONTRAST), *contrasts]),
+        legend=pages.LEGEND,
+        runs=[pages.pipes(_run_rows(one, summary)) for one in summary.tasks],
+    )
+
+
+def _otherwise(summary: Summary) -> str:
+    """What was changed in the recipe of all tasks, or of each."""
+    said = {one.task: one.otherwise for one in summary.tasks}
+    if len(set(said.values())) == 1:
+        return "".join(f" with {words}" for words in set(said.values()) if words)
+    return f" ({'; '.join(f'{task} with {words}' if words else f'{task} as it is' for task, words in said.items())})"
+
+
+def print_summary(summary: Summary, *, console: Console | None = None) -> None:
+    """The main scores next to the baselines, and what must be said of them."""
+    console = console or pages.terminal()
+    left_out = [_HEAD.index(name) for name in _NOT_ON_TERMINAL]
+    rows = [[cell for index, cell in enumerate(row) if index not in left_out] for row in _main_rows(summary)]
+    pages.print_table(console, rows, title="x100, on the dev sets", left=2)
+    pages.print_lines(console, remarks(summary))
+
+
+def remarks(summary: Summary) -> list[str]:
+    """Sentences on each task: the baselines, notes, doubts, what failed or is missing."""
+    return [line for one in summary.tasks for line in _remarks(one)]
+
+
+def _remarks(one: TaskSummary) -> Iterator[str]:
+    yield from (comparison.sentence for comparison in one.comparisons)
+    found = one.scores.get(one.split, {})
+    if {"threshold", "best_f1_threshold"} <= found.keys():  # questions that may have no answer
+        names = ("f1", "threshold", "best_f1", "best_f1_threshold")
+        f1, given, best, at = (_points(found[name].median, name) for name in names)
+        yield f"{one.task}: best_f1 {best} at a threshold of {at}, the best on {one.split}; f1 {f1} at the given one, {given}."
+    own = one.task.lower().replace("-", "")  # a note may say itself whom it is about: "SST-2: ..." of sst2
+    for note in one.notes:
+        yield note if note.lower().replace("-", "").startswith(own) else f"{one.task}: {note}"
+    yield from (f"{one.task}: DOUBTFUL: {doubt}" for doubt in one.doubts)
+    yield from (f"{one.task}: FAILED: seed {seed}: {why}" for seed, why in one.failed.items())
+    if one.lacking:
+        yield f"{one.task}: missing: {one.lacking}."
+
+
+def _main_rows(summary: Summary) -> list[tuple[str, ...]]:
+    """Main metric of every task, and all its baselines."""
+    untrained = [UNTRAINED] if any(one.untrained for one in summary.tasks) else []
+    names = [*untrained, *dict.fromkeys(name for one in summary.tasks for name in one.floors)]
+    rows: list[tuple[str, ...]] = [(*_HEAD, *(name.replace("_", " ") for name in names))]
+    for one in summary.tasks:
+        baselines = (_points(one.baselines.get(name), one.metric) for name in names)
+        rows.append((one.task, one.metric, *_numbers(one.main, one.metric), *baselines))
+    return rows
+
+
+def _run_rows(one: TaskSummary, summary: Summary) -> list[tuple[str, ...]]:
+    """One row a seed: scores on all splits, and where the run is."""
+    columns = [(split, metric) for split, of_split in one.scores.items() for metric in of_split]
+    rows: list[tuple[str, ...]] = [(one.task, *(f"{split} {metric}" for split, metric in columns), "run")]
+    for seed in summary.seeds:
+        values = [_points(one.scores[split][metric].by_seed.get(seed), metric) for split, metric in columns]
+        run = one.runs.get(seed)
+        marks = [word for word, which in (("best", one.best_seed), ("median", one.median_seed)) if which == seed]
+        link = f"[{run}]({run})" if run else "failed" if seed in one.failed else "missing"
+        rows.append((f"seed {seed}{' (' + ', '.join(marks) + ')' if marks else ''}", *values, link))
+    return rows
+
+
+def _numbers(found: Spread | None, metric: str) -> tuple[str, ...]:
+    """Seeds, median, mean, SD, best and worst; no threshold is better than another."""
+    if found is None:
+        return ("0", *[pages.ABSENT] * 5)
+    ends = (None, None) if results.is_threshold(metric) else (found.best, found.worst)
+    return (str(found.n), *(_points(value, metric) for value in (found.median, found.mean, found.sd, *ends)))
+
+
+def _points(value: float | None, metric: str) -> str:
+    return pages.ABSENT if value is None else results.printed(value, metric)

@@ -16,7 +16,6 @@ from pathlib import Path
 
 from electra_trainer.data.conllu import read_conllu, treebank_file
 from electra_trainer.errors import ConfigError, Diverged, MissingInputError, did_you_mean
-from electra_trainer.experiments.statistics import spread
 from electra_trainer.files.reading import MOST_TEXT, read_file
 from electra_trainer.finetuning.glue import glue_table, glue_tasks
 from electra_trainer.finetuning.recipe import recipe
@@ -85,16 +84,12 @@ def glue(subject: Subject) -> dict[str, float]:
     """
     assert subject.folder is not None
     source = load_source(subject.run)
-    scores = []
+    scores = {}
     for given in _glue_tasks(subject.folder):
         settings = recipe("paper", hidden_size=source.model.hidden_size, epochs=given.epochs).fitted(source.length)
         job = Job(source=source, data=given.load(), recipe=settings, seed=subject.seed)
         result = finetune_run(job, out=subject.run.parent / "glue" / given.task, device=subject.device, quiet=True)
-        by_split = {
-            split: {metric: spread({subject.seed: value}) for metric, value in values.items()}
-            for split, values in result.scores.items()
-        }
-        scores.append(glue_table.TaskScores(task=given.task, scores=by_split))
+        scores[given.task] = next(iter(result.scores.values()))[job.data.task.metric]
     return {name.removeprefix("glue/"): value for name, value in glue_table.glue_metrics(scores).items()}
 
 

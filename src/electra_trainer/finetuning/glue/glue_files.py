@@ -5,11 +5,11 @@ texts may hold U+2028 and the like. The Hub is read by the package `datasets`: t
 """
 
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from electra_trainer.errors import ConfigError, DataError, did_you_mean
 from electra_trainer.files import reading, tables
@@ -56,42 +56,40 @@ def parse(content: bytes, layout: Layout, *, path: Path | str, labelled: bool) -
         lines.pop()
     if not lines:
         raise DataError(f"{path}: is empty. Fetch it again.")
-    columns, first = _header(lines[0][1], layout, path=path, labelled=labelled)
+    columns = _header(lines[0][1], layout, path=path, labelled=labelled)
+    headless = columns is layout.headless
     remedy = f"{_tabs(columns)} Name the columns in the first line."
     places = _places(columns, layout, labelled=labelled, header=f"{path}:1: the header", remedy=remedy)
     torn: list[DataError] = []
-    rows: list[tuple[str, ...]] = []
-    numbers: list[int] = []
-    for number, fields in lines[first:]:
+    rows: dict[int, tuple[str, ...]] = {}
+    for number, fields in lines if headless else lines[1:]:
         if len(fields) == len(columns):
-            rows.append(tuple(fields))
-            numbers.append(number)
+            rows[number] = tuple(fields)
             continue
-        wrong = _wrong_count(fields, columns, where=f"{path}:{number}")
+        torn.append(_wrong_count(fields, columns, where=f"{path}:{number}"))
         if not (layout.may_be_torn and labelled and len(fields) < len(columns)):
-            raise wrong
-        torn.append(wrong)
+            raise torn[-1]
     if len(torn) * _TORN > len(lines):
         raise torn[0]
     if not rows:
         raise DataError(f"{path}: holds no rows. It was cut short: fetch it again.")
-    table = tables.Table(path=Path(path), columns=columns, rows=rows, lines=numbers)
+    table = tables.Table(path=Path(path), columns=columns, rows=[*rows.values()], lines=[*rows])
     return _examples(table, places, layout), len(torn)
 
 
-def _header(names: Sequence[str], layout: Layout, *, path: Path | str, labelled: bool) -> tuple[tuple[str, ...], int]:
-    """The columns, and how many lines are a header: 0 or 1."""
+def _header(names: Sequence[str], layout: Layout, *, path: Path | str, labelled: bool) -> tuple[str, ...]:
+    """The columns; `layout.headless` where the first line is a row already."""
     if layout.headless and labelled and not set(names) & set(layout.text):
         if len(names) != len(layout.headless):
             raise DataError(
                 f"{path}:1: expected {len(layout.headless)} fields between tabs ({', '.join(layout.headless)}) and no header, or a header "
                 f"with {layout.text[0]} and {layout.label[0]}; found {len(names)}.{_tabs(names)}"
             )
-        return layout.headless, 0
+        return layout.headless
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise DataError(f"{path}:1: the header has the column {twice!r} twice. Rename or remove one.")
-    return tuple(names), 1
+    return tuple(names)
 
 
 def _wrong_count(fields: Sequence[str], columns: Sequence[str], *, where: str) -> DataError:
@@ -107,8 +105,7 @@ def _tabs(fields: Sequence[str]) -> str:
     return "" if len(fields) > 1 else " The line has no tab: is it a .csv, or did an editor replace the tabs?"
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Places:
+class _Places(NamedTuple):
     """Where a row has what, counted from 0."""
 
     texts: tuple[int, ...]
@@ -129,9 +126,9 @@ def _places(names: Sequence[str], layout: Layout, *, labelled: bool, header: str
         return at
 
     return _Places(
-        texts=tuple(find(wanted) for wanted in (layout.text, layout.pair) if wanted),
-        label=find(layout.label) if labelled else None,
-        id=next((names.index(name) for name in _IDS if name in names), None),
+        tuple(find(wanted) for wanted in (layout.text, layout.pair) if wanted),
+        find(layout.label) if labelled else None,
+        next((names.index(name) for name in _IDS if name in names), None),
     )
 
 
@@ -177,15 +174,12 @@ def read_number(written: str, bounds: tuple[float, float], *, where: str) -> flo
         DataError: not a number, or outside of them.
     """
     low, high = bounds
-    try:
-        value = float(written)
-    except ValueError:
-        value = math.nan
-    if not low <= value <= high:
-        raise DataError(
-            f"{where}: score {reading.short(written)}: expected a number from {low:g} to {high:g}. Mend or remove the line."
-        )
-    return value
+    with suppress(ValueError):
+        if low <= (value := float(written)) <= high:
+            return value
+    raise DataError(
+        f"{where}: score {reading.short(written)}: expected a number from {low:g} to {high:g}. Mend or remove the line."
+    )
 
 
 def read_hub(config: str, split: str, layout: Layout, *, labelled: bool) -> list[TextExample]:

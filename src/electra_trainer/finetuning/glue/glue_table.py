@@ -1,14 +1,12 @@
 """GLUE's scores in the paper's columns (Tables 2 and 7), next to GLUE's own metrics, with notes for their reader. No torch here.
 
 Scores of a summary are shares or correlations; tables print them x100. An average is of the paper's eight tasks (MNLI matched, no WNLI),
-or it is not given.
+or it is not given. Tasks of the summary that are not GLUE's are left out.
 """
 
-import statistics
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean
+from typing import TYPE_CHECKING
 
 from electra_trainer.experiments.statistics import Spread, spread
 from electra_trainer.files.table_writer import Table
@@ -28,246 +26,158 @@ _STATISTICS = ("median", "mean", "SD", "best")
 """Rows of a table; in lower case they are fields of a Spread."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class BaselineScore:
-    """The score of a baseline in the paper's column."""
-
-    value: float
-    title: str
-    """In words: "the majority class"."""
-    verdict: Literal["beats", "perhaps", "does not beat"] | None = None
-    """Of the encoder, over its seeds; `perhaps`: above the baseline, by less than is certain. None: it has no score."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TaskScores:
-    """A task's scores on its dev sets."""
-
-    task: str
-    scores: Mapping[str, Mapping[str, Spread]]
-    """By split, then metric; only those of at least one seed."""
-    baselines: Mapping[str, BaselineScore] = field(default_factory=dict)
-    """By name: `untrained`, `majority`, `bag_of_words`."""
-    notes: tuple[str, ...] = ()
-    recipe: str = ""
-    """Its name, and its changes."""
-
-    @property
-    def folder(self) -> str:
-        """GLUE's name of the task."""
-        return ROWS[self.task].folder
-
-    @property
-    def paper(self) -> Spread | None:
-        """The main metric, that of the paper's column; None where no seed finished."""
-        split, metric = _main(self.task)
-        return self.scores.get(split, {}).get(metric)
-
-
-@dataclass(frozen=True, kw_only=True)
-class GlueTable(Table):
-    """A table as it is printed."""
-
-    title: str
-
-
-def glue_metrics(tasks: Sequence[TaskScores]) -> dict[str, float]:
-    """Medians as shares, by the keys of the paper's tables: `glue/cola`, `glue/sst` ... and, if all eight are there, `glue/average`;
+def glue_metrics(medians: Mapping[str, float]) -> dict[str, float]:
+    """Main scores of tasks by the keys of the paper's tables: `glue/cola`, `glue/sst` ... and, if all eight are there, `glue/average`;
     then other tasks, which no average counts, by their names: `glue/wnli`.
     """
-    medians = {one.task: one.paper.median for one in tasks if one.paper is not None}
-    found = {f"glue/{title.lower()}": medians.pop(name) for name, title in PAPER_COLUMNS.items() if name in medians}
-    average = {"glue/average": statistics.fmean(found.values())} if len(found) == len(PAPER) else {}
-    return found | average | {f"glue/{name}": median for name, median in medians.items()}
+    found = {f"glue/{title.lower()}": medians[name] for name, title in PAPER_COLUMNS.items() if name in medians}
+    average = {"glue/average": fmean(found.values())} if len(found) == len(PAPER) else {}
+    return found | average | {f"glue/{name}": median for name, median in medians.items() if name not in PAPER}
 
 
-def glue_tables(tasks: Sequence[TaskScores]) -> tuple[GlueTable, ...]:
-    """The paper's columns with the baselines, and GLUE's own metrics; then all metrics of tasks that are not among the paper's eight."""
-    known = {one.task: one for one in tasks}
+def medians(summary: "Summary") -> dict[str, float]:
+    """The main score of each task that has one, as `glue_metrics` takes it."""
+    return {name: one.main.median for name, one in _tasks(summary).items() if one.main is not None}
 
-    def found(task: str, split: str, metric: str) -> Spread | None:
-        return known[task].scores.get(split, {}).get(metric) if task in known else None
 
-    paper = {title: found(name, *_main(name)) for name, title in PAPER_COLUMNS.items()}
-    below = {
-        title: [known[task].baselines.get(name) if task in known else None for task in PAPER]
-        for name, title in _BASELINES.items()
-    }
-    of_the_paper = (
-        _table("GLUE dev: Matthews (CoLA), Spearman (STS), accuracy (others), x100", paper, below, average=True),
-        _table("GLUE's own metrics on dev, x100", {title: found(*place) for title, place in _OWN.items()}),
-    )
-    places = [
-        (one, split, metric)
-        for one in _others(tasks)
-        for split in ROWS[one.task].dev
-        for metric in ROWS[one.task].metrics
-    ]
+def glue_tables(summary: "Summary") -> dict[str, Table]:
+    """By title: the paper's columns with the baselines, and GLUE's own metrics; then all metrics of tasks that are not among the
+    paper's eight.
+    """
+    known = _tasks(summary)
     others = {
-        f"{one.folder} {metric}" + (f" {split}" if len(ROWS[one.task].dev) > 1 else ""): found(one.task, split, metric)
-        for one, split, metric in places
+        f"{row.folder} {metric}" + (f" {split}" if len(row.dev) > 1 else ""): (row.name, split, metric)
+        for row in (ROWS[name] for name in known if name not in PAPER)
+        for split in row.dev
+        for metric in row.metrics
     }
-    below = {
-        title: [one.baselines.get(name) if place == _main(one.task) else None for one, *place in places]
-        for name, title in _BASELINES.items()
-    }
-    return (
-        *(of_the_paper if _asks_for_the_paper_s(tasks) else ()),
-        *([_table("Other tasks, on dev, x100", others, below)] if others else []),
-    )
+    paper = {title: _main(name) for name, title in PAPER_COLUMNS.items()}
+    tables = {}
+    if _asks_for_the_papers(known):
+        title = "GLUE dev: Matthews (CoLA), Spearman (STS), accuracy (others), x100"
+        tables[title] = _table(known, paper, average=True)
+        tables["GLUE's own metrics on dev, x100"] = _table(known, _OWN, baselines={})
+    if others:
+        tables["Other tasks, on dev, x100"] = _table(known, others)
+    return tables
+
+
+def _tasks(summary: "Summary") -> "dict[str, TaskSummary]":
+    return {one.task: one for one in summary.tasks if one.task in ROWS}
+
+
+def _asks_for_the_papers(known: "Mapping[str, TaskSummary]") -> bool:
+    return not known or any(name in PAPER for name in known)
+
+
+def _main(task: str) -> tuple[str, str, str]:
+    """Task, split and metric of the paper's column."""
+    return task, next(iter(ROWS[task].dev)), ROWS[task].metrics[0]
 
 
 def _table(
-    title: str,
-    columns: Mapping[str, Spread | None],
-    below: Mapping[str, Sequence[BaselineScore | None]] | None = None,
+    known: "Mapping[str, TaskSummary]",
+    columns: Mapping[str, tuple[str, str, str]],
     *,
+    baselines: Mapping[str, str] = _BASELINES,
     average: bool = False,
-) -> GlueTable:
-    """Statistics of the columns, then the rows `below`, those with a value; `average`: with the mean of all columns."""
-    spreads = list(columns.values())
+) -> Table:
+    """Statistics of the columns (task, split, metric), then the baselines that have a score; `average`: with the mean of all columns."""
+    found = {title: known[task].scores.get(split, {}) for title, (task, split, _) in columns.items() if task in known}
+    spreads = [found.get(title, {}).get(metric) for title, (_, _, metric) in columns.items()]
     counts = {one.n for one in spreads if one is not None}
-    first = f"median of {counts.pop()}" if len(counts) == 1 else "median"
-    lines = [
-        (first if name == "median" else name, [_statistic(one, name) for one in spreads], _average(spreads, name))
-        for name in _STATISTICS
-    ]
-    for label, scores in (below or {}).items():
-        if any(scores):
-            values = [None if one is None else one.value for one in scores]
-            lines.append((label, values, _mean_of_all(values)))
-    return GlueTable(
-        title=title,
+    lines: list[tuple[str, list[float | None], float | None]] = []
+    for name in _STATISTICS:
+        values = [getattr(one, name.lower(), None) for one in spreads]  # None: missing, or the SD of one seed
+        label = f"median of {next(iter(counts))}" if name == "median" and len(counts) == 1 else name
+        lines.append((label, values, _sd_of_average(spreads) if name == "SD" else _mean(values)))
+    for name, label in baselines.items():
+        values = [
+            known[place[0]].baselines.get(name) if place[0] in known and place == _main(place[0]) else None
+            for place in columns.values()
+        ]
+        if any(value is not None for value in values):
+            lines.append((label, values, _mean(values)))
+    return Table(
         head=("", *columns, *(["Avg."] if average else [])),
         rows=tuple((label, *map(_points, [*values, mean] if average else values)) for label, values, mean in lines),
         words=1,
     )
 
 
-def _statistic(of: Spread | None, name: str) -> float | None:
-    """None: it is missing, or the SD of one seed."""
-    value: float | None = getattr(of, name.lower(), None)
-    return value
-
-
-def _average(spreads: Sequence[Spread | None], statistic: str) -> float | None:
-    """Of all columns; the SD is that of the seeds' averages, if every task has the same seeds."""
-    if statistic != "SD":
-        return _mean_of_all([_statistic(one, statistic) for one in spreads])
+def _sd_of_average(spreads: Sequence[Spread | None]) -> float | None:
+    """Of the seeds' averages over all columns, if every task has the same seeds."""
     there = [one.by_seed for one in spreads if one is not None]
     if len(there) < len(spreads) or len({tuple(sorted(by_seed)) for by_seed in there}) != 1:
         return None
-    return spread({seed: statistics.fmean(one[seed] for one in there) for seed in there[0]}).sd
+    return spread({seed: fmean(one[seed] for one in there) for seed in there[0]}).sd
 
 
-def _mean_of_all(values: Sequence[float | None]) -> float | None:
+def _mean(values: Sequence[float | None]) -> float | None:
     there = [value for value in values if value is not None]
-    return statistics.fmean(there) if there and len(there) == len(values) else None
+    return fmean(there) if there and len(there) == len(values) else None
 
 
 def _points(value: float | None) -> str:
     return ABSENT if value is None else f"{100 * value:.1f}"
 
 
-def _asks_for_the_paper_s(tasks: Sequence[TaskScores]) -> bool:
-    return not tasks or len(_others(tasks)) < len(tasks)
-
-
-def _others(tasks: Sequence[TaskScores]) -> list[TaskScores]:
-    return [one for one in tasks if one.task not in PAPER]
-
-
-def _main(task: str) -> list[str]:
-    """Split and metric of a task."""
-    return [next(iter(ROWS[task].dev)), ROWS[task].metrics[0]]
-
-
-def glue_notes(tasks: Sequence[TaskScores]) -> tuple[str, ...]:
+def glue_notes(summary: "Summary") -> tuple[str, ...]:
     """What a reader of the tables must know: what is missing or partial, what is doubtful, which baselines are not beaten."""
-    there = {one.task for one in tasks if one.paper is not None}
-    missing = [title for name, title in PAPER_COLUMNS.items() if name not in there]
+    known = _tasks(summary)
+    named = {ROWS[name].folder: one for name, one in known.items()}
+    missing = [title for name, title in PAPER_COLUMNS.items() if name not in medians(summary)]
     notes = []
-    if missing and _asks_for_the_paper_s(tasks):
+    if missing and _asks_for_the_papers(known):
         notes.append(f"{ABSENT}: missing. No average is given without {', '.join(missing)}.")
-    seeds = {one.folder: one.paper.n for one in tasks if one.paper is not None}
+    seeds = {title: one.main.n for title, one in named.items() if one.main is not None}
     if len(set(seeds.values())) > 1:
-        notes.append(f"Seeds: {', '.join(f'{folder} {count}' for folder, count in seeds.items())}.")
+        notes.append(f"Seeds: {', '.join(f'{title} {count}' for title, count in seeds.items())}.")
     by_recipe: dict[str, list[str]] = {}
-    for one in tasks:
-        if one.recipe:
-            by_recipe.setdefault(one.recipe, []).append(one.folder)
-    for recipe, folders in by_recipe.items():
-        notes.append(f"Recipe {recipe}" + (f": {', '.join(folders)}." if len(by_recipe) > 1 else "."))
-    notes += list(dict.fromkeys(note for one in tasks for note in one.notes))
-    return (*notes, *_against_baselines(tasks))
+    for title, one in named.items():
+        by_recipe.setdefault(f"with {one.otherwise}" if one.otherwise else "", []).append(title)
+    for changed, titles in by_recipe.items():
+        recipe = f"Recipe `{summary.recipe}` {changed}".rstrip()
+        notes.append(f"{recipe}: {', '.join(titles)}." if len(by_recipe) > 1 else f"{recipe}.")
+    notes += dict.fromkeys(note for title, one in named.items() for note in _notes(title, one))
+    return (*notes, *_against_baselines(named))
 
 
-def _against_baselines(tasks: Sequence[TaskScores]) -> Iterable[str]:
+def _notes(title: str, one: "TaskSummary") -> Iterator[str]:
+    yield from (f"{title}: {note}" for note in one.notes)
+    yield from (f"{title}: seed {seed} failed: {why}" for seed, why in one.failed.items())
+    if one.lacking:
+        yield f"{title}: missing: {one.lacking}."
+    yield from (f"{title}: DOUBTFUL: {doubt}" for doubt in one.doubts)
+
+
+def _against_baselines(named: "Mapping[str, TaskSummary]") -> Iterator[str]:
     """Each baseline that a median does not beat, or not for certain; then the tasks that beat them all."""
-    if not any(one.baselines for one in tasks):
+    if not any(one.baselines for one in named.values()):
         yield "No baselines were measured (--baselines), so what an encoder without training reaches is not known here."
     clear = []
-    for one in tasks:
-        if {baseline.verdict for baseline in one.baselines.values()} == {"beats"} and one.paper is not None:
-            clear.append(one.folder + " (a single seed)" * (one.paper.n == 1))
-        for baseline in one.baselines.values():
-            median = one.paper.median if one.paper is not None else 0.0
-            numbers = f"{_points(median)} against {_points(baseline.value)} ({100 * (median - baseline.value):+.1f})"
-            if baseline.verdict == "perhaps":
-                yield f"{one.folder} is above {baseline.title}, but not for certain over these seeds: {numbers}."
-            elif baseline.verdict == "does not beat":
-                yield f"{one.folder} DOES NOT BEAT {baseline.title}: {numbers}."
+    for title, one in named.items():
+        verdicts = [found.verdict for found in one.comparisons]
+        if one.main is not None and one.baselines and verdicts == ["beats"] * len(one.baselines):
+            clear.append(title + " (a single seed)" * (one.main.n == 1))
+        for found in one.comparisons:
+            difference = f"({100 * found.difference:+.1f})"
+            numbers = f"{_points(found.median)} against {_points(found.floor_median)} {difference}"
+            if found.verdict == "perhaps":
+                yield f"{title} is above {found.title}, but not for certain over these seeds: {numbers}."
+            elif found.verdict == "does not beat":
+                yield f"{title} DOES NOT BEAT {found.title}: {numbers}."
     if clear:
         yield f"Beat every measured baseline: {', '.join(clear)}."
 
 
-def markdown(tasks: Sequence[TaskScores]) -> str:
+def markdown(summary: "Summary") -> str:
     """The tables and the notes."""
-    tables = [f"**{table.title}**\n\n{table.markdown(escaped='|')}\n" for table in glue_tables(tasks)]
-    return "\n".join([*tables, *(f"- {note}" for note in glue_notes(tasks)), ""])
+    tables = [f"**{title}**\n\n{table.markdown(escaped='|')}\n" for title, table in glue_tables(summary).items()]
+    return "\n".join([*tables, *(f"- {note}" for note in glue_notes(summary)), ""])
 
 
-def text(tasks: Sequence[TaskScores]) -> str:
+def text(summary: "Summary") -> str:
     """The same for a terminal."""
-    return "\n".join([*(f"{table.title}\n{table.text()}\n" for table in glue_tables(tasks)), *glue_notes(tasks)])
-
-
-def task_scores(summary: "Summary") -> tuple[TaskScores, ...]:
-    """Scores, baselines and notes of GLUE's tasks."""
-    return tuple(_scores_of(one, summary.recipe) for one in summary.tasks if one.task in ROWS)
-
-
-def best_runs(summary: "Summary", *, out: Path) -> dict[str, Path]:
-    """The run folder with the best main score of each task that has one; as the paper chose what to submit (Appendix D)."""
-    return {one.task: out / one.runs[one.best_seed] for one in summary.tasks if one.best_seed is not None}
-
-
-def _scores_of(one: "TaskSummary", recipe: str) -> TaskScores:
-    title = ROWS[one.task].folder
-    missing = [*(f"seed {seed}" for seed in one.missing), *one.unmeasured]
-    return TaskScores(
-        task=one.task,
-        scores=one.scores,
-        baselines=_baselines(one),
-        recipe=f"`{recipe}`{f' with {one.otherwise}' if one.otherwise else ''}",
-        notes=(
-            *(f"{title}: {note}" for note in one.notes),
-            *(f"{title}: seed {seed} failed: {why}" for seed, why in one.failed.items()),
-            *([f"{title}: missing: {'; '.join(missing)}."] if missing else []),
-            *(f"{title}: DOUBTFUL: {doubt}" for doubt in one.doubts),
-        ),
-    )
-
-
-def _baselines(one: "TaskSummary") -> dict[str, BaselineScore]:
-    """Baselines in the main metric, and how the task compares."""
-    fresh = one.untrained.get(one.split, {}).get(one.metric)
-    values = {"untrained": fresh.median if fresh is not None else None}
-    values |= {name: scores.get(one.split, {}).get(one.metric) for name, scores in one.floors.items()}
-    compared = {found.floor: (found.title, found.verdict) for found in one.comparisons}
-    found = {}
-    for name, value in values.items():
-        title, verdict = compared.get(name, (name, None))
-        if value is not None:
-            found[name] = BaselineScore(value=value, title=title, verdict=verdict)
-    return found
+    tables = [f"{title}\n{table.text()}\n" for title, table in glue_tables(summary).items()]
+    return "\n".join([*tables, *glue_notes(summary)])

@@ -1,9 +1,10 @@
-"""GLUE as a table of rows, one a task, and where a task's data come from. No torch here.
+"""GLUE as a table of rows, one a task (glue_tasks.toml), and where a task's data come from. No torch here.
 
 The paper's metrics come first (§3.1: Matthews correlation for CoLA, Spearman for STS-B, accuracy for the others), GLUE's own after them;
 epochs are Table 6's. AX has no training set: the MNLI model predicts it.
 """
 
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,7 @@ from electra_trainer.errors import ConfigError, MissingInputError, did_you_mean,
 from electra_trainer.files.reading import MOST_TEXT, read_file
 from electra_trainer.finetuning.examples import TextExample
 from electra_trainer.finetuning.glue.glue_files import Layout, as_bytes, parse, read_hub
+from electra_trainer.settings import records
 
 if TYPE_CHECKING:
     from electra_trainer.finetuning.task import TaskData
@@ -34,67 +36,14 @@ class GlueRow:
     epochs: float = 3.0
     unordered: bool = False
     """The two texts of a pair may be swapped."""
-    train: int
+    train: int = 0
     """Rows of GLUE's training set; below, of its other splits."""
-    dev: Mapping[str, int]
+    dev: Mapping[str, int] = field(default_factory=dict)
     test: Mapping[str, int] = field(default_factory=dict)
 
 
-_INFERENCE = Layout(
-    text=("sentence1", "premise"),
-    pair=("sentence2", "hypothesis"),
-    label=("gold_label", "label"),
-    labels=("entailment", "neutral", "contradiction"),
-)
-ROWS: dict[str, GlueRow] = {
-    row.name: row
-    for row in (
-        GlueRow(
-            name="cola", folder="CoLA", metrics=("matthews",), train=8551, dev={"dev": 1043}, test={"test": 1063},
-            layout=Layout(text=("sentence",), labels=("0", "1"), headless=("source", "label", "mark", "sentence")),
-        ),
-        GlueRow(
-            name="sst2", folder="SST-2", train=67349, dev={"dev": 872}, test={"test": 1821},
-            layout=Layout(text=("sentence",), labels=("0", "1")),
-        ),
-        GlueRow(
-            name="mrpc", folder="MRPC", metrics=("accuracy", "f1"), unordered=True,
-            train=3668, dev={"dev": 408}, test={"test": 1725},
-            layout=Layout(
-                text=("#1 String", "sentence1"), pair=("#2 String", "sentence2"), label=("Quality", "label"), labels=("0", "1")
-            ),
-        ),
-        GlueRow(
-            name="stsb", folder="STS-B", metrics=("spearman", "pearson"), epochs=10.0, unordered=True,
-            train=5749, dev={"dev": 1500}, test={"test": 1379},
-            layout=Layout(text=("sentence1",), pair=("sentence2",), label=("score", "label")),
-        ),
-        GlueRow(
-            name="qqp", folder="QQP", metrics=("accuracy", "f1"), train=363_846, dev={"dev": 40_430}, test={"test": 390_965},
-            layout=Layout(
-                text=("question1",), pair=("question2",), label=("is_duplicate", "label"), labels=("0", "1"),
-                may_lack_one=True, may_be_torn=True,
-            ),
-        ),
-        GlueRow(
-            name="mnli", folder="MNLI", layout=_INFERENCE, train=392_702,
-            dev={"dev_matched": 9815, "dev_mismatched": 9832}, test={"test_matched": 9796, "test_mismatched": 9847},
-        ),
-        GlueRow(
-            name="qnli", folder="QNLI", train=104_743, dev={"dev": 5463}, test={"test": 5463},
-            layout=Layout(text=("question",), pair=("sentence",), labels=("entailment", "not_entailment")),
-        ),
-        GlueRow(
-            name="rte", folder="RTE", epochs=10.0, train=2490, dev={"dev": 277}, test={"test": 3000},
-            layout=Layout(text=("sentence1",), pair=("sentence2",), labels=("entailment", "not_entailment")),
-        ),
-        GlueRow(
-            name="wnli", folder="WNLI", train=635, dev={"dev": 71}, test={"test": 146},
-            layout=Layout(text=("sentence1",), pair=("sentence2",), labels=("0", "1")),
-        ),
-        GlueRow(name="ax", folder="AX", layout=_INFERENCE, train=0, dev={}, test={"ax": 1104}),
-    )
-}  # fmt: skip
+_TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+ROWS = {name: records.read(GlueRow, {"name": name, **table}, where=name) for name, table in _TABLES.items()}
 PAPER_COLUMNS = {
     "cola": "CoLA", "sst2": "SST", "mrpc": "MRPC", "stsb": "STS", "qqp": "QQP", "mnli": "MNLI", "qnli": "QNLI", "rte": "RTE",
 }  # fmt: skip
@@ -240,27 +189,6 @@ def tasks_in(folder: str | Path) -> tuple[str, ...]:
     return tuple(name for name, row in ROWS.items() if row.train and _find_folder(Path(folder), row) is not None)
 
 
-def task_folder(folder: str | Path, row: GlueRow) -> Path:
-    """The folder of a task: below GLUE's, or that very one.
-
-    Raises:
-        MissingInputError: there is none.
-    """
-    root = Path(folder)
-    if not root.is_dir():
-        raise MissingInputError(
-            f"{root}: no such folder. Give the folder that holds {row.folder} and the like, or hub."
-        )
-    found = _find_folder(root, row)
-    if found is None:
-        there = sorted(path.name for path in root.iterdir() if path.is_dir())
-        raise MissingInputError(
-            f"{root}: holds no folder {row.folder}.{did_you_mean(row.folder, there)} Found: {', '.join(there[:20]) or 'none'}. "
-            f"Expected {row.folder}/train.tsv and so on; name the tasks that exist with --tasks."
-        )
-    return found
-
-
 def _find_folder(root: Path, row: GlueRow) -> Path | None:
     """By the official name, else by any that says the same: `sst2`, `sst-2`; the diagnostics of AX have two names."""
     names = {_plain(row.folder), row.name} | ({"diagnostic"} if row.name == "ax" else set())
@@ -282,19 +210,27 @@ def _plain(name: str) -> str:
 def _file(folder: str | Path, row: GlueRow, split: str) -> Path | None:
     """A split's file, if it exists."""
     found = _find_folder(Path(folder), row) if Path(folder).is_dir() else None
-    if found is None:
-        return None
-    named = (found / name for name in _FILES.get(split, (f"{split}.tsv",)))
+    named = (found / name for name in _FILES.get(split, (f"{split}.tsv",))) if found is not None else ()
     return next((path for path in named if path.is_file()), None)
 
 
 def _require_file(folder: str | Path, row: GlueRow, split: str) -> Path:
-    path = _file(folder, row, split)
+    """The same; MissingInputError: it does not, nor perhaps the folder of the task, or GLUE's."""
+    path, root = _file(folder, row, split), Path(folder)
     if path is not None:
         return path
-    below = task_folder(folder, row)
+    if not root.is_dir():
+        raise MissingInputError(
+            f"{root}: no such folder. Give the folder that holds {row.folder} and the like, or hub."
+        )
+    below = _find_folder(root, row)
+    there = sorted(path.name for path in (below or root).iterdir() if path.is_dir() == (below is None))
+    if below is None:
+        raise MissingInputError(
+            f"{root}: holds no folder {row.folder}.{did_you_mean(row.folder, there)} Found: {', '.join(there[:20]) or 'none'}. "
+            f"Expected {row.folder}/train.tsv and so on; name the tasks that exist with --tasks."
+        )
     name = _FILES.get(split, (f"{split}.tsv",))[0]
-    there = sorted(path.name for path in below.iterdir() if path.is_file())
     raise MissingInputError(
         f"{below / name}: no such file.{did_you_mean(name, there)} Found: {', '.join(there[:20]) or 'nothing'}."
     )

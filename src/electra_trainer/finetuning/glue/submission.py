@@ -9,9 +9,8 @@ import math
 import zipfile
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from electra_trainer.errors import ConfigError, DataError, MissingInputError
 from electra_trainer.files.durable import replace_durably
@@ -23,8 +22,7 @@ HEADER = "index\tprediction\n"
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Part:
+class Part(NamedTuple):
     """A table of the archive: whose predictions it holds."""
 
     file: str
@@ -38,14 +36,12 @@ class Part:
         return ROWS["ax" if self.split == "ax" else self.task].test[self.split]
 
 
+_NAMES = {"test_matched": "MNLI-m", "test_mismatched": "MNLI-mm", "ax": "AX"}
 PARTS = tuple(
-    Part(file=f"{name}.tsv", task=task, split=split)
-    for name, task, split in (
-        ("CoLA", "cola", "test"), ("SST-2", "sst2", "test"), ("MRPC", "mrpc", "test"), ("STS-B", "stsb", "test"),
-        ("QQP", "qqp", "test"), ("MNLI-m", "mnli", "test_matched"), ("MNLI-mm", "mnli", "test_mismatched"),
-        ("QNLI", "qnli", "test"), ("RTE", "rte", "test"), ("WNLI", "wnli", "test"), ("AX", "mnli", "ax"),
-    )
-)  # fmt: skip
+    Part(f"{_NAMES.get(split, row.folder)}.tsv", row.name if row.train else "mnli", split)
+    for row in ROWS.values()
+    for split in row.test
+)
 
 
 def require_tables(archive: Path, *, folder: str, tasks: Collection[str], fill: bool) -> None:
@@ -54,8 +50,7 @@ def require_tables(archive: Path, *, folder: str, tasks: Collection[str], fill: 
     Raises:
         ConfigError, MissingInputError: as `write_submission`. DataError: a test set that is none.
     """
-    _require_zip(archive)
-    tests = _tests(folder)
+    tests = _tests(archive, folder)
     _require(archive, {part: _lack(part, tests, part.task in tasks) for part in PARTS}, fill=fill)
 
 
@@ -72,9 +67,11 @@ def write_submission(archive: Path, *, folder: str, runs: Mapping[str, Path], fi
         ConfigError: the name. MissingInputError: a table would be missing; names all of them. DataError: predictions that do
             not fit the test set. StorageError: it cannot be written.
     """
-    _require_zip(archive)
-    tests = _tests(folder)
-    lacks = {part: _lack(part, tests, part.task in runs) or _unpredicted(part, runs.get(part.task)) for part in PARTS}
+    tests = _tests(archive, folder)
+    lacks = {part: _lack(part, tests, part.task in runs) for part in PARTS}
+    for part in [part for part in PARTS if part.task in runs and lacks[part] is None]:
+        if not _predictions(runs[part.task], part).is_file():
+            lacks[part] = f"{runs[part.task]} did not predict {part.split}"
     _require(archive, lacks, fill=fill)
     contents, notes = {}, []
     for part in PARTS:
@@ -111,13 +108,10 @@ def zipped(contents: Mapping[str, str]) -> bytes:
     return made.getvalue()
 
 
-def _require_zip(archive: Path) -> None:
+def _tests(archive: Path, folder: str) -> dict[str, dict[str, list[TextExample]]]:
+    """The test sets that are there, by task and split; ConfigError: the archive cannot have that name."""
     if archive.suffix != ".zip":
         raise ConfigError(f"--zip {archive}: expected a name that ends in .zip.")
-
-
-def _tests(folder: str) -> dict[str, dict[str, list[TextExample]]]:
-    """The test sets that are there, by task and split."""
     return {task: GlueTask(folder=folder, task=task).tests() for task in dict.fromkeys(part.task for part in PARTS)}
 
 
@@ -128,22 +122,18 @@ def _lack(part: Part, tests: Mapping[str, Mapping[str, Sequence[TextExample]]], 
     return None if trained else f"{part.task} is not trained"
 
 
-def _unpredicted(part: Part, run: Path | None) -> str | None:
-    return f"{run} did not predict {part.split}" if run and not _predictions(run, part).is_file() else None
-
-
 def _require(archive: Path, lacks: Mapping[Part, str | None], *, fill: bool) -> None:
-    missing = [f"{part.file} ({lack})" for part, lack in lacks.items() if lack and not _customary(part, lack)]
+    """No fine-tuned encoder beats WNLI's majority class, so that is submitted (Appendix B leaves WNLI out)."""
+    missing = [
+        f"{part.file} ({lack})"
+        for part, lack in lacks.items()
+        if lack and not (part.task == "wnli" and lack.endswith("is not trained"))
+    ]
     if missing and not fill:
         raise MissingInputError(
             f"--zip {archive}: the server wants all {len(PARTS)} tables; missing would be {', '.join(missing)}. Train what is missing, put "
             "the test sets into the folder, or add --fill-missing: majority-class predictions, whose scores mean nothing."
         )
-
-
-def _customary(part: Part, lack: str) -> bool:
-    """No fine-tuned encoder beats WNLI's majority class, so that is submitted (Appendix B leaves WNLI out)."""
-    return part.task == "wnli" and lack.endswith("is not trained")
 
 
 def _predictions(run: Path, part: Part) -> Path:
@@ -175,22 +165,19 @@ def _predicted(run: Path, part: Part, rows: int, row: GlueRow) -> list[str]:
 
 
 def _written(line: str, row: GlueRow, *, where: str) -> str:
+    labels, again = row.layout.labels, "Remove the run's folder and run it again."
     try:
-        said: Any = json.loads(line)["value" if not row.layout.labels else "label"]
+        said: Any = json.loads(line)["label" if labels else "value"]
     except (ValueError, KeyError, TypeError):
-        raise DataError(
-            f"{where}: not a prediction of {row.folder}. Remove the run's folder and run it again."
-        ) from None
-    if not row.layout.labels:
-        if not isinstance(said, int | float) or not math.isfinite(said):
-            raise DataError(
-                f"{where}: value {said!r}: expected a finite number. Remove the run's folder and run it again."
-            )
-        low, high = row.layout.bounds
-        return f"{min(max(float(said), low), high):.4f}"
-    if said not in row.layout.labels:
-        raise DataError(f"{where}: label {said!r}: expected one of {', '.join(row.layout.labels)}.")
-    return str(said)
+        raise DataError(f"{where}: not a prediction of {row.folder}. {again}") from None
+    if labels:
+        if said not in labels:
+            raise DataError(f"{where}: label {said!r}: expected one of {', '.join(labels)}.")
+        return str(said)
+    if not isinstance(said, int | float) or not math.isfinite(said):
+        raise DataError(f"{where}: value {said!r}: expected a finite number. {again}")
+    low, high = row.layout.bounds
+    return f"{min(max(float(said), low), high):.4f}"
 
 
 def _majority(folder: str, row: GlueRow) -> str:
