@@ -32,7 +32,6 @@ TORCH_FREE = (
     "finetuning.glue.glue_files",
     "finetuning.glue.glue_table",
     "files.tables",
-    "finetuning.texts.columns",
     "finetuning.texts.splits",
     "finetuning.examples",
     "cli.finetune",

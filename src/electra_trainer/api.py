@@ -149,8 +149,7 @@ def finetune(
     Raises:
         ElectraError: see errors.py.
     """
-    from electra_trainer.finetuning.experiment import Plan, run_plan
-    from electra_trainer.finetuning.hand_over import export_best
+    from electra_trainer.finetuning.experiment import Plan, export_best, run_plan
 
     plan = Plan(
         model=str(model), tasks=(task,), recipe=recipe, changes=changes, seeds=_numbered(seeds),

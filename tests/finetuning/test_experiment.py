@@ -204,7 +204,7 @@ def test_threads_are_settled_by_cores_and_runs(
     monkeypatch: pytest.MonkeyPatch, given: str, cores: int, runs: int, threads: int
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", given)
-    monkeypatch.setattr(engine, "cores", lambda: cores)
+    monkeypatch.setattr(engine.processes, "cores", lambda: cores)
     assert engine._threads(runs) == threads
 
 

@@ -24,8 +24,7 @@ from electra_trainer.errors import (
     StorageError,
 )
 from electra_trainer.finetuning import model_folder as folder_module
-from electra_trainer.finetuning.card import Facts
-from electra_trainer.finetuning.model_folder import Finetuned, export_finetuned, load_finetuned, task_from
+from electra_trainer.finetuning.model_folder import Facts, Finetuned, export_finetuned, load_finetuned, task_from
 from electra_trainer.finetuning.recipe import recipe
 from electra_trainer.finetuning.run import Job, finetune_run
 from electra_trainer.finetuning.texts.own_task import OwnTask
@@ -86,7 +85,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
             Made(root).run(kind),
             out=Made(root).model(kind),
             facts=Facts(notes=data.notes, pair=kind in ("pairs", "means")),
-            columns=own.columns(),
+            columns=data.columns,
         )
     return Made(root)
 

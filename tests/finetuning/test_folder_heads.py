@@ -13,9 +13,8 @@ import pytest
 import torch
 from tests.finetuning.own_files import FRUIT, TOOLS, rows, write_encoder
 
-from electra_trainer.finetuning.card import Facts
 from electra_trainer.finetuning.examples import TaggedSentence
-from electra_trainer.finetuning.model_folder import Finetuned, export_finetuned, load_finetuned
+from electra_trainer.finetuning.model_folder import Facts, Finetuned, export_finetuned, load_finetuned
 from electra_trainer.finetuning.recipe import recipe
 from electra_trainer.finetuning.run import Job, finetune_run
 from electra_trainer.finetuning.squad.squad_files import Answer, Question

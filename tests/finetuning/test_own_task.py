@@ -4,6 +4,7 @@ import json
 import pickle
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,9 +13,8 @@ from hypothesis import strategies as st
 from tests.finetuning.own_files import rows, write_csv
 
 from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError
-from electra_trainer.files.tables import Table
-from electra_trainer.finetuning.examples import TextExample
-from electra_trainer.finetuning.texts.columns import Columns, choose_texts
+from electra_trainer.files.tables import Table, read_table_file
+from electra_trainer.finetuning.examples import Columns, TextExample, choose_columns, choose_texts
 from electra_trainer.finetuning.texts.own_task import OwnTask
 from electra_trainer.finetuning.texts.splits import hold_out, same_text
 from electra_trainer.finetuning.texts.tasks import Classification, Regression
@@ -119,7 +119,8 @@ def test_what_is_taken(case: str, tmp_path: Path) -> None:
     header, flags, (text, pair, label) = TAKEN[case]
     names = tuple(header.rstrip(",").split(","))
     write_csv(tmp_path / "train.csv", [tuple(f"{name} {n}" for name in names) for n in range(3)], names)
-    columns = OwnTask(train=tmp_path / "train.csv", **flags).columns()  # type: ignore[arg-type]
+    named: dict[str, Any] = {"text": None, "text_pair": None, "label": None, **flags}
+    columns = choose_columns(read_table_file(tmp_path / "train.csv"), **named)
     assert (columns.text, columns.pair, columns.label) == (text, pair, label)
 
 

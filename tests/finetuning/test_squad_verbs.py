@@ -43,16 +43,12 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         (out / "summary.json").write_text('{"version": 1}')
         return types.SimpleNamespace(tasks=())
 
-    module = types.ModuleType("electra_trainer.finetuning.experiment")
-    vars(module).update(Plan=Plan, run_plan=run_plan)
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-
     def export_best(source: Any, data: Any, *, model: str, out: Path) -> Any:
         return types.SimpleNamespace(model=out / "model")
 
-    handing = types.ModuleType("electra_trainer.finetuning.hand_over")
-    vars(handing).update(export_best=export_best)
-    monkeypatch.setitem(sys.modules, handing.__name__, handing)
+    module = types.ModuleType("electra_trainer.finetuning.experiment")
+    vars(module).update(Plan=Plan, run_plan=run_plan, export_best=export_best)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
     return plans
 
 

@@ -18,7 +18,7 @@ from tests.reliability.forking import Forks, Outcome, listing
 from tests.reliability.materials import write_all
 from tests.reliability.spoiling import bomb, put, sparse, spoilt
 
-from electra_trainer.finetuning.card import Facts, finetuned_card
+from electra_trainer.finetuning.model_folder import Facts, finetuned_card
 from electra_trainer.finetuning.texts.tasks import Classification
 from electra_trainer.finetuning.transformers_head import TransformersHead
 from electra_trainer.inspection.report import write_report

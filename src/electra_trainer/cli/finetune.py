@@ -18,9 +18,8 @@ from electra_trainer.errors import ConfigError
 from electra_trainer.finetuning.recipe import Recipe, recipe
 
 if TYPE_CHECKING:
-    from electra_trainer.finetuning.experiment import Plan
+    from electra_trainer.finetuning.experiment import BestExport, Plan
     from electra_trainer.finetuning.glue.glue_tasks import GlueTask
-    from electra_trainer.finetuning.hand_over import BestExport
     from electra_trainer.finetuning.task import TaskData, TaskSource
     from electra_trainer.finetuning.task_summary import Summary
 
@@ -143,7 +142,7 @@ class FinetuneArguments(ExperimentFlags):
 
 def run_finetune(arguments: FinetuneArguments) -> Any:
     """Report what was read from the files, run the seeds, export the best run."""
-    from electra_trainer.finetuning.hand_over import export_best
+    from electra_trainer.finetuning.experiment import export_best
     from electra_trainer.settings.records import read_table
 
     source = _source(arguments)
@@ -160,7 +159,7 @@ def run_finetune(arguments: FinetuneArguments) -> Any:
 
 def _source(arguments: FinetuneArguments) -> "TaskSource":
     if arguments.task == "tagging":
-        from electra_trainer.finetuning.tagging.tagging_task import TaggingTask
+        from electra_trainer.finetuning.tagging.tagging import TaggingTask
 
         for flag, value in (("--text", arguments.text), ("--text-pair", arguments.text_pair)):
             if value is not None:
@@ -186,7 +185,7 @@ def _print_notes(data: "TaskData") -> None:
 
 
 def _print_result(done: "BestExport", data: "TaskData", arguments: FinetuneArguments) -> None:
-    from electra_trainer.finetuning.card import shown
+    from electra_trainer.finetuning.experiment import shown
 
     print("\n" + (arguments.out / "summary.md").read_text(encoding="utf-8").strip())
     if done.confusion:

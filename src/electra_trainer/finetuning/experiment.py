@@ -1,10 +1,13 @@
 """Fine-tuning experiments: several tasks, each with several seeds, every run a cell that can be stopped and resumed.
 
-`run_plan` hands a `FineTuning` to the engine of experiments/runner.py, which does the cells here or in several processes.
+`run_plan` hands a `FineTuning` to the engine of experiments/runner.py, which does the cells here or in several processes; then
+`export_best` exports the best run, with the scores of all its seeds, and writes what it predicted.
 """
 
+import json
 import re
 import shutil
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -13,15 +16,16 @@ from typing import Any, Literal, Self
 
 import torch
 
-from electra_trainer.errors import ConfigError, DataError, Diverged, did_you_mean, out_of_memory
-from electra_trainer.experiments.folder import Cell, Declared, Event, Of, Order, Reports
+from electra_trainer import errors
+from electra_trainer.errors import ConfigError
+from electra_trainer.experiments import runner, work
+from electra_trainer.experiments.folder import Cell, Declared, Of
 from electra_trainer.experiments.results import Result, read_result, write_result
-from electra_trainer.experiments.runner import run_experiment, run_facts, threads_given
-from electra_trainer.files.processes import cores
-from electra_trainer.finetuning import baselines, task_pages, task_summary
-from electra_trainer.finetuning.recipe import Recipe, deviations, recipe
-from electra_trainer.finetuning.run import Job, finetune_run, is_finished
-from electra_trainer.finetuning.task import TaskData, TaskSource
+from electra_trainer.files import processes, table_writer
+from electra_trainer.files.durable import replace_durably
+from electra_trainer.finetuning import model_folder, recipe, run, task_summary
+from electra_trainer.finetuning.examples import Prediction
+from electra_trainer.finetuning.task import TaskData, TaskSource, measure_baselines
 from electra_trainer.finetuning.texts.tasks import with_pooling
 from electra_trainer.pretrained.source import Source, load_source, untrained
 from electra_trainer.runs.run_folder import RunFolder
@@ -62,10 +66,12 @@ class Plan:
         for seed in self.seeds:
             if seed < 0 or self.seeds.count(seed) > 1:
                 raise ConfigError(f"--seeds: {seed}: expected numbers of at least 0, each of them once.")
-        known = [one.name for one in fields(Recipe)]
+        known = [one.name for one in fields(recipe.Recipe)]
         for name in self.changes:
             if name not in known:
-                raise ConfigError(f"recipe: {name}: unknown.{did_you_mean(name, known)} Known: {', '.join(known)}.")
+                raise ConfigError(
+                    f"recipe: {name}: unknown.{errors.did_you_mean(name, known)} Known: {', '.join(known)}."
+                )
         if self.keep not in ("none", "best", "all"):
             raise ConfigError(f"--keep {self.keep}: expected none, best or all.")
 
@@ -97,8 +103,8 @@ def run_plan(
     Raises:
         ConfigError, Interrupted, ElectraError: as `run_experiment`; as the tasks and runs.
     """
-    work = FineTuning(plan, device=device, data=data, sharded=shard[1] > 1)
-    run_experiment(work, out, device=device, parallel=parallel, shard=shard, quiet=quiet)
+    tuning = FineTuning(plan, device=device, data=data, sharded=shard[1] > 1)
+    runner.run_experiment(tuning, out, device=device, parallel=parallel, shard=shard, quiet=quiet)
     return task_summary.summarize(out)
 
 
@@ -142,11 +148,14 @@ class FineTuning:
         own = {"epochs": task.epochs, "max_length": getattr(task, "max_length", None)}
         changes = own | {name: value for name, value in self._plan.changes.items() if value is not None}
         changes["precision"] = _precision(changes.get("precision"), task.name, where, old=old)
-        asked = recipe(self._plan.recipe, hidden_size=source.model.hidden_size, **changes)  # type: ignore[arg-type]
-        base = recipe(self._plan.recipe, hidden_size=source.model.hidden_size, **own)  # type: ignore[arg-type]
+        named, width = self._plan.recipe, source.model.hidden_size
+        asked = recipe.recipe(named, hidden_size=width, **changes)  # type: ignore[arg-type]
+        base = recipe.recipe(named, hidden_size=width, **own)  # type: ignore[arg-type]
         data = self._load(task.name)
         if not data.dev:
-            raise DataError(f"{data.task.name}: has no examples with answers to be scored on. Give it a dev set.")
+            raise errors.DataError(
+                f"{data.task.name}: has no examples with answers to be scored on. Give it a dev set."
+            )
         data, asked = with_pooling(data, asked)
         settled, notes = asked.fitted(source.length), data.notes
         if settled != asked:
@@ -157,59 +166,62 @@ class FineTuning:
         return {
             "task": data.task.described(), "data_sha256": data.sha256, "recipe": asdict(settled), "metric": data.task.metric,
             "dev": list(data.dev), "train_rows": len(data.train), "notes": list(notes),
-            "changed": deviations(settled, base.fitted(source.length)),
+            "changed": recipe.deviations(settled, base.fitted(source.length)),
+            "baselines": {name: one.title for name, one in data.task.baselines(data.train).items()} if data.train else {},
         }  # fmt: skip
 
     def identity(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
         """Everything a score depends on. Pooling is taken from the task, not from the recipe."""
-        return {**row, "recipe": {**row["recipe"], "pooling": None}, "notes": [], "changed": {}}
+        return {**row, "recipe": {**row["recipe"], "pooling": None}, "notes": [], "changed": {}, "baselines": {}}
 
-    def orders(self, cells: Sequence[Cell], declared: Declared) -> list[Order]:
+    def orders(self, cells: Sequence[Cell], declared: Declared) -> list[work.Order]:
         """Cells that are not done; when all are, the best of each task if its weights are to be kept and were not."""
         self._drop_weights(cells, declared)
         keep = self._plan.keep
-        orders = [Order(cell=cell, keep_weights=cell.kind == "encoder" and keep != "none") for cell in cells]
+        orders = [work.Order(cell=cell, keep_weights=cell.kind == "encoder" and keep != "none") for cell in cells]
         missing = [order for order in orders if not _is_done(order.cell, weights=order.keep_weights and keep == "all")]
         if missing or keep != "best" or self._sharded:
             return missing
         best = [_best(cell, declared) for cell in cells]
-        return [Order(cell=cell, keep_weights=True) for cell in dict.fromkeys(best) if cell and not _is_done(cell, weights=True)]  # fmt: skip
+        return [work.Order(cell=cell, keep_weights=True) for cell in dict.fromkeys(best) if cell and not _is_done(cell, weights=True)]  # fmt: skip
 
     def units(self, cell: Cell, declared: Declared) -> float:
         """Rows to be trained on; counting words is as nothing."""
         row = declared.rows[cell.key]
         return 0.0 if cell.kind == "floors" else row["train_rows"] * float(row["recipe"]["epochs"])
 
-    def do(self, order: Order, declared: Declared, *, device: str, reports: Reports) -> None:
+    def do(self, order: work.Order, declared: Declared, *, device: str, reports: work.Reports) -> None:
         """See `Work`."""
         cell, data = order.cell, self._load(order.cell.key)
         if data.sha256 != declared.rows[cell.key]["data_sha256"]:
             raise ConfigError(f"{cell.key}: its data changed after the experiment began. Choose another --out.")
         if cell.kind == "floors":
-            return baselines.write_baselines(cell, data)
+            cell.folder.mkdir(parents=True, exist_ok=True)
+            replace_durably(cell.result, (json.dumps(measure_baselines(data), indent=1) + "\n").encode())
+            return
         source = self._encoder()
         if source.sha256 != declared.facts["model_sha256"]:
             raise ConfigError(
                 f"{self._plan.model}: its weights changed after the experiment began. Give a folder that stays as it is, "
                 "such as an export, and another --out."
             )
-        job = Job(
+        job = run.Job(
             source=source if cell.kind == "encoder" else untrained(source, seed=cell.seed),
             data=data,
-            recipe=Recipe(**declared.rows[cell.key]["recipe"]),
+            recipe=recipe.Recipe(**declared.rows[cell.key]["recipe"]),
             seed=cell.seed,
         )
         try:
-            finetune_run(
+            run.finetune_run(
                 job, out=cell.folder, device=device, keep_weights=order.keep_weights,
                 display=lambda steps: _Relay(steps, reports), stop=reports.stop,
             )  # fmt: skip
-        except Diverged as error:
+        except errors.Diverged as error:
             failed = Result(task=cell.key, seed=cell.seed, steps=0, scores={}, failed=str(error), rows=len(data.train))
             write_result(RunFolder(cell.folder), failed)
-            reports.tell(Event(kind="said", text=f"FAILED: {error}", style="bold red"))
+            reports.tell(work.Event(kind="said", text=f"FAILED: {error}", style="bold red"))
         except RuntimeError as error:
-            if not out_of_memory(error):
+            if not errors.out_of_memory(error):
                 raise
             raise ConfigError(
                 "not enough memory. Do fewer runs at once with --parallel 1, or read fewer rows at once with --micro-batch 8 or "
@@ -232,7 +244,7 @@ class FineTuning:
 
     def sum_up(self, out: Path) -> object:
         """See `Work`."""
-        return task_pages.write_summary(out)
+        return task_summary.write_summary(out)
 
     def _drop_weights(self, cells: Sequence[Cell], declared: Declared) -> None:
         """Delete all weights but the best run's once those are saved. Rename first, so that a half-deleted folder is never taken for weights."""
@@ -268,7 +280,7 @@ def _best(cell: Cell, declared: Declared) -> Cell | None:
 
 
 def _is_done(cell: Cell, *, weights: bool) -> bool:
-    return cell.result.is_file() if cell.kind == "floors" else is_finished(cell.folder, keep_weights=weights)
+    return cell.result.is_file() if cell.kind == "floors" else run.is_finished(cell.folder, keep_weights=weights)
 
 
 def _precision(asked: object, task: str, device: torch.device, *, old: Declared | None) -> object:
@@ -281,35 +293,114 @@ def _precision(asked: object, task: str, device: torch.device, *, old: Declared 
 
 
 def _threads(runs: int) -> int:
-    return threads_given() or max(1, cores() // runs)
+    return runner.threads_given() or max(1, processes.cores() // runs)
 
 
 def _encoder_facts(model: str) -> dict[str, Any] | None:
     """How an encoder was pre-trained, for tables and figures; None where its folder does not say."""
-    run = Path(model)
-    return {"config": to_dict(RunFolder(run).config()), **run_facts(run)} if (run / "checkpoints").is_dir() else None
+    at = Path(model)
+    if not (at / "checkpoints").is_dir():
+        return None
+    return {"config": to_dict(RunFolder(at).config()), **runner.run_facts(at)}
 
 
 class _Relay:
     """Passes on how a run goes; while it is entered there is something to save."""
 
-    def __init__(self, steps: int, reports: Reports) -> None:
+    def __init__(self, steps: int, reports: work.Reports) -> None:
         self._steps, self._reports, self._first = steps, reports, True
 
     def __enter__(self) -> Self:
         self._reports.saving(True)
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *error: object) -> None:
         self._reports.saving(False)
 
     def say(self, line: str, *, style: str | None = None) -> None:
-        self._reports.tell(Event(kind="said", text=line, style=style))
+        self._reports.tell(work.Event(kind="said", text=line, style=style))
 
     warn = say
 
     def step(self, done: int, metrics: dict[str, float], *, tokens_per_second: float, last: bool = False) -> None:
         if self._first:  # every tenth step is reported: a later first one is of a run that resumes
             self._first = False
-            self._reports.tell(Event(kind="progress", share=done / self._steps if done > 10 else 0.0))
-        self._reports.tell(Event(kind="progress", share=done / self._steps))
+            self._reports.tell(work.Event(kind="progress", share=done / self._steps if done > 10 else 0.0))
+        self._reports.tell(work.Event(kind="progress", share=done / self._steps))
+
+
+@dataclass(frozen=True, kw_only=True)
+class BestExport:
+    """The results of an experiment for its user."""
+
+    model: Path
+    """Folder that transformers loads."""
+    predictions: Path | None
+    """For the unlabelled file, if there was one."""
+    confusion: Counter[tuple[str, str]]
+    """(true, predicted) label -> count, of the best run on the main development split."""
+
+
+def export_best(source: TaskSource, data: TaskData, *, model: str, out: Path) -> BestExport:
+    """Write OUT/model from the best run of a task; for an unlabelled file also OUT/predictions.csv (predictions.conll for tagging).
+
+    Args:
+        source, data: the task and its data.
+        model: the encoder, where it is now.
+        out: the experiment's folder.
+
+    Raises:
+        ElectraError: as `export_finetuned`.
+    """
+    best = task_summary.best_run(out, source.name)
+    found = task_summary.summarize(out).task(source.name).scores
+    scores = {split: {name: one.by_seed for name, one in metrics.items()} for split, metrics in found.items()}
+    pair = getattr(data.train[0], "pair", None) is not None
+    facts = model_folder.Facts(scores=scores, notes=data.notes, pair=pair)
+    folder = model_folder.export_finetuned(
+        best, out=out / "model", facts=facts, columns=data.columns, model=model, own=[type(data.task)]
+    )
+    predictions = None
+    if data.test and data.written is not None:
+        name, write = data.written
+        predictions = out / name
+        replace_durably(predictions, write(_predictions(best, next(iter(data.test)))).encode())
+    split, examples = next(iter(data.dev.items()))
+    return BestExport(model=folder, predictions=predictions, confusion=counts(examples, _predictions(best, split)))
+
+
+def _predictions(best: Path, split: str) -> list[Prediction]:
+    path = best / "predictions" / f"{split}.jsonl"
+    try:
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    except OSError as error:
+        raise errors.storage_error(error, path) from None
+
+
+WIDEST = 10
+"""Most classes for which the table has a row and a column each; with more, the most frequent confusions are listed."""
+_LONGEST = 14
+"""Most characters of a label in the table."""
+
+
+def counts(examples: Sequence[Any], predictions: Sequence[Prediction]) -> Counter[tuple[str, str]]:
+    """(true, predicted) label -> count, of texts or of words; empty for tasks without labels."""
+    pairs: list[tuple[str | None, str]] = []
+    for example, prediction in zip(examples, predictions, strict=True):
+        if "label" in prediction:
+            pairs.append((example.label, prediction["label"]))
+        elif "tags" in prediction:
+            pairs += zip(example.labels, prediction["tags"], strict=True)
+    return Counter((truth, said) for truth, said in pairs if truth is not None)
+
+
+def shown(found: Counter[tuple[str, str]], labels: Sequence[str]) -> str:
+    """The counts as lines of text: true classes down, predicted ones across."""
+    if len(labels) > WIDEST:
+        wrong = [(pair, count) for pair, count in found.most_common() if pair[0] != pair[1]][:WIDEST]
+        lines = [f"  {truth} taken for {said}: {count:,}" for (truth, said), count in wrong]
+        return "\n".join(["confused most often:", *(lines or ["  nothing"])])
+    names = [label if len(label) <= _LONGEST else label[: _LONGEST - 2] + ".." for label in labels]
+    rows = [[name, *(f"{found[truth, said]:,}" for said in labels)] for name, truth in zip(names, labels, strict=True)]
+    widest = len(f"{max(found.values(), default=0):,}")
+    return table_writer.Table(head=["true \\ said", *names], rows=rows, words=1).text(least=widest)

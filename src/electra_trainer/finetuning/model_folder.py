@@ -4,34 +4,34 @@ config.json        transformers' class, labels          electra_task.json  task,
 model.safetensors  encoder and head                     README.md          model card
 head.safetensors   our head, where transformers has none like it; then model.safetensors is the encoder alone
 tokenizer.json, tokenizer_config.json, vocab.txt
-
-The kinds of tasks by name: what `Task.described` wrote becomes a task again.
 """
 
 import hashlib
 import json
+import re
 import sys
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import Any, cast
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path, PurePath
+from typing import Any
 
 from torch import Tensor
 
-from electra_trainer.data.tokenizer import Text, as_plain_text, load_tokenizer, specials_of, tokenizer_files
+from electra_trainer.data import tokenizer
 from electra_trainer.errors import CheckpointError, DataError, MissingInputError, did_you_mean
+from electra_trainer.experiments.results import printed
+from electra_trainer.experiments.statistics import spread
 from electra_trainer.files.reading import read_file, short
-from electra_trainer.finetuning.card import Facts, Scores, finetuned_card
-from electra_trainer.finetuning.examples import Prediction
+from electra_trainer.files.wording import render
+from electra_trainer.finetuning.examples import Columns, Prediction
 from electra_trainer.finetuning.squad.squad_task import QuestionAnswering
 from electra_trainer.finetuning.tagging.tagging import Tagging
 from electra_trainer.finetuning.task import Task
-from electra_trainer.finetuning.texts.columns import Columns
 from electra_trainer.finetuning.texts.tasks import Classification, Regression
 from electra_trainer.finetuning.training_step import FineTuned, predict
 from electra_trainer.finetuning.transformers_head import TransformersHead
 from electra_trainer.pretrained import export
-from electra_trainer.pretrained.source import Source, load_source
+from electra_trainer.pretrained.source import load_source
 from electra_trainer.runs import checkpoint, run_folder
 from electra_trainer.settings import records
 from electra_trainer.settings.records import read_table
@@ -39,8 +39,29 @@ from electra_trainer.train.device import choose_device, choose_precision
 from electra_trainer.version import __version__
 
 TASK = "electra_task.json"
-_TENSOR_FILES = ("model.safetensors", "head.safetensors")
 FORMAT = 1
+KINDS: dict[str, type[Task]] = {
+    kind.__name__: kind for kind in (Classification, Regression, Tagging, QuestionAnswering)
+}
+"""The kinds of tasks that a file may name."""
+Scores = Mapping[str, Mapping[str, Mapping[int, float]]]
+"""Split -> metric -> seed -> score."""
+_WHOLE, _HEAD = "model.safetensors", "head.safetensors"
+_AGAIN = "Export the run again."
+_RECIPE = ("learning_rate", "layer_decay", "epochs", "batch_size", "weight_decay", "dropout", "pooling", "precision")
+"""Fields of the recipe that a card shows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What a card says beyond the folder itself."""
+
+    scores: Scores = field(default_factory=dict)
+    """Of all seeds; empty: of this run alone."""
+    notes: tuple[str, ...] = ()
+    """Notes on the data."""
+    pair: bool = False
+    """Whether it learned from pairs of texts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +70,7 @@ class Finetuned:
 
     network: FineTuned
     task: Task
-    text: Text
+    text: tokenizer.Text
     columns: Columns | None
     """Of the files that it was trained on, where these were tables of its user's."""
     pair: bool
@@ -113,28 +134,54 @@ def export_finetuned(
         StorageError: the disk is full or read-only; nothing is left behind.
     """
     config, result = read_table(run / "config.json"), read_table(run / "result.json")
-    source = load_source(model or config["model"])
+    source, seed = load_source(model or config["model"]), config["seed"]
     if source.sha256 != config["model_sha256"]:
         raise CheckpointError(
             f"{source.name}: is not the encoder that {run} began with. Restore it, or train in another --out."
         )
-    saved = checkpoint.newest(run / "weights", origin=run_folder.RunFolder(run).origin)
+    weights = checkpoint.newest(run / "weights", origin=run_folder.RunFolder(run).origin).weights
     task = task_from(config["task"], where=str(run / "config.json"), own=own).settled(result["scores"])
-    config["task"] = task.described()
     length = source.text(int(config["recipe"]["max_length"])).length
-    facts = facts if facts.scores else replace(facts, scores=_scores(result["scores"], seed=config["seed"]))
-    table = _description(config, facts=facts, columns=columns, source=source, length=length)
+    alone = {split: {name: {seed: score} for name, score in one.items()} for split, one in result["scores"].items()}
+    facts = replace(facts, scores=facts.scores or alone)
     theirs = task.as_transformers(hidden_size=source.model.hidden_size)
     shape = export.shape_table(source.model, pad_id=source.specials.pad)
-    files = _contents(theirs, saved.weights, config_table=shape, table=table)
-    card = finetuned_card(task, head=theirs, table=table, length=length, facts=facts)
-    files |= {"README.md": card.encode(), **tokenizer_files(source.tokenizer, max_length=length)}
+    settings = {"architectures": [theirs.architecture or "ElectraModel"], **shape, **theirs.settings}
+    files = {name: export.safetensors_bytes(tensors) for name, tensors in _tensors(theirs, weights).items()}
+    table = {
+        "format": FORMAT,
+        "task": task.described(),
+        "pair": facts.pair,
+        "columns": asdict(columns) if columns is not None else None,
+        "max_length": length,
+        "source": {"model": source.name, "sha256": source.sha256},
+        "data_sha256": config["data_sha256"],
+        "recipe": config["recipe"],
+        "seed": seed,
+        "scores": facts.scores,
+        "notes": list(facts.notes),
+        "electra_trainer": __version__,
+        "files": {name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
+    }
+    files["config.json"] = (json.dumps(settings, indent=2) + "\n").encode()
+    files[TASK] = (json.dumps(table, indent=1) + "\n").encode()
+    files["README.md"] = finetuned_card(task, head=theirs, table=table, length=length, facts=facts).encode()
+    files |= tokenizer.tokenizer_files(source.tokenizer, max_length=length)
 
     def check(folder: Path) -> None:
-        export.check_equal(folder, load_finetuned(folder, own=own).network.state_dict(), saved.weights)
+        export.check_equal(folder, load_finetuned(folder, own=own).network.state_dict(), weights)
 
     export.publish(out, files.items(), check, replaces=TASK)
     return out
+
+
+def _tensors(theirs: TransformersHead, weights: Mapping[str, Tensor]) -> dict[str, Mapping[str, Tensor]]:
+    """The tensors of each file."""
+    head = {name.removeprefix("head."): tensor for name, tensor in weights.items() if name.startswith("head.")}
+    encoder = {name: tensor for name, tensor in weights.items() if not name.startswith("head.")}
+    if theirs.architecture is not None:
+        return {_WHOLE: encoder | theirs.write(head)}
+    return {_WHOLE: {name.removeprefix("electra."): tensor for name, tensor in encoder.items()}, _HEAD: head}
 
 
 def load_finetuned(folder: str | Path, *, own: Collection[type[Task]] = ()) -> Finetuned:
@@ -148,126 +195,64 @@ def load_finetuned(folder: str | Path, *, own: Collection[type[Task]] = ()) -> F
         MissingInputError: the folder does not exist, or is not a fine-tuned model. CheckpointError: it does not verify.
         DataError: electra_task.json is not one of this version.
     """
-    folder = _model_in(Path(folder))
-    table = read_table(folder / TASK)
-    files = table.get("files")
-    if table.get("format") != FORMAT or not isinstance(files, dict) or "model.safetensors" not in files:
-        raise CheckpointError(
-            f"{folder / TASK}: format {short(table.get('format'))}, this version reads {FORMAT}. Export the run again."
+    given = Path(folder)
+    folder = next((place for place in (given, given / "model") if (place / TASK).is_file()), None) or given
+    path, whole = folder / TASK, folder / _WHOLE
+    if not path.is_file():
+        what = f"holds no {TASK}" if folder.exists() else "no such folder"
+        raise MissingInputError(
+            f"{folder}: {what}. Expected a fine-tuned model, such as DIR/model of `electra finetune --out DIR`."
         )
-    for name in files:
-        if name not in _TENSOR_FILES:
-            raise CheckpointError(
-                f"{folder / TASK}: file {short(name)} is none of {', '.join(_TENSOR_FILES)}. Export the run again."
-            )
-    for name, sha256 in files.items():
-        _verify(folder / name, sha256)
-    task = task_from(table.get("task"), where=str(folder / TASK), own=own)
+    table = read_table(path)
+    _require_sound(folder, table)
+    task = task_from(table.get("task"), where=str(path), own=own)
     encoder, model = export.read_encoder(folder)
-    if "head.safetensors" in files:
-        tensors = export.read_tensors(folder / "head.safetensors")
+    if _HEAD in table["files"]:
+        tensors = export.read_tensors(folder / _HEAD)
     else:
-        path = folder / "model.safetensors"
         theirs = task.as_transformers(hidden_size=model.hidden_size)
-        tensors = theirs.read(export.read_tensors(path), where=str(path))
+        tensors = theirs.read(export.read_tensors(whole), where=str(whole))
     head = task.head(model)
     try:
         head.load_state_dict(tensors)
     except RuntimeError as error:
-        raise CheckpointError(
-            f"{folder}: its head is not that of its task ({str(error).splitlines()[-1].strip()})."
-        ) from None
-    tokenizer = load_tokenizer(folder)
-    recipe, length = table.get("recipe"), table.get("max_length")
+        why = str(error).splitlines()[-1].strip()
+        raise CheckpointError(f"{folder}: its head is not that of its task ({why}).") from None
+    words, recipe, length = tokenizer.load_tokenizer(folder), table.get("recipe"), table.get("max_length")
     if not isinstance(recipe, dict) or recipe.get("precision", "auto") not in ("auto", "fp32", "bf16"):
-        raise CheckpointError(f"{folder / TASK}: recipe {short(recipe)} cannot be. Export the run again.")
+        raise CheckpointError(f"{path}: recipe {short(recipe)} cannot be. {_AGAIN}")
     if not isinstance(length, int) or not 3 < length <= model.max_position_embeddings:
-        raise CheckpointError(f"{folder / TASK}: max_length {short(length)} cannot be. Export the run again.")
+        raise CheckpointError(f"{path}: max_length {short(length)} cannot be. {_AGAIN}")
+    specials = tokenizer.specials_of(words, where=str(folder))
+    columns = None
+    if (named := table.get("columns")) is not None:
+        columns = records.read(Columns, named, where=f"{path}: columns", error=CheckpointError, remedy=_AGAIN)
     return Finetuned(
         network=FineTuned(encoder, head, dropout=0.0).eval(),
         task=task,
-        text=Text(
-            tokenizer=as_plain_text(tokenizer), specials=specials_of(tokenizer, where=str(folder)), length=length
-        ),
-        columns=_columns(table.get("columns"), where=f"{folder / TASK}: columns"),
+        text=tokenizer.Text(tokenizer=tokenizer.as_plain_text(words), specials=specials, length=length),
+        columns=columns,
         pair=table.get("pair") is True,
         table=table,
         precision=recipe.get("precision", "auto"),
     )
 
 
-def _model_in(folder: Path) -> Path:
-    """The folder of the model itself, given that or the experiment's."""
-    for place in (folder, folder / "model"):
-        if (place / TASK).is_file():
-            return place
-    what = "no such folder" if not folder.exists() else f"holds no {TASK}"
-    raise MissingInputError(
-        f"{folder}: {what}. Expected a fine-tuned model, such as DIR/model of `electra finetune --out DIR`."
-    )
-
-
-def _scores(scores: Mapping[str, Mapping[str, float]], *, seed: int) -> Scores:
-    return {split: {metric: {seed: score} for metric, score in metrics.items()} for split, metrics in scores.items()}
-
-
-def _description(
-    config: Mapping[str, Any], *, facts: Facts, columns: Columns | None, source: Source, length: int
-) -> dict[str, Any]:
-    """electra_task.json without the hashes of the tensors."""
-    return {
-        "format": FORMAT,
-        "task": config["task"],
-        "pair": facts.pair,
-        "columns": asdict(columns) if columns is not None else None,
-        "max_length": length,
-        "source": {"model": source.name, "sha256": source.sha256},
-        "data_sha256": config["data_sha256"],
-        "recipe": config["recipe"],
-        "seed": config["seed"],
-        "scores": facts.scores,
-        "notes": list(facts.notes),
-        "electra_trainer": __version__,
-    }
-
-
-def _contents(
-    theirs: TransformersHead, weights: Mapping[str, Tensor], *, config_table: dict[str, Any], table: dict[str, Any]
-) -> dict[str, bytes]:
-    """The files of tensors, config.json and electra_task.json."""
-    head = {name.removeprefix("head."): tensor for name, tensor in weights.items() if name.startswith("head.")}
-    encoder = {name: tensor for name, tensor in weights.items() if not name.startswith("head.")}
-    if theirs.architecture is not None:
-        tensors = {"model.safetensors": {**encoder, **theirs.write(head)}}
-        settings: dict[str, Any] = {"architectures": [theirs.architecture], **config_table, **theirs.settings}
-    else:
-        bare = {name.removeprefix("electra."): tensor for name, tensor in encoder.items()}
-        tensors = {"model.safetensors": bare, "head.safetensors": head}
-        settings = {"architectures": ["ElectraModel"], **config_table}
-    files = {name: export.safetensors_bytes(group) for name, group in tensors.items()}
-    table["files"] = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
-    files["config.json"] = (json.dumps(settings, indent=2) + "\n").encode()
-    files[TASK] = (json.dumps(table, indent=1) + "\n").encode()
-    return files
-
-
-def _verify(path: Path, sha256: object) -> None:
-    found = hashlib.sha256(read_file(path, limit=sys.maxsize, error=CheckpointError)).hexdigest()
-    if found != sha256:
+def _require_sound(folder: Path, table: Mapping[str, Any]) -> None:
+    """CheckpointError unless electra_task.json is of this version, and the files of tensors are those that it names."""
+    files = table.get("files")
+    if table.get("format") != FORMAT or not isinstance(files, dict) or _WHOLE not in files:
         raise CheckpointError(
-            f"{path}: its bytes are not those that were exported. Export the run again, or load it with transformers."
+            f"{folder / TASK}: format {short(table.get('format'))}, this version reads {FORMAT}. {_AGAIN}"
         )
-
-
-def _columns(table: object, *, where: str) -> Columns | None:
-    remedy = "Export the run again."
-    return None if table is None else records.read(Columns, table, where=where, error=CheckpointError, remedy=remedy)
-
-
-KINDS: dict[str, type[Task]] = {
-    kind.__name__: kind for kind in (Classification, Regression, Tagging, QuestionAnswering)
-}
-"""The kinds of tasks that a file may name."""
+    if strange := [name for name in files if name not in (_WHOLE, _HEAD)]:
+        raise CheckpointError(f"{folder / TASK}: file {short(strange[0])} is none of {_WHOLE}, {_HEAD}. {_AGAIN}")
+    for path in map(folder.joinpath, files):
+        content = read_file(path, limit=sys.maxsize, error=CheckpointError)
+        if hashlib.sha256(content).hexdigest() != files[path.name]:
+            raise CheckpointError(
+                f"{path}: its bytes are not those that were exported. Export the run again, or load it with transformers."
+            )
 
 
 def task_from(description: object, *, where: str = "task", own: Collection[type[Task]] = ()) -> Task:
@@ -280,18 +265,53 @@ def task_from(description: object, *, where: str = "task", own: Collection[type[
         DataError: an unknown kind or field, or a value that it cannot have; `where` says in which file.
     """
     table = dict(description) if isinstance(description, Mapping) else {}
-    kind = table.pop("kind", None)
-    others = {made.__name__: made for made in own if made.__name__ not in KINDS}
-    known = [*KINDS, *others]
+    kind, known = table.pop("kind", None), {made.__name__: made for made in own} | KINDS
     if not isinstance(kind, str) or kind not in known:
+        names = [*KINDS, *(name for name in known if name not in KINDS)]
         raise DataError(
-            f"{where}: unknown kind of task {short(kind)}.{did_you_mean(str(kind), known)} Known: {', '.join(known)}. A class of your own is "
+            f"{where}: unknown kind of task {short(kind)}.{did_you_mean(str(kind), names)} Known: {', '.join(names)}. A class of your own is "
             "given with own=[...]."
         )
-    made: Any = others.get(kind) or KINDS[kind]
     try:
-        return cast(
-            Task, records.read(made, table, where=f"{where}: {kind}", error=DataError, remedy="Export the run again.")
-        )
+        return records.read(known[kind], table, where=f"{where}: {kind}", error=DataError, remedy=_AGAIN)
     except (TypeError, ValueError, OverflowError) as error:
         raise DataError(f"{where}: not a {kind}: {error}") from None
+
+
+def finetuned_card(task: Task, *, head: TransformersHead, table: Mapping[str, Any], length: int, facts: Facts) -> str:
+    """Markdown with the Hub's header.
+
+    Args:
+        task: the task.
+        head: transformers' head for it, if there is one.
+        table: electra_task.json: source, recipe, seed.
+        length: longest row in tokens.
+        facts: scores and notes.
+    """
+    source = str(table["source"]["model"])
+    on_hub = re.fullmatch(r"[\w.-]+/[\w.-]+", source) is not None
+    recipe = {name: table["recipe"][name] for name in _RECIPE if table["recipe"].get(name) is not None}
+    return render(
+        "finetuned_card.md",
+        task=task,
+        words=task.card(pair=facts.pair),
+        head=head,
+        encoder=source if on_hub else PurePath(source).name,
+        on_hub=on_hub,
+        length=length,
+        scores=list(_score_rows(facts.scores, metric=task.metric)),
+        seed=table["seed"],
+        seeds=len({seed for metrics in facts.scores.values() for scores in metrics.values() for seed in scores}),
+        recipe={name: f"{value:g}" if isinstance(value, int | float) else value for name, value in recipe.items()},
+        notes=facts.notes,
+        version=__version__,
+    )
+
+
+def _score_rows(scores: Scores, *, metric: str) -> Iterator[dict[str, Any]]:
+    """A row per split and metric, the main metric first."""
+    for split, metrics in scores.items():
+        for name in sorted(metrics, key=lambda name: name != metric):
+            found = spread(metrics[name])
+            numbers = ["-" if value is None else printed(value, name) for value in (found.median, found.mean, found.sd)]
+            yield {"split": split, "metric": name, "numbers": [found.n, *numbers]}

@@ -19,8 +19,16 @@ import numpy as np
 
 from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.files.tables import read_table_file
-from electra_trainer.finetuning.examples import Prediction, TextExample, predicted_csv, predicted_jsonl, strings
-from electra_trainer.finetuning.texts.columns import Columns, choose_texts, text_examples
+from electra_trainer.finetuning.examples import (
+    Columns,
+    Prediction,
+    TextExample,
+    choose_texts,
+    predicted_csv,
+    predicted_jsonl,
+    strings,
+    text_examples,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -48,6 +56,8 @@ class Row:
 class Baseline:
     """A predictor without an encoder."""
 
+    title: str
+    """In words: "the majority class"."""
     predict: Callable[[Sequence[Any]], list[Prediction]]
     note: str = ""
     """What a reader of its score must know."""
@@ -216,6 +226,10 @@ class TaskData:
     """What a reader of the scores must know: a subset, a rebuild."""
     sha256: str = ""
     """Of the files that it was read from."""
+    columns: Columns | None = None
+    """Of the files, where these are tables of the user's."""
+    written: tuple[str, Callable[[Sequence[Prediction]], str]] | None = None
+    """Name and content of the file that the predictions for `test` are written to, if there is one."""
 
 
 class TaskSource(Protocol):
@@ -238,6 +252,22 @@ class TaskSource(Protocol):
         Raises:
             MissingInputError, DataError, StorageError: what is wrong, with file and line.
         """
+
+
+def most_frequent(counts: Mapping[str, int]) -> str:
+    """The key with the largest count, of equals the first by name."""
+    return min(counts, key=lambda value: (-counts[value], value))
+
+
+def measure_baselines(data: TaskData) -> dict[str, Any]:
+    """What floors.json holds: {"majority": ..., "bag_of_words": ..., "notes": [...]}, for questions also "word_overlap"; null: no such
+    baseline. Scores are by split and metric; the same for the same data.
+    """
+    found: dict[str, Any] = {"majority": None, "bag_of_words": None, "notes": []}
+    for name, baseline in data.task.baselines(data.train).items():
+        found[name] = {split: data.task.score(rows, baseline.predict(rows)) for split, rows in data.dev.items()}
+        found["notes"] += [baseline.note] if baseline.note else []
+    return found
 
 
 def hash_files(files: Mapping[str, bytes]) -> str:

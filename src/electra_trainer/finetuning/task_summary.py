@@ -17,7 +17,7 @@ from electra_trainer.errors import ConfigError, MissingInputError, did_you_mean
 from electra_trainer.experiments import folder, pages, results
 from electra_trainer.experiments.statistics import Paired, Spread, compare_paired, holm, spread
 from electra_trainer.files.durable import replace_durably
-from electra_trainer.files.templates import render
+from electra_trainer.files.wording import render
 from electra_trainer.settings.records import read_table
 
 Scores = dict[str, dict[str, float]]

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from electra_trainer.batch import Batch
 from electra_trainer.data.tokenizer import Text
 from electra_trainer.errors import ConfigError, require
+from electra_trainer.files.wording import render
 from electra_trainer.finetuning import task as tasks
 from electra_trainer.finetuning.examples import Prediction, by_id, jsonl, strings
 from electra_trainer.finetuning.squad import squad_files, squad_head, squad_score, windows
@@ -259,8 +260,11 @@ class QuestionAnswering(tasks.Task):
 
     def baselines(self, train: Sequence[Question]) -> dict[str, Baseline]:
         """The sentence with most words of the question; 2.0: never answering."""
-        silence = {"majority": Baseline(predict=squad_score.never)} if self.version == 2 else {}
-        return silence | {"word_overlap": Baseline(predict=squad_score.most_alike)}
+        silence = (
+            {"majority": Baseline(title="never answering", predict=squad_score.never)} if self.version == 2 else {}
+        )
+        alike = Baseline(title="the sentence with most words of the question", predict=squad_score.most_alike)
+        return silence | {"word_overlap": alike}
 
     def examples_from(self, texts: Sequence[Any], *, pair: bool) -> list[Question]:
         """From pairs (question, context)."""
@@ -298,14 +302,7 @@ class QuestionAnswering(tasks.Task):
             pipeline="question-answering",
             longer="; electra-trainer reads a longer context in several windows that overlap",
             sample='[("who cooked it?", "the chef cooked the meal")]',
-            code="""from transformers import AutoModelForQuestionAnswering, AutoTokenizer
-
-tokenizer = AutoTokenizer.from_pretrained("PATH")
-model = AutoModelForQuestionAnswering.from_pretrained("PATH")
-row = tokenizer("who cooked it?", "the chef cooked the meal", return_tensors="pt")
-answer = model(**row)
-first, last = answer.start_logits[0].argmax(), answer.end_logits[0].argmax()
-print(tokenizer.decode(row["input_ids"][0][first : last + 1]))""",
+            code=render("card_questions.py"),
         )
 
 

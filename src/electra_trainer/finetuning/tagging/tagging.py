@@ -2,13 +2,16 @@
 
 A sentence that is too long for a row is read in several, cut between words, so that each word is predicted exactly once. A word
 without tokens, such as a control character, is read as [UNK]; one with more tokens than a row loses its last ones.
+
+Its examples are in files of your own or a treebank's folder: part of speech, named entities, chunks. An impossible file is a DataError
+with file and line; other findings are notes.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -16,13 +19,24 @@ from tokenizers import Encoding
 from torch import Tensor, nn
 
 from electra_trainer.batch import Batch
+from electra_trainer.data.conllu import treebank_file
 from electra_trainer.data.tokenizer import Text
 from electra_trainer.errors import ConfigError, require
-from electra_trainer.finetuning.baselines import most_frequent
+from electra_trainer.files.wording import render
 from electra_trainer.finetuning.examples import Prediction, TaggedSentence, jsonl, strings, tagged_text
+from electra_trainer.finetuning.tagging import spans
 from electra_trainer.finetuning.tagging.column_files import read_tagged
-from electra_trainer.finetuning.tagging.spans import Scheme, SpanCounts, count_spans, fault, total
-from electra_trainer.finetuning.task import Baseline, CardWords, Row, Task, Unlabelled
+from electra_trainer.finetuning.task import (
+    Baseline,
+    CardWords,
+    Row,
+    Task,
+    TaskData,
+    Unlabelled,
+    hash_files,
+    most_frequent,
+)
+from electra_trainer.finetuning.texts.splits import hold_out_sentences, require_other_file
 from electra_trainer.finetuning.transformers_head import TransformersHead, copied_head
 from electra_trainer.settings.config import Model
 
@@ -36,7 +50,7 @@ class Tagging(Task):
     whole_text: ClassVar[bool] = False
 
     labels: tuple[str, ...]
-    scheme: Scheme = "none"
+    scheme: spans.Scheme = "none"
     """How labels mark spans, if they do: see spans.py."""
     metrics: tuple[str, ...] = ()
     """The first is the main one. Empty: accuracy, with a scheme after f1, precision and recall of spans."""
@@ -47,7 +61,7 @@ class Tagging(Task):
         require(len(set(self.labels)) == len(self.labels) > 0, "labels", self.labels, "labels, each of them once")
         require(set(self.metrics) <= set(known), "metrics", self.metrics, f"some of {', '.join(known)}")
         for label in self.labels:
-            if wrong := fault(label, self.scheme):
+            if wrong := spans.fault(label, self.scheme):
                 raise ConfigError(f"labels: {wrong}")
         if not self.metrics:
             object.__setattr__(self, "metrics", known)
@@ -111,8 +125,8 @@ class Tagging(Task):
         """Over labelled words. No prediction is right where the label does not occur in training."""
         scores: dict[str, float] = {}
         if self.scheme != "none":
-            spans = total(self.spans_by_type(examples, predictions))
-            scores = {"f1": spans.f1, "precision": spans.precision, "recall": spans.recall}
+            found = spans.total(self.spans_by_type(examples, predictions))
+            scores = {"f1": found.f1, "precision": found.precision, "recall": found.recall}
         pairs = [
             (label, tag)
             for example, prediction in zip(examples, predictions, strict=True)
@@ -124,14 +138,14 @@ class Tagging(Task):
 
     def spans_by_type(
         self, examples: Sequence[TaggedSentence], predictions: Sequence[Prediction]
-    ) -> dict[str, SpanCounts]:
+    ) -> dict[str, spans.SpanCounts]:
         """Counts of spans by type. A word without a label ends the spans on both sides."""
         truth = [[label or "O" for label in example.labels] for example in examples]
         said = [
             [tag if label else "O" for label, tag in zip(example.labels, prediction["tags"], strict=True)]
             for example, prediction in zip(examples, predictions, strict=True)
         ]
-        return count_spans(truth, said)
+        return spans.count_spans(truth, said)
 
     def doubts(self, examples: Sequence[Any], predictions: Sequence[Prediction]) -> list[str]:
         counts = Counter(tag for prediction in predictions for tag in prediction["tags"])
@@ -157,8 +171,10 @@ class Tagging(Task):
             ]
 
         return {
-            "majority": Baseline(predict=lambda sentences: tagged(sentences, {})),
-            "bag_of_words": Baseline(predict=lambda sentences: tagged(sentences, tag)),
+            "majority": Baseline(title="the majority class", predict=lambda sentences: tagged(sentences, {})),
+            "bag_of_words": Baseline(
+                title="the most frequent tag of each word", predict=lambda sentences: tagged(sentences, tag)
+            ),
         }
 
     def examples_from(self, texts: Sequence[Any], *, pair: bool) -> list[TaggedSentence]:
@@ -175,17 +191,13 @@ class Tagging(Task):
         return copied_head("ElectraForTokenClassification", "classifier.", labels=self.labels)
 
     def card(self, *, pair: bool) -> CardWords:
-        strategy = "none" if self.scheme == "none" else "first"
         return CardWords(
             says="Gives each word a label",
             labels=self.labels,
             pipeline="token-classification",
             longer="; electra-trainer reads a longer sentence in several, cut between words",
             sample='[["some", "words"]]',
-            code=f"""from transformers import pipeline
-
-tag = pipeline("token-classification", model="PATH", aggregation_strategy="{strategy}")
-print(tag("some text"))""",
+            code=render("card_words.py", strategy="none" if self.scheme == "none" else "first"),
         )
 
 
@@ -215,3 +227,83 @@ def _windows(sizes: Sequence[int], room: int) -> Iterator[tuple[int, int]]:
         used += size
     if first < len(sizes):
         yield first, len(sizes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaggingTask:
+    """Column files or `.conllu` files (finetuning/tagging/column_files.py), or a treebank's folder with a file for each split."""
+
+    train: str | Path
+    dev: str | Path | None = None
+    """None: the dev file of the folder `train`; of a file a tenth of its sentences is held out."""
+    predict: str | Path | None = None
+    """Sentences to be tagged; its labels are ignored. For a folder it is the test file."""
+    column: str | int | None = None
+    """Of the labels; None: the last one, of a treebank upos."""
+    words: int = 1
+    """Column of the words in a column file, counted from 1."""
+    scheme: Literal["detect"] | spans.Scheme = "detect"
+    """How labels mark spans; "detect" asks the labels."""
+    limit: int | None = None
+    """Largest number of training sentences, at equal distances."""
+    name: str = "tagging"
+    epochs: float = 3.0
+
+    def __post_init__(self) -> None:
+        require(self.words >= 1, "words", self.words, "a column counted from 1")
+        require(self.limit is None or self.limit >= 1, "limit", self.limit, "at least 1 sentence")
+
+    def load(self) -> TaskData:
+        """Read the files; see `TaskSource.load`.
+
+        Raises:
+            ConfigError: a column that cannot be, labels that are not of the scheme asked for, a development file that is the training
+            file.
+        """
+        paths = self._paths()
+        if "dev" in paths:
+            require_other_file(paths["train"], paths["dev"])
+        read = {
+            split: read_tagged(path, words=self.words, column=self.column, labelled=split != "predict")
+            for split, path in paths.items()
+        }
+        chosen = f"words {self.words}, labels {self.column}, limit {self.limit}".encode()
+        contents = {split: path.read_bytes() for split, path in paths.items()}
+        train, predict = read["train"], read.get("predict", [])
+        labels = tuple(sorted({label for sentence in train for label in sentence.labels if label is not None}))
+        spans.check_labels(labels, paths["train"])
+        scheme: spans.Scheme = spans.scheme_of(labels) if self.scheme == "detect" else self.scheme
+        notes = []
+        for sentences in (read[split] for split in ("train", "dev") if split in read):
+            spans.check_scheme(sentences, scheme)
+            notes += spans.odd_sentences(sentences, scheme)
+        if "dev" in read:
+            dev = read["dev"]
+            notes += [*spans.unseen_labels(dev, labels, paths["train"]), *spans.sentence_overlap(train, dev)]
+        else:
+            train, dev = hold_out_sentences(train, where=str(paths["train"]))
+            notes.append(
+                f"no development file: {len(dev):,} of {len(read['train']):,} sentences were held out, chosen by a hash of their words; "
+                "no sentence is on both sides."
+            )
+        if self.limit is not None and self.limit < len(train):
+            notes.append(f"{self.limit:,} of {len(train):,} training sentences were used.")
+            train = [train[index * len(train) // self.limit] for index in range(self.limit)]
+        return TaskData(
+            task=Tagging(labels=labels, scheme=scheme, name=self.name),
+            train=train,
+            dev={"dev": dev},
+            test={"test": predict} if predict else {},
+            notes=tuple(notes),
+            written=("predictions.conll", tagged_text),
+            sha256=hash_files({"columns": chosen, **contents}),
+        )
+
+    def _paths(self) -> dict[str, Path]:
+        """Of a folder, the treebank's file of the split."""
+        dev = self.train if self.dev is None and Path(self.train).is_dir() else self.dev
+        splits: tuple[tuple[str, Literal["train", "dev", "test"], str | Path | None], ...] = (
+            ("train", "train", self.train), ("dev", "dev", dev), ("predict", "test", self.predict),
+        )  # fmt: skip
+        given = [(name, split, Path(path)) for name, split, path in splits if path is not None]
+        return {name: treebank_file(path, split) if path.is_dir() else path for name, split, path in given}

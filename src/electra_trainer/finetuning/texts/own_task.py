@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Literal
 
@@ -12,10 +12,17 @@ import numpy as np
 
 from electra_trainer.errors import DataError, did_you_mean
 from electra_trainer.files.tables import NUMBER, Table, labels, numbers, read_table_file
-from electra_trainer.finetuning.examples import TextExample
+from electra_trainer.finetuning.examples import (
+    Columns,
+    TextExample,
+    choose_columns,
+    choose_texts,
+    labelled_like,
+    predicted_csv,
+    text_examples,
+)
 from electra_trainer.finetuning.task import Task, TaskData, hash_files
 from electra_trainer.finetuning.texts import splits, tasks
-from electra_trainer.finetuning.texts.columns import Columns, choose_columns, choose_texts, labelled_like, text_examples
 
 SMALL = 10_000
 """A training file with fewer lines is passed over 10 times (Table 6: 10 for the small RTE and STS-B, 3 for others)."""
@@ -46,10 +53,6 @@ class OwnTask:
     def epochs(self) -> float:
         return 10.0 if _lines_in(Path(self.train)) < SMALL else EPOCHS
 
-    def columns(self) -> Columns:
-        """The columns of text, pair and label; reads the training file."""
-        return self._choose(read_table_file(Path(self.train)))
-
     def load(self) -> TaskData:
         """Read and check all files.
 
@@ -60,7 +63,7 @@ class OwnTask:
         if self.dev is not None:
             splits.require_other_file(Path(self.train), Path(self.dev))
         table = read_table_file(Path(self.train))
-        columns = self._choose(table)
+        columns = choose_columns(table, text=self.text, text_pair=self.text_pair, label=self.label)
         train = _examples(table, columns, self.kind, named=self.label is not None)
         make = _classes if self.kind == "classification" else _range
         make(train, table.path)  # unusable labels are found before some are held out
@@ -79,11 +82,13 @@ class OwnTask:
         task, said = make(train, table.path)
         if isinstance(task, tasks.Classification):
             _known_labels(dev, task.labels, columns)
-        test = {}
+        test: dict[str, list[TextExample]] = {}
+        written = None
         if self.predict is not None:
             asked = read_table_file(Path(self.predict))
             test = {"predict": text_examples(asked, choose_texts(asked, columns))}
             hashes["predict"] = asked.sha256
+            written = "predictions.csv", partial(predicted_csv, asked)
         if self.epochs != EPOCHS:
             said.append(
                 f"fewer than {SMALL:,} lines: {self.epochs:g} epochs, for larger files {EPOCHS:g}, unless --epochs says otherwise."
@@ -95,11 +100,10 @@ class OwnTask:
             dev={"dev": dev},
             test=test,
             notes=(*notes, *said, *splits.warnings(train, dev, held_out=self.dev is None)),
+            columns=columns,
+            written=written,
             sha256=hash_files({name: content.encode() for name, content in hashes.items()}),
         )
-
-    def _choose(self, table: Table) -> Columns:
-        return choose_columns(table, text=self.text, text_pair=self.text_pair, label=self.label)
 
 
 def _examples(table: Table, columns: Columns, kind: str, *, named: bool) -> list[TextExample]:

@@ -2,30 +2,35 @@
 
 Classification learns by cross-entropy, regression by squared error (released for STS-B). Metrics are scikit-learn's and SciPy's; a
 correlation with a constant is 0, not undefined.
+
+Their baselines are the most frequent label or the mean value, and a bag of words: a linear model on words and pairs of words.
 """
 
+import re
+import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cache
+from itertools import pairwise
 from typing import Any, Literal, cast
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from electra_trainer.batch import Batch
 from electra_trainer.data.tokenizer import Text
 from electra_trainer.errors import ConfigError
-from electra_trainer.finetuning.baselines import text_baselines
+from electra_trainer.files.wording import render
 from electra_trainer.finetuning.examples import Prediction, TextExample
 from electra_trainer.finetuning.recipe import Recipe
-from electra_trainer.finetuning.task import Baseline, CardWords, Row, Task, TaskData
+from electra_trainer.finetuning.task import Baseline, CardWords, Row, Task, TaskData, most_frequent
 from electra_trainer.finetuning.transformers_head import TransformersHead, text_head
 from electra_trainer.settings.config import Model
 
-CLASSIFICATION = ("accuracy", "matthews", "f1", "macro_f1")
-REGRESSION = ("spearman", "pearson")
 Pooling = Literal["cls", "mean"]
 """`cls`: the hidden state of [CLS], as in the paper. `mean`: the mean over all tokens of the row, [CLS] and [SEP] included."""
 
@@ -56,31 +61,15 @@ class TextTask(Task):
 
     def words(self, says: str, computed: str, *, pair: bool, labels: Sequence[str] = ()) -> CardWords:
         """The words of a card; `computed`: Python that prints the answer from `scores`."""
-        texts, sample = ('"one text", "another"', '[("one text", "another")]') if pair else ('"some text"',) * 2
-        asked = '{"text": "one text", "text_pair": "another"}' if pair else texts
-        vector = ".mean(1)  # of one row; of several without their padding" if self.pooling == "mean" else "[:, 0]"
+        texts = '"one text", "another"' if pair else '"some text"'
         return CardWords(
             says=says.format("a pair of texts" if pair else "a text"),
             labels=labels,
             pipeline="text-classification",
             longer="; longer texts are cut",
-            sample=sample if pair else f"[{texts}]",
-            code=f"""from transformers import pipeline
-
-say = pipeline("text-classification", model="PATH")
-print(say({asked}, truncation=True))""",
-            unaided=f"""import json
-
-import torch
-from safetensors.torch import load_file
-from transformers import AutoModel, AutoTokenizer
-
-encoder, head = AutoModel.from_pretrained("PATH").eval(), load_file("PATH/head.safetensors")
-row = AutoTokenizer.from_pretrained("PATH")({texts}, truncation=True, return_tensors="pt")
-with torch.no_grad():
-    vector = encoder(**row).last_hidden_state{vector}
-scores = vector @ head["weight"].T + head["bias"]
-{computed}""",
+            sample=f"[({texts})]" if pair else f"[{texts}]",
+            code=render("card_texts.py", texts=texts, pair=pair),
+            unaided=render("card_head.py", texts=texts, pooling=self.pooling, computed=computed),
         )
 
 
@@ -90,7 +79,7 @@ class Classification(TextTask):
 
     labels: tuple[str, ...]
     metrics: tuple[str, ...] = ("accuracy",)
-    """Names in `CLASSIFICATION`; the first is the main one."""
+    """See `classification_scores`; the first is the main one."""
     name: str = "classification"
     pooling: Pooling = "cls"
 
@@ -146,7 +135,7 @@ class Regression(TextTask):
     scale: float = 1.0
     """The divisor of a value after that: 5 for STS-B, as released."""
     metrics: tuple[str, ...] = ("spearman", "pearson")
-    """Names in `REGRESSION`; the first is the main one."""
+    """See `regression_scores`; the first is the main one."""
     name: str = "regression"
     pooling: Pooling = "cls"
 
@@ -232,35 +221,124 @@ def classification_scores(truth: Sequence[int], said: Sequence[int], *, metrics:
 
     Args:
         truth, said: class numbers from 0 on.
-        metrics: from `CLASSIFICATION`. `f1` is that of class 1 (GLUE's, for two classes); `macro_f1` the mean over classes that
-            occur in either.
+        metrics: `accuracy`, `matthews`, `f1`, `macro_f1`. `f1` is that of class 1 (GLUE's, for two classes); `macro_f1` the mean over
+            classes that occur in either.
     """
     from sklearn.metrics import f1_score, matthews_corrcoef
 
     def f1(labels: list[int]) -> Any:
         return f1_score(truth, said, labels=labels, average="macro", zero_division=0.0)
 
-    measures = {
+    measures: dict[str, Callable[[], Any]] = {
         "accuracy": lambda: np.mean(np.asarray(truth) == np.asarray(said)),
         "matthews": lambda: matthews_corrcoef(truth, said),
         "f1": lambda: f1([1]),
         "macro_f1": lambda: f1(sorted({*truth, *said})),
     }
-    return {metric: float(measures[metric]()) for metric in _known(metrics, CLASSIFICATION)}
+    return _measured(measures, metrics)
 
 
 def regression_scores(truth: Sequence[float], said: Sequence[float], *, metrics: Sequence[str]) -> dict[str, float]:
     """Rank (`spearman`) and linear (`pearson`) correlation."""
     from scipy import stats
 
-    measures = {"spearman": stats.spearmanr, "pearson": stats.pearsonr}
     constant = len(set(truth)) < 2 or len(set(said)) < 2
-    known = _known(metrics, REGRESSION)
-    return {metric: 0.0 if constant else float(measures[metric](truth, said).statistic) for metric in known}
+    measures: dict[str, Callable[[], Any]] = {
+        "spearman": lambda: 0.0 if constant else stats.spearmanr(truth, said).statistic,
+        "pearson": lambda: 0.0 if constant else stats.pearsonr(truth, said).statistic,
+    }
+    return _measured(measures, metrics)
 
 
-def _known(metrics: Sequence[str], known: Sequence[str]) -> Sequence[str]:
+def _measured(measures: Mapping[str, Callable[[], Any]], metrics: Sequence[str]) -> dict[str, float]:
     for metric in metrics:
-        if metric not in known:
-            raise ValueError(f"{metric}: not one of {known}")
-    return metrics
+        if metric not in measures:
+            raise ValueError(f"{metric}: not one of {tuple(measures)}")
+    return {metric: float(measures[metric]()) for metric in metrics}
+
+
+def text_baselines(train: Sequence[TextExample], answer: Literal["label", "value"]) -> dict[str, Baseline]:
+    """The most frequent label (the mean value) and a bag of words; none if a row has no answer."""
+    answers = [getattr(one, answer) for one in train]
+    if None in answers:
+        return {}
+    always = most_frequent(Counter(answers)) if answer == "label" else sum(answers) / len(answers)
+    model = cache(lambda: learn(train, answers))  # when it is asked for: it takes minutes
+    note = f"the bag of words learned from {LEARNED_ROWS:,} of the {len(train):,} rows"
+    return {
+        "majority": Baseline(
+            title="the majority class" if answer == "label" else "the mean value",
+            predict=lambda examples: [{answer: always} for _ in examples],
+        ),
+        "bag_of_words": Baseline(
+            title="the bag of words",
+            predict=lambda examples: [{answer: said} for said in model()(examples)],
+            note=note if len(train) > LEARNED_ROWS else "",
+        ),
+    }
+
+
+LEARNED_ROWS = 100_000
+"""Largest number of rows to learn from, a fixed sample: one or two minutes on one core."""
+_PIECE = re.compile(r"\w+|[^\w\s]")
+
+
+def terms(text: str) -> list[str]:
+    """Lower-case words and punctuation, and every two neighbours; an empty text has one term."""
+    words = _PIECE.findall(text.lower())
+    return words + [f"{one} {two}" for one, two in pairwise(words)] or [" "]
+
+
+def learn(train: Sequence[TextExample], answers: Sequence[str | float]) -> Callable[[Sequence[TextExample]], list[Any]]:
+    """A linear model (logistic or ridge regression) on words and pairs of words; the same for the same rows.
+
+    The two texts of a pair have separate features, and numbers that say how much they share: without these, tasks such as paraphrase
+    would have no baseline. It computes on one thread, because the order of sums depends on the number of threads.
+
+    Args:
+        answers: the label of each row, or its value.
+    """
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.linear_model import LogisticRegression, Ridge
+    from threadpoolctl import threadpool_limits
+
+    if len(train) > LEARNED_ROWS:
+        picked = np.random.default_rng(0).permutation(len(train))[:LEARNED_ROWS]
+        train, answers = [train[index] for index in picked], [answers[index] for index in picked]
+    if len(set(answers)) == 1:
+        return lambda examples: [answers[0] for _ in examples]
+    texts = [text for example in train for text in (example.text, example.pair) if text is not None]
+    rare = 2 if len(train) > 1000 else 1
+    vectorizer = TfidfVectorizer(analyzer=terms, sublinear_tf=True, min_df=rare).fit(texts)
+    model = LogisticRegression(C=10.0, max_iter=100) if isinstance(answers[0], str) else Ridge(solver="sparse_cg")
+    with threadpool_limits(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # a baseline need not be exact to the last digit
+        model.fit(_features(train, vectorizer), answers)
+
+    def predict(examples: Sequence[TextExample]) -> list[Any]:
+        with threadpool_limits(1):
+            said: list[Any] = model.predict(_features(examples, vectorizer)).tolist()
+        return said
+
+    return predict
+
+
+def _features(examples: Sequence[TextExample], vectorizer: Any) -> Any:
+    """Sparse [examples, features]."""
+    from scipy import sparse
+
+    first = vectorizer.transform([example.text for example in examples])
+    if all(example.pair is None for example in examples):
+        return first
+    second = vectorizer.transform([example.pair or "" for example in examples])
+    alike = np.asarray(first.multiply(second).sum(axis=1))
+    shared = np.array([_shared(example.text, example.pair or "") for example in examples])
+    return sparse.hstack([first, second, sparse.csr_matrix(np.hstack([alike, shared]))], format="csr")
+
+
+def _shared(first: str, second: str) -> NDArray[np.float64]:
+    """Common terms as shares of the first text's, the second's and all terms, float64 [3]."""
+    one, two = set(terms(first)), set(terms(second))
+    both = len(one & two)
+    return np.array([both / len(one), both / len(two), both / len(one | two)])
