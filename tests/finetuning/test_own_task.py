@@ -252,16 +252,16 @@ def test_held_out_rows(pairs: list[tuple[str, str]]) -> None:
         return
     if split is None:
         return
-    assert Counter(e.text + e.label for e in split.train + split.held_out) == Counter(a + b for a, b in pairs)  # type: ignore[operator]
-    assert split.train and split.held_out
-    assert not {same_text(e) for e in split.train} & {same_text(e) for e in split.held_out}
-    assert {e.label for e in split.train} == {label for _, label in pairs}
+    assert Counter(e.text + e.label for e in split[0] + split[1]) == Counter(a + b for a, b in pairs)  # type: ignore[operator]
+    assert split is not None and all(split)
+    assert not {same_text(e) for e in split[0]} & {same_text(e) for e in split[1]}
+    assert {e.label for e in split[0]} == {label for _, label in pairs}
 
 
 def test_the_order_of_rows_does_not_matter_for_what_is_held_out() -> None:
     pairs = rows(300)
-    one = hold_out(examples(pairs), where="f").held_out
-    two = hold_out(examples(pairs[::-1]), where="f").held_out
+    one = hold_out(examples(pairs), where="f")[1]
+    two = hold_out(examples(pairs[::-1]), where="f")[1]
     assert {e.text for e in one} == {e.text for e in two} and len(one) == 30
 
 

@@ -9,14 +9,13 @@ Which columns hold the text, its partner and the label: those that were named, o
 Column names are compared without regard to case. Anything else is asked for, never guessed.
 """
 
-import csv
-import io
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from electra_trainer.errors import ConfigError, DataError, did_you_mean
+from electra_trainer.files import table_writer
 from electra_trainer.files.tables import Table, texts
 
 Prediction = dict[str, Any]
@@ -78,29 +77,32 @@ MANY = 20
 
 def predicted_csv(table: Table, predictions: Sequence[Prediction]) -> str:
     """CSV: the columns of `table`, then `prediction`; for classes also `probability` (the predicted one's) and one column per label."""
-    names, taken = table.columns, list(table.columns)
-    more = [_free(name, taken) for name in _columns(predictions[0])]
-    buffer = io.StringIO(newline="")
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow([*names, *more])
-    for number, prediction in enumerate(predictions):
-        row = table.rows[number]
-        cells = [_plain(cell) for cell in row] + [""] * (len(names) - len(row))
-        writer.writerow([*cells, *_said(prediction)])
-    return buffer.getvalue()
+    names, said = list(table.columns), [_flat(prediction) for prediction in predictions]
+    rows = []
+    for row, cells in zip(table.rows, said, strict=True):
+        own = [cell if isinstance(cell, str) else "" if cell is None else json.dumps(cell) for cell in row]
+        rows.append([*own, *[""] * (len(table.columns) - len(row)), *cells.values()])
+    return table_writer.Table(head=[*table.columns, *(_free(name, names) for name in said[0])], rows=rows).csv()
+
+
+def _flat(prediction: Prediction) -> dict[str, str]:
+    """Column -> cell."""
+    shares = prediction.get("probabilities")
+    if shares is None:
+        return {"prediction": f"{_answer(prediction):.6g}"}
+    each = {f"probability_{label}": f"{share:.6f}" for label, share in shares.items() if len(shares) <= MANY}
+    return {"prediction": _answer(prediction), "probability": f"{shares[prediction['label']]:.6f}", **each}
 
 
 def predicted_jsonl(table: Table, predictions: Iterable[Prediction]) -> str:
     """One JSON object per row: its columns, `prediction` and, for classes, `probabilities`."""
     lines = []
-    for number, prediction in enumerate(predictions):
-        row = dict(zip(table.columns, table.rows[number], strict=False))
-        said = {
-            "prediction": _answer(prediction),
-            **({"probabilities": p} if (p := prediction.get("probabilities")) else {}),
-        }
-        lines.append(json.dumps({**row, **{_free(name, list(row)): value for name, value in said.items()}}) + "\n")
-    return "".join(lines)
+    for values, prediction in zip(table.rows, predictions, strict=True):
+        row = dict(zip(table.columns, values, strict=False))
+        said = {"prediction": _answer(prediction), "probabilities": prediction.get("probabilities")}
+        new = {_free(name, list(row)): value for name, value in said.items() if value is not None}
+        lines.append(row | new)
+    return jsonl(lines)
 
 
 def tagged_text(predictions: Iterable[Prediction]) -> str:
@@ -123,21 +125,6 @@ def by_id(predictions: Iterable[Prediction], name: str) -> str:
     return json.dumps({said["id"]: said[name] for said in predictions}, indent=1) + "\n"
 
 
-def _columns(prediction: Prediction) -> list[str]:
-    shares = prediction.get("probabilities")
-    if shares is None:
-        return ["prediction"]
-    return ["prediction", "probability", *(f"probability_{label}" for label in shares if len(shares) <= MANY)]
-
-
-def _said(prediction: Prediction) -> list[str]:
-    shares = prediction.get("probabilities")
-    if shares is None:
-        return [f"{_answer(prediction):.6g}"]
-    each = [f"{share:.6f}" for share in shares.values()] if len(shares) <= MANY else []
-    return [_answer(prediction), f"{shares[prediction['label']]:.6f}", *each]
-
-
 def _answer(prediction: Prediction) -> Any:
     return prediction["label"] if "label" in prediction else prediction["value"]
 
@@ -148,10 +135,6 @@ def _free(name: str, taken: list[str]) -> str:
         name += "_"
     taken.append(name)
     return name
-
-
-def _plain(cell: Any) -> str:
-    return cell if isinstance(cell, str) else "" if cell is None else json.dumps(cell)
 
 
 LABELS = "label labels class target score category sentiment rating stars gold_label y value".split()
@@ -193,11 +176,10 @@ def choose_columns(table: Table, *, text: str | None, text_pair: str | None, lab
     names = [name for name in table.columns if name]
     if len(names) < 2:
         raise DataError(f"{table.path}: has one column ({names[0]!r}), expected a text and a label.")
-    taken = (text, text_pair, label)
-    if label is None:
-        label = _only(table, "--label", LABELS, [name for name in names if name not in taken])
+    free = [name for name in names if name not in (text, text_pair)]
+    label = label or _only(table, "--label", LABELS, free)
     if label is None and len(names) == 2:
-        label = names[1] if names[1] not in taken else names[0]
+        label = names[1] if names[1] in free else names[0]
     if label is None:
         raise _ask(table, "--label", "the label")
     left = [name for name in names if name != label]

@@ -21,8 +21,7 @@ from electra_trainer.errors import ConfigError
 from electra_trainer.experiments import runner, work
 from electra_trainer.experiments.folder import Cell, Declared, Of
 from electra_trainer.experiments.results import Result, read_result, write_result
-from electra_trainer.files import processes, table_writer
-from electra_trainer.files.durable import replace_durably
+from electra_trainer.files import durable, processes, table_writer
 from electra_trainer.finetuning import model_folder, recipe, run, task_summary
 from electra_trainer.finetuning.examples import Prediction
 from electra_trainer.finetuning.task import TaskData, TaskSource, measure_baselines
@@ -55,7 +54,7 @@ class Plan:
     """Whose weights stay on disk: no run's, those of the best of each task (by its main dev score), or every run's."""
 
     def __post_init__(self) -> None:
-        names = [task.name for task in self.tasks]
+        names, known = [task.name for task in self.tasks], [one.name for one in fields(recipe.Recipe)]
         if not names or not self.seeds:
             raise ConfigError("expected at least one task and one seed, for example --seeds 3.")
         for name in names:
@@ -66,7 +65,6 @@ class Plan:
         for seed in self.seeds:
             if seed < 0 or self.seeds.count(seed) > 1:
                 raise ConfigError(f"--seeds: {seed}: expected numbers of at least 0, each of them once.")
-        known = [one.name for one in fields(recipe.Recipe)]
         for name in self.changes:
             if name not in known:
                 raise ConfigError(
@@ -144,10 +142,12 @@ class FineTuning:
         )  # fmt: skip
 
     def _row(self, task: TaskSource, source: Source, where: torch.device, old: Declared | None) -> dict[str, Any]:
-        """What is known of a task before anything is trained."""
+        """What is known of a task before anything is trained. Precision is as asked for; else as the task, or the experiment, began."""
         own = {"epochs": task.epochs, "max_length": getattr(task, "max_length", None)}
         changes = own | {name: value for name, value in self._plan.changes.items() if value is not None}
-        changes["precision"] = _precision(changes.get("precision"), task.name, where, old=old)
+        if changes.get("precision") in (None, "auto"):
+            begun = old and old.rows.get(task.name, next(iter(old.rows.values())))
+            changes["precision"] = begun["recipe"]["precision"] if begun else choose_precision("auto", where)
         named, width = self._plan.recipe, source.model.hidden_size
         asked = recipe.recipe(named, hidden_size=width, **changes)  # type: ignore[arg-type]
         base = recipe.recipe(named, hidden_size=width, **own)  # type: ignore[arg-type]
@@ -157,15 +157,14 @@ class FineTuning:
                 f"{data.task.name}: has no examples with answers to be scored on. Give it a dev set."
             )
         data, asked = with_pooling(data, asked)
-        settled, notes = asked.fitted(source.length), data.notes
+        settled, notes = asked.fitted(source.length), list(data.notes)
         if settled != asked:
-            notes = (
-                *notes,
-                f"rows have up to {source.length} tokens, the longest that the encoder was trained on, and not {asked.max_length} (--max-length).",
+            notes.append(
+                f"rows have up to {source.length} tokens, the longest that the encoder was trained on, and not {asked.max_length} (--max-length)."
             )
         return {
             "task": data.task.described(), "data_sha256": data.sha256, "recipe": asdict(settled), "metric": data.task.metric,
-            "dev": list(data.dev), "train_rows": len(data.train), "notes": list(notes),
+            "dev": list(data.dev), "train_rows": len(data.train), "notes": notes,
             "changed": recipe.deviations(settled, base.fitted(source.length)),
             "baselines": {name: one.title for name, one in data.task.baselines(data.train).items()} if data.train else {},
         }  # fmt: skip
@@ -182,7 +181,7 @@ class FineTuning:
         missing = [order for order in orders if not _is_done(order.cell, weights=order.keep_weights and keep == "all")]
         if missing or keep != "best" or self._sharded:
             return missing
-        best = [_best(cell, declared) for cell in cells]
+        best = [task_summary.best_cell(cell, declared) for cell in cells]
         return [work.Order(cell=cell, keep_weights=True) for cell in dict.fromkeys(best) if cell and not _is_done(cell, weights=True)]  # fmt: skip
 
     def units(self, cell: Cell, declared: Declared) -> float:
@@ -197,7 +196,7 @@ class FineTuning:
             raise ConfigError(f"{cell.key}: its data changed after the experiment began. Choose another --out.")
         if cell.kind == "floors":
             cell.folder.mkdir(parents=True, exist_ok=True)
-            replace_durably(cell.result, (json.dumps(measure_baselines(data), indent=1) + "\n").encode())
+            durable.replace_durably(cell.result, (json.dumps(measure_baselines(data), indent=1) + "\n").encode())
             return
         source = self._encoder()
         if source.sha256 != declared.facts["model_sha256"]:
@@ -205,12 +204,9 @@ class FineTuning:
                 f"{self._plan.model}: its weights changed after the experiment began. Give a folder that stays as it is, "
                 "such as an export, and another --out."
             )
-        job = run.Job(
-            source=source if cell.kind == "encoder" else untrained(source, seed=cell.seed),
-            data=data,
-            recipe=recipe.Recipe(**declared.rows[cell.key]["recipe"]),
-            seed=cell.seed,
-        )
+        encoder = source if cell.kind == "encoder" else untrained(source, seed=cell.seed)
+        settings = recipe.Recipe(**declared.rows[cell.key]["recipe"])
+        job = run.Job(source=encoder, data=data, recipe=settings, seed=cell.seed)
         try:
             run.finetune_run(
                 job, out=cell.folder, device=device, keep_weights=order.keep_weights,
@@ -250,7 +246,7 @@ class FineTuning:
         """Delete all weights but the best run's once those are saved. Rename first, so that a half-deleted folder is never taken for weights."""
         if self._plan.keep != "best":
             return
-        for best in dict.fromkeys(_best(cell, declared) for cell in cells):
+        for best in dict.fromkeys(task_summary.best_cell(cell, declared) for cell in cells):
             if best is None or not _is_done(best, weights=True):
                 continue
             for seed in task_summary.results_of(best.root, best.key, declared, "encoder"):
@@ -273,23 +269,8 @@ class FineTuning:
         return self._loaded[1]
 
 
-def _best(cell: Cell, declared: Declared) -> Cell | None:
-    """The best run of a cell's task."""
-    seed = task_summary.best_seed(cell.root, cell.key, declared)
-    return None if seed is None else Cell(root=cell.root, key=cell.key, seed=seed)
-
-
 def _is_done(cell: Cell, *, weights: bool) -> bool:
     return cell.result.is_file() if cell.kind == "floors" else run.is_finished(cell.folder, keep_weights=weights)
-
-
-def _precision(asked: object, task: str, device: torch.device, *, old: Declared | None) -> object:
-    """What is asked for; else what the task, or the experiment, began with; else what the device is faster with."""
-    if asked not in (None, "auto"):
-        return asked
-    if old is not None:
-        return old.rows.get(task, next(iter(old.rows.values())))["recipe"]["precision"]
-    return choose_precision("auto", device)
 
 
 def _threads(runs: int) -> int:
@@ -364,7 +345,7 @@ def export_best(source: TaskSource, data: TaskData, *, model: str, out: Path) ->
     if data.test and data.written is not None:
         name, write = data.written
         predictions = out / name
-        replace_durably(predictions, write(_predictions(best, next(iter(data.test)))).encode())
+        durable.replace_durably(predictions, write(_predictions(best, next(iter(data.test)))).encode())
     split, examples = next(iter(data.dev.items()))
     return BestExport(model=folder, predictions=predictions, confusion=counts(examples, _predictions(best, split)))
 

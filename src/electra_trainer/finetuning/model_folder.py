@@ -149,20 +149,11 @@ def export_finetuned(
     settings = {"architectures": [theirs.architecture or "ElectraModel"], **shape, **theirs.settings}
     files = {name: export.safetensors_bytes(tensors) for name, tensors in _tensors(theirs, weights).items()}
     table = {
-        "format": FORMAT,
-        "task": task.described(),
-        "pair": facts.pair,
-        "columns": asdict(columns) if columns is not None else None,
-        "max_length": length,
-        "source": {"model": source.name, "sha256": source.sha256},
-        "data_sha256": config["data_sha256"],
-        "recipe": config["recipe"],
-        "seed": seed,
-        "scores": facts.scores,
-        "notes": list(facts.notes),
-        "electra_trainer": __version__,
+        "format": FORMAT, "task": task.described(), "pair": facts.pair, "columns": columns and asdict(columns), "max_length": length,
+        "source": {"model": source.name, "sha256": source.sha256}, "data_sha256": config["data_sha256"], "recipe": config["recipe"],
+        "seed": seed, "scores": facts.scores, "notes": list(facts.notes), "electra_trainer": __version__,
         "files": {name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
-    }
+    }  # fmt: skip
     files["config.json"] = (json.dumps(settings, indent=2) + "\n").encode()
     files[TASK] = (json.dumps(table, indent=1) + "\n").encode()
     files["README.md"] = finetuned_card(task, head=theirs, table=table, length=length, facts=facts).encode()
@@ -293,19 +284,12 @@ def finetuned_card(task: Task, *, head: TransformersHead, table: Mapping[str, An
     recipe = {name: table["recipe"][name] for name in _RECIPE if table["recipe"].get(name) is not None}
     return render(
         "finetuned_card.md",
-        task=task,
-        words=task.card(pair=facts.pair),
-        head=head,
-        encoder=source if on_hub else PurePath(source).name,
-        on_hub=on_hub,
-        length=length,
-        scores=list(_score_rows(facts.scores, metric=task.metric)),
-        seed=table["seed"],
+        task=task, words=task.card(pair=facts.pair), head=head, on_hub=on_hub, encoder=source if on_hub else PurePath(source).name,
+        length=length, scores=list(_score_rows(facts.scores, metric=task.metric)), seed=table["seed"], notes=facts.notes,
         seeds=len({seed for metrics in facts.scores.values() for scores in metrics.values() for seed in scores}),
         recipe={name: f"{value:g}" if isinstance(value, int | float) else value for name, value in recipe.items()},
-        notes=facts.notes,
         version=__version__,
-    )
+    )  # fmt: skip
 
 
 def _score_rows(scores: Scores, *, metric: str) -> Iterator[dict[str, Any]]:

@@ -99,16 +99,9 @@ def released(*, hidden_size: int, epochs: float = 3.0) -> Recipe:
     """What google-research/electra runs where it differs from the paper: reference/implementations.md, rows 17 to 20."""
     rate, decay = (1e-4, 0.8) if hidden_size < 1024 else (5e-5, 0.9)
     return Recipe(
-        learning_rate=rate,
-        layer_decay=decay,
-        top_layer_power=2,
-        epochs=epochs,
-        schedule="released",
-        weight_decay=0.01,
-        head_dropout="texts",
-        reduction="sum",
-        double_unordered=True,
-    )
+        learning_rate=rate, layer_decay=decay, top_layer_power=2, epochs=epochs, schedule="released", weight_decay=0.01,
+        head_dropout="texts", reduction="sum", double_unordered=True,
+    )  # fmt: skip
 
 
 RECIPES: dict[str, Callable[..., Recipe]] = {"paper": paper, "released": released}

@@ -12,7 +12,7 @@ Dropout, order and first weights are functions of the seed and the step, so a ru
 import json
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -21,14 +21,13 @@ from typing import Any
 
 import torch
 
-from electra_trainer.data.tokenizer import Text
 from electra_trainer.errors import ConfigError, DataError, Interrupted
 from electra_trainer.experiments.results import RESULT, Result, read_result, write_result
 from electra_trainer.files.durable import make_folder, replace_durably
 from electra_trainer.finetuning import training_step
-from electra_trainer.finetuning.examples import Prediction
+from electra_trainer.finetuning.examples import jsonl
 from electra_trainer.finetuning.recipe import Recipe
-from electra_trainer.finetuning.task import Row, TaskData, lengths_of
+from electra_trainer.finetuning.task import TaskData, lengths_of
 from electra_trainer.finetuning.texts.tasks import with_pooling
 from electra_trainer.pretrained.source import Source
 from electra_trainer.runs import checkpoint, progress, run_folder, verified
@@ -129,7 +128,8 @@ def finetune_run(
             return read_result(out)
         if stop is None:
             stop = partial(getattr, stack.enter_context(StopRequest()), "name")
-        run = _built(job, folder, device=where, show=display or partial(_shown, quiet=quiet))
+        show = display or (lambda steps: progress.Display(total=steps, quiet=quiet, silent=quiet))
+        run = _built(job, folder, device=where, show=show)
         run.resume()
         assert run.saver is not None
         with run.display, run.saver:
@@ -140,23 +140,14 @@ def finetune_run(
                 run.save(checkpoint.Saver.finish)
                 raise
         result = Result(
-            task=job.data.task.name,
-            seed=job.seed,
-            steps=run.steps,
-            scores=scores,
-            doubts=doubts,
-            rows=len(run.feed.rows),
+            task=job.data.task.name, seed=job.seed, steps=run.steps, scores=scores, doubts=doubts, rows=len(run.feed.rows),
             seconds=round(run.seconds, 3),
-        )
+        )  # fmt: skip
         folder.sync_rows()
         if keep_weights:
             _keep(run)
         write_result(folder, result)
         return result
-
-
-def _shown(steps: int, *, quiet: bool) -> progress.Display:
-    return progress.Display(total=steps, quiet=quiet, silent=quiet)
 
 
 def is_finished(out: Path, *, keep_weights: bool = False) -> bool:
@@ -186,19 +177,18 @@ def build_feed(job: Job, *, device: torch.device, precision: str) -> training_st
     Raises:
         DataError: there are none.
     """
-    rows = _training_rows(job, job.source.text(job.recipe.max_length))
+    task, train, text = job.data.task, job.data.train, job.source.text(job.recipe.max_length)
+    rows = task.rows(train, text, training=True)
+    if job.recipe.double_unordered and job.data.unordered_pairs:
+        swapped = [replace(example, text=example.pair, pair=example.text) for example in train]
+        rows += task.rows(swapped, text, training=True)
     if not rows:
-        raise DataError(f"{job.data.task.name}: there are no training rows.")
+        raise DataError(f"{task.name}: there are no training rows.")
+    order = training_step.Order(lengths_of(rows), batch_size=job.recipe.batch_size, seed=job.seed)
     return training_step.Feed(
-        task=job.data.task,
-        rows=rows,
-        order=training_step.Order(lengths_of(rows), batch_size=job.recipe.batch_size, seed=job.seed),
-        specials=job.source.specials,
-        recipe=job.recipe,
-        seed=job.seed,
-        device=device,
+        task=task, rows=rows, order=order, specials=job.source.specials, recipe=job.recipe, seed=job.seed, device=device,
         precision=precision,
-    )
+    )  # fmt: skip
 
 
 def _built(
@@ -206,69 +196,38 @@ def _built(
 ) -> FineTuning:
     """Rows, and the network as it begins, on the CPU."""
     feed = build_feed(job, device=device, precision=job.recipe.precision)
+    share = training_step.layer_share(job.recipe, job.source.model.num_hidden_layers)
+    network = training_step.build_network(job.source, job.data.task, job.recipe, seed=job.seed)
     return FineTuning(
-        network=training_step.build_network(job.source, job.data.task, job.recipe, seed=job.seed),
-        folder=folder,
-        device=device,
-        precision=job.recipe.precision,
-        settings=job.recipe.optimizer,
-        share=training_step.layer_share(job.recipe, job.source.model.num_hidden_layers),
-        steps=feed.steps,
-        log_every=_LOG_EVERY,
-        keep=1,
-        display=show(feed.steps),
-        job=job,
-        feed=feed,
-    )
-
-
-def _training_rows(job: Job, text: Text) -> list[Row]:
-    task, train = job.data.task, job.data.train
-    rows = task.rows(train, text, training=True)
-    if job.recipe.double_unordered and job.data.unordered_pairs:
-        swapped = [replace(example, text=example.pair, pair=example.text) for example in train]
-        rows += task.rows(swapped, text, training=True)
-    return rows
+        network=network, folder=folder, device=device, precision=job.recipe.precision, settings=job.recipe.optimizer, share=share,
+        steps=feed.steps, log_every=_LOG_EVERY, keep=1, display=show(feed.steps), job=job, feed=feed,
+    )  # fmt: skip
 
 
 def _evaluate(run: FineTuning, stop: Callable[[], str | None]) -> tuple[dict[str, dict[str, float]], tuple[str, ...]]:
     """Predict every split, write the predictions down, and score those with answers."""
-    data = run.job.data
-    text = run.job.source.text(run.job.recipe.max_length)
+    data, text = run.job.data, run.job.source.text(run.job.recipe.max_length)
     scores: dict[str, dict[str, float]] = {}
     doubts: list[str] = []
     for split, examples in {**data.dev, **data.test}.items():
         predictions = training_step.predict(
-            run.network,
-            run.job.data.task,
-            examples,
-            text=text,
-            device=run.feed.device,
-            precision=run.feed.precision,
-            stop=stop,
+            run.network, data.task, examples, text=text, device=run.device, precision=run.precision, stop=stop
         )
-        _write_predictions(run.folder, split, predictions)
+        path = run.folder.path / "predictions" / f"{split}.jsonl"
+        make_folder(path.parent)
+        replace_durably(path, jsonl(predictions).encode())
         if split in data.dev:
             scores[split] = data.task.score(examples, predictions)
             doubts += [f"{split}: {doubt}" for doubt in data.task.doubts(examples, predictions)]
     if any(COLLAPSED in doubt for doubt in doubts):
-        doubts.append(_advice(run.steps))
+        # after few steps a run has hardly begun to learn
+        more = "more epochs or a higher learning rate (--epochs, --learning-rate)"
+        another = "another learning rate, a higher one for a narrow encoder, more epochs or other seeds"
+        few = run.steps < FEW_STEPS
+        doubts.append(f"after {run.steps:,} steps{' only' if few else ''}: try {more if few else another}.")
     for doubt in doubts:
         run.say(f"WARNING: {doubt}", style="bold red")
     return scores, tuple(doubts)
-
-
-def _advice(steps: int) -> str:
-    """What to try where a run says the same of everything: after few steps it has hardly begun to learn."""
-    if steps < FEW_STEPS:
-        return f"after {steps:,} steps only: try more epochs or a higher learning rate (--epochs, --learning-rate)."
-    return f"after {steps:,} steps: try another learning rate, a higher one for a narrow encoder, more epochs or other seeds."
-
-
-def _write_predictions(folder: run_folder.RunFolder, split: str, predictions: Sequence[Prediction]) -> None:
-    path = folder.path / "predictions" / f"{split}.jsonl"
-    make_folder(path.parent)
-    replace_durably(path, "".join(json.dumps(prediction) + "\n" for prediction in predictions).encode())
 
 
 def _keep(run: FineTuning) -> None:

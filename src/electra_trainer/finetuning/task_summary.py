@@ -16,8 +16,7 @@ from rich.console import Console
 from electra_trainer.errors import ConfigError, MissingInputError, did_you_mean
 from electra_trainer.experiments import folder, pages, results
 from electra_trainer.experiments.statistics import Paired, Spread, compare_paired, holm, spread
-from electra_trainer.files.durable import replace_durably
-from electra_trainer.files.wording import render
+from electra_trainer.files import durable, wording
 from electra_trainer.settings.records import read_table
 
 Scores = dict[str, dict[str, float]]
@@ -185,11 +184,11 @@ def results_of(
     return {seed: result for seed, result in found.items() if result is not None}
 
 
-def best_seed(out: Path, task: str, declared: folder.Declared) -> int | None:
-    """The seed with the best main score, the smallest of equals; None where there is no score."""
-    row = declared.rows[task]
-    main = _spreads(results_of(out, task, declared)).get(row["dev"][0], {}).get(row["metric"])
-    return main.best_seed if main is not None else None
+def best_cell(cell: folder.Cell, declared: folder.Declared) -> folder.Cell | None:
+    """The run of a cell's task with the best main score, the smallest seed of equals; None where there is no score."""
+    row = declared.rows[cell.key]
+    main = _spreads(results_of(cell.root, cell.key, declared)).get(row["dev"][0], {}).get(row["metric"])
+    return None if main is None else replace(cell, kind="encoder", seed=main.best_seed)
 
 
 def _task(out: Path, name: str, declared: folder.Declared) -> TaskSummary:
@@ -205,25 +204,14 @@ def _task(out: Path, name: str, declared: folder.Declared) -> TaskSummary:
     if table is None:
         lacking.append(" and ".join(titles).replace("_", " ") or "baselines without an encoder")
     one = TaskSummary(
-        task=name,
-        metric=metric,
-        split=split,
-        train_rows=row["train_rows"],
-        recipe=row["recipe"],
-        changed=row["changed"],
-        scores=scores,
-        untrained=untrained,
-        floors=floors,
-        comparisons=(),
-        best_seed=main.best_seed if main is not None else None,
-        median_seed=main.median_seed if main is not None else None,
+        task=name, metric=metric, split=split, train_rows=row["train_rows"], recipe=row["recipe"], changed=row["changed"],
+        scores=scores, untrained=untrained, floors=floors, comparisons=(),
+        best_seed=main.best_seed if main is not None else None, median_seed=main.median_seed if main is not None else None,
         runs={seed: f"cells/{name}/seed-{seed}" for seed, result in found.items() if result.failed is None},
-        notes=(*row["notes"], *(table or {}).get("notes", [])),
-        doubts=_doubts(found, fresh),
+        notes=(*row["notes"], *(table or {}).get("notes", [])), doubts=_doubts(found, fresh),
         failed={seed: result.failed for seed, result in found.items() if result.failed is not None},
-        missing=tuple(seed for seed in declared.seeds if seed not in found),
-        unmeasured=tuple(lacking) if declared.floors else (),
-    )
+        missing=tuple(seed for seed in declared.seeds if seed not in found), unmeasured=tuple(lacking) if declared.floors else (),
+    )  # fmt: skip
     return replace(one, comparisons=tuple(_comparisons(one, {UNTRAINED: "the untrained encoder", **titles})))
 
 
@@ -293,8 +281,8 @@ def write_summary(out: Path) -> Summary:
     """Sum up, and write summary.json, summary.md and timing.json."""
     summary = summarize(out)
     for name, table in (("summary.json", summary.plain()), ("timing.json", timing(out))):
-        replace_durably(out / name, (json.dumps(table, indent=1) + "\n").encode())
-    replace_durably(out / "summary.md", markdown(summary).encode())
+        durable.replace_durably(out / name, (json.dumps(table, indent=1) + "\n").encode())
+    durable.replace_durably(out / "summary.md", markdown(summary).encode())
     return summary
 
 
@@ -313,7 +301,7 @@ def markdown(summary: Summary) -> str:
         for found in one.comparisons
         if found.paired.p is not None
     ]
-    return render(
+    return wording.render(
         "finetuning_summary.md",
         summary=summary,
         otherwise=_otherwise(summary),

@@ -7,8 +7,8 @@
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -61,7 +61,7 @@ def read_questions(path: Path) -> tuple[Question, ...]:
     Raises:
         MissingInputError, StorageError: it cannot be read. DataError: it is not SQuAD's layout, with the place.
     """
-    return _read(path, _Reader(version=2, labelled=False))[0]
+    return _Reader(path, version=2, labelled=False).questions
 
 
 def read_squad(path: Path, *, version: Literal[1, 2]) -> SquadFile:
@@ -73,14 +73,8 @@ def read_squad(path: Path, *, version: Literal[1, 2]) -> SquadFile:
     Raises:
         MissingInputError, StorageError: it cannot be read. DataError: it is not SQuAD of that version, with the place.
     """
-    reader = _Reader(version=version)
-    questions, content = _read(path, reader)
-    return SquadFile(questions=questions, notes=tuple(reader.notes(path)), content=content)
-
-
-def _read(path: Path, reader: "_Reader") -> tuple[tuple[Question, ...], bytes]:
-    content = read_file(path, limit=MOST_TEXT)
-    return reader.file(_json(content, path), str(path)), content
+    reader = _Reader(path, version=version)
+    return SquadFile(questions=reader.questions, notes=tuple(reader.notes()), content=reader.content)
 
 
 def sample(questions: Sequence[Question], limit: int | None) -> tuple[Question, ...]:
@@ -121,109 +115,85 @@ def _hash(text: str) -> bytes:
     return hashlib.sha256(text.encode()).digest()
 
 
-def _json(content: bytes, path: Path) -> Any:
-    lines = " It looks like JSON Lines." if content.lstrip()[:1] == b"{" and content.count(b"\n{") else ""
-    return parse_json(content, where=str(path), remedy=f"Expected one object of SQuAD's layout.{lines}", most=_MOST)
-
-
 class _Reader:
     """Walks down a file and counts its oddities."""
 
-    def __init__(self, *, version: Literal[1, 2], labelled: bool = True) -> None:
-        self.version, self.labelled = version, labelled
+    def __init__(self, path: Path, *, version: Literal[1, 2], labelled: bool = True) -> None:
+        self.path, self.version, self.labelled = path, version, labelled
         self.places: dict[str, str] = {}
-        self.answered = self.unanswerable = self.moved = self.nowhere = self.found = 0
-
-    def file(self, top: Any, where: str) -> tuple[Question, ...]:
+        self.count: Counter[str] = Counter()
+        """Questions that are `answered` or `unanswerable`; answers that were `found`, `moved` or are `nowhere`."""
+        self.content = read_file(path, limit=MOST_TEXT)
+        lines = self.content.lstrip()[:1] == b"{" and self.content.count(b"\n{")
+        remedy = f"Expected one object of SQuAD's layout.{' It looks like JSON Lines.' if lines else ''}"
+        top = parse_json(self.content, where=str(path), remedy=remedy, most=_MOST)
         if not isinstance(top, dict) or "data" not in top:
             near = did_you_mean("data", top) if isinstance(top, dict) else ""
             raise DataError(
-                f'{where}: is not SQuAD\'s layout.{near} Expected {{"data": [{{"title", "paragraphs": [{{"context", "qas"}}]}}]}}.'
+                f'{path}: is not SQuAD\'s layout.{near} Expected {{"data": [{{"title", "paragraphs": [{{"context", "qas"}}]}}]}}.'
             )
-        questions = [
-            question
-            for number, article in enumerate(_field(top, "data", list, where))
-            for question in self.article(article, f"{where}: data[{number}]", number)
-        ]
-        if not questions:
-            raise DataError(f"{where}: holds no questions.")
-        if self.answered and not self.found:
+        self.questions = tuple(self.question(*found) for found in _entries(top, str(path)))
+        if not self.questions:
+            raise DataError(f"{path}: holds no questions.")
+        if self.count["answered"] and not self.count["found"]:
             raise DataError(
-                f"{where}: none of its answers occurs in its context. Expected answers that are parts of their contexts, to the letter."
+                f"{path}: none of its answers occurs in its context. Expected answers that are parts of their contexts, to the letter."
             )
-        return tuple(questions)
 
-    def article(self, article: Any, where: str, number: int) -> list[Question]:
-        paragraphs = _field(article, "paragraphs", list, where)
-        title = _text(article, "title", where) if article.get("title") else f"article {number}"
-        return [
-            question
-            for index, paragraph in enumerate(paragraphs)
-            for question in self.paragraph(paragraph, f"{where}.paragraphs[{index}]", title)
-        ]
-
-    def paragraph(self, paragraph: Any, where: str, article: str) -> list[Question]:
-        context = _text(paragraph, "context", where)
-        return [
-            self.question(entry, f"{where}.qas[{index}]", context=context, article=article)
-            for index, entry in enumerate(_field(paragraph, "qas", list, where))
-        ]
-
-    def question(self, entry: Any, where: str, *, context: str, article: str) -> Question:
-        question = _text(entry, "question", where)
-        name = _text(entry, "id", where)
+    def question(self, entry: Any, where: str, context: str, article: str) -> Question:
+        question, name = _text(entry, "question", where), _text(entry, "id", where)
         if name in self.places:
             raise DataError(f"{where}.id: {short(name)} is also at {self.places[name]}. Expected different ids.")
         self.places[name] = where
+        found = Question(id=name, question=question, context=context, article=article, place=where)
         if not self.labelled:
-            return Question(id=name, question=question, context=context, article=article, place=where)
-        answers = _field(entry, "answers", list, where)
-        impossible = _field(entry, "is_impossible", bool, where) if "is_impossible" in entry else not answers
-        self.check(len(answers), impossible=impossible, told="is_impossible" in entry, where=where)
-        return Question(
-            id=name,
-            question=question,
-            context=context,
-            answers=tuple(self.answer(one, f"{where}.answers[{i}]", context) for i, one in enumerate(answers)),
-            article=article,
-            place=where,
-        )
-
-    def check(self, answers: int, *, impossible: bool, told: bool, where: str) -> None:
-        """Count a question; DataError: this version cannot have it."""
+            return found
+        answers, told = _field(entry, "answers", list, where), "is_impossible" in entry
+        impossible = _field(entry, "is_impossible", bool, where) if told else not answers
         if impossible and self.version == 1:
             what = "is_impossible" if told else "no answers"
             raise DataError(f"{where}: has no answer ({what}), as questions of SQuAD 2.0 may. Type --version 2.")
         if impossible and answers:
             raise DataError(
-                f"{where}: is_impossible, and yet answers has {answers}. Expected an empty list, or is_impossible false."
+                f"{where}: is_impossible, and yet answers has {len(answers)}. Expected an empty list, or is_impossible false."
             )
         if not impossible and not answers:
             raise DataError(f"{where}.answers: is empty. Expected an answer or more, or is_impossible true.")
-        self.unanswerable += impossible
-        self.answered += not impossible
+        self.count["unanswerable" if impossible else "answered"] += 1
+        answered = [self.answer(one, f"{where}.answers[{index}]", context) for index, one in enumerate(answers)]
+        return replace(found, answers=tuple(answered))
 
     def answer(self, entry: Any, where: str, context: str) -> Answer:
         text = _text(entry, "text", where)
         said = _field(entry, "answer_start", int, where) + len(text) - len(text.lstrip())
         stands = said >= 0 and context.startswith(text.strip(), said)
         start = said if stands else nearest(context, text.strip(), said)
-        self.moved += not stands and start is not None
-        self.nowhere += start is None
-        self.found += start is not None
+        self.count.update(
+            {"moved": not stands and start is not None, "found": start is not None, "nowhere": start is None}
+        )
         return Answer(text=text, start=start)
 
-    def notes(self, path: Path) -> list[str]:
-        notes = []
-        if self.moved:
-            notes.append(
-                f"{path.name}: {self.moved:,} answers were not at their answer_start; the nearest place was taken."
-            )
-        if self.nowhere:
-            notes.append(f"{path.name}: {self.nowhere:,} answers do not occur in their contexts; none is trained on.")
-        if self.version == 2 and not self.unanswerable:
-            notes.append(f"{path.name}: every question has an answer, as in SQuAD 1.1; --version 2 was asked for.")
-        return notes
+    def notes(self) -> Iterator[str]:
+        file, count = self.path.name, self.count
+        if count["moved"]:
+            yield f"{file}: {count['moved']:,} answers were not at their answer_start; the nearest place was taken."
+        if count["nowhere"]:
+            yield f"{file}: {count['nowhere']:,} answers do not occur in their contexts; none is trained on."
+        if self.version == 2 and not count["unanswerable"]:
+            yield f"{file}: every question has an answer, as in SQuAD 1.1; --version 2 was asked for."
+
+
+def _entries(top: dict[str, Any], where: str) -> Iterator[tuple[Any, str, str, str]]:
+    """Each question with its place, its context and the name of its article."""
+    for number, article in enumerate(_field(top, "data", list, where)):
+        place = f"{where}: data[{number}]"
+        paragraphs = _field(article, "paragraphs", list, place)
+        title = _text(article, "title", place) if article.get("title") else f"article {number}"
+        for index, paragraph in enumerate(paragraphs):
+            inner = f"{place}.paragraphs[{index}]"
+            context = _text(paragraph, "context", inner)
+            for at, entry in enumerate(_field(paragraph, "qas", list, inner)):
+                yield entry, f"{inner}.qas[{at}]", context, title
 
 
 def nearest(context: str, text: str, start: int) -> int | None:

@@ -21,7 +21,7 @@ from electra_trainer.files.wording import render
 from electra_trainer.finetuning import task as tasks
 from electra_trainer.finetuning.examples import Prediction, by_id, jsonl, strings
 from electra_trainer.finetuning.squad import squad_files, squad_head, squad_score, windows
-from electra_trainer.finetuning.squad.squad_files import Question, SquadFile, read_squad
+from electra_trainer.finetuning.squad.squad_files import Question, read_squad
 from electra_trainer.finetuning.squad.squad_head import JointHead, Places
 from electra_trainer.finetuning.task import Baseline, Row, TaskData
 from electra_trainer.finetuning.texts.splits import require_other_file
@@ -48,6 +48,9 @@ class Squad:
     """Largest number of training questions, from all over the file."""
     dev_limit: int | None = None
     """The same for evaluation."""
+    epochs: ClassVar[float] = 2.0
+    max_length: ClassVar[int] = 512
+    """Tokens of a row where nothing else is asked for (released); at most what the encoder was trained on."""
 
     def __post_init__(self) -> None:
         if (self.dev is None) == (self.split is None):
@@ -64,15 +67,6 @@ class Squad:
     @property
     def name(self) -> str:
         return "squad-1.1" if self.version == 1 else "squad-2.0"
-
-    @property
-    def epochs(self) -> float:
-        return 2.0
-
-    @property
-    def max_length(self) -> int:
-        """Tokens of a row where nothing else is asked for (released); at most what the encoder was trained on."""
-        return 512
 
     @property
     def task(self) -> "QuestionAnswering":
@@ -101,14 +95,15 @@ class Squad:
             second = read_squad(self.dev, version=self.version)
             train, dev = file.questions, second.questions
             files["dev"] = second.content
-            notes += [*second.notes, *_shared(file, second)]
+            notes += second.notes
+            of_train, of_dev = ({question.context for question in questions} for questions in (train, dev))
+            if both := len(of_train & of_dev):
+                notes.append(f"{both:,} of {len(of_dev):,} contexts to evaluate on are in the training file.")
         for name, all_of_them, limit in (("training", train, self.limit), ("evaluation", dev, self.dev_limit)):
             if limit is not None and limit < len(all_of_them):
                 notes.append(f"{limit:,} of {len(all_of_them):,} {name} questions.")
-        if self.dev_limit is not None and self.dev_limit < len(dev):
-            files["dev_limit"] = str(
-                self.dev_limit
-            ).encode()  # scores of other questions; --limit changes the rows of training
+        if self.dev_limit is not None and self.dev_limit < len(dev):  # --limit changes the rows of training
+            files["dev_limit"] = str(self.dev_limit).encode()
         return TaskData(
             task=self.task,
             train=squad_files.sample(train, self.limit),
@@ -116,12 +111,6 @@ class Squad:
             notes=tuple(dict.fromkeys(notes)),
             sha256=tasks.hash_files(files),
         )
-
-
-def _shared(train: SquadFile, dev: SquadFile) -> list[str]:
-    of_train, of_dev = ({question.context for question in file.questions} for file in (train, dev))
-    both = len(of_train & of_dev)
-    return [f"{both:,} of {len(of_dev):,} contexts to evaluate on are in the training file."] if both else []
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -319,13 +308,11 @@ def _to_score(
 
 def places_of(rows: Sequence[Row], batch: Batch) -> Places:
     """Passage, [CLS] and possible beginnings of each row; the rows' places are `Window`s."""
-    ranges = [
-        (row.place.before, row.place.before + row.place.count, *row.place.startable) for row in rows
-    ]  # fmt: skip
-    edges_B4 = torch.tensor(ranges, device=batch.ids_BT.device)
+    windows = [row.place for row in rows]
+    ranges = [(one.before, one.before + one.count, *one.startable) for one in windows]
+    first_B, end_B, startable_B, unstartable_B = torch.tensor(ranges, device=batch.ids_BT.device).T[..., None]
     columns_T = torch.arange(batch.ids_BT.shape[1], device=batch.ids_BT.device)
-    passage_BT = (columns_T >= edges_B4[:, :1]) & (columns_T < edges_B4[:, 1:2])
     return Places(
-        allowed_BT=passage_BT | (columns_T == 0),
-        startable_BT=(columns_T >= edges_B4[:, 2:3]) & (columns_T < edges_B4[:, 3:]),
+        allowed_BT=(columns_T >= first_B) & (columns_T < end_B) | (columns_T == 0),
+        startable_BT=(columns_T >= startable_B) & (columns_T < unstartable_B),
     )

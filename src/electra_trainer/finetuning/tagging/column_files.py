@@ -94,30 +94,22 @@ def _read_columns(path: Path, words: int, labels: int | None) -> list[TaggedSent
     words = 1 if labels is None and layout.columns == 1 else words
     _check_columns(layout, words, last, f"{path}:{layout.line}")
     sentences: list[TaggedSentence] = []
-    block: list[list[str]] = []
+    block: list[tuple[str, str | None]] = []
     for number, line in enumerate([*lines, ""], start=1):
         if _ends_sentence(line):
             if block:
-                sentences.append(_sentence(block, words, last, path=path, end=number))
+                said, labelled = zip(*block, strict=True)
+                at = tuple(range(number - len(block), number))
+                sentences.append(TaggedSentence(words=said, labels=labelled, file=str(path), lines=at))
             block = []
             continue
         fields = layout.split(line)
         if line.startswith("#") and not block and (len(fields) != layout.columns or "=" in line):
             continue
         _check_fields(fields, line, layout, where=f"{path}:{number}")
-        block.append(fields)
+        label = fields[last - 1] if last is not None else UNLABELLED
+        block.append((fields[words - 1], None if label == UNLABELLED else label))
     return sentences
-
-
-def _sentence(block: list[list[str]], words: int, labels: int | None, *, path: Path, end: int) -> TaggedSentence:
-    """The lines before line `end`."""
-    said = [fields[labels - 1] if labels is not None else UNLABELLED for fields in block]
-    return TaggedSentence(
-        words=tuple(fields[words - 1] for fields in block),
-        labels=tuple(None if label == UNLABELLED else label for label in said),
-        file=str(path),
-        lines=tuple(range(end - len(block), end)),
-    )
 
 
 def _layout(lines: list[str], path: Path) -> _Layout:
@@ -137,9 +129,8 @@ def _check_columns(layout: _Layout, words: int, labels: int | None, where: str) 
         raise DataError(
             f"{where}: has one column. Expected a word and its label, with a tab or spaces between them, on each line."
         )
-    for what, column in (("word", words), ("label", labels)):
+    for what, flag, column in (("word", "--words", words), ("label", "--label", labels)):
         if column is not None and not 1 <= column <= layout.columns:
-            flag = "--words" if what == "word" else "--label"
             raise DataError(
                 f"{where}: the {what} column is {column}, and here are {layout.columns}. Choose another: {flag} 1."
             )
@@ -150,16 +141,15 @@ def _check_columns(layout: _Layout, words: int, labels: int | None, where: str) 
 
 
 def _check_fields(fields: list[str], line: str, layout: _Layout, *, where: str) -> None:
-    if len(fields) != layout.columns:
-        why = ""
-        if layout.tabs and "\t" not in line:
-            why = " The line has no tabs: was the file saved by an editor that replaced them?"
-        elif line.startswith("#"):
-            why = " A comment may stand before a sentence only."
-        elif not layout.tabs and len(fields) > layout.columns:
-            why = " If a word has a space in it, put tabs between the columns."
-        raise DataError(
-            f"{where}: expected {layout.columns} columns, as line {layout.line} has, found {len(fields)}.{why}"
-        )
-    if "" in fields:
+    if "" in fields and len(fields) == layout.columns:
         raise DataError(f"{where}: column {fields.index('') + 1} is empty. What is not known is written {UNLABELLED}.")
+    if len(fields) == layout.columns:
+        return
+    why = ""
+    if layout.tabs and "\t" not in line:
+        why = " The line has no tabs: was the file saved by an editor that replaced them?"
+    elif line.startswith("#"):
+        why = " A comment may stand before a sentence only."
+    elif not layout.tabs and len(fields) > layout.columns:
+        why = " If a word has a space in it, put tabs between the columns."
+    raise DataError(f"{where}: expected {layout.columns} columns, as line {layout.line} has, found {len(fields)}.{why}")

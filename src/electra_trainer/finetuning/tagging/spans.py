@@ -5,8 +5,7 @@ an I or E that continues nothing begins a span, as does a change of type; E and 
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -15,6 +14,12 @@ from electra_trainer.finetuning.examples import TaggedSentence
 from electra_trainer.finetuning.texts.splits import WARNING
 
 MARKS = "BIES"
+UNSEEN_SHARE = 0.1
+"""Of the development words: when more have labels that training lacks, the files do not belong together. Rich morphology has a few in a hundred."""
+_LONG = 1_000
+"""Words of a sentence that looks like several without blank lines between them."""
+_NOT_BY_CHANCE = 5
+"""Words of a sentence that hardly occurs twice by chance."""
 
 
 class Span(NamedTuple):
@@ -25,8 +30,7 @@ class Span(NamedTuple):
     stop: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class SpanCounts:
+class SpanCounts(NamedTuple):
     """The counts behind precision and recall. A share of nothing is 0, as in conlleval."""
 
     true: int = 0
@@ -101,11 +105,7 @@ def count_spans(truth: Sequence[Sequence[str]], said: Sequence[Sequence[str]]) -
 
 def total(counts: Mapping[str, SpanCounts]) -> SpanCounts:
     """All types together: the micro average, which is the one that papers report."""
-    return SpanCounts(
-        true=sum(count.true for count in counts.values()),
-        said=sum(count.said for count in counts.values()),
-        right=sum(count.right for count in counts.values()),
-    )
+    return SpanCounts(*map(sum, zip(*counts.values(), strict=True)))
 
 
 Scheme = Literal["none", "bio", "bioes"]
@@ -146,18 +146,6 @@ def _upright(label: str) -> str:
     return label[:1].upper() + ("-" if label[1:2] in ("_", "/", ":") else label[1:2]) + label[2:]
 
 
-UNSEEN_SHARE = 0.1
-"""Of the development words: when more have labels that training lacks, the files do not belong together. Rich morphology has a few in a hundred."""
-
-
-_LONG = 1_000
-"""Words of a sentence that looks like several without blank lines between them."""
-
-
-_NOT_BY_CHANCE = 5
-"""Words of a sentence that hardly occurs twice by chance."""
-
-
 def check_labels(labels: Sequence[str], path: Path) -> None:
     """DataError unless there are two labels."""
     if len(labels) < 2:
@@ -177,35 +165,29 @@ def check_scheme(sentences: Sequence[TaggedSentence], scheme: Scheme) -> None:
             good.add(label)
 
 
-def odd_sentences(sentences: Sequence[TaggedSentence], scheme: Scheme) -> list[str]:
+def odd_sentences(sentences: Sequence[TaggedSentence], scheme: Scheme) -> Iterator[str]:
     """Notes on a file: words without labels, spans that begin with I or E, sentences that are too long to be one."""
     file = Path(sentences[0].file).name
-    notes = []
     blank = [(s, i) for s in sentences for i, label in enumerate(s.labels) if label is None]
     if blank:
-        notes.append(
-            f"{_count(len(blank), 'word')} of {file} without a label (first at {_at(blank)}): not learned, not scored."
+        yield f"{_count(len(blank), 'word')} of {file} without a label (first at {_at(blank)}): not learned, not scored."
+    begun = [
+        (sentence, span.first)
+        for sentence in sentences
+        for span in (spans_of([label or "O" for label in sentence.labels]) if scheme != "none" else ())
+        if split_tag(str(sentence.labels[span.first]))[0] in ("I", "E")
+    ]
+    if begun:
+        yield (
+            f"{_count(len(begun), 'span')} of {file} that an I- or E- begins (first at {_at(begun)}): counted, as conlleval does. "
+            "They are usual in IOB1, and slips elsewhere."
         )
-    if scheme != "none":
-        begun = [
-            (sentence, span.first)
-            for sentence in sentences
-            for tags in [[label or "O" for label in sentence.labels]]
-            for span in spans_of(tags)
-            if split_tag(tags[span.first])[0] in ("I", "E")
-        ]
-        if begun:
-            notes.append(
-                f"{_count(len(begun), 'span')} of {file} that an I- or E- begins (first at {_at(begun)}): counted, as conlleval does. "
-                "They are usual in IOB1, and slips elsewhere."
-            )
     longest = max(sentences, key=lambda sentence: len(sentence.words))
     if len(longest.words) > _LONG:
-        notes.append(f"{_at([(longest, 0)])}: a sentence of {len(longest.words):,} words. Are blank lines missing?")
-    return notes
+        yield f"{_at([(longest, 0)])}: a sentence of {len(longest.words):,} words. Are blank lines missing?"
 
 
-def unseen_labels(dev: Sequence[TaggedSentence], labels: Sequence[str], train: Path) -> list[str]:
+def unseen_labels(dev: Sequence[TaggedSentence], labels: Sequence[str], train: Path) -> Iterator[str]:
     """A note on labels that training lacks; DataError if there are many, or no labels at all."""
     known = {*labels, None}
     unseen = [(s, i) for s in dev for i, label in enumerate(s.labels) if label not in known]
@@ -213,7 +195,7 @@ def unseen_labels(dev: Sequence[TaggedSentence], labels: Sequence[str], train: P
     if not words:
         raise DataError(f"{dev[0].file}: no word has a label, so nothing can be scored. Is it the right label column?")
     if not unseen:
-        return []
+        return
     sentence, index = unseen[0]
     first = str(sentence.labels[index])
     what = f"label {first!r} does not occur in {train.name}.{did_you_mean(first, labels)}"
@@ -223,23 +205,20 @@ def unseen_labels(dev: Sequence[TaggedSentence], labels: Sequence[str], train: P
             "file's labels in the same column: mend them, write _ where a word is not to be scored, or add sentences with them "
             "to the training file."
         )
-    return [
-        f"{_at(unseen)}: {what} {_count(len(unseen), 'word')} of {words:,} with such labels: scored, and never right."
-    ]
+    yield f"{_at(unseen)}: {what} {_count(len(unseen), 'word')} of {words:,} with such labels: scored, and never right."
 
 
-def sentence_overlap(train: Sequence[TaggedSentence], dev: Sequence[TaggedSentence]) -> list[str]:
+def sentence_overlap(train: Sequence[TaggedSentence], dev: Sequence[TaggedSentence]) -> Iterator[str]:
     """A note on development sentences that occur in training, word for word; a warning if one is too long for chance."""
     seen = {sentence.words for sentence in train}
     twice = [sentence for sentence in dev if sentence.words in seen]
     long = [sentence for sentence in twice if len(sentence.words) >= _NOT_BY_CHANCE]
-    if not twice:
-        return []
     first = f" (first at {_at([(long[0], 0)])})" if long else ""
-    return [
-        f"{WARNING if long else ''}{len(twice):,} of {_count(len(dev), 'sentence')} in {Path(dev[0].file).name} are in training too, "
-        f"{len(long):,} of them with {_NOT_BY_CHANCE} words or more{first}."
-    ]
+    if twice:
+        yield (
+            f"{WARNING if long else ''}{len(twice):,} of {_count(len(dev), 'sentence')} in {Path(dev[0].file).name} are in training too, "
+            f"{len(long):,} of them with {_NOT_BY_CHANCE} words or more{first}."
+        )
 
 
 def _count(number: int, what: str) -> str:

@@ -19,32 +19,21 @@ from tokenizers import Encoding
 from torch import Tensor, nn
 
 from electra_trainer.batch import Batch
-from electra_trainer.data.conllu import treebank_file
-from electra_trainer.data.tokenizer import Text
+from electra_trainer.data import conllu, tokenizer
 from electra_trainer.errors import ConfigError, require
 from electra_trainer.files.wording import render
+from electra_trainer.finetuning import task, transformers_head
 from electra_trainer.finetuning.examples import Prediction, TaggedSentence, jsonl, strings, tagged_text
 from electra_trainer.finetuning.tagging import spans
 from electra_trainer.finetuning.tagging.column_files import read_tagged
-from electra_trainer.finetuning.task import (
-    Baseline,
-    CardWords,
-    Row,
-    Task,
-    TaskData,
-    Unlabelled,
-    hash_files,
-    most_frequent,
-)
 from electra_trainer.finetuning.texts.splits import hold_out_sentences, require_other_file
-from electra_trainer.finetuning.transformers_head import TransformersHead, copied_head
 from electra_trainer.settings.config import Model
 
 _SPAN_METRICS = ("f1", "precision", "recall")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tagging(Task):
+class Tagging(task.Task):
     """One of `labels` for each word; C labels. W: the labelled words of a batch, or all."""
 
     whole_text: ClassVar[bool] = False
@@ -74,10 +63,10 @@ class Tagging(Task):
         """[W, D] -> [W, C]; the classifier of transformers' ElectraForTokenClassification."""
         return nn.Linear(model.hidden_size, len(self.labels))
 
-    def rows(self, examples: Sequence[TaggedSentence], text: Text, *, training: bool) -> list[Row]:
+    def rows(self, examples: Sequence[TaggedSentence], text: tokenizer.Text, *, training: bool) -> list[task.Row]:
         """`place`: the columns at which its words begin. `target`: their label numbers, -1 without a label."""
         number = {label: index for index, label in enumerate(self.labels)}
-        rows: list[Row] = []
+        rows: list[task.Row] = []
         encodings = text.encode_words([example.words for example in examples])
         for index, (example, encoding) in enumerate(zip(examples, encodings, strict=True)):
             pieces = _pieces(encoding, len(example.words), text)
@@ -93,10 +82,10 @@ class Tagging(Task):
                     begins.append(len(ids))
                     ids += piece
                 place = tuple(begins)
-                rows.append(Row(ids=(*ids, text.specials.sep), example=index, target=target, place=place))
+                rows.append(task.Row(ids=(*ids, text.specials.sep), example=index, target=target, place=place))
         return rows
 
-    def loss(self, head: nn.Module, hidden_BTD: Tensor, batch: Batch, rows: Sequence[Row]) -> tuple[Tensor, int]:
+    def loss(self, head: nn.Module, hidden_BTD: Tensor, batch: Batch, rows: Sequence[task.Row]) -> tuple[Tensor, int]:
         """The sum over labelled words, and their number."""
         width, at, labels = hidden_BTD.shape[1], [], []
         for index, row in enumerate(rows):
@@ -107,14 +96,16 @@ class Tagging(Task):
         labels_W = torch.tensor(labels, dtype=torch.long, device=hidden_BTD.device)
         return F.cross_entropy(_logits(head, hidden_BTD, at), labels_W, reduction="sum"), len(labels)
 
-    def read(self, head: nn.Module, hidden_BTD: Tensor, batch: Batch, rows: Sequence[Row]) -> list[Any]:
+    def read(self, head: nn.Module, hidden_BTD: Tensor, batch: Batch, rows: Sequence[task.Row]) -> list[Any]:
         """The label numbers of each row's words, one list a row."""
         width = hidden_BTD.shape[1]
         at = [index * width + begin for index, row in enumerate(rows) for begin in row.place]
         best = iter(_logits(head, hidden_BTD, at).argmax(-1).tolist())
         return [[next(best) for _ in row.place] for row in rows]
 
-    def predict(self, examples: Sequence[TaggedSentence], rows: Sequence[Row], said: Sequence[Any]) -> list[Prediction]:
+    def predict(
+        self, examples: Sequence[TaggedSentence], rows: Sequence[task.Row], said: Sequence[Any]
+    ) -> list[Prediction]:
         """{"words": [...], "tags": [...]}, equally many."""
         tags: list[list[str]] = [[] for _ in examples]
         for row, numbers in zip(rows, said, strict=True):
@@ -127,13 +118,13 @@ class Tagging(Task):
         if self.scheme != "none":
             found = spans.total(self.spans_by_type(examples, predictions))
             scores = {"f1": found.f1, "precision": found.precision, "recall": found.recall}
-        pairs = [
-            (label, tag)
+        right = [
+            label == tag
             for example, prediction in zip(examples, predictions, strict=True)
             for label, tag in zip(example.labels, prediction["tags"], strict=True)
             if label is not None
         ]
-        scores["accuracy"] = sum(label == tag for label, tag in pairs) / max(len(pairs), 1)
+        scores["accuracy"] = sum(right) / max(len(right), 1)
         return {metric: scores[metric] for metric in self.metrics}
 
     def spans_by_type(
@@ -152,7 +143,7 @@ class Tagging(Task):
         collapsed = len(counts) == 1 and counts.total() > 1
         return [f"collapsed: {next(iter(counts))!r} for every word."] if collapsed else []
 
-    def baselines(self, train: Sequence[TaggedSentence]) -> dict[str, Baseline]:
+    def baselines(self, train: Sequence[TaggedSentence]) -> dict[str, task.Baseline]:
         """The most frequent tag; and each word's: as it is written, else in lower case, else the most frequent of all."""
         seen: dict[str, Counter[str]] = {}
         every: Counter[str] = Counter()
@@ -161,8 +152,8 @@ class Tagging(Task):
                 for form in {word, word.lower()} if label is not None else ():
                     seen.setdefault(form, Counter())[str(label)] += 1
                 every.update([label] if label is not None else [])
-        common = most_frequent(every)
-        tag = {word: most_frequent(counts) for word, counts in seen.items()}
+        common = task.most_frequent(every)
+        tag = {word: task.most_frequent(counts) for word, counts in seen.items()}
 
         def tagged(sentences: Sequence[Any], known: Mapping[str, str]) -> list[Prediction]:
             return [
@@ -171,8 +162,8 @@ class Tagging(Task):
             ]
 
         return {
-            "majority": Baseline(title="the majority class", predict=lambda sentences: tagged(sentences, {})),
-            "bag_of_words": Baseline(
+            "majority": task.Baseline(title="the majority class", predict=lambda sentences: tagged(sentences, {})),
+            "bag_of_words": task.Baseline(
                 title="the most frequent tag of each word", predict=lambda sentences: tagged(sentences, tag)
             ),
         }
@@ -182,16 +173,16 @@ class Tagging(Task):
         sentences = [strings(text, index, "a list of words") for index, text in enumerate(texts)]
         return [TaggedSentence(words=words, labels=(None,) * len(words)) for words in sentences]
 
-    def examples_in(self, path: Path, *, as_json: bool, **others: Any) -> Unlabelled:
+    def examples_in(self, path: Path, *, as_json: bool, **others: Any) -> task.Unlabelled:
         """The sentences of a column file."""
         write = jsonl if as_json else tagged_text
-        return Unlabelled(examples=read_tagged(path, labelled=False), written=lambda said: {"": write(said)})
+        return task.Unlabelled(examples=read_tagged(path, labelled=False), written=lambda said: {"": write(said)})
 
-    def as_transformers(self, *, hidden_size: int) -> TransformersHead:
-        return copied_head("ElectraForTokenClassification", "classifier.", labels=self.labels)
+    def as_transformers(self, *, hidden_size: int) -> transformers_head.TransformersHead:
+        return transformers_head.copied_head("ElectraForTokenClassification", "classifier.", labels=self.labels)
 
-    def card(self, *, pair: bool) -> CardWords:
-        return CardWords(
+    def card(self, *, pair: bool) -> task.CardWords:
+        return task.CardWords(
             says="Gives each word a label",
             labels=self.labels,
             pipeline="token-classification",
@@ -208,7 +199,7 @@ def _logits(head: nn.Module, hidden_BTD: Tensor, at: Sequence[int]) -> Tensor:
     return logits_WC
 
 
-def _pieces(encoding: Encoding, words: int, text: Text) -> list[list[int]]:
+def _pieces(encoding: Encoding, words: int, text: tokenizer.Text) -> list[list[int]]:
     """The tokens of each word: at least one, at most those that fit into a row."""
     pieces: list[list[int]] = [[] for _ in range(words)]
     for token, word in zip(encoding.ids, encoding.word_ids, strict=True):
@@ -253,7 +244,7 @@ class TaggingTask:
         require(self.words >= 1, "words", self.words, "a column counted from 1")
         require(self.limit is None or self.limit >= 1, "limit", self.limit, "at least 1 sentence")
 
-    def load(self) -> TaskData:
+    def load(self) -> task.TaskData:
         """Read the files; see `TaskSource.load`.
 
         Raises:
@@ -273,7 +264,7 @@ class TaggingTask:
         labels = tuple(sorted({label for sentence in train for label in sentence.labels if label is not None}))
         spans.check_labels(labels, paths["train"])
         scheme: spans.Scheme = spans.scheme_of(labels) if self.scheme == "detect" else self.scheme
-        notes = []
+        notes: list[str] = []
         for sentences in (read[split] for split in ("train", "dev") if split in read):
             spans.check_scheme(sentences, scheme)
             notes += spans.odd_sentences(sentences, scheme)
@@ -289,14 +280,14 @@ class TaggingTask:
         if self.limit is not None and self.limit < len(train):
             notes.append(f"{self.limit:,} of {len(train):,} training sentences were used.")
             train = [train[index * len(train) // self.limit] for index in range(self.limit)]
-        return TaskData(
+        return task.TaskData(
             task=Tagging(labels=labels, scheme=scheme, name=self.name),
             train=train,
             dev={"dev": dev},
             test={"test": predict} if predict else {},
             notes=tuple(notes),
             written=("predictions.conll", tagged_text),
-            sha256=hash_files({"columns": chosen, **contents}),
+            sha256=task.hash_files({"columns": chosen, **contents}),
         )
 
     def _paths(self) -> dict[str, Path]:
@@ -306,4 +297,4 @@ class TaggingTask:
             ("train", "train", self.train), ("dev", "dev", dev), ("predict", "test", self.predict),
         )  # fmt: skip
         given = [(name, split, Path(path)) for name, split, path in splits if path is not None]
-        return {name: treebank_file(path, split) if path.is_dir() else path for name, split, path in given}
+        return {name: conllu.treebank_file(path, split) if path.is_dir() else path for name, split, path in given}

@@ -67,8 +67,7 @@ class OwnTask:
         train = _examples(table, columns, self.kind, named=self.label is not None)
         make = _classes if self.kind == "classification" else _range
         make(train, table.path)  # unusable labels are found before some are held out
-        hashes = {"train": table.sha256}
-        notes = [columns.described()]
+        hashes, notes = {"train": table.sha256}, [columns.described()]
         if self.dev is None:
             train, dev = splits.hold_out(train, where=str(table.path))
             notes.append(

@@ -8,10 +8,10 @@ are held out in hash order, except those that contain a label's only remaining w
 import filecmp
 import hashlib
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
-from typing import Generic, NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -25,18 +25,23 @@ _RANGES = 10
 E = TypeVar("E")
 
 
-class Split(NamedTuple, Generic[E]):
-    """Examples to learn from, and examples held out; each in the order of the file."""
-
-    train: list[E]
-    held_out: list[E]
+Split = tuple[list[E], list[E]]
+"""Examples to learn from, and examples held out; each in the order of the file."""
 
 
 def _split(examples: Sequence[E], chosen: Collection[int], *, where: str, what: str) -> Split[E]:
     if not chosen:
         raise DataError(f"{where}: has too few {what} to hold some out. Add {what}, or give a --dev file.")
     train = [example for index, example in enumerate(examples) if index not in chosen]
-    return Split(train, [examples[index] for index in sorted(chosen)])
+    return train, [examples[index] for index in sorted(chosen)]
+
+
+def _groups(texts: Iterable[str]) -> dict[str, list[int]]:
+    """The places of each text."""
+    groups: dict[str, list[int]] = {}
+    for index, text in enumerate(texts):
+        groups.setdefault(text, []).append(index)
+    return groups
 
 
 def same_text(example: TextExample) -> str:
@@ -51,20 +56,16 @@ def hold_out(examples: Sequence[TextExample], *, where: str, share: float = SHAR
     Raises:
         DataError: too few different texts, or too few in each class.
     """
-    groups: dict[str, list[int]] = {}
-    for index, example in enumerate(examples):
-        groups.setdefault(same_text(example), []).append(index)
+    groups = _groups(map(same_text, examples))
     if len(groups) < 2:
         raise DataError(
             f"{where}: has fewer than two different texts, so none can be held out. Add rows, or give a --dev file."
         )
-    strata = _strata(examples)
-    texts: dict[str, list[str]] = {}
-    for text, rows in groups.items():
-        texts.setdefault(strata[rows[0]], []).append(text)
+    strata, texts = _strata(examples), list(groups)
+    members = _groups(strata[groups[text][0]] for text in texts)
     chosen: set[int] = set()
-    for stratum, count in _quotas({name: len(members) for name, members in texts.items()}, share=share).items():
-        ordered = sorted(texts[stratum], key=_hash)
+    for stratum, count in _quotas({name: len(found) for name, found in members.items()}, share=share).items():
+        ordered = sorted((texts[index] for index in members[stratum]), key=_hash)
         chosen.update(row for text in ordered[:count] for row in groups[text])
     if examples[0].value is None:
         chosen = _leave_every_class(groups, chosen, [str(example.label) for example in examples])
@@ -79,9 +80,7 @@ def hold_out_sentences(
     Raises:
         DataError: too few different sentences, or each of them has a label that no other has.
     """
-    groups: dict[str, list[int]] = {}
-    for index, sentence in enumerate(sentences):
-        groups.setdefault("\n".join(sentence.words).casefold(), []).append(index)
+    groups = _groups("\n".join(sentence.words).casefold() for sentence in sentences)
     left = Counter(label for sentence in sentences for label in sentence.labels if label is not None)
     chosen: set[int] = set()
     wanted = max(1, round(share * len(groups)))
@@ -172,7 +171,7 @@ def warnings(train: Sequence[TextExample], dev: Sequence[TextExample], *, held_o
     if not held_out:
         found += [f"{sentence} Remove them from one of the files." for sentence in overlap(train, dev)]
     if train and train[0].label is not None:
-        leaks = label_in_text(train)
+        leaks = list(label_in_text(train))[:3]
         found += [*leaks, *([] if leaks else simple_rules(train)), *imbalance(train)]
     return [WARNING + sentence for sentence in found]
 
@@ -183,82 +182,74 @@ def warnings_of_a_benchmark(train: Sequence[TextExample], dev: Iterable[Sequence
     return [WARNING + sentence for sentence in found]
 
 
-def overlap(train: Sequence[TextExample], dev: Sequence[TextExample]) -> list[str]:
+def overlap(train: Sequence[TextExample], dev: Sequence[TextExample]) -> Iterator[str]:
     """Texts that occur in both files."""
     first: dict[str, TextExample] = {}
     for example in train:
         first.setdefault(same_text(example), example)
     both = [(first[text], example) for example in dev if (text := same_text(example)) in first]
-    if not both:
-        return []
     examples = "; ".join(f"{_at(other)} is {_at(mine)}" for mine, other in both[:3])
     differ = sum(_answer(mine) != _answer(other) for mine, other in both)
     told = f" Of these, {differ:,} with another label there." if differ else ""
-    return [
-        f"{len(both):,} of {len(dev):,} development rows ({_percent(len(both), len(dev))}) are in the training file too, so the scores "
-        f"are too good: {examples}.{told}"
-    ]
+    if both:
+        yield (
+            f"{len(both):,} of {len(dev):,} development rows ({_percent(len(both), len(dev))}) are in the training file too, so the scores "
+            f"are too good: {examples}.{told}"
+        )
 
 
-def contradictions(train: Sequence[TextExample]) -> list[str]:
+def contradictions(train: Sequence[TextExample]) -> Iterator[str]:
     """The same text with different labels."""
     first: dict[str, TextExample] = {}
     repeats = [(mine, one) for one in train if (mine := first.setdefault(same_text(one), one)) is not one]
     pairs = [(mine, other) for mine, other in repeats if _answer(mine) != _answer(other)]
-    found = []
     if pairs:
         one, two = pairs[0]
-        found.append(
+        yield (
             f"{len(pairs):,} training row{'' if len(pairs) == 1 else 's'} with the text of another and a different label, for example "
             f"{_at(two)} ({_answer(two)!r}) and {_at(one)} ({_answer(one)!r}). No model can be right about both."
         )
     if len(repeats) >= max(2, len(train) // 10):
         share = _percent(len(repeats), len(train))
-        found.append(f"{len(repeats):,} of {len(train):,} training rows ({share}) repeat the text of another.")
-    return found
+        yield f"{len(repeats):,} of {len(train):,} training rows ({share}) repeat the text of another."
 
 
-def odd_texts(train: Sequence[TextExample]) -> list[str]:
+def odd_texts(train: Sequence[TextExample]) -> Iterator[str]:
     """Columns that hold no text: ids, numbers, the same in all rows."""
-    if len(train) < _ENOUGH:
-        return []
-    columns = {"text": [example.text for example in train]}
-    if train[0].pair is not None:
-        columns["text pair"] = [example.pair or "" for example in train]
-    found = []
+    columns = {"text": [example.text for example in train], "text pair": [example.pair or "" for example in train]}
     for name, column in columns.items():
-        first, words = _short(column[0]), [text.split() for text in column]
+        if len(train) < _ENOUGH or (name == "text pair" and train[0].pair is None):
+            return
+        text = column[0]
+        first, words = repr(text if len(text) <= 40 else text[:37] + "..."), [text.split() for text in column]
         if len(set(column)) == 1:
-            found.append(f"the {name} is the same in all rows ({first}). Is it the right column?")
+            yield f"the {name} is the same in all rows ({first}). Is it the right column?"
         elif sum(not any(letter.isalpha() for letter in text) for text in column) >= MOSTLY * len(column):
-            found.append(f"the {name} holds no letters, for example {first}: numbers or ids? Is it the right column?")
+            yield f"the {name} holds no letters, for example {first}: numbers or ids? Is it the right column?"
         elif len(set(column)) == len(column) and all(len(w) == 1 and any(map(str.isdigit, w[0])) for w in words):
-            found.append(f"the {name} is one word with digits, another one in each row ({first}): are these ids?")
-    return found
+            yield f"the {name} is one word with digits, another one in each row ({first}): are these ids?"
 
 
-def label_in_text(train: Sequence[TextExample]) -> list[str]:
+def label_in_text(train: Sequence[TextExample]) -> Iterator[str]:
     """Labels whose own words occur in the text of nearly all of their rows and hardly elsewhere."""
     rows = _some(train)
     counts = Counter(str(example.label) for example in rows)
-    words = [f" {_words(example.text + ' ' + (example.pair or ''))} " for example in rows]
+    words = [(str(one.label), f" {_words(one.text + ' ' + (one.pair or ''))} ") for one in rows]
     sought = {label: f" {_words(label)} " for label in counts}
-    own = Counter(str(row.label) for row, text in zip(rows, words, strict=True) if sought[str(row.label)] in text)
+    own = Counter(label for label, text in words if sought[label] in text)
     suspects = [
         label
         for label, count in counts.most_common()
         if sought[label].strip() and 5 <= count < len(rows) and own[label] >= MOSTLY * count
     ]
-    found = []
     for label in suspects[:20]:
         count, others = counts[label], len(rows) - counts[label]
-        there = sum(sought[label] in text for row, text in zip(rows, words, strict=True) if row.label != label)
+        there = sum(sought[label] in text for other, text in words if other != label)
         if there <= HARDLY * others:
-            found.append(
+            yield (
                 f"the text of {_percent(own[label], count)} of the rows labelled {label!r} says {label!r} itself, and of "
                 f"{_percent(there, others)} of the others: the label has leaked into the text."
             )
-    return found[:3]
 
 
 def simple_rules(train: Sequence[TextExample]) -> list[str]:
@@ -281,36 +272,30 @@ def simple_rules(train: Sequence[TextExample]) -> list[str]:
     return []
 
 
-def imbalance(train: Sequence[TextExample]) -> list[str]:
+def imbalance(train: Sequence[TextExample]) -> Iterator[str]:
     """Classes that nearly all rows have, or nearly none; labels that differ only in how they are written."""
     counts = Counter(str(example.label) for example in train).most_common()
     (most, many), (least, few) = counts[0], counts[-1]
-    found = []
     single = [label for label, count in counts if count == 1]
     if single:
         names = ", ".join(map(repr, single[:5])) + (" and others" if len(single) > 5 else "")
         classes = f"{len(single)} class{'es' if len(single) > 1 else ''}"
-        found.append(f"{classes} with a single training row ({names}): too few to learn from.")
+        yield f"{classes} with a single training row ({names}): too few to learn from."
     if many >= MOSTLY * len(train):
         share = _percent(many, len(train))
-        found.append(
-            f"{share} of the rows are {most!r}, so always saying that is as accurate. Read macro_f1 and matthews."
-        )
+        yield f"{share} of the rows are {most!r}, so always saying that is as accurate. Read macro_f1 and matthews."
     elif 1 < few < 0.01 * len(train):
-        found.append(
-            f"{least!r} has {few} of {len(train):,} training rows. Read macro_f1, which weights all classes equally."
-        )
-    values = Counter(float(label) for label, _ in counts if NUMBER.fullmatch(label))
-    folded = Counter(label.casefold() for label, _ in counts)
-    equal = sorted(label for label, _ in counts if NUMBER.fullmatch(label) and values[float(label)] > 1)
+        yield f"{least!r} has {few} of {len(train):,} training rows. Read macro_f1, which weights all classes equally."
+    numeric = [label for label, _ in counts if NUMBER.fullmatch(label)]
+    values, folded = Counter(map(float, numeric)), Counter(label.casefold() for label, _ in counts)
+    equal = sorted(label for label in numeric if values[float(label)] > 1)
     alike = sorted(label for label, _ in counts if folded[label.casefold()] > 1)
     for labels, why in (
         (equal, "are numbers written in several ways, each a separate class. Write a number in one way."),
         (alike, "differ in capitals only. Are they the same class?"),
     ):
         if labels:
-            found.append(f"the labels {', '.join(map(repr, labels[:4]))} {why}")
-    return found
+            yield f"the labels {', '.join(map(repr, labels[:4]))} {why}"
 
 
 def _some(train: Sequence[TextExample]) -> Sequence[TextExample]:
@@ -320,19 +305,19 @@ def _some(train: Sequence[TextExample]) -> Sequence[TextExample]:
 
 def _explained(said: Sequence[str], train: Sequence[TextExample]) -> int:
     """Right rows if each answer of a rule predicts its most frequent class."""
-    both: dict[str, Counter[str]] = {}
+    both: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for answer, example in zip(said, train, strict=True):
-        both.setdefault(answer, Counter())[str(example.label)] += 1
+        both[answer][str(example.label)] += 1
     return sum(max(counts.values()) for counts in both.values())
 
 
 def _telling_words(train: Sequence[TextExample]) -> Iterator[tuple[str, int]]:
     """Frequent words, and right rows if the word's presence predicts the label."""
     classes = Counter(str(example.label) for example in train)
-    with_word: dict[str, Counter[str]] = {}
+    with_word: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for example in train:
         for word in set(_words(example.text).split()):
-            with_word.setdefault(word, Counter())[str(example.label)] += 1
+            with_word[word][str(example.label)] += 1
     for word, counts in with_word.items():
         if sum(counts.values()) >= len(train) // 10:
             yield word, max(counts.values()) + max(classes[label] - counts[label] for label in classes)
@@ -349,10 +334,6 @@ def _at(example: TextExample) -> str:
 
 def _answer(example: TextExample) -> str | float | None:
     return example.label if example.value is None else example.value
-
-
-def _short(text: str) -> str:
-    return repr(text if len(text) <= 40 else text[:37] + "...")
 
 
 def _percent(part: int, whole: int) -> str:

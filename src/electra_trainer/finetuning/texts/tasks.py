@@ -51,8 +51,8 @@ class TextTask(Task):
 
     def rows(self, examples: Sequence[TextExample], text: Text, *, training: bool) -> list[Row]:
         targets = self.targets(examples) if training else [None] * len(examples)
-        ids = text_rows(examples, text)
-        return [Row(ids=ids[index], example=index, target=target) for index, target in enumerate(targets)]
+        rows = zip(text_rows(examples, text), targets, strict=True)
+        return [Row(ids=ids, example=index, target=target) for index, (ids, target) in enumerate(rows)]
 
     def output(self, head: nn.Module, hidden_BTD: Tensor, batch: Batch) -> Tensor:
         """The head's output, [B, C]."""
@@ -184,10 +184,8 @@ def text_rows(examples: Sequence[TextExample], text: Text) -> list[tuple[int, ..
     first = [encoding.ids for encoding in text.encode([example.text for example in examples])]
     paired = [example.pair for example in examples if example.pair is not None]
     second = iter([encoding.ids for encoding in text.encode(paired)])
-    return [
-        text.row(ids, next(second) if example.pair is not None else None)
-        for example, ids in zip(examples, first, strict=True)
-    ]
+    pairs = zip(examples, first, strict=True)
+    return [text.row(ids, None if example.pair is None else next(second)) for example, ids in pairs]
 
 
 def text_vector(hidden_BTD: Tensor, batch: Batch, pooling: Pooling) -> Tensor:
