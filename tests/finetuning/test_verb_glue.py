@@ -116,7 +116,7 @@ def test_the_papers_eight(experiment: Experiment, electra: Electra, tmp_path: Pa
         "Beat every measured baseline: MRPC, STS-B, QQP, MNLI, QNLI, RTE.",
         "MNLI: trained on 20 of these 24 rows (--limit).",
         "RTE: the bag of words learned from 20 of the 24 rows",
-        "RTE: seed 9 failed: no number.",
+        "RTE: FAILED: seed 9: no number.",
         "RTE: missing: seed 4; untrained, seed 5.",
         "RTE: DOUBTFUL: seed 1: dev: collapsed.",
     ):

@@ -7,6 +7,7 @@
 import json
 import re
 import shutil
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -21,7 +22,7 @@ from electra_trainer.errors import ConfigError
 from electra_trainer.experiments import runner, work
 from electra_trainer.experiments.folder import Cell, Declared, Of
 from electra_trainer.experiments.results import Result, read_result, write_result
-from electra_trainer.files import durable, processes, table_writer
+from electra_trainer.files import durable, processes, reading, table_writer
 from electra_trainer.finetuning import model_folder, recipe, run, task_summary
 from electra_trainer.finetuning.examples import Prediction
 from electra_trainer.finetuning.task import TaskData, TaskSource, measure_baselines
@@ -351,11 +352,8 @@ def export_best(source: TaskSource, data: TaskData, *, model: str, out: Path) ->
 
 
 def _predictions(best: Path, split: str) -> list[Prediction]:
-    path = best / "predictions" / f"{split}.jsonl"
-    try:
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    except OSError as error:
-        raise errors.storage_error(error, path) from None
+    content = reading.read_file(best / "predictions" / f"{split}.jsonl", limit=sys.maxsize)
+    return [json.loads(line) for line in content.splitlines()]
 
 
 WIDEST = 10

@@ -219,14 +219,10 @@ def load_finetuned(folder: str | Path, *, own: Collection[type[Task]] = ()) -> F
     if (named := table.get("columns")) is not None:
         columns = records.read(Columns, named, where=f"{path}: columns", error=CheckpointError, remedy=_AGAIN)
     return Finetuned(
-        network=FineTuned(encoder, head, dropout=0.0).eval(),
-        task=task,
+        network=FineTuned(encoder, head, dropout=0.0).eval(), task=task, columns=columns, pair=table.get("pair") is True, table=table,
         text=tokenizer.Text(tokenizer=tokenizer.as_plain_text(words), specials=specials, length=length),
-        columns=columns,
-        pair=table.get("pair") is True,
-        table=table,
         precision=recipe.get("precision", "auto"),
-    )
+    )  # fmt: skip
 
 
 def _require_sound(folder: Path, table: Mapping[str, Any]) -> None:

@@ -58,13 +58,9 @@ class Job:
     def identity(self) -> dict[str, Any]:
         """What config.json holds."""
         return {
-            "model": self.source.name,
-            "model_sha256": self.source.sha256,
-            "task": self.data.task.described(),
-            "data_sha256": self.data.sha256,
-            "recipe": asdict(self.recipe),
-            "seed": self.seed,
-        }
+            "model": self.source.name, "model_sha256": self.source.sha256, "task": self.data.task.described(),
+            "data_sha256": self.data.sha256, "recipe": asdict(self.recipe), "seed": self.seed,
+        }  # fmt: skip
 
 
 @dataclass(kw_only=True)

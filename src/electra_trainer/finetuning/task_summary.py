@@ -109,10 +109,15 @@ class TaskSummary:
         every = {UNTRAINED: fresh.median if fresh is not None else None, **floors}
         return {name: score for name, score in every.items() if score is not None}
 
-    @property
-    def lacking(self) -> str:
-        """What is not done yet, in words."""
-        return "; ".join([*(f"seed {seed}" for seed in self.missing), *self.unmeasured])
+    def remarks(self, title: str) -> Iterator[str]:
+        """What a reader of the scores must know: notes, doubts, what failed or is not done yet. `title` names the task."""
+        own = self.task.lower().replace("-", "")  # a note may say itself whom it is about: "SST-2: ..." of sst2
+        for note in self.notes:
+            yield note if note.lower().replace("-", "").startswith(own) else f"{title}: {note}"
+        yield from (f"{title}: DOUBTFUL: {doubt}" for doubt in self.doubts)
+        yield from (f"{title}: FAILED: seed {seed}: {why}" for seed, why in self.failed.items())
+        if missing := [*(f"seed {seed}" for seed in self.missing), *self.unmeasured]:
+            yield f"{title}: missing: {'; '.join(missing)}."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -344,13 +349,7 @@ def _remarks(one: TaskSummary) -> Iterator[str]:
         names = ("f1", "threshold", "best_f1", "best_f1_threshold")
         f1, given, best, at = (_points(found[name].median, name) for name in names)
         yield f"{one.task}: best_f1 {best} at a threshold of {at}, the best on {one.split}; f1 {f1} at the given one, {given}."
-    own = one.task.lower().replace("-", "")  # a note may say itself whom it is about: "SST-2: ..." of sst2
-    for note in one.notes:
-        yield note if note.lower().replace("-", "").startswith(own) else f"{one.task}: {note}"
-    yield from (f"{one.task}: DOUBTFUL: {doubt}" for doubt in one.doubts)
-    yield from (f"{one.task}: FAILED: seed {seed}: {why}" for seed, why in one.failed.items())
-    if one.lacking:
-        yield f"{one.task}: missing: {one.lacking}."
+    yield from one.remarks(one.task)
 
 
 def _main_rows(summary: Summary) -> list[tuple[str, ...]]:

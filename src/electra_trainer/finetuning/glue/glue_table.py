@@ -139,16 +139,8 @@ def glue_notes(summary: "Summary") -> tuple[str, ...]:
     for changed, titles in by_recipe.items():
         recipe = f"Recipe `{summary.recipe}` {changed}".rstrip()
         notes.append(f"{recipe}: {', '.join(titles)}." if len(by_recipe) > 1 else f"{recipe}.")
-    notes += dict.fromkeys(note for title, one in named.items() for note in _notes(title, one))
+    notes += dict.fromkeys(note for title, one in named.items() for note in one.remarks(title))
     return (*notes, *_against_baselines(named))
-
-
-def _notes(title: str, one: "TaskSummary") -> Iterator[str]:
-    yield from (f"{title}: {note}" for note in one.notes)
-    yield from (f"{title}: seed {seed} failed: {why}" for seed, why in one.failed.items())
-    if one.lacking:
-        yield f"{title}: missing: {one.lacking}."
-    yield from (f"{title}: DOUBTFUL: {doubt}" for doubt in one.doubts)
 
 
 def _against_baselines(named: "Mapping[str, TaskSummary]") -> Iterator[str]:

@@ -145,18 +145,14 @@ class GlueTask:
             dev[split], _ = self._read(row, split, hashed=hashed)
             notes += _counted(row, split, len(dev[split]), rows)
         notes += splits.warnings_of_a_benchmark(train, dev.values())
-        metrics = row.metrics
+        labels, metrics, scale = row.layout.labels, row.metrics, row.layout.bounds[1]
+        task: tasks.TextTask = tasks.Regression(scale=scale, metrics=metrics, name=self.task)
+        if labels:
+            task = tasks.Classification(labels=labels, metrics=metrics, name=self.task)
         return TaskData(
-            task=tasks.Classification(labels=row.layout.labels, metrics=metrics, name=self.task)
-            if row.layout.labels
-            else tasks.Regression(scale=row.layout.bounds[1], metrics=metrics, name=self.task),
-            train=train,
-            dev=dev,
-            test=self.tests(hashed=hashed) if self.test else {},
-            unordered_pairs=row.unordered,
-            notes=tuple(notes),
-            sha256=hash_files(hashed),
-        )
+            task=task, train=train, dev=dev, test=self.tests(hashed=hashed) if self.test else {}, unordered_pairs=row.unordered,
+            notes=tuple(notes), sha256=hash_files(hashed),
+        )  # fmt: skip
 
     def tests(self, *, hashed: dict[str, bytes] | None = None) -> dict[str, list[TextExample]]:
         """The test sets that exist, AX's among MNLI's.

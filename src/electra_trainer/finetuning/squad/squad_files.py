@@ -5,7 +5,6 @@
 """
 
 import hashlib
-import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -206,12 +205,12 @@ def nearest(context: str, text: str, start: int) -> int | None:
 
 def _field(table: Any, name: str, kind: type[T], where: str) -> T:
     if not isinstance(table, dict):
-        raise DataError(f"{where}: expected an object with {name!r}, found {_short(table)}.")
+        raise DataError(f"{where}: expected an object with {name!r}, found {short(table)}.")
     if name not in table:
         raise DataError(f"{where}: has no {name!r}.{did_you_mean(name, table)}")
     value = table[name]
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise DataError(f"{where}.{name}: expected {_WORDS[kind]}, found {_short(value)}.")
+        raise DataError(f"{where}.{name}: expected {_WORDS[kind]}, found {short(value)}.")
     return value
 
 
@@ -221,12 +220,3 @@ def _text(table: Any, name: str, where: str) -> str:
     if not text.strip():
         raise DataError(f"{where}.{name}: is blank. Expected text.")
     return encodable(text, f"{where}.{name}")
-
-
-def _short(value: Any) -> str:
-    """A value as JSON writes it."""
-    try:
-        shown = json.dumps(value)
-    except RecursionError:
-        return "something nested deeply"
-    return shown if len(shown) <= 40 else shown[:40] + "..."

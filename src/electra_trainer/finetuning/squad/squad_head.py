@@ -44,7 +44,8 @@ class JointHead(nn.Module):
         """[B, S, T], given the columns of S starts. One start after another: together they would need S * T * W numbers a row."""
         of_start_DW, of_end_DW = self.end_dense.weight.t().chunk(2)
         ends_BTW = hidden_BTD @ of_end_DW + self.end_dense.bias
-        starts_BSW = _at(hidden_BTD, start_BS) @ of_start_DW
+        index_BSD = start_BS[..., None].expand(-1, -1, hidden_BTD.shape[-1])
+        starts_BSW = hidden_BTD.gather(1, index_BSD) @ of_start_DW
         logits_BST = torch.stack(
             [self.end(F.gelu(ends_BTW + start_BW[:, None])).squeeze(-1) for start_BW in starts_BSW.unbind(1)], dim=1
         )
@@ -165,9 +166,3 @@ def _best(score_BT: Tensor, startable_BT: Tensor, beam: int) -> tuple[Tensor, Te
     """Scores and columns of the best starts, [B, S]; -inf where a row has fewer."""
     best: tuple[Tensor, Tensor] = score_BT.masked_fill(~startable_BT, _NEVER).topk(min(beam, score_BT.shape[1]))
     return best
-
-
-def _at(hidden_BTD: Tensor, column_BS: Tensor) -> Tensor:
-    """[B, S, D]: the states at some columns of each row."""
-    index_BSD = column_BS[..., None].expand(-1, -1, hidden_BTD.shape[-1])
-    return hidden_BTD.gather(1, index_BSD)

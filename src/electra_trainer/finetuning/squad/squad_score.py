@@ -13,8 +13,7 @@ import string
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from electra_trainer.finetuning import examples, task
 from electra_trainer.finetuning.squad.squad_files import Question
@@ -24,8 +23,7 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLE = re.compile(r"\b(?:a|an|the)\b")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Threshold:
+class Threshold(NamedTuple):
     """Where to stop answering, and what that scores."""
 
     score: float
@@ -90,22 +88,15 @@ def score_v2(
     best_exact, best_overlap = best_thresholds(golds, said, no_answer)
     cases = list(zip(raw, no_answer, golds, strict=True))
     exact, overlap = ([float(not gold) if null > threshold else one[n] for one, null, gold in cases] for n in (0, 1))
-    scores = {
-        "best_f1": best_overlap.score,
-        "best_exact_match": best_exact.score,
-        "f1": _mean(overlap),
-        "exact_match": _mean(exact),
-    }
+    scores = {"best_f1": best_overlap.score, "best_exact_match": best_exact.score}
+    scores |= {"f1": _mean(overlap), "exact_match": _mean(exact)}
     if any(golds):
         scores["has_answer_f1"] = _mean([one for one, gold in zip(overlap, golds, strict=True) if gold])
         scores["has_answer_exact_match"] = _mean([one for one, gold in zip(exact, golds, strict=True) if gold])
     if not all(golds):
         scores["no_answer_accuracy"] = _mean([one for one, gold in zip(exact, golds, strict=True) if not gold])
-    return scores | {
-        "threshold": threshold,
-        "best_f1_threshold": best_overlap.threshold,
-        "best_exact_match_threshold": best_exact.threshold,
-    }
+    best = {"best_f1_threshold": best_overlap.threshold, "best_exact_match_threshold": best_exact.threshold}
+    return scores | {"threshold": threshold, **best}
 
 
 def best_thresholds(
@@ -176,17 +167,12 @@ def decode(
         null = min((said[n].no_answer for n in numbers), default=0.0)
         if null_against_best and nbest:
             null -= nbest[0]["score"]
-        silent = not nbest or (null_threshold is not None and null > null_threshold)
-        predictions.append(
-            {
-                "id": question.id,
-                "text": "" if silent else nbest[0]["text"],
-                "score": nbest[0]["score"] if nbest else None,
-                "probability": nbest[0]["probability"] if nbest else 0.0,
-                "no_answer_score": null,
-                "nbest": nbest,
-            }
-        )
+        best = nbest[0] if nbest else {"text": "", "score": None, "probability": 0.0}
+        silent = null_threshold is not None and null > null_threshold
+        predictions.append({
+            "id": question.id, "text": "" if silent else best["text"], "score": best["score"], "probability": best["probability"],
+            "no_answer_score": null, "nbest": nbest,
+        })  # fmt: skip
     return predictions
 
 

@@ -73,13 +73,9 @@ class Squad:
         """What is learned."""
         released = self.follow == "released"
         return QuestionAnswering(
-            name=self.name,
-            version=self.version,
-            head_kind=self.head,
-            answerability="always" if released else "2.0",
-            answerability_of="question" if released else "window",
-            null_threshold=self.null_threshold,
-        )
+            name=self.name, version=self.version, head_kind=self.head, null_threshold=self.null_threshold,
+            answerability="always" if released else "2.0", answerability_of="question" if released else "window",
+        )  # fmt: skip
 
     def load(self) -> TaskData:
         file = read_squad(self.train, version=self.version)
@@ -104,13 +100,9 @@ class Squad:
                 notes.append(f"{limit:,} of {len(all_of_them):,} {name} questions.")
         if self.dev_limit is not None and self.dev_limit < len(dev):  # --limit changes the rows of training
             files["dev_limit"] = str(self.dev_limit).encode()
-        return TaskData(
-            task=self.task,
-            train=squad_files.sample(train, self.limit),
-            dev={"dev": squad_files.sample(dev, self.dev_limit)},
-            notes=tuple(dict.fromkeys(notes)),
-            sha256=tasks.hash_files(files),
-        )
+        train, dev = squad_files.sample(train, self.limit), squad_files.sample(dev, self.dev_limit)
+        said, hashed = tuple(dict.fromkeys(notes)), tasks.hash_files(files)
+        return TaskData(task=self.task, train=train, dev={"dev": dev}, notes=said, sha256=hashed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,13 +177,10 @@ class QuestionAnswering(tasks.Task):
         if not isinstance(head, JointHead):
             return squad_head.independent_loss(head, hidden_BTD, batch.real_BT, span_B2=span_B2), len(rows)
         none = [target.unanswerable if self.answerability_of == "question" else target.start == 0 for target in targets]
+        no_answer_B = torch.tensor(none, dtype=torch.float32, device=hidden_BTD.device)
+        allowed_BT, weight = places_of(rows, batch).allowed_BT, self.answerability_weight
         loss = squad_head.joint_loss(
-            head,
-            hidden_BTD,
-            places_of(rows, batch).allowed_BT,
-            span_B2=span_B2,
-            no_answer_B=torch.tensor(none, dtype=torch.float32, device=hidden_BTD.device),
-            weight=self.answerability_weight,
+            head, hidden_BTD, allowed_BT, span_B2=span_B2, no_answer_B=no_answer_B, weight=weight
         )
         return loss, len(rows)
 
@@ -205,13 +194,9 @@ class QuestionAnswering(tasks.Task):
         return list(squad_head.best_spans(beam, places.allowed_BT, max_answer=self.max_answer, count=self.n_best))
 
     def predict(self, examples: Sequence[Question], rows: Sequence[Row], said: Sequence[Any]) -> list[Prediction]:
+        threshold, against_best = self.threshold if self.version == 2 else None, self.head_kind == "independent"
         return squad_score.decode(
-            examples,
-            rows,
-            said,
-            n_best=self.n_best,
-            null_threshold=self.threshold if self.version == 2 else None,
-            null_against_best=self.head_kind == "independent",
+            examples, rows, said, n_best=self.n_best, null_threshold=threshold, null_against_best=against_best
         )
 
     def score(self, examples: Sequence[Question], predictions: Sequence[Prediction]) -> dict[str, float]:

@@ -142,7 +142,12 @@ def window_rows(questions: Sequence[Question], text: Text, *, max_query: int, st
     rows: list[Row] = []
     for index, question in enumerate(questions):
         context = contexts[question.context]
-        span = _answer(question, context) if training else None
+        spans = (
+            answer_tokens(context.offsets_N2, answer.start, answer.start + len(answer.text.strip()))
+            for answer in question.answers
+            if training and answer.start is not None
+        )
+        span = next(filter(None, spans), None)
         if training and question.answers and span is None:
             continue
         query = queries[question.question].ids[: min(max_query, (text.length - 3) // 2)]
@@ -160,21 +165,9 @@ def window_rows(questions: Sequence[Question], text: Text, *, max_query: int, st
                 before=before,
                 startable=(run[0] + shift, run[1] + shift) if run[0] < run[1] else (0, 0),
             )
-            target = _target(span, first, count, shift, unanswerable=not question.answers) if training else None
+            at = (0, 0)
+            if span is not None and first <= span[0] and span[1] < first + count:
+                at = span[0] + shift, span[1] + shift
+            target = Target(*at, unanswerable=not question.answers) if training else None
             rows.append(Row(ids=array("i", ids), example=index, target=target, place=place))
     return rows
-
-
-def _answer(question: Question, context: Encoded) -> tuple[int, int] | None:
-    for answer in question.answers:
-        if answer.start is not None:
-            span = answer_tokens(context.offsets_N2, answer.start, answer.start + len(answer.text.strip()))
-            if span is not None:
-                return span
-    return None
-
-
-def _target(span: tuple[int, int] | None, first: int, count: int, shift: int, *, unanswerable: bool) -> Target:
-    if span is None or span[0] < first or span[1] >= first + count:
-        return Target(0, 0, unanswerable)
-    return Target(span[0] + shift, span[1] + shift, unanswerable)

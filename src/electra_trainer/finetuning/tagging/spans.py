@@ -4,6 +4,7 @@ Tags are O, or B, I, E or S with a type, `B-PER`; types may be missing. One read
 an I or E that continues nothing begins a span, as does a change of type; E and S end one.
 """
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ from electra_trainer.errors import DataError, did_you_mean
 from electra_trainer.finetuning.examples import TaggedSentence
 from electra_trainer.finetuning.texts.splits import WARNING
 
-MARKS = "BIES"
+_TAG = re.compile("O|[BIES](-.+)?", re.DOTALL)
 UNSEEN_SHARE = 0.1
 """Of the development words: when more have labels that training lacks, the files do not belong together. Rich morphology has a few in a hundred."""
 _LONG = 1_000
@@ -58,9 +59,9 @@ class SpanCounts(NamedTuple):
 
 def split_tag(tag: str) -> tuple[str, str]:
     """`B-PER` -> ("B", "PER"); `O` -> ("O", ""). ValueError: neither O nor a mark with or without a type."""
-    mark, dash, kind = tag.partition("-")
-    if mark not in (*MARKS, "O") or (mark == "O" and dash) or (dash and not kind):
+    if not _TAG.fullmatch(tag):
         raise ValueError(f"{tag!r}: not a tag of a span. Expected O, or B, I, E, S with -TYPE.")
+    mark, _, kind = tag.partition("-")
     return mark, kind
 
 
@@ -135,10 +136,7 @@ def fault(label: str, scheme: Scheme) -> str:
 
 
 def _mark(label: str) -> str:
-    try:
-        return split_tag(label)[0]
-    except ValueError:
-        return ""
+    return label[0] if _TAG.fullmatch(label) else ""
 
 
 def _upright(label: str) -> str:

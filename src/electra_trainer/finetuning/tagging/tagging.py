@@ -7,7 +7,7 @@ Its examples are in files of your own or a treebank's folder: part of speech, na
 with file and line; other findings are notes.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -145,12 +145,12 @@ class Tagging(task.Task):
 
     def baselines(self, train: Sequence[TaggedSentence]) -> dict[str, task.Baseline]:
         """The most frequent tag; and each word's: as it is written, else in lower case, else the most frequent of all."""
-        seen: dict[str, Counter[str]] = {}
+        seen: defaultdict[str, Counter[str]] = defaultdict(Counter)
         every: Counter[str] = Counter()
         for sentence in train:
             for word, label in zip(sentence.words, sentence.labels, strict=True):
                 for form in {word, word.lower()} if label is not None else ():
-                    seen.setdefault(form, Counter())[str(label)] += 1
+                    seen[form][str(label)] += 1
                 every.update([label] if label is not None else [])
         common = task.most_frequent(every)
         tag = {word: task.most_frequent(counts) for word, counts in seen.items()}
@@ -281,14 +281,10 @@ class TaggingTask:
             notes.append(f"{self.limit:,} of {len(train):,} training sentences were used.")
             train = [train[index * len(train) // self.limit] for index in range(self.limit)]
         return task.TaskData(
-            task=Tagging(labels=labels, scheme=scheme, name=self.name),
-            train=train,
-            dev={"dev": dev},
-            test={"test": predict} if predict else {},
-            notes=tuple(notes),
-            written=("predictions.conll", tagged_text),
+            task=Tagging(labels=labels, scheme=scheme, name=self.name), train=train, dev={"dev": dev}, notes=tuple(notes),
+            test={"test": predict} if predict else {}, written=("predictions.conll", tagged_text),
             sha256=task.hash_files({"columns": chosen, **contents}),
-        )
+        )  # fmt: skip
 
     def _paths(self) -> dict[str, Path]:
         """Of a folder, the treebank's file of the split."""

@@ -93,16 +93,11 @@ class OwnTask:
                 f"fewer than {SMALL:,} lines: {self.epochs:g} epochs, for larger files {EPOCHS:g}, unless --epochs says otherwise."
             )
         hashes["columns"] = json.dumps(asdict(columns))
+        notes += [*said, *splits.warnings(train, dev, held_out=self.dev is None)]
         return TaskData(
-            task=task,
-            train=train,
-            dev={"dev": dev},
-            test=test,
-            notes=(*notes, *said, *splits.warnings(train, dev, held_out=self.dev is None)),
-            columns=columns,
-            written=written,
+            task=task, train=train, dev={"dev": dev}, test=test, notes=tuple(notes), columns=columns, written=written,
             sha256=hash_files({name: content.encode() for name, content in hashes.items()}),
-        )
+        )  # fmt: skip
 
 
 def _examples(table: Table, columns: Columns, kind: str, *, named: bool) -> list[TextExample]:
