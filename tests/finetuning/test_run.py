@@ -101,7 +101,7 @@ def test_stopped_while_predicting_trains_no_step_again(
     with pytest.raises(Interrupted, match="while predicting"):
         go(toy.job(), tmp_path / "run", stop=after(STEPS + split))
     assert numbered(tmp_path / "run" / "checkpoints")[-1][0] == STEPS
-    monkeypatch.setattr(stepping, "set_rate", None)  # a step would fail
+    monkeypatch.setattr(stepping.optim, "set_rate", None)  # a step would fail
     go(toy.job(), tmp_path / "run")
     assert_same_end(whole, tmp_path / "run")
 
@@ -125,14 +125,14 @@ def test_when_it_is_saved_changes_nothing(whole: Path, tmp_path: Path, monkeypat
 def test_a_signal_saves_and_the_same_call_goes_on(
     whole: Path, tmp_path: Path, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, steps = stepping.set_rate, iter(range(1, 100))
+    real, steps = stepping.optim.set_rate, iter(range(1, 100))
 
     def interrupted(*arguments: Any) -> None:
         if next(steps) == 5:
             signal.raise_signal(number)
         real(*arguments)
 
-    monkeypatch.setattr(stepping, "set_rate", interrupted)
+    monkeypatch.setattr(stepping.optim, "set_rate", interrupted)
     with pytest.raises(Interrupted, match=f"{number.name}: saved at step 5 of {STEPS}"):
         go(toy.job(), tmp_path / "run")
     monkeypatch.undo()

@@ -19,8 +19,8 @@ import torch
 
 from electra_trainer import errors
 from electra_trainer.errors import ConfigError
-from electra_trainer.experiments import runner, work
-from electra_trainer.experiments.folder import Cell, Declared, Of
+from electra_trainer.experiments import runner
+from electra_trainer.experiments.folder import Cell, Declared, Event, Of, Order, Reports
 from electra_trainer.experiments.results import Result, read_result, write_result
 from electra_trainer.files import durable, processes, reading, table_writer
 from electra_trainer.finetuning import model_folder, recipe, run, task_summary
@@ -174,23 +174,23 @@ class FineTuning:
         """Everything a score depends on. Pooling is taken from the task, not from the recipe."""
         return {**row, "recipe": {**row["recipe"], "pooling": None}, "notes": [], "changed": {}, "baselines": {}}
 
-    def orders(self, cells: Sequence[Cell], declared: Declared) -> list[work.Order]:
+    def orders(self, cells: Sequence[Cell], declared: Declared) -> list[Order]:
         """Cells that are not done; when all are, the best of each task if its weights are to be kept and were not."""
         self._drop_weights(cells, declared)
         keep = self._plan.keep
-        orders = [work.Order(cell=cell, keep_weights=cell.kind == "encoder" and keep != "none") for cell in cells]
+        orders = [Order(cell=cell, keep_weights=cell.kind == "encoder" and keep != "none") for cell in cells]
         missing = [order for order in orders if not _is_done(order.cell, weights=order.keep_weights and keep == "all")]
         if missing or keep != "best" or self._sharded:
             return missing
         best = [task_summary.best_cell(cell, declared) for cell in cells]
-        return [work.Order(cell=cell, keep_weights=True) for cell in dict.fromkeys(best) if cell and not _is_done(cell, weights=True)]  # fmt: skip
+        return [Order(cell=cell, keep_weights=True) for cell in dict.fromkeys(best) if cell and not _is_done(cell, weights=True)]  # fmt: skip
 
     def units(self, cell: Cell, declared: Declared) -> float:
         """Rows to be trained on; counting words is as nothing."""
         row = declared.rows[cell.key]
         return 0.0 if cell.kind == "floors" else row["train_rows"] * float(row["recipe"]["epochs"])
 
-    def do(self, order: work.Order, declared: Declared, *, device: str, reports: work.Reports) -> None:
+    def do(self, order: Order, declared: Declared, *, device: str, reports: Reports) -> None:
         """See `Work`."""
         cell, data = order.cell, self._load(order.cell.key)
         if data.sha256 != declared.rows[cell.key]["data_sha256"]:
@@ -216,7 +216,7 @@ class FineTuning:
         except errors.Diverged as error:
             failed = Result(task=cell.key, seed=cell.seed, steps=0, scores={}, failed=str(error), rows=len(data.train))
             write_result(RunFolder(cell.folder), failed)
-            reports.tell(work.Event(kind="said", text=f"FAILED: {error}", style="bold red"))
+            reports.tell(Event(kind="said", text=f"FAILED: {error}", style="bold red"))
         except RuntimeError as error:
             if not errors.out_of_memory(error):
                 raise
@@ -289,7 +289,7 @@ def _encoder_facts(model: str) -> dict[str, Any] | None:
 class _Relay:
     """Passes on how a run goes; while it is entered there is something to save."""
 
-    def __init__(self, steps: int, reports: work.Reports) -> None:
+    def __init__(self, steps: int, reports: Reports) -> None:
         self._steps, self._reports, self._first = steps, reports, True
 
     def __enter__(self) -> Self:
@@ -300,15 +300,15 @@ class _Relay:
         self._reports.saving(False)
 
     def say(self, line: str, *, style: str | None = None) -> None:
-        self._reports.tell(work.Event(kind="said", text=line, style=style))
+        self._reports.tell(Event(kind="said", text=line, style=style))
 
     warn = say
 
     def step(self, done: int, metrics: dict[str, float], *, tokens_per_second: float, last: bool = False) -> None:
         if self._first:  # every tenth step is reported: a later first one is of a run that resumes
             self._first = False
-            self._reports.tell(work.Event(kind="progress", share=done / self._steps if done > 10 else 0.0))
-        self._reports.tell(work.Event(kind="progress", share=done / self._steps))
+            self._reports.tell(Event(kind="progress", share=done / self._steps if done > 10 else 0.0))
+        self._reports.tell(Event(kind="progress", share=done / self._steps))
 
 
 @dataclass(frozen=True, kw_only=True)
