@@ -107,7 +107,7 @@ WRONG = {
     "title a number": (table(entry(), title=3), r"data\[0\].title: expected a string, found 3"),
     "context missing": ({"data": [{"paragraphs": [{"contxt": "x", "qas": []}]}]}, r"paragraphs\[0\]: has no 'context'.*'contxt'"),
     "context blank": (table(entry(), context=" \n"), r"paragraphs\[0\].context: is blank"),
-    "context null": (table(entry(), context=None), r"paragraphs\[0\].context: expected a string, found null"),
+    "context null": (table(entry(), context=None), r"paragraphs\[0\].context: expected a string, found None"),
     "half a surrogate": (table(entry(), context="a\ud800"), "half of a surrogate pair at character 2"),
     "qas missing": ({"data": [{"paragraphs": [{"context": "x"}]}]}, r"paragraphs\[0\]: has no 'qas'"),
     "question missing": (table({"id": "1", "answers": []}), r"qas\[0\]: has no 'question'"),
@@ -116,18 +116,18 @@ WRONG = {
     "id twice": (table(entry("1"), entry("1")), r"qas\[1\].id: '1' is also at .*qas\[0\]"),
     "answers missing": (table({"id": "1", "question": "x?"}), r"qas\[0\]: has no 'answers'"),
     "answers of the Hub": (table(entry(answers={"text": ["chef"]})), r"answers: expected a list, found \{"),
-    "answer no object": (table(entry(answers=["chef"])), r"answers\[0\]: expected an object with 'text', found \"chef\""),
+    "answer no object": (table(entry(answers=["chef"])), r"answers\[0\]: expected an object with 'text', found 'chef'"),
     "answer blank": (table(entry(answers=[{"text": " ", "answer_start": 3}])), r"answers\[0\].text: is blank"),
     "start missing": (table(entry(answers=[{"text": "chef"}])), r"answers\[0\]: has no 'answer_start'"),
-    "start a string": (table(entry(answers=[{"text": "chef", "answer_start": "4"}])), r"answer_start: expected a whole number, found \"4\""),
-    "start true": (table(entry(answers=[{"text": "chef", "answer_start": True}])), r"answer_start: expected a whole number, found true"),
+    "start a string": (table(entry(answers=[{"text": "chef", "answer_start": "4"}])), r"answer_start: expected a whole number, found '4'"),
+    "start true": (table(entry(answers=[{"text": "chef", "answer_start": True}])), r"answer_start: expected a whole number, found True"),
     "no answers": (table(entry(answers=[])), r"qas\[0\]: has no answer \(no answers\).*--version 2"),
     "none occurs": (table(entry(answers=[{"text": "waiter", "answer_start": 4}])), "none of its answers occurs"),
 }  # fmt: skip
 WRONG_2 = {
     "impossible with answers": (table(entry(is_impossible=True)), r"qas\[0\]: is_impossible, and yet answers has 1"),
     "possible without": (table(entry(answers=[], is_impossible=False)), r"qas\[0\].answers: is empty"),
-    "impossible a word": (table(entry(is_impossible="no")), r"is_impossible: expected true or false, found \"no\""),
+    "impossible a word": (table(entry(is_impossible="no")), r"is_impossible: expected true or false, found 'no'"),
 }
 
 
