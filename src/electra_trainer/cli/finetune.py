@@ -320,7 +320,7 @@ class SquadArguments(ExperimentFlags):
 
 def run_squad(arguments: SquadArguments) -> Any:
     """Run the seeds, print the table, export the best run."""
-    from electra_trainer.finetuning.hand_over import export_best
+    from electra_trainer.finetuning.experiment import export_best
     from electra_trainer.finetuning.squad.squad_task import Squad
     from electra_trainer.settings.records import read_table
 
