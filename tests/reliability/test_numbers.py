@@ -68,7 +68,9 @@ def gradients(settings: Config, data: Path, path: Path, *, naive: bool = False) 
         feed = step.Feed.of(settings, store, device=CPU, precision="fp32")
         uneven(feed)
         if naive:
-            step.ranks.add_counts_over_ranks = lambda own: {name: here.size * max(count, 1.0) for name, count in own.items()}
+            step.ranks.add_counts_over_ranks = lambda own: {
+                name: here.size * max(count, 1.0) for name, count in own.items()
+            }
         real = step.update
 
         def kept(network: torch.nn.Module, *arguments: Any, **more: Any) -> Any:
