@@ -202,7 +202,7 @@ GOOD = b'{"sentence_good": "a", "sentence_bad": "b"}\n'
 WRONG: dict[str, tuple[bytes, str]] = {
     "not JSON": (GOOD + b"\n{oops\n", r"x.jsonl:3: is not valid JSON"),
     "text": (b"just a text\n", r"x.jsonl:1: is not valid JSON"),
-    "list": (GOOD + b"[1]\n", r"x.jsonl:2: is not a JSON object"),
+    "list": (GOOD + b"[1]\n", r"x.jsonl:2: is \[1\], expected a JSON object"),
     "key": (
         GOOD + b'{"sentence_good": "a", "sentence_bat": "b"}',
         r"x.jsonl:2: has no 'sentence_bad'. Did you mean 'sentence_bat'",

@@ -31,14 +31,9 @@ _LOOK = 0.2
 
 
 def do_in_workers(
-    orders: Sequence[folder.Order],
-    *,
-    setups: Sequence[folder.Setup],
-    threads: int,
-    heard: Callable[[folder.Cell, folder.Event | None], None],
-    idle: Callable[[], None],
-    stop: Callable[[], str | None],
-) -> None:
+    orders: Sequence[folder.Order], *, setups: Sequence[folder.Setup], threads: int,
+    heard: Callable[[folder.Cell, folder.Event | None], None], idle: Callable[[], None], stop: Callable[[], str | None],
+) -> None:  # fmt: skip
     """Do all orders, one worker for each setup; an error in one stops the others, saved, and is raised when they have ended.
 
     Args:

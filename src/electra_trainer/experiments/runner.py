@@ -31,14 +31,8 @@ from electra_trainer.train.device import set_threads
 
 
 def run_experiment(
-    work: Work,
-    out: Path,
-    *,
-    device: str,
-    parallel: int | None = None,
-    shard: tuple[int, int] = (1, 1),
-    quiet: bool = False,
-) -> None:
+    work: Work, out: Path, *, device: str, parallel: int | None = None, shard: tuple[int, int] = (1, 1), quiet: bool = False
+) -> None:  # fmt: skip
     """Run what is not yet done, and sum up all that is there.
 
     Args:
@@ -164,8 +158,7 @@ class Board:
             return
         best = "  ".join(f"{task} {100 * score:.1f}" for task, score in list(self._best.items())[-3:])
         words = f"{self._time_left()}  " + (f"best: {best}  " if best else "") + self._running()
-        total = sum(self._work.values()) or 1.0
-        share = 1 - self._left() / total
+        share = 1 - self._left() / (sum(self._work.values()) or 1.0)
         self._bar.update(self._task, completed=share, count=self._count(), words=words)
 
     def _count(self) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from electra_trainer.errors import ConfigError, DataError, MissingInputError
-from electra_trainer.files.reading import MOST_TEXT, NotJson, json_value, read_file
+from electra_trainer.files.reading import MOST_TEXT, json_object, read_file
 from electra_trainer.settings.records import flat, read_table
 
 Row = dict[str, float]
@@ -68,15 +68,15 @@ def read_run(path: Path, *, name: str | None = None) -> Run:
     return Run(name, train, valid, examples, at, config, environment, notes)
 
 
-def _lines(path: Path) -> Iterator[tuple[int, Any]]:
-    """(line number, value) of each line that is not blank; None where it is not JSON."""
+def _objects(path: Path, bad: list[int]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(line number, object) of each line that holds one; the numbers of others that are not blank are added to `bad`."""
     text = read_file(path, limit=MOST_TEXT).decode("utf-8", errors="replace")
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             try:
-                yield number, json_value(line)
-            except NotJson:
-                yield number, None
+                yield number, json_object(line, where=str(path), remedy="")
+            except DataError:
+                bad.append(number)
 
 
 def _note(bad: Sequence[int], path: Path, notes: list[str]) -> None:
@@ -90,8 +90,8 @@ def _metrics(path: Path, notes: list[str]) -> tuple[list[Row], list[Row]]:
     train: dict[float, Row] = {}
     valid: dict[float, Row] = {}
     bad: list[int] = []
-    for number, value in _lines(path):
-        row = _numbers(value) if isinstance(value, dict) else {}
+    for number, value in _objects(path, bad):
+        row = _numbers(value)
         if math.isfinite(row.get("step", math.nan)):
             (valid if value.get("split") == "valid" else train)[row["step"]] = row
         else:
@@ -119,8 +119,8 @@ def _examples(path: Path, notes: list[str]) -> tuple[list[dict[str, Any]], int]:
     """Rows and step of the newest evaluation; a row whose lists differ in length or type is left out with a note."""
     best: tuple[list[dict[str, Any]], int] = ([], -1)
     bad: list[int] = []
-    for number, value in _lines(path) if path.exists() else ():
-        if not (isinstance(value, dict) and isinstance(value.get("step"), int) and isinstance(value.get("rows"), list)):
+    for number, value in _objects(path, bad) if path.exists() else ():
+        if not (isinstance(value.get("step"), int) and isinstance(value.get("rows"), list)):
             bad.append(number)
             continue
         rows = [row for row in value["rows"] if _is_example(row)]

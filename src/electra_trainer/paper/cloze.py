@@ -156,16 +156,13 @@ def cloze(
 def _require_predictor(pretrained: Pretrained, what: str) -> None:
     if pretrained.generator is not None:
         return
-    config = pretrained.config
-    if config is not None and not isinstance(config.generator, Learned):
-        kind = type(config.generator).__name__.lower()
-        raise errors.ConfigError(
-            f"cloze: the generator of {what} is {kind}, not a network, so nothing here predicts a word from its "
-            "context. Give a run that was trained with --generator learned, or an MLM run."
+    why = "has no generator. Give the run, or the export's folder that holds discriminator and generator."
+    if pretrained.config is not None and not isinstance(pretrained.config.generator, Learned):
+        why = (
+            f"has a generator that is {type(pretrained.config.generator).__name__.lower()}, not a network, so nothing here predicts a "
+            "word from its context. Give a run that was trained with --generator learned, or an MLM run."
         )
-    raise errors.ConfigError(
-        f"cloze: {what} has no generator. Give the run, or the export's folder that holds discriminator and generator."
-    )
+    raise errors.ConfigError(f"cloze: {what} {why}")
 
 
 def _require_same_words(pretrained: Pretrained, store: Store) -> None:

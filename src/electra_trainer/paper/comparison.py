@@ -74,16 +74,9 @@ class Comparison:
 
 
 def compare(
-    asked: Comparison,
-    config: Config,
-    data: Path,
-    *,
-    out: Path,
-    shard: tuple[int, int] = (1, 1),
-    parallel: int = 1,
-    device: str = "auto",
-    quiet: bool = False,
-) -> Summary:
+    asked: Comparison, config: Config, data: Path, *, out: Path, shard: tuple[int, int] = (1, 1), parallel: int = 1,
+    device: str = "auto", quiet: bool = False,
+) -> Summary:  # fmt: skip
     """Run the unfinished cells of a comparison, and summarise all finished ones.
 
     Args:
@@ -254,11 +247,10 @@ def initial_run(config: Config, store: Store, out: Path) -> None:
     """
     folder = run_folder.RunFolder(out)
     folder.open_for_writing()
-    if folder.exists:
-        if changed := differences(folder.config(), config):
-            raise ConfigError(f"{out} began with other settings ({'; '.join(changed)}). Choose another --out.")
-    else:
+    if not folder.exists:
         loop.begin_run(folder, config, store, {})
+    elif changed := differences(folder.config(), config):
+        raise ConfigError(f"{out} began with other settings ({'; '.join(changed)}). Choose another --out.")
     objective = build(config)
     weights.give_frequencies(objective, store)
     saved = weights.state_of(objective, optim.build_optimizer(objective, config.optimizer), step=0, seconds=0.0)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from electra_trainer.data.tokenizer import as_plain_text
 from electra_trainer.errors import ConfigError, DataError, MissingInputError, did_you_mean
-from electra_trainer.files.reading import MOST_TEXT, encodable, parse_json, read_file, short
+from electra_trainer.files.reading import MOST_TEXT, encodable, json_object, read_file, short
 from electra_trainer.paper.appendix_g import SentenceScores, most_positions
 from electra_trainer.pretrained.pretrained import Pretrained
 
@@ -71,14 +71,9 @@ class MinimalPairs:
 
 
 def minimal_pairs(
-    pretrained: Pretrained,
-    folder: str | Path,
-    *,
-    paradigms: Sequence[str] | None = None,
-    limit: int | None = None,
-    scores: Sequence[str] | None = None,
-    p_mask: float | None = None,
-) -> MinimalPairs:
+    pretrained: Pretrained, folder: str | Path, *, paradigms: Sequence[str] | None = None, limit: int | None = None,
+    scores: Sequence[str] | None = None, p_mask: float | None = None,
+) -> MinimalPairs:  # fmt: skip
     """Score minimal pairs, on the device of the networks.
 
     Args:
@@ -189,9 +184,7 @@ def _read_file(path: Path) -> Iterator[Pair]:
         raise DataError(f"{path}: is empty, expected one minimal pair a line.")
     for number, line in lines:
         where = f"{path}:{number}"
-        row = parse_json(line, where=where, remedy=expected)
-        if not isinstance(row, dict):
-            raise DataError(f"{where}: is not a JSON object. {expected}")
+        row = json_object(line, where=where, remedy=expected)
         for name in ("sentence_good", "sentence_bad"):
             if name not in row:
                 raise DataError(f"{where}: has no {name!r}.{did_you_mean(name, row)} {expected}")

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from electra_trainer.data.batches import encode_rows
-from electra_trainer.errors import ConfigError, DataError
+from electra_trainer.errors import ConfigError, DataError, refuse_if
 from electra_trainer.inspection.report import COLOURS, FAINT, INK, rendered
 from electra_trainer.paper.figures import caption
 from electra_trainer.pretrained.pretrained import Pretrained
@@ -74,13 +74,12 @@ def worked_example(model: Pretrained, text: str, *, mask: Sequence[int], seed: i
         )
     model.tokenizer.encode_special_tokens = True  # a written "[MASK]" is plain text here
     encoding = model.tokenizer.encode(text, add_special_tokens=False)
-    if not encoding.ids:
-        raise DataError("figure 2: --text is empty. Give at least one word.")
-    if len(encoding.ids) + 2 > model.length:
-        raise DataError(
-            f"figure 2: --text has {len(encoding.ids)} tokens, a trained row has room for {model.length - 2}. "
-            "Shorten it."
-        )
+    tokens, room = len(encoding.ids), model.length - 2
+    faults = {
+        "figure 2: --text is empty. Give at least one word.": not tokens,
+        f"figure 2: --text has {tokens} tokens, a trained row has room for {room}. Shorten it.": tokens > room,
+    }
+    refuse_if(faults, DataError)
     words = [word if word is not None else -1 for word in encoding.word_ids]
     if not mask or not set(mask) <= {word + 1 for word in words}:
         raise ConfigError(
@@ -128,14 +127,13 @@ def terminal_table(example: WorkedExample) -> Table:
         table.add_column(title, justify="right" if title == "P(replaced)" else "left", no_wrap=True)
     for index, word in enumerate(example.original):
         verdict, truth = example.verdicts[index], "replaced" if example.replaced[index] else "original"
+        style = "bold" if example.masked[index] else "dim"
         table.add_row(
-            Text(word),
-            Text("[MASK]" if example.masked[index] else word, style="bold" if example.masked[index] else "dim"),
-            Text(example.sampled[index], style="bold" if example.masked[index] else "dim"),
-            Text(f"{example.probability[index]:.3f}"),
+            Text(word), Text("[MASK]" if example.masked[index] else word, style=style),
+            Text(example.sampled[index], style=style), Text(f"{example.probability[index]:.3f}"),
             Text(verdict, style="bold red" if verdict == "replaced" else ""),
             Text(truth, style="" if verdict == truth else "red"),
-        )
+        )  # fmt: skip
     return table
 
 
