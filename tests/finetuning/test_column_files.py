@@ -122,11 +122,11 @@ def test_says_what_is_wrong_and_where(name: str, tmp_path: Path) -> None:
 
 def test_columns_that_cannot_be(tmp_path: Path) -> None:
     path = write(tmp_path / "x.txt", "\na O\n")
-    with pytest.raises(DataError, match=r"x\.txt:2: the label column is 3, and here are 2"):
+    with pytest.raises(DataError, match=r"x\.txt:2: label column 3, and there are 2"):
         read_tagged(path, column=3)
-    with pytest.raises(DataError, match="the word column is 4"):
+    with pytest.raises(DataError, match="word column 4"):
         read_tagged(path, words=4)
-    with pytest.raises(ConfigError, match="column 2 cannot be that of the words and that of the labels"):
+    with pytest.raises(ConfigError, match="column 2 holds words or labels, not both"):
         read_tagged(path, words=2)
     for column in ("0", "-1", "first", "²", 1.5):
         with pytest.raises(ConfigError, match="expected a number counted from 1, or last"):

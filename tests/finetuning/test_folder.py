@@ -346,7 +346,7 @@ def test_runs_that_cannot_be_handed_on(made: Made, tmp_path: Path) -> None:
     shutil.copytree(made.run("classes") / "weights", run / "weights")
     config = json.loads((run / "config.json").read_text())
     (run / "config.json").write_text(json.dumps({**config, "model_sha256": "0"}))
-    with pytest.raises(CheckpointError, match=r"is not the encoder that .* began with"):
+    with pytest.raises(CheckpointError, match=r"began with another encoder"):
         export_finetuned(run, out=tmp_path / "model", facts=Facts())
     assert not (tmp_path / "model").exists()
 

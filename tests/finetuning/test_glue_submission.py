@@ -69,7 +69,7 @@ def test_all_the_tables(tmp_path: Path) -> None:
     assert column["WNLI.tsv"] == ["0"] * 5  # as many of each label; the first of equals
     assert "WNLI.tsv: NOT PREDICTED (wnli is not trained): '0' for every row, the training set's majority." in said
     assert f"CoLA.tsv: from {runs['cola']}" in said
-    assert "CoLA.tsv: 5 rows, GLUE's test set has 1,063: the server will not take it." in said
+    assert "CoLA.tsv: 5 rows, GLUE has 1,063: the server will not take it." in said
     assert [part.rows for part in PARTS] == [1063, 1821, 1725, 1379, 390_965, 9796, 9847, 5463, 3000, 146, 1104]
 
 
@@ -98,7 +98,7 @@ def test_indices_are_the_files(tmp_path: Path) -> None:
         (folder / "RTE/test.tsv").write_text(
             tsv(("sentence1", "sentence2", "index"), ("a", "b", 3), ("c", "d", bad), ("e", "f", 1))
         )
-        with pytest.raises(DataError, match=rf"RTE/test.tsv:3: index '{bad}': expected a number that no other row has"):
+        with pytest.raises(DataError, match=rf"RTE/test.tsv:3: index '{bad}': expected a number of its own"):
             write_submission(tmp_path / "all.zip", folder=str(folder), runs=runs)
 
 

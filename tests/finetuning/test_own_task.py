@@ -52,7 +52,7 @@ WRONG: dict[str, Case] = {
     "no header, words": ({"train.csv": MORE}, {}, DataError, "train.csv:1: ", "'fruit' is the name of a column and, on line 3, a label in it: does the file lack its first line? Put column names on top, for example text and label; or say --label fruit"),
     "unseen label in dev": ({"train.csv": GOOD, "dev.csv": b"text,label\na plum,fruits\n"}, {"dev": "dev.csv"}, DataError, "dev.csv:2: ", "label 'fruits' in column 'label' never occurs in the training file. Did you mean 'fruit'? Its labels: 'fruit', 'tool'"),
     "dev without the column": ({"train.csv": GOOD, "dev.csv": b"text,class\na plum,fruit\n"}, {"dev": "dev.csv"}, DataError, "dev.csv: ", "has no column 'label', which the training file has. Its columns: 'text', 'class'. Name it as in the training file"),
-    "dev is train": ({"train.csv": GOOD}, {"dev": "train.csv"}, ConfigError, "--dev train.csv: ", "is the training file train.csv; its scores would show what was memorized. Leave --dev out, and a tenth of it is held out"),
+    "dev is train": ({"train.csv": GOOD}, {"dev": "train.csv"}, ConfigError, "--dev train.csv: ", "is the training file train.csv; scores would show what was memorized. Leave --dev out, and a tenth of it is held out"),
     "dev is a copy of train": ({"train.csv": GOOD, "dev.csv": GOOD}, {"dev": "dev.csv"}, ConfigError, "--dev dev.csv: ", "is the training file"),
     "broken dev": ({"train.csv": GOOD, "dev.csv": b"text,label\na plum\n"}, {"dev": "dev.csv"}, DataError, "dev.csv:2: ", "expected 2 fields"),
     "predict without the text": ({"train.csv": GOOD, "new.csv": b"texts\na plum\n"}, {"predict": "new.csv"}, DataError, "new.csv: ", "has no column 'text', which the training file has. Did you mean 'texts'? Its columns: 'texts'. Rename it, or name it: --text COLUMN"),
@@ -71,7 +71,7 @@ WRONG: dict[str, Case] = {
     "text that is none": ({"train.jsonl": JSON + b'{"text": 5, "label": "a"}\n'}, {}, DataError, "train.jsonl:21: ", "column 'text' holds 5, expected a text (in JSON between double quotes)"),
     "label that is a list": ({"train.jsonl": JSON + b'{"text": "c", "label": ["a"]}\n'}, {}, DataError, "train.jsonl:21: ", "holds ['a'], expected one label"),
     "half a surrogate pair": ({"train.jsonl": JSON + b'{"text": "c\\ud800", "label": "a"}\n'}, {}, DataError, "train.jsonl:21: ", "holds half of a surrogate pair at character 2. Repair the JSON"),
-    "one text": ({"train.csv": b"text,label\na,b\nA ,c\n"}, {}, DataError, "train.csv: ", "has fewer than two different texts, so none can be held out. Add rows, or give a --dev file"),
+    "one text": ({"train.csv": b"text,label\na,b\nA ,c\n"}, {}, DataError, "train.csv: ", "has one text only, so none can be held out. Add rows, or give a --dev file"),
     "one row a class": ({"train.csv": b"text,label\na,b\nc,d\n"}, {}, DataError, "train.csv: ", "has too few rows to hold some out. Add rows, or give a --dev file"),
 }  # fmt: skip
 

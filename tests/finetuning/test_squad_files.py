@@ -213,7 +213,7 @@ def test_sample_and_split_are_always_the_same() -> None:
 
 
 def test_one_article_cannot_be_split() -> None:
-    with pytest.raises(DataError, match="one article only"):
+    with pytest.raises(DataError, match="one article"):
         split_by_article([question(name="1"), question(name="2")], dev_share=0.5, where="x.json")
 
 

@@ -90,10 +90,7 @@ def test_squad_in_json(tmp_path: Path, planned: list[Any], capsys: pytest.Captur
     [
         (["--version", "1"], "--dev FILE or --split"),
         (["--version", "1", "--split", "2"], "split = 2.0"),
-        (
-            ["--version", "1", "--split", "0.5", "--null-threshold", "0"],
-            "--null-threshold: a question of SQuAD 1.1 always",
-        ),
+        (["--version", "1", "--split", "0.5", "--null-threshold", "0"], "--null-threshold: SQuAD 1.1 always"),
         (["--version", "2", "--split", "0.5", "--null-threshold", "inf"], "null_threshold = inf"),
         (["--version", "1", "--split", "0.5", "--seeds", "x"], "--seeds 'x'"),
     ],
@@ -189,8 +186,8 @@ def test_predict_where_every_question_is_answered(folder: Path, capsys: pytest.C
 @pytest.mark.parametrize(
     ("name", "more", "message"),
     [
-        ("always", ["--null-threshold", "0"], "--null-threshold 0: the model was fine-tuned for squad"),
-        ("labels", ["--null-threshold", "0"], "--null-threshold 0: the model was fine-tuned for classification"),
+        ("always", ["--null-threshold", "0"], "--null-threshold 0: squad"),
+        ("labels", ["--null-threshold", "0"], "--null-threshold 0: classification"),
         ("model", ["--out", "said.csv"], "answers are written as JSON. Name it said.json"),
         ("model", ["--text", "body"], "--text body"),
     ],

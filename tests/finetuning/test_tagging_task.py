@@ -166,8 +166,8 @@ def test_files_and_fields_that_cannot_be(tmp_path: Path) -> None:
         (MissingInputError, "none: no such file", {"dev": tmp_path / "none"}),
         (MissingInputError, "none: no such file", {"predict": tmp_path / "none"}),
         (ConfigError, "upos is a column of .conllu files", {"column": "upos"}),
-        (DataError, "the label column is 3, and here are 2. Choose another: --label 1", {"column": 3}),
-        (DataError, "the word column is 3, and here are 2. Choose another: --words 1", {"words": 3}),
+        (DataError, "label column 3, and there are 2. Choose one: --label 1", {"column": 3}),
+        (DataError, "word column 3, and there are 2. Choose one: --words 1", {"words": 3}),
         (ConfigError, "--dev .*train: is the training file .*train; .* Leave --dev out", {"dev": tmp_path / "train"}),
         (ConfigError, "--dev .*copy: is the training file .*train", {"dev": write(tmp_path / "copy", TRAIN)}),
     ]

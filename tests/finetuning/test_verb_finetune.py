@@ -244,7 +244,7 @@ WRONG: dict[str, tuple[tuple[str, ...], int, str]] = {
     "tagging of columns of text": (("finetune", "encoder", "--train", "words.conll", "--dev", "dev.conll", "--task", "tagging", "--text", "text", "--out", "o"), 78, "--text: tagging reads words, a line each"),
     "pooling in tagging": (("finetune", "encoder", "--train", "words.conll", "--dev", "dev.conll", "--task", "tagging", "--pooling", "mean", "--out", "o"), 78, "--pooling mean: tagging has no choice of what represents a text"),
     "words of a table": (("finetune", "encoder", "--train", "train.csv", "--words", "2", "--out", "o"), 78, "--words: is for tagging. Leave it out, or say --task tagging"),
-    "tagging scored on what it learns": (("finetune", "encoder", "--train", "words.conll", "--dev", "words.conll", "--task", "tagging", "--out", "o"), 78, "--dev words.conll: is the training file words.conll; its scores would show what was memorized. Leave --dev out"),
+    "tagging scored on what it learns": (("finetune", "encoder", "--train", "words.conll", "--dev", "words.conll", "--task", "tagging", "--out", "o"), 78, "--dev words.conll: is the training file words.conll; scores would show what was memorized. Leave --dev out"),
     "no encoder": (("finetune", "encodre", "--train", "train.csv", "--out", "o"), 66, "encodre: no such folder. Expected a run folder"),
     "no recipe": (("finetune", "encoder", "--train", "train.csv", "--out", "o", "--recipe", "papers"), 78, "--recipe papers: unknown. Did you mean 'paper'?"),
     "no model": (("predict", "none", "new.csv"), 66, "none: no such folder. Expected a fine-tuned model"),

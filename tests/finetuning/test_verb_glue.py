@@ -205,4 +205,4 @@ def test_a_file_that_is_missing_is_said_before_training(
     code, _, err = electra("glue", "m", "--data", folder, "--tasks", "cola,mnli", "--out", tmp_path / "exp")
     assert code == 66 and "MNLI/dev_mismatched.tsv: no such file." in err and not experiment.plans
     code, _, err = electra("glue", "m", "--data", tmp_path / "none", "--out", tmp_path / "exp")
-    assert code == 66 and "none: no such folder. Give the folder that holds CoLA and the like, or hub." in err
+    assert code == 66 and "none: no such folder. Give the folder that holds CoLA and so on, or hub." in err

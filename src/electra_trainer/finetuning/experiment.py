@@ -68,9 +68,8 @@ class Plan:
                 raise ConfigError(f"--seeds: {seed}: expected numbers of at least 0, each of them once.")
         for name in self.changes:
             if name not in known:
-                raise ConfigError(
-                    f"recipe: {name}: unknown.{errors.did_you_mean(name, known)} Known: {', '.join(known)}."
-                )
+                near = errors.did_you_mean(name, known)
+                raise ConfigError(f"recipe: {name}: unknown.{near} Known: {', '.join(known)}.")
         if self.keep not in ("none", "best", "all"):
             raise ConfigError(f"--keep {self.keep}: expected none, best or all.")
 
@@ -154,9 +153,7 @@ class FineTuning:
         base = recipe.recipe(named, hidden_size=width, **own)  # type: ignore[arg-type]
         data = self._load(task.name)
         if not data.dev:
-            raise errors.DataError(
-                f"{data.task.name}: has no examples with answers to be scored on. Give it a dev set."
-            )
+            raise errors.DataError(f"{data.task.name}: has no examples with answers to score on. Give it a dev set.")
         data, asked = with_pooling(data, asked)
         settled, notes = asked.fitted(source.length), list(data.notes)
         if settled != asked:

@@ -40,9 +40,8 @@ from electra_trainer.version import __version__
 
 TASK = "electra_task.json"
 FORMAT = 1
-KINDS: dict[str, type[Task]] = {
-    kind.__name__: kind for kind in (Classification, Regression, Tagging, QuestionAnswering)
-}
+_KINDS: tuple[type[Task], ...] = (Classification, Regression, Tagging, QuestionAnswering)
+KINDS = {kind.__name__: kind for kind in _KINDS}
 """The kinds of tasks that a file may name."""
 Scores = Mapping[str, Mapping[str, Mapping[int, float]]]
 """Split -> metric -> seed -> score."""
@@ -136,9 +135,7 @@ def export_finetuned(
     config, result = read_table(run / "config.json"), read_table(run / "result.json")
     source, seed = load_source(model or config["model"]), config["seed"]
     if source.sha256 != config["model_sha256"]:
-        raise CheckpointError(
-            f"{source.name}: is not the encoder that {run} began with. Restore it, or train in another --out."
-        )
+        raise CheckpointError(f"{source.name}: {run} began with another encoder. Restore it, or choose another --out.")
     weights = checkpoint.newest(run / "weights", origin=run_folder.RunFolder(run).origin).weights
     task = task_from(config["task"], where=str(run / "config.json"), own=own).settled(result["scores"])
     length = source.text(int(config["recipe"]["max_length"])).length
@@ -228,10 +225,9 @@ def load_finetuned(folder: str | Path, *, own: Collection[type[Task]] = ()) -> F
 def _require_sound(folder: Path, table: Mapping[str, Any]) -> None:
     """CheckpointError unless electra_task.json is of this version, and the files of tensors are those that it names."""
     files = table.get("files")
+    said = short(table.get("format"))
     if table.get("format") != FORMAT or not isinstance(files, dict) or _WHOLE not in files:
-        raise CheckpointError(
-            f"{folder / TASK}: format {short(table.get('format'))}, this version reads {FORMAT}. {_AGAIN}"
-        )
+        raise CheckpointError(f"{folder / TASK}: format {said}, this version reads {FORMAT}. {_AGAIN}")
     if strange := [name for name in files if name not in (_WHOLE, _HEAD)]:
         raise CheckpointError(f"{folder / TASK}: file {short(strange[0])} is none of {_WHOLE}, {_HEAD}. {_AGAIN}")
     for path in map(folder.joinpath, files):

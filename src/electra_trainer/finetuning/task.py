@@ -156,9 +156,7 @@ class Task(Protocol):
         Raises:
             ConfigError: it has none.
         """
-        raise ConfigError(
-            f"--null-threshold {value:g}: the model was fine-tuned for {self.name}, which always answers. Leave it out."
-        )
+        raise ConfigError(f"--null-threshold {value:g}: {self.name} always answers. Leave it out.")
 
     def baselines(self, train: Sequence[Any]) -> dict[str, Baseline]:
         """Predictors without an encoder, learned from `train`; the encoder with fresh weights is a baseline of every task."""
@@ -171,9 +169,8 @@ class Task(Protocol):
             DataError: one of them is something else.
         """
         if pair:
-            both = [
-                strings(text, index, "a pair of texts, as in training", count=2) for index, text in enumerate(texts)
-            ]
+            expected = "a pair of texts, as in training"
+            both = [strings(text, index, expected, count=2) for index, text in enumerate(texts)]
             return [TextExample(text=one, pair=two) for one, two in both]
         for index, text in enumerate(texts):
             if not isinstance(text, str):

@@ -75,9 +75,7 @@ class TransformersHead:
             raise CheckpointError(f"{where}: has no head of this task ({error}).") from None
         written = self.write(head) if 2 * count <= self.hidden_size else {}
         if not all(name in tensors and torch.equal(tensor, tensors[name]) for name, tensor in written.items()):
-            raise CheckpointError(
-                f"{where}: transformers has trained its head further. Use it there, or export the run again."
-            )
+            raise CheckpointError(f"{where}: transformers has trained its head further. Use it there, or export again.")
         return head
 
 
@@ -92,23 +90,19 @@ def text_head(
 ) -> TransformersHead:
     """One linear layer on a text's vector, spread over the two layers of ElectraForSequenceClassification where these can hold it."""
     if pooling == "mean":
-        return TransformersHead(
-            note=f"transformers' head for texts reads [CLS], and this one the mean over all tokens. {_ONLY_OURS}"
-        )
+        note = "transformers' head for texts reads [CLS], and this one the mean over all tokens."
+        return TransformersHead(note=f"{note} {_ONLY_OURS}")
     if 2 * len(labels) > hidden_size:
         return TransformersHead(
             note=f"transformers cannot carry the head: {len(labels)} labels need {2 * len(labels)} units in its dense layer, which has "
             f"{hidden_size}. {_ONLY_OURS}"
         )
     return TransformersHead(
-        architecture="ElectraForSequenceClassification",
+        architecture="ElectraForSequenceClassification", settings={**_numbered(labels), "problem_type": problem},
         note="The head is the paper's, one linear layer on [CLS], written as the two layers that transformers has in its place: "
         "gelu(z) - gelu(-z) = z, so its output is the same.",
-        settings={**_numbered(labels), "problem_type": problem},
-        hidden_size=hidden_size,
-        scale=scale,
-        shift=shift,
-    )
+        hidden_size=hidden_size, scale=scale, shift=shift,
+    )  # fmt: skip
 
 
 def _numbered(labels: Sequence[str]) -> dict[str, Any]:

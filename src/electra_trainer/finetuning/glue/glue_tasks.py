@@ -216,9 +216,7 @@ def _require_file(folder: str | Path, row: GlueRow, split: str) -> Path:
     if path is not None:
         return path
     if not root.is_dir():
-        raise MissingInputError(
-            f"{root}: no such folder. Give the folder that holds {row.folder} and the like, or hub."
-        )
+        raise MissingInputError(f"{root}: no such folder. Give the folder that holds {row.folder} and so on, or hub.")
     below = _find_folder(root, row)
     there = sorted(path.name for path in (below or root).iterdir() if path.is_dir() == (below is None))
     if below is None:

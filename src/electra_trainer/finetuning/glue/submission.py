@@ -89,9 +89,7 @@ def write_submission(archive: Path, *, folder: str, runs: Mapping[str, Path], fi
             indices, said = _indices(examples), _predicted(runs[part.task], part, len(examples), row)
             notes.append(f"{part.file}: from {runs[part.task]}")
         if len(indices) != part.rows:
-            notes.append(
-                f"{part.file}: {len(indices):,} rows, GLUE's test set has {part.rows:,}: the server will not take it."
-            )
+            notes.append(f"{part.file}: {len(indices):,} rows, GLUE has {part.rows:,}: the server will not take it.")
         contents[part.file] = HEADER + "".join(f"{index}\t{one}\n" for index, one in zip(indices, said, strict=True))
     replace_durably(archive, zipped(contents))
     return tuple(notes)
@@ -146,9 +144,7 @@ def _indices(examples: Sequence[TextExample]) -> list[str]:
     seen: set[str] = set()
     for example, index in zip(examples, indices, strict=True):
         if not index.isdecimal() or index in seen:
-            raise DataError(
-                f"{example.place}: index {index!r}: expected a number that no other row has. Fetch the file again."
-            )
+            raise DataError(f"{example.place}: index {index!r}: expected a number of its own. Fetch the file again.")
         seen.add(index)
     return indices
 

@@ -96,9 +96,7 @@ def split_by_article(
     """
     sizes = Counter(question.article for question in questions)
     if len(sizes) < 2:
-        raise DataError(
-            f"{where}: holds one article only, so it cannot be split by article. Give a second file as --dev."
-        )
+        raise DataError(f"{where}: holds one article, so it cannot be split by article. Give a second file as --dev.")
     chosen: set[str] = set()
     taken = 0
     for article in sorted(sizes, key=_hash)[:-1]:
@@ -167,9 +165,8 @@ class _Reader:
         said = _field(entry, "answer_start", int, where) + len(text) - len(text.lstrip())
         stands = said >= 0 and context.startswith(text.strip(), said)
         start = said if stands else nearest(context, text.strip(), said)
-        self.count.update(
-            {"moved": not stands and start is not None, "found": start is not None, "nowhere": start is None}
-        )
+        self.count["nowhere" if start is None else "found"] += 1
+        self.count["moved"] += not stands and start is not None
         return Answer(text=text, start=start)
 
     def notes(self) -> Iterator[str]:

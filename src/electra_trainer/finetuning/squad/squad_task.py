@@ -56,9 +56,7 @@ class Squad:
         if (self.dev is None) == (self.split is None):
             raise ConfigError("--dev FILE or --split 0.1: give one of the two, a second file or a share of the first.")
         if self.null_threshold is not None and self.version == 1:
-            raise ConfigError(
-                "--null-threshold: a question of SQuAD 1.1 always has an answer. Leave it out, or type --version 2."
-            )
+            raise ConfigError("--null-threshold: SQuAD 1.1 always has an answer. Leave it out, or type --version 2.")
         require(self.split is None or 0 < self.split < 1, "split", self.split, "a share between 0 and 1")
         for name in ("limit", "dev_limit"):
             value = getattr(self, name)
@@ -234,11 +232,9 @@ class QuestionAnswering(tasks.Task):
 
     def baselines(self, train: Sequence[Question]) -> dict[str, Baseline]:
         """The sentence with most words of the question; 2.0: never answering."""
-        silence = (
-            {"majority": Baseline(title="never answering", predict=squad_score.never)} if self.version == 2 else {}
-        )
+        never = Baseline(title="never answering", predict=squad_score.never)
         alike = Baseline(title="the sentence with most words of the question", predict=squad_score.most_alike)
-        return silence | {"word_overlap": alike}
+        return {"majority": never, "word_overlap": alike} if self.version == 2 else {"word_overlap": alike}
 
     def examples_from(self, texts: Sequence[Any], *, pair: bool) -> list[Question]:
         """From pairs (question, context)."""
@@ -251,9 +247,7 @@ class QuestionAnswering(tasks.Task):
         """The questions of a file of SQuAD's layout; written as the official scripts read answers and "no answer" scores."""
         for flag, given in (("--text", text), ("--text-pair", text_pair)):
             if given is not None:
-                raise ConfigError(
-                    f"{flag} {given}: the model answers questions, and their file has no columns. Leave it out."
-                )
+                raise ConfigError(f"{flag} {given}: a file of questions has no columns. Leave it out.")
 
         def written(said: Sequence[Prediction]) -> dict[str, str]:
             if as_json:
@@ -268,9 +262,8 @@ class QuestionAnswering(tasks.Task):
         return TransformersHead() if joint else copied_head("ElectraForQuestionAnswering", "qa_outputs.")
 
     def card(self, *, pair: bool) -> tasks.CardWords:
-        silence = (
-            f", or says that there is none: where its no-answer score is above {self.threshold:.4g} (`null_threshold`)"
-        )
+        above = f"above {self.threshold:.4g} (`null_threshold`)"
+        silence = f", or says that there is none: where its no-answer score is {above}"
         return tasks.CardWords(
             says="Finds the answer to a question in a text" + (silence if self.version == 2 else ""),
             pipeline="question-answering",

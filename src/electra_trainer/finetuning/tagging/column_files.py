@@ -126,18 +126,12 @@ def _ends_sentence(line: str) -> bool:
 
 def _check_columns(layout: _Layout, words: int, labels: int | None, where: str) -> None:
     if labels is not None and layout.columns == 1:
-        raise DataError(
-            f"{where}: has one column. Expected a word and its label, with a tab or spaces between them, on each line."
-        )
+        raise DataError(f"{where}: has one column. Expected a word and its label on each line, tab or spaces between.")
     for what, flag, column in (("word", "--words", words), ("label", "--label", labels)):
         if column is not None and not 1 <= column <= layout.columns:
-            raise DataError(
-                f"{where}: the {what} column is {column}, and here are {layout.columns}. Choose another: {flag} 1."
-            )
+            raise DataError(f"{where}: {what} column {column}, and there are {layout.columns}. Choose one: {flag} 1.")
     if words == labels:
-        raise ConfigError(
-            f"{where}: column {words} cannot be that of the words and that of the labels. Name both: --words 1 --label 2."
-        )
+        raise ConfigError(f"{where}: column {words} holds words or labels, not both. Name both: --words 1 --label 2.")
 
 
 def _check_fields(fields: list[str], line: str, layout: _Layout, *, where: str) -> None:

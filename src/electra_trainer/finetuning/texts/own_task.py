@@ -81,8 +81,7 @@ class OwnTask:
         task, said = make(train, table.path)
         if isinstance(task, tasks.Classification):
             _known_labels(dev, task.labels, columns)
-        test: dict[str, list[TextExample]] = {}
-        written = None
+        test, written = {}, None
         if self.predict is not None:
             asked = read_table_file(Path(self.predict))
             test = {"predict": text_examples(asked, choose_texts(asked, columns))}
@@ -122,11 +121,9 @@ def _classes(train: Sequence[TextExample], path: Path) -> tuple[Task, list[str]]
     if len(names) == 1:
         raise DataError(f"{path}: all rows have the label {names[0]!r}. Expected two classes or more.")
     if len(names) == len(train) > 2 or len(names) > max(50, len(train) // 2):
-        remedy = (
-            "These are numbers: --task regression learns them."
-            if numeric
-            else "Is this the text, or free writing? Name the columns: --text, --label"
-        )
+        remedy = "Is this the text, or free writing? Name the columns: --text, --label"
+        if numeric:
+            remedy = "These are numbers: --task regression learns them."
         raise DataError(
             f"{path}: {len(names):,} different labels in {len(train):,} rows, for example {names[0]!r} and {names[1]!r}. {remedy}"
         )

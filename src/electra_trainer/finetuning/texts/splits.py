@@ -58,9 +58,7 @@ def hold_out(examples: Sequence[TextExample], *, where: str, share: float = SHAR
     """
     groups = _groups(map(same_text, examples))
     if len(groups) < 2:
-        raise DataError(
-            f"{where}: has fewer than two different texts, so none can be held out. Add rows, or give a --dev file."
-        )
+        raise DataError(f"{where}: has one text only, so none can be held out. Add rows, or give a --dev file.")
     strata, texts = _strata(examples), list(groups)
     members = _groups(strata[groups[text][0]] for text in texts)
     chosen: set[int] = set()
@@ -147,9 +145,7 @@ def require_other_file(
     except OSError:
         return
     if same:
-        raise ConfigError(
-            f"--dev {dev}: is the training file {train}; its scores would show what was memorized. {instead}"
-        )
+        raise ConfigError(f"--dev {dev}: is the training file {train}; scores would show what was memorized. {instead}")
 
 
 _BETWEEN = re.compile(r"[\W_]+")

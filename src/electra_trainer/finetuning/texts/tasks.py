@@ -170,9 +170,8 @@ class Regression(TextTask):
         return text_baselines(train, "value")
 
     def as_transformers(self, *, hidden_size: int) -> TransformersHead:
-        return text_head(
-            ("value",), "regression", pooling=self.pooling, hidden_size=hidden_size, scale=self.scale, shift=self.shift
-        )
+        units = {"scale": self.scale, "shift": self.shift}
+        return text_head(("value",), "regression", pooling=self.pooling, hidden_size=hidden_size, **units)
 
     def card(self, *, pair: bool) -> CardWords:
         computed = f"print(float(scores) * {self.scale!r} + {self.shift!r})"
