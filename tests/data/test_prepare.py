@@ -277,7 +277,7 @@ def test_workers_end_with_their_parent(number: int, tokenizer: Any, tmp_path: Pa
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell's background jobs are born deaf to it
         "with Workers('electra_trainer.data.docstrings:_serve', setup=b'', count=2) as pool:\n"
         "    list(pool.map([b'[]', b'[]']))\n"
-        "    print(*(child.process.pid for child in pool.pool.children), flush=True)\n"
+        "    print(*(child.process.pid for child in pool.children), flush=True)\n"
         "    time.sleep(60)\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
