@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import tyro
 
 from electra_trainer.errors import ConfigError
-from electra_trainer.files.durable import write_output
-from electra_trainer.files.table_writer import Table
+from electra_trainer.files import durable, table_writer
 
 if TYPE_CHECKING:
-    from electra_trainer.experiments.results import Findings
-    from electra_trainer.experiments.statistics import Estimate
+    from electra_trainer.experiments import results, statistics
     from electra_trainer.paper.cloze import Cloze
     from electra_trainer.paper.minimal_pairs import MinimalPairs
 
@@ -55,11 +53,11 @@ def run_table(arguments: TableArguments) -> None:
     if out is None:
         print(text, end="")
         return
-    write_output(out, text.encode())
+    durable.write_output(out, text.encode())
     print(out)
 
 
-def _read(paths: Sequence[Path]) -> "list[Findings]":
+def _read(paths: Sequence[Path]) -> "list[results.Findings]":
     from electra_trainer.experiments.results import read_experiment
 
     return [read_experiment(path) for path in dict.fromkeys(paths)]
@@ -94,7 +92,7 @@ def run_figure(arguments: FigureArguments) -> None:
     out = arguments.out or arguments.paths[0] / f"figure-{arguments.number}.svg"
     form = out.suffix.lower().removeprefix(".")
     content = _worked_example(arguments, form) if arguments.number == 2 else _from_experiments(arguments, form)
-    write_output(out, content)
+    durable.write_output(out, content)
     print(out)
 
 
@@ -225,7 +223,7 @@ def _show(found: "Cloze") -> None:
         print(f"note: {note}")
 
 
-def _percent(estimate: "Estimate") -> str:
+def _percent(estimate: "statistics.Estimate") -> str:
     value, error, low, high = (
         100 * number for number in (estimate.value, estimate.standard_error, estimate.low, estimate.high)
     )
@@ -302,7 +300,7 @@ def _show_pairs(found: "MinimalPairs") -> None:
         rows += [[name, *(f"{100 * table[name]:.1f}" for table in tables)] for name in tables[0]] + [[]]
     means = [f"{100 * score.mean:.2f} ± {100 * score.standard_error:.2f}" for score in scores]
     rows += [["mean over paradigms", *means], ["ties, counted wrong", *(f"{score.ties:,}" for score in scores)]]
-    print(Table(head=["accuracy, %", *found.scores], rows=rows, words=1).text(least=18))
+    print(table_writer.Table(head=["accuracy, %", *found.scores], rows=rows, words=1).text(least=18))
     part = "" if found.limit is None else f", the first {found.limit:,} or fewer of each paradigm"
     print(f"{found.pairs:,} pairs of {len(scores[0].paradigms)} paradigms{part}; ± is one standard error")
     if found.identical:

@@ -15,24 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from electra_trainer.data import encode, pack, store, text_files, vocabulary
 from electra_trainer.data.corpus import CorpusReport, PrepareSettings, Reading, documents
 from electra_trainer.data.documents import DocumentsWriter
-from electra_trainer.data.encode import EncodedDocument, encode_documents
-from electra_trainer.data.pack import Packer
-from electra_trainer.data.store import (
-    SPLITS,
-    VERSION,
-    Manifest,
-    Split,
-    SplitInfo,
-    SplitWriter,
-    claim_folder,
-    give_up,
-    publish,
-)
-from electra_trainer.data.text_files import Document, Place
 from electra_trainer.data.tokenizer import save_tokenizer, specials_of, tokenizer_sha256, vocab_size_of
-from electra_trainer.data.vocabulary import train_tokenizer
 from electra_trainer.errors import ConfigError, DataError, ElectraError, storage_error
 from electra_trainer.files.processes import cores
 
@@ -61,7 +47,7 @@ def prepare(
     settings: PrepareSettings | None = None,
     overwrite: bool = False,
     progress: Callable[[Progress], None] | None = None,
-) -> Manifest:
+) -> store.Manifest:
     """Read text, tokenize, hold documents out, pack rows, write a store.
 
     Args:
@@ -87,12 +73,12 @@ def prepare(
     del kept["workers"]
     sha256 = tokenizer_sha256(tokenizer)
 
-    def is_same(old: Manifest) -> bool:
+    def is_same(old: store.Manifest) -> bool:
         return (old.settings, old.tokenizer_sha256, old.sequence_length) == (kept, sha256, sequence_length)
 
-    claim_folder(out, overwrite=overwrite, is_same=is_same)
+    store.claim_folder(out, overwrite=overwrite, is_same=is_same)
     state = Progress(report)
-    encoded = encode_documents(found, tokenizer, workers=settings.workers or cores(), seed=settings.seed)
+    encoded = encode.encode_documents(found, tokenizer, workers=settings.workers or cores(), seed=settings.seed)
     try:
         save_tokenizer(tokenizer, out / "tokenizer", max_length=sequence_length)
         with closing(_Rows(out, sequence_length, tokenizer, settings.seed)) as rows, closing(encoded):
@@ -104,15 +90,15 @@ def prepare(
                     progress(state)
             manifest = rows.finish(corpus=report.counts(), settings=kept)
     except ElectraError:  # of the input: nothing of it is of use
-        give_up(out)
+        store.give_up(out)
         raise
     except OSError as error:
         raise storage_error(error, error.filename or out) from None
-    publish(out, manifest)
+    store.publish(out, manifest)
     return manifest
 
 
-def _begun(found: Iterator[Document], paths: Sequence[str | Path]) -> Iterator[Document]:
+def _begun(found: Iterator[text_files.Document], paths: Sequence[str | Path]) -> Iterator[text_files.Document]:
     """The same documents, the first of which is read already; DataError where there is none."""
     first = next(found, None)
     if first is None:
@@ -128,41 +114,43 @@ class _Rows:
         self._vocab_size = vocab_size_of(tokenizer)
         self._dtype = "<u2" if self._vocab_size <= 1 << 16 else "<u4"
         specials = specials_of(tokenizer)
-        self._waiting: dict[Split, deque[Place]] = {split: deque() for split in SPLITS}  # documents without rows yet
+        self._waiting: dict[store.Split, deque[text_files.Place]] = {
+            split: deque() for split in store.SPLITS
+        }  # documents without rows yet
         self._packers = {
-            split: Packer(sequence_length=sequence_length, specials=specials, seed=seed, dtype=self._dtype)
-            for split in SPLITS
+            split: pack.Packer(sequence_length=sequence_length, specials=specials, seed=seed, dtype=self._dtype)
+            for split in store.SPLITS
         }
         self._writers = {
-            split: SplitWriter(
+            split: store.SplitWriter(
                 folder / f"{split}.bin", sequence_length=sequence_length, dtype=self._dtype, vocab_size=self._vocab_size
             )
-            for split in SPLITS
+            for split in store.SPLITS
         }
         self._documents = DocumentsWriter(folder)
 
-    def add(self, split: Split, document: EncodedDocument) -> None:
+    def add(self, split: store.Split, document: encode.EncodedDocument) -> None:
         packer = self._packers[split]
         packer.add(document.index, document.ids, document.line_lengths)
         self._waiting[split].append(document.place)
         self._write(split, packer.take())
 
-    def _write(self, split: Split, rows: NDArray[np.generic]) -> None:
+    def _write(self, split: store.Split, rows: NDArray[np.generic]) -> None:
         """Write rows, and where the documents begin that are in them."""
         self._writers[split].write(rows)
         for start in self._packers[split].take_starts():
             self._documents.add(split, start, self._waiting[split].popleft())
 
-    def finish(self, *, corpus: dict[str, Any], settings: dict[str, Any]) -> Manifest:
+    def finish(self, *, corpus: dict[str, Any], settings: dict[str, Any]) -> store.Manifest:
         """Write the remaining rows, force them onto the disk; DataError when a split has no documents."""
-        return Manifest(
-            version=VERSION, sequence_length=self._length, vocab_size=self._vocab_size, dtype=self._dtype,
+        return store.Manifest(
+            version=store.VERSION, sequence_length=self._length, vocab_size=self._vocab_size, dtype=self._dtype,
             specials=specials_of(self._tokenizer), tokenizer_sha256=tokenizer_sha256(self._tokenizer),
             train=self._finish("train"), valid=self._finish("valid"), documents=self._documents.close(), corpus=corpus,
             settings=settings,
         )  # fmt: skip
 
-    def _finish(self, split: Split) -> SplitInfo:
+    def _finish(self, split: store.Split) -> store.SplitInfo:
         packer, writer = self._packers[split], self._writers[split]
         if not packer.documents:
             raise DataError(
@@ -217,16 +205,18 @@ def train_tokenizer_from(
         ConfigError, DataError, MissingInputError, StorageError: as `documents` and `train_tokenizer` say.
     """
     lines = CorpusLines(paths, reading or Reading(), max_characters)
-    tokenizer = train_tokenizer(lines, vocab_size=vocab_size, cased=cased, keep_accents=keep_accents)
+    tokenizer = vocabulary.train_tokenizer(lines, vocab_size=vocab_size, cased=cased, keep_accents=keep_accents)
     return tokenizer, lines.report
 
 
-def split_documents(found: Iterator[EncodedDocument], fraction: float) -> Iterator[tuple[Split, EncodedDocument]]:
+def split_documents(
+    found: Iterator[encode.EncodedDocument], fraction: float
+) -> Iterator[tuple[store.Split, encode.EncodedDocument]]:
     """Assign each document to a split.
 
     If all shares are above `fraction`, the document with the least share is held out: it waits until the end is known.
     """
-    least: list[EncodedDocument] = []  # and its copies
+    least: list[encode.EncodedDocument] = []  # and its copies
     is_settled = False
     for document in found:
         if document.share < fraction:
