@@ -23,27 +23,19 @@ class Verb(NamedTuple):
 
     file: str
     what: str
-    trains: bool = False
-    """It computes training steps: worth restarting the process with a tuned allocator."""
 
 
 VERBS = {
-    "demo": Verb(
-        "demo", "pre-train a tiny ELECTRA on this machine in a few minutes and show what it learned", trains=True
-    ),
+    "demo": Verb("demo", "pre-train a tiny ELECTRA on this machine in a few minutes and show what it learned"),
     "tokenizer": Verb("text_verbs", "train a WordPiece vocabulary on your text"),
     "prepare": Verb("text_verbs", "turn text into rows of token ids"),
-    "pretrain": Verb("pretrain", "pre-train an encoder on prepared rows; the same command again resumes", trains=True),
+    "pretrain": Verb("pretrain", "pre-train an encoder on prepared rows; the same command again resumes"),
     "launch": Verb("launch", "write a Slurm job file that pre-trains on several machines and requeues itself"),
-    "compare": Verb(
-        "pretrain", "train several objectives at equal compute, with seeds, and compare what they learned", trains=True
-    ),
-    "finetune": Verb("finetune", "fine-tune an encoder on your own files, score it, and export it", trains=True),
+    "compare": Verb("pretrain", "train several objectives at equal compute, with seeds, and compare what they learned"),
+    "finetune": Verb("finetune", "fine-tune an encoder on your own files, score it, and export it"),
     "predict": Verb("predict", "predict for each row of a file with a fine-tuned model"),
-    "glue": Verb(
-        "finetune", "fine-tune on GLUE with several seeds, print the paper's table, write the submission", trains=True
-    ),
-    "squad": Verb("finetune", "fine-tune an encoder to answer questions and score it, SQuAD 1.1 or 2.0", trains=True),
+    "glue": Verb("finetune", "fine-tune on GLUE with several seeds, print the paper's table, write the submission"),
+    "squad": Verb("finetune", "fine-tune an encoder to answer questions and score it, SQuAD 1.1 or 2.0"),
     "answer": Verb("predict", "answer a question from a text, with a model that `squad` fine-tuned"),
     "evaluate": Verb("use", "compute the held-out metrics of a run"),
     "replay": Verb("use", "compute one step of a run again: its rows, documents, masks, replacements and losses"),
@@ -60,6 +52,8 @@ VERBS = {
     "doctor": Verb("show", "check this machine: what it has, what is missing and, with --bench, how fast it trains"),
 }
 
+_TRAIN = {"demo", "pretrain", "compare", "finetune", "glue", "squad"}
+"""They compute training steps: worth restarting the process with a tuned allocator."""
 _LONGEST = 4000
 """Characters of a message."""
 
@@ -124,7 +118,7 @@ def _trains(words: list[str]) -> bool:
     """True if the command computes training steps."""
     if {"-h", "--help"} & set(words):
         return False
-    return (words[0] in VERBS and VERBS[words[0]].trains) or (words[0] == "doctor" and "--bench" in words)
+    return words[0] in _TRAIN or (words[0] == "doctor" and "--bench" in words)
 
 
 def _run(verb: str, words: list[str]) -> int:

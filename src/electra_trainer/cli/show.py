@@ -214,13 +214,13 @@ def _print_forecast(name: str, forecast: "Forecast | str") -> None:
 def _doctor_facts(
     findings: dict[str, str], machine: "Machine", forecasts: "dict[str, Forecast | str]"
 ) -> dict[str, Any]:
-    presets: dict[str, Any] = {}
-    for name, found in forecasts.items():
-        if isinstance(found, str):
-            presets[name] = {"skipped": found}
-            continue
-        extra = ("tokens_per_second", "run_seconds", "extrapolated", "limit")
-        presets[name] = {**asdict(found), **{field: getattr(found, field) for field in extra}}
+    extra = ("tokens_per_second", "run_seconds", "extrapolated", "limit")
+    presets = {
+        name: {"skipped": found}
+        if isinstance(found, str)
+        else asdict(found) | {field: getattr(found, field) for field in extra}
+        for name, found in forecasts.items()
+    }
     return {
         "findings": findings,
         "device": machine.device.type,

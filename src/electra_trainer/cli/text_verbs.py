@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from electra_trainer.data.corpus import Boundary, CorpusReport, PrepareSettings, Reading
+from electra_trainer.data.corpus import Boundary, PrepareSettings, Reading
 from electra_trainer.errors import ConfigError, storage_error
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def run_prepare(arguments: PrepareArguments) -> None:
         settings=arguments.settings, overwrite=arguments.overwrite, progress=watch,
     )  # fmt: skip
     if watch.last is not None:
-        _print_lines(watch.last.report)
+        print(*watch.last.report.summary(), sep="\n")
     for name, split in (("train", manifest.train), ("valid", manifest.valid)):
         print(
             f"{name}: {split.rows:,} rows of {manifest.sequence_length}, {split.documents:,} documents, "
@@ -100,10 +100,6 @@ def _print_fit(arguments: PrepareArguments, tokenizer: "Tokenizer") -> None:
             "of this language or casing. Train one with `electra tokenizer`.",
             file=sys.stderr,
         )
-
-
-def _print_lines(report: CorpusReport) -> None:
-    print(*report.summary(), sep="\n")
 
 
 class _Watch:
@@ -158,7 +154,7 @@ def run_tokenizer(arguments: TokenizerArguments) -> None:
         save_tokenizer(tokenizer, arguments.out, max_length=arguments.max_length)
     except OSError as error:
         raise storage_error(error, arguments.out, writing=True) from None
-    _print_lines(report)
+    print(*report.summary(), sep="\n")
     sample = itertools.islice(CorpusLines(arguments.files, arguments.reading, 10_000_000), _LINES_MEASURED)
     measured = statistics(tokenizer, sample)
     print(

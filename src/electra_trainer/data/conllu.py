@@ -96,9 +96,7 @@ def read_conllu(path: str | Path) -> list[Sentence]:
 
 def _sentence(block: list[tuple[int, str]], *, path: Path) -> Sentence:
     """The numbered lines between two blank ones: comments, then words."""
-    comments = 0
-    while comments < len(block) and block[comments][1].startswith("#"):
-        comments += 1
+    comments = next((index for index, (_, line) in enumerate(block) if not line.startswith("#")), len(block))
     words: list[Word] = []
     for number, line in block[comments:]:
         if line.startswith("#"):

@@ -64,11 +64,9 @@ def word_piece(vocab: dict[str, int], *, cased: bool, keep_accents: bool | None)
     """
     model = models.WordPiece(vocab, unk_token="[UNK]", max_input_chars_per_word=MAX_WORD_CHARS)
     tokenizer = Tokenizer(model)
+    strip = not (cased if keep_accents is None else keep_accents)
     tokenizer.normalizer = normalizers.BertNormalizer(
-        clean_text=True,
-        handle_chinese_chars=True,
-        strip_accents=not (cased if keep_accents is None else keep_accents),
-        lowercase=not cased,
+        clean_text=True, handle_chinese_chars=True, strip_accents=strip, lowercase=not cased
     )
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece(prefix="##")

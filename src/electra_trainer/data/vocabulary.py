@@ -52,14 +52,9 @@ def train_tokenizer(
         raise DataError("The text holds no characters to make a vocabulary of. Give some text.")
     continuing = [f"##{character}" for character in alphabet if _continues(plain, character)]
     trainer = trainers.WordPieceTrainer(
-        vocab_size=vocab_size,
-        min_frequency=min_frequency,
-        special_tokens=[*SPECIAL_TOKENS, *continuing],
-        initial_alphabet=alphabet,
-        limit_alphabet=len(alphabet),
-        continuing_subword_prefix="##",
-        show_progress=False,
-    )
+        vocab_size=vocab_size, min_frequency=min_frequency, special_tokens=[*SPECIAL_TOKENS, *continuing],
+        initial_alphabet=alphabet, limit_alphabet=len(alphabet), continuing_subword_prefix="##", show_progress=False,
+    )  # fmt: skip
     plain.train_from_iterator(texts, trainer)
     found = plain.get_vocab(with_added_tokens=False)
     if len(found) != vocab_size:

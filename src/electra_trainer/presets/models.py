@@ -93,12 +93,8 @@ def tiny() -> config.Config:
     return config.Config(
         preset="tiny",
         model=replace(
-            _size(3, 128),
-            vocab_size=4096,
-            hidden_dropout_prob=0.0,
-            attention_probs_dropout_prob=0.0,
-            initializer="fan-in",
-            position_initializer="sinusoidal",
+            _size(3, 128), vocab_size=4096, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+            initializer="fan-in", position_initializer="sinusoidal",
         ),
         generator=methods.Learned(width=1 / 2),
         objective=methods.RTD(),
@@ -109,7 +105,7 @@ def tiny() -> config.Config:
         evaluation=config.Evaluation(every=150, rows=1024),
         checkpoint=config.Checkpoint(every=500),
         log_every=10,
-    )
+    )  # fmt: skip
 
 
 Preset = Callable[[], config.Config]
