@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.data.samples import SPECIALS, sentences
 from tests.prepared import embedded_lines
 
-from electra_trainer.data.encode import Encoded, encoder
+from electra_trainer.data.encode import decoded, encoder
 from electra_trainer.data.tokenizer import (
     SPECIAL_TOKENS,
     Specials,
@@ -165,9 +165,9 @@ def test_text_never_gives_special_ids(tokenizer: Any) -> None:
     tokenizer = as_plain_text(tokenizer)
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()  # "[MASK]" stays whole, and it is in the vocabulary
     tokenizer.normalizer = None
-    found = Encoded.from_bytes(encoder(tokenizer)(text.encode()))
-    assert not {0, 2, 3, 4} & set(found.ids.tolist())
-    assert found.line_lengths.tolist() == [len(found.ids)]
+    ids, line_lengths = decoded(encoder(tokenizer)(text.encode()))
+    assert not {0, 2, 3, 4} & set(ids.tolist())
+    assert line_lengths.tolist() == [len(ids)]
 
 
 def test_statistics(tokenizer: Any) -> None:
