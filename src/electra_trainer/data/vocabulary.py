@@ -60,7 +60,7 @@ def train_tokenizer(
     if len(found) != vocab_size:
         fewer = f", or --vocab-size {len(found)} or less" if len(found) >= MIN_VOCAB_SIZE else ""
         raise DataError(
-            f"The text gives {len(found):,} tokens at most, {vocab_size:,} were asked for. Give more{fewer}."
+            f"The text gives a vocabulary of {len(found):,} at most, {vocab_size:,} were asked for. Give more text{fewer}."
         )
     first = [*SPECIAL_TOKENS, *alphabet, *continuing]
     merged = sorted(found.keys() - set(first), key=found.__getitem__)
