@@ -43,20 +43,14 @@ class GlueRow:
 
 
 _TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+_FILES: dict[str, list[str]] = _TABLES.pop("files")
+"""Names of a split's file where they are not the split's own."""
 ROWS = {name: records.read(GlueRow, {"name": name, **table}, where=name) for name, table in _TABLES.items()}
 PAPER_COLUMNS = {
     "cola": "CoLA", "sst2": "SST", "mrpc": "MRPC", "stsb": "STS", "qqp": "QQP", "mnli": "MNLI", "qnli": "QNLI", "rte": "RTE",
 }  # fmt: skip
 """The titles of the paper's columns by task, in its order; it leaves out WNLI (Appendix B). A title in lower case is a column's key."""
 PAPER = tuple(PAPER_COLUMNS)
-
-_FILES = {
-    "dev": ("dev.tsv", "validation.tsv"),
-    "dev_matched": ("dev_matched.tsv", "validation_matched.tsv"),
-    "dev_mismatched": ("dev_mismatched.tsv", "validation_mismatched.tsv"),
-    "ax": ("diagnostic.tsv", "AX.tsv", "test.tsv"),
-}
-"""Names of a split's file where they are not the split's own."""
 
 
 def parse_tasks(text: str) -> tuple[str, ...]:
@@ -206,7 +200,7 @@ def _plain(name: str) -> str:
 def _file(folder: str | Path, row: GlueRow, split: str) -> Path | None:
     """A split's file, if it exists."""
     found = _find_folder(Path(folder), row) if Path(folder).is_dir() else None
-    named = (found / name for name in _FILES.get(split, (f"{split}.tsv",))) if found is not None else ()
+    named = (found / name for name in _FILES.get(split, [f"{split}.tsv"])) if found is not None else ()
     return next((path for path in named if path.is_file()), None)
 
 
@@ -224,7 +218,7 @@ def _require_file(folder: str | Path, row: GlueRow, split: str) -> Path:
             f"{root}: holds no folder {row.folder}.{did_you_mean(row.folder, there)} Found: {', '.join(there[:20]) or 'none'}. "
             f"Expected {row.folder}/train.tsv and so on; name the tasks that exist with --tasks."
         )
-    name = _FILES.get(split, (f"{split}.tsv",))[0]
+    name = _FILES.get(split, [f"{split}.tsv"])[0]
     raise MissingInputError(
         f"{below / name}: no such file.{did_you_mean(name, there)} Found: {', '.join(there[:20]) or 'nothing'}."
     )

@@ -4,7 +4,6 @@ Both are read the same way: some columns at which an answer may begin (a beam), 
 of their own: S starts in the beam, W the width of a hidden layer.
 """
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -73,8 +72,7 @@ class Beam(NamedTuple):
     """The larger, the less likely the row holds an answer."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Places:
+class Places(NamedTuple):
     """Which columns can be what, bool [B, T]."""
 
     allowed_BT: Tensor

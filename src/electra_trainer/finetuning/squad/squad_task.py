@@ -192,9 +192,9 @@ class QuestionAnswering(tasks.Task):
         return list(squad_head.best_spans(beam, places.allowed_BT, max_answer=self.max_answer, count=self.n_best))
 
     def predict(self, examples: Sequence[Question], rows: Sequence[Row], said: Sequence[Any]) -> list[Prediction]:
-        threshold, against_best = self.threshold if self.version == 2 else None, self.head_kind == "independent"
+        threshold, bert = self.threshold if self.version == 2 else None, self.head_kind == "independent"
         return squad_score.decode(
-            examples, rows, said, n_best=self.n_best, null_threshold=threshold, null_against_best=against_best
+            examples, rows, said, n_best=self.n_best, null_threshold=threshold, null_against_best=bert
         )
 
     def score(self, examples: Sequence[Question], predictions: Sequence[Prediction]) -> dict[str, float]:

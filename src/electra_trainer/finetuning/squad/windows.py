@@ -61,8 +61,7 @@ class Spans(NamedTuple):
     no_answer: float
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Encoded:
+class Encoded(NamedTuple):
     """Ids of a text, and the characters [begin, end) that each is of."""
 
     ids: Sequence[int]
@@ -109,14 +108,9 @@ def most_context(windows: Sequence[tuple[int, int]], tokens: int) -> list[tuple[
         left = token_N[inside] - first
         score_N[inside] = np.minimum(left, count - 1 - left) + 0.01 * count
     owner_N = scores_WN.argmax(axis=0)
-    return [
-        (int(first), int(end))
-        for first, end in zip(
-            np.searchsorted(owner_N, range(len(windows)), side="left"),
-            np.searchsorted(owner_N, range(len(windows)), side="right"),
-            strict=True,
-        )
-    ]
+    first_W = np.searchsorted(owner_N, range(len(windows)), side="left")
+    end_W = np.searchsorted(owner_N, range(len(windows)), side="right")
+    return list(zip(first_W.tolist(), end_W.tolist(), strict=True))
 
 
 def answer_tokens(offsets_N2: NDArray[np.int32], begin: int, end: int) -> tuple[int, int] | None:
@@ -158,13 +152,8 @@ def window_rows(questions: Sequence[Question], text: Text, *, max_query: int, st
         for (first, count), run in zip(windows, runs, strict=True):
             ids = text.row(query, context.ids[first : first + count])
             shift = before - first
-            place = Window(
-                offsets_N2=context.offsets_N2,
-                first=first,
-                count=count,
-                before=before,
-                startable=(run[0] + shift, run[1] + shift) if run[0] < run[1] else (0, 0),
-            )
+            startable = (run[0] + shift, run[1] + shift) if run[0] < run[1] else (0, 0)
+            place = Window(offsets_N2=context.offsets_N2, first=first, count=count, before=before, startable=startable)
             at = (0, 0)
             if span is not None and first <= span[0] and span[1] < first + count:
                 at = span[0] + shift, span[1] + shift
