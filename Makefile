@@ -43,7 +43,7 @@ test-together: $(VENV)/.dev
 
 # What measures time, or takes all cores itself
 test-alone: $(VENV)/.dev
-	$(BIN)/python -m pytest -m alone
+	$(BIN)/python -m pytest -m alone $$(grep -rl 'mark\.alone' tests --include='test_*.py')
 
 reliability: $(VENV)/.dev ## The long forms of tests/reliability; their figures go to RECORD/figures.jsonl
 	mkdir -p $(RECORD)

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,15 @@ def test_long_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.jsonl").write_bytes(b'{"text": "a"}\n{"text": "' + b"x" * (1 << 20) + b'"}\n')
     with pytest.raises(DataError, match=r"a\.jsonl:2: a line of more than 1 MiB"):
         read_table_file(tmp_path / "a.jsonl")
+
+
+def test_a_column_of_a_million_digits_is_read_at_once(tmp_path: Path) -> None:
+    """Whether a name is a number is decided in one pass over it: a pattern that backtracks would take hours."""
+    path = tmp_path / "long.csv"
+    path.write_text("9" * 999_999 + "x,label\na,b\n")
+    began = time.process_time()
+    assert len(read_table_file(path).columns[0]) == 1_000_000
+    assert time.process_time() - began < 10
 
 
 def test_paths_that_are_no_file(tmp_path: Path) -> None:
