@@ -296,5 +296,5 @@ def test_no_rows_and_a_result_that_is_none(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="toy: there are no training rows"):
         go(replace(job, data=replace(job.data, train=[])), tmp_path / "run")
     (tmp_path / "run" / "result.json").write_text('{"task": "toy"}')
-    with pytest.raises(DataError, match="not a result of this version"):
+    with pytest.raises(DataError, match="field seed is missing"):
         read_result(tmp_path / "run")
