@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from electra_trainer.model import attention
-from electra_trainer.supervise.process import restart_tuned
+from electra_trainer.supervise.launcher import restart_tuned
 
 SHAPES = ((128, 2, 32, 64), (32, 4, 128, 64), (8, 12, 512, 64))  # rows, heads, tokens, size of a head
 REPEATS = 15

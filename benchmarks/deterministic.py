@@ -28,7 +28,7 @@ from benchmarks.synthetic import make, sized
 from electra_trainer.files.processes import cores
 from electra_trainer.ranks.world import any_rank, joined
 from electra_trainer.settings.config import Config
-from electra_trainer.supervise.process import restart_tuned
+from electra_trainer.supervise.launcher import restart_tuned
 from electra_trainer.train.step import Feed, train_step
 
 ORDER = ("default", "deterministic", "again", "one lane")

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from electra_trainer.model.attention import drop
-from electra_trainer.supervise.process import restart_tuned
+from electra_trainer.supervise.launcher import restart_tuned
 
 ELEMENTS = 1 << 22
 REPEATS = 9

@@ -21,7 +21,7 @@ from torch import Tensor
 from benchmarks.synthetic import make, sized
 from electra_trainer.batch import Corrupted, Masked
 from electra_trainer.kernels.gpu import trust
-from electra_trainer.objectives.generate import corrupt
+from electra_trainer.objectives.generation import corrupt
 from electra_trainer.presets import arms
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.methods import TwoStage

@@ -26,7 +26,7 @@ from electra_trainer.presets.models import tiny
 from electra_trainer.randomness import Rng
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.methods import RTD
-from electra_trainer.supervise.process import tuned
+from electra_trainer.supervise.launcher import tuned
 from electra_trainer.train.timing import CLS, MASK, PAD, SEP
 
 pytest.importorskip("transformers")

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from electra_trainer.batch import Corrupted, Losses, Masked
 from electra_trainer.model.encoder import Encoder, attention_bias
-from electra_trainer.objectives.generate import corrupt
+from electra_trainer.objectives.generation import corrupt
 from electra_trainer.objectives.rtd import ReplacedTokenDetection
 from electra_trainer.randomness import Rng
 
@@ -150,7 +150,7 @@ def test_losses(
 ) -> None:
     """Through the objective itself: sums, counts, weights and division, with Google's samples in place of ours."""
     monkeypatch.setattr(
-        "electra_trainer.objectives.rtd.corrupt", lambda masked, _: corrupt(masked, reference.samples(forward))
+        "electra_trainer.objectives.generation.corrupt", lambda masked, _: corrupt(masked, reference.samples(forward))
     )
     with torch.no_grad():
         losses: Losses = objective(masked, Rng(0, 0, 0))

@@ -21,7 +21,7 @@ from tests.google.reference import Arrays
 from torch import Tensor
 
 from electra_trainer.batch import Masked
-from electra_trainer.objectives.generate import corrupt
+from electra_trainer.objectives.generation import corrupt
 from electra_trainer.objectives.rtd import ReplacedTokenDetection
 from electra_trainer.randomness import Rng
 from electra_trainer.settings.config import Config, Schedule
@@ -70,7 +70,7 @@ def settings() -> Config:
 def begin(shared: Path, monkeypatch: pytest.MonkeyPatch, lanes: list[slice]) -> Run:
     forward = reference.read(shared, "forward.npz")
     given = itertools.cycle([reference.samples(forward, rows) for rows in lanes])
-    monkeypatch.setattr("electra_trainer.objectives.rtd.corrupt", lambda masked, _: corrupt(masked, next(given)))
+    monkeypatch.setattr("electra_trainer.objectives.generation.corrupt", lambda masked, _: corrupt(masked, next(given)))
     objective = reference.trained(shared)
     none = np.empty((0, 128), dtype=np.uint16)
     feed = FixedFeed(

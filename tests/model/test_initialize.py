@@ -13,7 +13,6 @@ from torch import Tensor
 
 from electra_trainer import objectives
 from electra_trainer.model.networks import build_discriminator
-from electra_trainer.objectives.protocol import weight_source
 from electra_trainer.objectives.rtd import ReplacedTokenDetection
 from electra_trainer.settings.config import Config, Model
 from electra_trainer.settings.methods import MLM
@@ -112,7 +111,7 @@ def test_shared_embeddings_are_drawn_once() -> None:
     made = settings()
     both = objectives.build(made)
     assert isinstance(both, ReplacedTokenDetection)
-    alone = build_discriminator(made, weight_source(made, "kept"))
+    alone = build_discriminator(made, both.weights("kept"))
     for (name, one), (_, two) in zip(both.discriminator.named_parameters(), alone.named_parameters(), strict=True):
         assert torch.equal(one, two), name
 

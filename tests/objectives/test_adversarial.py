@@ -17,7 +17,7 @@ from torch import Tensor
 
 from electra_trainer.batch import Losses, Masked
 from electra_trainer.objectives.adversarial import reinforce
-from electra_trainer.objectives.generate import Generated
+from electra_trainer.objectives.generation import Generated
 from electra_trainer.randomness import Rng
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.methods import Adversarial

@@ -11,7 +11,7 @@ from tests.plain import sample
 from tests.small import MASK, WORDS, batch, config, masker, rows
 
 from electra_trainer.batch import Batch, Masked
-from electra_trainer.objectives.generate import corrupt
+from electra_trainer.objectives.generation import corrupt
 from electra_trainer.randomness import Rng
 from electra_trainer.settings.config import Masking
 

@@ -24,7 +24,7 @@ from tests.small import MASK
 from torch import Tensor
 
 from electra_trainer.batch import Batch, Masked
-from electra_trainer.objectives.generate import corrupt
+from electra_trainer.objectives.generation import corrupt
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.methods import Learned, ReplaceMLM, Unigram
 

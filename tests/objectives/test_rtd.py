@@ -12,7 +12,7 @@ from torch import Tensor
 
 from electra_trainer.batch import Batch, Corrupted, Losses, Masked
 from electra_trainer.objectives import build
-from electra_trainer.objectives.generate import corrupt
+from electra_trainer.objectives.generation import corrupt
 from electra_trainer.objectives.rtd import ReplacedTokenDetection
 from electra_trainer.randomness import Rng
 from electra_trainer.settings.config import Config
@@ -69,7 +69,8 @@ def test_what_the_discriminator_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[tuple[Tensor, Batch]] = []
     made.discriminator.register_forward_pre_hook(lambda _module, inputs: read.append(inputs))
     monkeypatch.setattr(
-        "electra_trainer.objectives.rtd.corrupt", lambda given, sampled: corrupt(given, torch.full_like(sampled, 50))
+        "electra_trainer.objectives.generation.corrupt",
+        lambda given, sampled: corrupt(given, torch.full_like(sampled, 50)),
     )
     losses: Losses = made(masked, Rng(1, 0, 0), diagnose=True)
     ((ids_BT, layout),) = read
@@ -119,7 +120,7 @@ def gradient(made: ReplacedTokenDetection, lanes: list[Masked]) -> Tensor:
 @pytest.mark.parametrize("split", SPLITS)
 def test_gradient_does_not_depend_on_the_split(split: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Global counts: lanes with few slots weigh little, lanes with many much."""
-    monkeypatch.setattr("electra_trainer.objectives.rtd.corrupt", by_place)
+    monkeypatch.setattr("electra_trainer.objectives.generation.corrupt", by_place)
     made, masked = objective().eval(), masked_rows()
     whole, lanes = gradient(made, [masked]), lanes_of(masked, SPLITS[split])
     if split == "uneven":
@@ -130,7 +131,7 @@ def test_gradient_does_not_depend_on_the_split(split: str, monkeypatch: pytest.M
 
 def test_gradient_is_that_of_the_means(monkeypatch: pytest.MonkeyPatch) -> None:
     """Computed the plain way: mean cross-entropy + 50 * mean binary cross-entropy of one batch."""
-    monkeypatch.setattr("electra_trainer.objectives.rtd.corrupt", by_place)
+    monkeypatch.setattr("electra_trainer.objectives.generation.corrupt", by_place)
     made, masked = objective().eval(), masked_rows()
     ours = gradient(made, [masked])
     made.zero_grad()

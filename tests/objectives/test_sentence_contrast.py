@@ -14,7 +14,7 @@ from tests.small import CLS, MASK, PAD, SEP, batch, masker, rows
 from torch import Tensor
 
 from electra_trainer.batch import Losses, Masked
-from electra_trainer.objectives.generate import corrupt
+from electra_trainer.objectives.generation import corrupt
 from electra_trainer.objectives.sentence_contrast import corrupted_sentences, unchanged_tokens
 from electra_trainer.randomness import Rng
 from electra_trainer.settings.config import Config

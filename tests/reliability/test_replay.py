@@ -22,7 +22,7 @@ from electra_trainer.data.store import Store
 from electra_trainer.data.tokenizer import as_plain_text
 from electra_trainer.errors import Interrupted
 from electra_trainer.inspection.replay import DocumentPart, ReplayedRow, replay
-from electra_trainer.objectives import rtd
+from electra_trainer.objectives import generation
 from electra_trainer.runs import run_folder
 
 STEPS, EVERY = (60, 8) if LONG else (12, 4)
@@ -33,7 +33,7 @@ Words = dict[int, list[list[int]]]
 @contextmanager
 def listening(words: Words) -> Iterator[None]:
     """Note what the discriminator reads in each training step."""
-    now, real = [0], rtd.corrupt
+    now, real = [0], generation.corrupt
 
     def corrupt(masked: Any, sampled_K: torch.Tensor) -> Any:
         made = real(masked, sampled_K)
@@ -45,7 +45,7 @@ def listening(words: Words) -> Iterator[None]:
         now[0] = step + 1
         words.pop(step + 1, None)
 
-    with mock.patch.object(rtd, "corrupt", corrupt), each_step(before):
+    with mock.patch.object(generation, "corrupt", corrupt), each_step(before):
         yield
 
 

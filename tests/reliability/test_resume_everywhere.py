@@ -17,7 +17,7 @@ from tests.reliability.operations import Operations
 from tests.reliability.runs import curve
 from tests.reliability.whole_runs import different_tensors, each_step, store, tiny_run, train
 
-from electra_trainer.objectives import rtd
+from electra_trainer.objectives import generation
 from electra_trainer.runs import checkpoint, run_folder
 from electra_trainer.runs.checkpoint import numbered
 from electra_trainer.runs.verified import read
@@ -38,7 +38,7 @@ class Enough(Exception):
 @contextmanager
 def tracing(trace: Trace, out: Path, *, until: int) -> Iterator[None]:
     """Note what each step sees, and leave after so many; nothing waits for the disk, which goes on living."""
-    hasher, real = hashlib.sha256(), rtd.corrupt
+    hasher, real = hashlib.sha256(), generation.corrupt
 
     def corrupt(masked: Any, sampled_K: torch.Tensor) -> Any:
         if torch.is_grad_enabled():  # not in an evaluation
@@ -56,7 +56,7 @@ def tracing(trace: Trace, out: Path, *, until: int) -> Iterator[None]:
         trace[step] = hasher.hexdigest()
 
     with (
-        mock.patch.object(rtd, "corrupt", corrupt),
+        mock.patch.object(generation, "corrupt", corrupt),
         mock.patch.object(run_folder, "environment_facts", dict),
         each_step(before, after),
         Operations(out, lambda operation: None, sync=False),

@@ -59,7 +59,7 @@ def processes_of(out: Path) -> list[int]:
             words = path.read_bytes().split(b"\0")
         except OSError:
             continue
-        if str(out).encode() in words and b"electra_trainer.supervise.process" not in words:
+        if str(out).encode() in words and b"electra_trainer.supervise.launcher" not in words:
             found.append(int(path.parent.name))
     return sorted(found)
 
@@ -306,7 +306,7 @@ def test_torchrun_prints_no_page(tmp_path: Path, capfd: pytest.CaptureFixture[st
     (tmp_path / "rank.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)")
     launcher = [
         "-m",
-        "electra_trainer.supervise.process",
+        "electra_trainer.supervise.launcher",
         "--standalone",
         "--nproc-per-node=2",
         str(tmp_path / "rank.py"),

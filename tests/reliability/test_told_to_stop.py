@@ -208,7 +208,7 @@ def slow_save(out: Path, told: str, monkeypatch: pytest.MonkeyPatch, *, grace: f
     monkeypatch.setenv("PYTHONPATH", f"{ROOT / 'src'}:{ROOT}")
     monkeypatch.setenv("GLIBC_TUNABLES", "")
     words = supervised(data, out)[3:]
-    launcher = [sys.executable, "-m", "electra_trainer.supervise.process", "--standalone", "--nproc-per-node=2"]
+    launcher = [sys.executable, "-m", "electra_trainer.supervise.launcher", "--standalone", "--nproc-per-node=2"]
     command = [*launcher, "-m", "tests.reliability.rank_program", f"{SLOW}40", *words]
     (process,) = start_ranks(1, lambda _: supervise(command, out, Policy(restarts=0, grace=grace)))
     wait_until(lambda: trains(out))

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from electra_trainer.batch import Corrupted, Masked
 from electra_trainer.objectives import Objective, build
-from electra_trainer.objectives.generate import corrupt
+from electra_trainer.objectives.generation import corrupt
 from electra_trainer.randomness import Rng
 from electra_trainer.settings.config import BatchShape, Config
 from electra_trainer.settings.methods import MLM
@@ -56,7 +56,7 @@ def by_place(masked: Masked, _: Tensor) -> Corrupted:
 @pytest.mark.parametrize("sizes", [[12], [6, 6], [3, 3, 3, 3], [1, 4, 7]], ids=["1", "2", "4", "uneven"])
 def test_lanes_do_not_change_a_step(sizes: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """Gradient norm, losses and weights after one step with the same masks and plain SGD, which hides nothing."""
-    monkeypatch.setattr("electra_trainer.objectives.rtd.corrupt", by_place)
+    monkeypatch.setattr("electra_trainer.objectives.generation.corrupt", by_place)
     settings, found = no_dropout(), []
     for split in ([12], sizes):
         objective = build(settings)

@@ -239,8 +239,7 @@ class GlueArguments(ExperimentFlags):
 def run_glue(arguments: GlueArguments) -> Any:
     """Run the cells, then print the tables, and write the archive if it is wanted."""
     from electra_trainer.files.durable import replace_durably
-    from electra_trainer.finetuning.glue import glue_table
-    from electra_trainer.finetuning.glue.submission import write_submission
+    from electra_trainer.finetuning.glue import glue_table, submission
     from electra_trainer.finetuning.task_summary import best_runs
 
     archive = arguments.zip or (arguments.out / "submission.zip" if arguments.predict else None)
@@ -255,7 +254,7 @@ def run_glue(arguments: GlueArguments) -> Any:
     replace_durably(arguments.out / "glue.md", glue_table.markdown(summary).encode())
     if archive is not None:
         runs = best_runs(summary, out=arguments.out)
-        said = write_submission(archive, folder=arguments.data, runs=runs, fill=arguments.fill_missing)
+        said = submission.write_submission(archive, folder=arguments.data, runs=runs, fill=arguments.fill_missing)
     if arguments.json:
         found = {
             "scores": glue_table.glue_metrics(glue_table.medians(summary)),

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from electra_trainer.errors import ConfigError, ElectraError, as_known, did_you_mean, plain, tell
 from electra_trainer.runs.signals import ended, leave_when_told, stop_with_parent
-from electra_trainer.supervise.process import THREADS, restart_tuned
+from electra_trainer.supervise.launcher import THREADS, restart_tuned
 from electra_trainer.version import __version__
 
 

@@ -175,7 +175,7 @@ def _check_what_all_would_say(arguments: PretrainArguments) -> None:
 
 def command_of(words: Sequence[str], *, processes: int) -> list[str]:
     """The command that the supervisor starts: `pretrain` without the supervisor's flags, in one process or by torchrun."""
-    launcher = ["-m", "electra_trainer.supervise.process", "--standalone", f"--nproc-per-node={processes}"]
+    launcher = ["-m", "electra_trainer.supervise.launcher", "--standalone", f"--nproc-per-node={processes}"]
     started = [*(launcher if processes > 1 else []), "-m", "electra_trainer", "pretrain"]
     return [sys.executable, *started, *cli.part(words, OURS)[1]]
 

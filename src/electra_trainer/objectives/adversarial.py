@@ -21,8 +21,7 @@ from torch import Tensor, nn
 
 from electra_trainer import batch, randomness
 from electra_trainer.model.networks import TokenPredictor, at, build_discriminator, build_generator, initialize
-from electra_trainer.objectives import protocol, rtd, vocabulary_softmax
-from electra_trainer.objectives.generate import corrupt, generate, generator_diagnostics
+from electra_trainer.objectives import generation, protocol, rtd, vocabulary_softmax
 from electra_trainer.settings.config import Config, generator_shape
 from electra_trainer.settings.methods import Adversarial
 
@@ -34,12 +33,12 @@ class AdversarialReplacedTokenDetection(protocol.Objective, settings=Adversarial
         super().__init__(config)
         assert isinstance(config.objective, Adversarial)
         self.settings = config.objective
-        self.discriminator = build_discriminator(config, protocol.weight_source(config, "kept"))
-        generator = build_generator(config, self.discriminator.electra, protocol.weight_source(config, "generator"))
+        self.discriminator = build_discriminator(config, self.weights("kept"))
+        generator = build_generator(config, self.discriminator.electra, self.weights("generator"))
         assert isinstance(generator, TokenPredictor)
         self.generator = generator
         width = generator_shape(config).hidden_size
-        self.baseline = initialize(nn.Linear(width, 1), config.model, protocol.weight_source(config, "heads"))
+        self.baseline = initialize(nn.Linear(width, 1), config.model, self.weights("heads"))
 
     def counts(self, masked: batch.Masked) -> dict[str, Tensor]:
         """`masked`: slots. `real`: tokens that are not padding."""
@@ -51,10 +50,10 @@ class AdversarialReplacedTokenDetection(protocol.Objective, settings=Adversarial
         hidden_KD = at(self.generator.electra(masked.input_BT, masked.batch), masked.slots_K)
         projected_KE = self.generator.generator_predictions(hidden_KD)
         with torch.no_grad():
-            generated = generate(
+            generated = generation.generate(
                 self.generator, self.config, masked, rng, diagnose=diagnose, project=projected_KE.detach()
             )
-        corrupted = corrupt(masked, generated.sampled_K)
+        corrupted = generation.corrupt(masked, generated.sampled_K)
         logits_BT = self.discriminator(corrupted.input_BT, masked.batch)
         paid_BT = rtd.replaced_losses(logits_BT, corrupted.replaced_BT)
         log_p_K = vocabulary_softmax.log_probability(
@@ -76,7 +75,8 @@ class AdversarialReplacedTokenDetection(protocol.Objective, settings=Adversarial
             return batch.Losses(terms=terms)
         return batch.Losses(
             terms=terms,
-            diagnostics=generator_diagnostics(generated, masked) | rtd.discriminator_diagnostics(corrupted, logits_BT),
+            diagnostics=generation.generator_diagnostics(generated, masked)
+            | rtd.discriminator_diagnostics(corrupted, logits_BT),
         )
 
     def exported(self) -> list[protocol.Exported]:

@@ -16,14 +16,7 @@ from torch import Tensor, nn
 
 from electra_trainer import batch, randomness
 from electra_trainer.model.networks import at, build_generator, build_masked_lm, initialize
-from electra_trainer.objectives import mlm, protocol, rtd, vocabulary_softmax
-from electra_trainer.objectives.generate import (
-    corrupt,
-    exported_generator,
-    generate,
-    generator_diagnostics,
-    generator_terms,
-)
+from electra_trainer.objectives import generation, mlm, protocol, rtd, vocabulary_softmax
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.methods import AllTokensMLM
 
@@ -35,11 +28,9 @@ class AllTokensMaskedLanguageModelling(protocol.Objective, settings=AllTokensMLM
         super().__init__(config)
         assert isinstance(config.objective, AllTokensMLM)
         self.settings = config.objective
-        self.encoder = build_masked_lm(config, protocol.weight_source(config, "kept"))
-        self.generator = build_generator(config, self.encoder.electra, protocol.weight_source(config, "generator"))
-        self.copy = initialize(
-            nn.Linear(config.model.hidden_size, 1), config.model, protocol.weight_source(config, "heads")
-        )
+        self.encoder = build_masked_lm(config, self.weights("kept"))
+        self.generator = build_generator(config, self.encoder.electra, self.weights("generator"))
+        self.copy = initialize(nn.Linear(config.model.hidden_size, 1), config.model, self.weights("heads"))
 
     def counts(self, masked: batch.Masked) -> dict[str, Tensor]:
         """`masked`: slots. `real`: tokens that are not padding."""
@@ -48,8 +39,8 @@ class AllTokensMaskedLanguageModelling(protocol.Objective, settings=AllTokensMLM
     def forward(self, masked: batch.Masked, rng: randomness.Rng, *, diagnose: bool = False) -> batch.Losses:
         """Sums of both losses over a lane."""
         real_BT = masked.batch.real_BT
-        generated = generate(self.generator, self.config, masked, rng, diagnose=diagnose)
-        corrupted = corrupt(masked, generated.sampled_K)
+        generated = generation.generate(self.generator, self.config, masked, rng, diagnose=diagnose)
+        corrupted = generation.corrupt(masked, generated.sampled_K)
         hidden_BTD = self.encoder.electra(corrupted.input_BT, masked.batch)
         with torch.autocast(hidden_BTD.device.type, enabled=False):
             copy_BT = self.copy(hidden_BTD.float())[..., 0]
@@ -58,11 +49,13 @@ class AllTokensMaskedLanguageModelling(protocol.Objective, settings=AllTokensMLM
             self.encoder.generator_predictions(hidden_BTD.flatten(0, 1)), *self.encoder.output(), labels_BT.flatten()
         ).view_as(copy_BT)
         loss = -(mixture(copy_BT, log_p_BT, copied_BT=~corrupted.replaced_BT) * real_BT).sum()
-        terms = generator_terms(generated, self.settings.generator_weight)
+        terms = generation.generator_terms(generated, self.settings.generator_weight)
         terms["encoder_loss"] = batch.Term(sum=loss, count="real", weight=self.settings.weight)
         if not diagnose:
             return batch.Losses(terms=terms)
-        diagnostics = generator_diagnostics(generated, masked) | rtd.discriminator_diagnostics(corrupted, -copy_BT)
+        diagnostics = generation.generator_diagnostics(generated, masked) | rtd.discriminator_diagnostics(
+            corrupted, -copy_BT
+        )
         diagnostics["encoder_correct_K"] = self._correct(masked, corrupted, hidden_BTD.detach(), copy_BT.detach())
         return batch.Losses(terms=terms, diagnostics=diagnostics)
 
@@ -81,7 +74,10 @@ class AllTokensMaskedLanguageModelling(protocol.Objective, settings=AllTokensMLM
 
     def exported(self) -> list[protocol.Exported]:
         """The encoder with its token head, and the generator; the copy layer serves pre-training only."""
-        return [mlm.exported_encoder(self.config, self.encoder), *exported_generator(self.config, self.generator)]
+        return [
+            mlm.exported_encoder(self.config, self.encoder),
+            *generation.exported_generator(self.config, self.generator),
+        ]
 
 
 def mixture(copy_BT: Tensor, log_p_BT: Tensor, *, copied_BT: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ class MaskedLanguageModelling(protocol.Objective, settings=MLM):
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
-        self.encoder = build_masked_lm(config, protocol.weight_source(config, "kept"))
+        self.encoder = build_masked_lm(config, self.weights("kept"))
 
     def counts(self, masked: batch.Masked) -> dict[str, Tensor]:
         """`masked`: chosen positions."""

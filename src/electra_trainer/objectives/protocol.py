@@ -47,6 +47,10 @@ class Objective(nn.Module, ABC):
         super().__init__()
         self.config = config
 
+    def weights(self, purpose: Literal["kept", "generator", "heads"]) -> Weights:
+        """The source of initial weights for one network of the run: one for each name, so that arms with one seed begin alike."""
+        return lambda name: torch.Generator().manual_seed(key(self.config.seed, f"weights/{purpose}/{name}"))
+
     @property
     def static(self) -> bool:
         """Whether all shapes follow from the batch's and `rng` is asked for "sample" alone: what a CUDA graph can record."""
@@ -71,11 +75,6 @@ def build(config: Config) -> Objective:
     if made is None:
         raise ConfigError(f"objective {type(config.objective).__name__}: no class was defined with settings=… of it.")
     return made(config)
-
-
-def weight_source(config: Config, purpose: Literal["kept", "generator", "heads"]) -> Weights:
-    """The source of initial weights for one network of a run: one for each name, so that arms with one seed begin alike."""
-    return lambda name: torch.Generator().manual_seed(key(config.seed, f"weights/{purpose}/{name}"))
 
 
 def slots(masked: Masked) -> Tensor:

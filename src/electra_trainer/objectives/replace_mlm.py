@@ -11,14 +11,7 @@ from torch import Tensor
 
 from electra_trainer import batch, randomness
 from electra_trainer.model.networks import build_generator, build_masked_lm
-from electra_trainer.objectives import mlm, protocol, vocabulary_softmax
-from electra_trainer.objectives.generate import (
-    corrupt,
-    exported_generator,
-    generate,
-    generator_diagnostics,
-    generator_terms,
-)
+from electra_trainer.objectives import generation, mlm, protocol, vocabulary_softmax
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.methods import ReplaceMLM
 
@@ -30,8 +23,8 @@ class ReplaceMaskedLanguageModelling(protocol.Objective, settings=ReplaceMLM):
         super().__init__(config)
         assert isinstance(config.objective, ReplaceMLM)
         self.settings = config.objective
-        self.encoder = build_masked_lm(config, protocol.weight_source(config, "kept"))
-        self.generator = build_generator(config, self.encoder.electra, protocol.weight_source(config, "generator"))
+        self.encoder = build_masked_lm(config, self.weights("kept"))
+        self.generator = build_generator(config, self.encoder.electra, self.weights("generator"))
 
     def counts(self, masked: batch.Masked) -> dict[str, Tensor]:
         """`masked`: slots."""
@@ -39,8 +32,8 @@ class ReplaceMaskedLanguageModelling(protocol.Objective, settings=ReplaceMLM):
 
     def forward(self, masked: batch.Masked, rng: randomness.Rng, *, diagnose: bool = False) -> batch.Losses:
         """Sums of both losses over a lane."""
-        generated = generate(self.generator, self.config, masked, rng, diagnose=diagnose)
-        corrupted = corrupt(masked, generated.sampled_K)
+        generated = generation.generate(self.generator, self.config, masked, rng, diagnose=diagnose)
+        corrupted = generation.corrupt(masked, generated.sampled_K)
         tokens = vocabulary_softmax.token_softmax(
             self.encoder.project(corrupted.input_BT, masked.batch, masked.slots_K),
             *self.encoder.output(),
@@ -48,14 +41,17 @@ class ReplaceMaskedLanguageModelling(protocol.Objective, settings=ReplaceMLM):
             draws_K=None,
             diagnose=diagnose,
         )
-        terms = generator_terms(generated, self.settings.generator_weight)
+        terms = generation.generator_terms(generated, self.settings.generator_weight)
         terms["encoder_loss"] = batch.Term(sum=tokens.loss, count="masked", weight=self.settings.weight)
         if not diagnose:
             return batch.Losses(terms=terms)
         diagnostics = {"encoder_correct_K": tokens.correct_K, "encoder_entropy_K": tokens.entropy_K}
         diagnostics["corrupted_BT"] = corrupted.input_BT
-        return batch.Losses(terms=terms, diagnostics=generator_diagnostics(generated, masked) | diagnostics)
+        return batch.Losses(terms=terms, diagnostics=generation.generator_diagnostics(generated, masked) | diagnostics)
 
     def exported(self) -> list[protocol.Exported]:
         """The encoder with its token head, and the generator."""
-        return [mlm.exported_encoder(self.config, self.encoder), *exported_generator(self.config, self.generator)]
+        return [
+            mlm.exported_encoder(self.config, self.encoder),
+            *generation.exported_generator(self.config, self.generator),
+        ]

@@ -17,29 +17,21 @@ from torch import Tensor, nn
 
 from electra_trainer.batch import Corrupted, Losses, Masked, Term
 from electra_trainer.model.networks import Discriminator, build_discriminator, build_generator
-from electra_trainer.objectives.generate import (
-    Generated,
-    corrupt,
-    exported_generator,
-    generate,
-    generator_diagnostics,
-    generator_terms,
-)
-from electra_trainer.objectives.protocol import Exported, Objective, slots, weight_source
+from electra_trainer.objectives import generation, protocol
 from electra_trainer.randomness import Rng
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.methods import RTD
 
 
-class ReplacedTokenDetection(Objective, settings=RTD):
+class ReplacedTokenDetection(protocol.Objective, settings=RTD):
     """Generator and discriminator, trained together."""
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         assert isinstance(config.objective, RTD)
         self.settings = config.objective
-        self.discriminator = build_discriminator(config, weight_source(config, "kept"))
-        self.generator = build_generator(config, self.discriminator.electra, weight_source(config, "generator"))
+        self.discriminator = build_discriminator(config, self.weights("kept"))
+        self.generator = build_generator(config, self.discriminator.electra, self.weights("generator"))
 
     @property
     def static(self) -> bool:
@@ -48,7 +40,7 @@ class ReplacedTokenDetection(Objective, settings=RTD):
 
     def counts(self, masked: Masked) -> dict[str, Tensor]:
         """`masked`: slots. `real`: tokens that are not padding; or `chosen`, `others`: those that the loss counts instead."""
-        return {"masked": slots(masked), **self.counted(masked)}
+        return {"masked": protocol.slots(masked), **self.counted(masked)}
 
     def counted(self, masked: Masked) -> dict[str, Tensor]:
         """The discriminator's count alone."""
@@ -58,14 +50,14 @@ class ReplacedTokenDetection(Objective, settings=RTD):
 
     def forward(self, masked: Masked, rng: Rng, *, diagnose: bool = False) -> Losses:
         """Sums of both losses over a lane."""
-        generated = generate(self.generator, self.config, masked, rng, diagnose=diagnose)
+        generated = generation.generate(self.generator, self.config, masked, rng, diagnose=diagnose)
         found = self.discriminate(masked, generated, rng, diagnose=diagnose)
-        terms = generator_terms(generated, self.settings.generator_weight)
+        terms = generation.generator_terms(generated, self.settings.generator_weight)
         return Losses(terms=terms | found.terms, diagnostics=found.diagnostics)
 
-    def discriminate(self, masked: Masked, generated: Generated, rng: Rng, *, diagnose: bool) -> Losses:
+    def discriminate(self, masked: Masked, generated: generation.Generated, rng: Rng, *, diagnose: bool) -> Losses:
         """The discriminator's sum over a lane with the samples put in, and what there is to see of both networks."""
-        corrupted = corrupt(masked, generated.sampled_K)
+        corrupted = generation.corrupt(masked, generated.sampled_K)
         logits_BT = self.discriminator(corrupted.input_BT, masked.batch)
         counted_BT = self.counted_tokens(masked, rng)
         (count,) = self.counted(masked)
@@ -73,7 +65,7 @@ class ReplacedTokenDetection(Objective, settings=RTD):
         terms = {"discriminator_loss": Term(sum=loss, count=count, weight=self.settings.weight)}
         if not diagnose:
             return Losses(terms=terms)
-        diagnostics = generator_diagnostics(generated, masked) | discriminator_diagnostics(
+        diagnostics = generation.generator_diagnostics(generated, masked) | discriminator_diagnostics(
             corrupted, logits_BT, counted_BT
         )
         return Losses(terms=terms, diagnostics=diagnostics)
@@ -88,7 +80,7 @@ class ReplacedTokenDetection(Objective, settings=RTD):
             case "other":
                 return other_tokens(masked, rng)
 
-    def exported(self) -> list[Exported]:
+    def exported(self) -> list[protocol.Exported]:
         """The discriminator, which is fine-tuned, and the generator."""
         return exported_pair(self.config, self.discriminator, self.generator)
 
@@ -128,13 +120,13 @@ def discriminator_diagnostics(
     }
 
 
-def exported_discriminator(config: Config, discriminator: Discriminator) -> Exported:
+def exported_discriminator(config: Config, discriminator: Discriminator) -> protocol.Exported:
     """The discriminator, to be handed on."""
-    return Exported(
+    return protocol.Exported(
         name="discriminator", network=discriminator, model=config.model, architecture="ElectraForPreTraining"
     )
 
 
-def exported_pair(config: Config, discriminator: Discriminator, generator: nn.Module) -> list[Exported]:
+def exported_pair(config: Config, discriminator: Discriminator, generator: nn.Module) -> list[protocol.Exported]:
     """A discriminator and its generator, if that is a network."""
-    return [exported_discriminator(config, discriminator), *exported_generator(config, generator)]
+    return [exported_discriminator(config, discriminator), *generation.exported_generator(config, generator)]

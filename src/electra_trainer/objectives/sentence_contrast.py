@@ -14,24 +14,22 @@ from torch import Tensor, nn
 
 from electra_trainer.batch import Batch, Corrupted, Losses, Masked, Term
 from electra_trainer.model.networks import build_discriminator, build_generator, initialize
-from electra_trainer.objectives.generate import corrupt, generate, generator_diagnostics, generator_terms
-from electra_trainer.objectives.protocol import Exported, Objective, slots, weight_source
-from electra_trainer.objectives.rtd import discriminator_diagnostics, exported_pair, replaced_loss
+from electra_trainer.objectives import generation, protocol, rtd
 from electra_trainer.randomness import Rng
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.methods import SentenceContrast
 
 
-class ContrastiveReplacedTokenDetection(Objective, settings=SentenceContrast):
+class ContrastiveReplacedTokenDetection(protocol.Objective, settings=SentenceContrast):
     """Generator and discriminator, with a head over inputs."""
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         assert isinstance(config.objective, SentenceContrast)
         self.settings = config.objective
-        self.discriminator = build_discriminator(config, weight_source(config, "kept"))
-        self.generator = build_generator(config, self.discriminator.electra, weight_source(config, "generator"))
-        self.sentence = initialize(nn.Linear(config.model.hidden_size, 1), config.model, weight_source(config, "heads"))
+        self.discriminator = build_discriminator(config, self.weights("kept"))
+        self.generator = build_generator(config, self.discriminator.electra, self.weights("generator"))
+        self.sentence = initialize(nn.Linear(config.model.hidden_size, 1), config.model, self.weights("heads"))
 
     @property
     def static(self) -> bool:
@@ -40,22 +38,26 @@ class ContrastiveReplacedTokenDetection(Objective, settings=SentenceContrast):
 
     def counts(self, masked: Masked) -> dict[str, Tensor]:
         """`masked`: slots. `real`: tokens that are not padding. `sentences`: inputs."""
-        return {"masked": slots(masked), "real": masked.batch.real_BT.sum(), "sentences": _starts(masked.batch).sum()}
+        return {
+            "masked": protocol.slots(masked),
+            "real": masked.batch.real_BT.sum(),
+            "sentences": _starts(masked.batch).sum(),
+        }
 
     def forward(self, masked: Masked, rng: Rng, *, diagnose: bool = False) -> Losses:
         """Sums of the three losses over a lane."""
         settings, batch = self.settings, masked.batch
-        generated = generate(self.generator, self.config, masked, rng, diagnose=diagnose)
+        generated = generation.generate(self.generator, self.config, masked, rng, diagnose=diagnose)
         stays_K = unchanged_tokens(batch, rng, settings.unchanged).flatten()[masked.slots_K]
-        corrupted = corrupt(masked, torch.where(stays_K, masked.labels_K, generated.sampled_K))
+        corrupted = generation.corrupt(masked, torch.where(stays_K, masked.labels_K, generated.sampled_K))
         hidden_BTD = self.discriminator.electra(corrupted.input_BT, batch)
         logits_BT = self.discriminator.replaced(hidden_BTD)
         starts_BT, corrupted_S = _starts(batch), corrupted_sentences(corrupted)
         with torch.autocast(hidden_BTD.device.type, enabled=False):
             logits_S = self.sentence(hidden_BTD[starts_BT].float())[:, 0]
         sentence = F.binary_cross_entropy_with_logits(logits_S, corrupted_S.float(), reduction="sum")
-        disc_sum = replaced_loss(logits_BT, corrupted.replaced_BT, batch.real_BT)
-        terms = generator_terms(generated, settings.generator_weight)
+        disc_sum = rtd.replaced_loss(logits_BT, corrupted.replaced_BT, batch.real_BT)
+        terms = generation.generator_terms(generated, settings.generator_weight)
         terms["discriminator_loss"] = Term(sum=disc_sum, count="real", weight=settings.weight)
         terms["sentence_loss"] = Term(sum=sentence, count="sentences", weight=settings.sentence_weight)
         if not diagnose:
@@ -63,14 +65,14 @@ class ContrastiveReplacedTokenDetection(Objective, settings=SentenceContrast):
         diagnostics = {"corrupted_S": corrupted_S, "corrupted_logit_S": logits_S.detach()}
         return Losses(
             terms=terms,
-            diagnostics=generator_diagnostics(generated, masked)
-            | discriminator_diagnostics(corrupted, logits_BT)
+            diagnostics=generation.generator_diagnostics(generated, masked)
+            | rtd.discriminator_diagnostics(corrupted, logits_BT)
             | diagnostics,
         )
 
-    def exported(self) -> list[Exported]:
+    def exported(self) -> list[protocol.Exported]:
         """The discriminator, which is fine-tuned, and the generator; the head over inputs serves pre-training only."""
-        return exported_pair(self.config, self.discriminator, self.generator)
+        return rtd.exported_pair(self.config, self.discriminator, self.generator)
 
 
 def _starts(batch: Batch) -> Tensor:

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from electra_trainer import batch, randomness
 from electra_trainer.model.networks import TokenPredictor
-from electra_trainer.objectives import protocol, rtd
-from electra_trainer.objectives.generate import generate, generator_diagnostics, generator_terms
+from electra_trainer.objectives import generation, protocol, rtd
 
 
 class GeneratorStage(protocol.Objective):
@@ -30,9 +29,11 @@ class GeneratorStage(protocol.Objective):
     def forward(self, masked: batch.Masked, rng: randomness.Rng, *, diagnose: bool = False) -> batch.Losses:
         """The generator's sum over a lane."""
         (whole,) = self._whole
-        generated = generate(self.generator, self.config, masked, rng, diagnose=diagnose)
-        terms = generator_terms(generated, whole.settings.generator_weight)
-        return batch.Losses(terms=terms, diagnostics=generator_diagnostics(generated, masked) if diagnose else {})
+        generated = generation.generate(self.generator, self.config, masked, rng, diagnose=diagnose)
+        terms = generation.generator_terms(generated, whole.settings.generator_weight)
+        return batch.Losses(
+            terms=terms, diagnostics=generation.generator_diagnostics(generated, masked) if diagnose else {}
+        )
 
     def exported(self) -> list[protocol.Exported]:
         """What the whole exports."""
@@ -60,7 +61,7 @@ class DiscriminatorStage(protocol.Objective):
         """The discriminator's sum over a lane."""
         (whole,) = self._whole
         with torch.no_grad():
-            generated = generate(whole.generator, self.config, masked, rng, diagnose=diagnose)
+            generated = generation.generate(whole.generator, self.config, masked, rng, diagnose=diagnose)
         return whole.discriminate(masked, generated, rng, diagnose=diagnose)
 
     def exported(self) -> list[protocol.Exported]:

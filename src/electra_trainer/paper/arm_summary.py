@@ -16,10 +16,7 @@ from typing import Any, Literal
 from rich.console import Console
 
 from electra_trainer.cost.parameters import learned_generator
-from electra_trainer.experiments import pages
-from electra_trainer.experiments.folder import Cell, Declared, read
-from electra_trainer.experiments.results import FACTS, read_arm
-from electra_trainer.experiments.statistics import Paired, Spread, compare_paired, holm, spread
+from electra_trainer.experiments import folder, pages, results, statistics
 from electra_trainer.files import durable, wording
 from electra_trainer.settings import methods, records
 from electra_trainer.settings.config import Config
@@ -63,7 +60,7 @@ class Contrast:
     arm: str
     reference: str
     declared: bool
-    found: Paired
+    found: statistics.Paired
     p_holm: float | None
     """Corrected over the declared contrasts."""
 
@@ -79,7 +76,7 @@ class Summary:
     reference: str
     declared: tuple[str, ...]
     cells: list[CellState]
-    arms: dict[str, dict[str, Spread]]
+    arms: dict[str, dict[str, statistics.Spread]]
     """Arm -> metric -> its values over the seeds."""
     contrasts: list[Contrast]
 
@@ -96,7 +93,7 @@ def summarize(root: Path) -> Summary:
     Raises:
         MissingInputError: no experiment is there. DataError: a result.json is not one.
     """
-    experiment = read(root, of="compare")
+    experiment = folder.read(root, of="compare")
     states = [_state(cell) for cell in experiment.cells(root)]
     by_arm: ByArm = {arm: {} for arm in experiment.rows}
     for state in states:
@@ -109,16 +106,16 @@ def summarize(root: Path) -> Summary:
         preset=facts["preset"], match=facts["match"], amount=facts["amount"], seeds=experiment.seeds,
         reference=next(iter(experiment.rows)), declared=declared, cells=states,
         arms={
-            arm: {name: spread(values[name], lower_is_better=name.endswith("loss")) for name in names if name in values}
+            arm: {name: statistics.spread(values[name], lower_is_better=name.endswith("loss")) for name in names if name in values}
             for arm, values in by_arm.items()
         },
         contrasts=_contrasts(experiment, by_arm, names, declared),
     )  # fmt: skip
 
 
-def _state(cell: Cell) -> CellState:
+def _state(cell: folder.Cell) -> CellState:
     made = partial(CellState, arm=cell.key, seed=cell.seed, run=cell.named(cell.run))
-    result = read_arm(cell)
+    result = results.read_arm(cell)
     if result is None:
         return made(state="missing")
     if result.failed is not None:  # what a failed run took is not a cost of the arm
@@ -148,7 +145,7 @@ def _judged(name: str, config: Config) -> object:
     return config.masking, network
 
 
-def _declared_metrics(experiment: Declared, names: list[str]) -> tuple[str, ...]:
+def _declared_metrics(experiment: folder.Declared, names: list[str]) -> tuple[str, ...]:
     """The declared metrics; by default those of the probes that all arms share, or else held-out metrics."""
     if experiment.facts["metrics"]:
         return tuple(experiment.facts["metrics"])
@@ -156,18 +153,20 @@ def _declared_metrics(experiment: Declared, names: list[str]) -> tuple[str, ...]
     return shared or tuple(name for name in names if name in {f"held-out/{metric}" for metric in _HELD_OUT})
 
 
-def _contrasts(experiment: Declared, by_arm: ByArm, names: list[str], declared: tuple[str, ...]) -> list[Contrast]:
+def _contrasts(
+    experiment: folder.Declared, by_arm: ByArm, names: list[str], declared: tuple[str, ...]
+) -> list[Contrast]:
     configs = {name: records.read(Config, row, where=f"arms: {name}") for name, row in experiment.rows.items()}
     reference, *others = configs
-    found: dict[tuple[str, str], Paired] = {}
-    for name in dict.fromkeys([*declared, *(n for n in names if n not in FACTS)]):
+    found: dict[tuple[str, str], statistics.Paired] = {}
+    for name in dict.fromkeys([*declared, *(n for n in names if n not in results.FACTS)]):
         for arm in others:
-            pair = compare_paired(by_arm[arm].get(name, {}), by_arm[reference].get(name, {}))
+            pair = statistics.compare_paired(by_arm[arm].get(name, {}), by_arm[reference].get(name, {}))
             wanted = name in experiment.facts["metrics"] or comparable(name, configs[arm], configs[reference])
             if pair is not None and wanted:
                 found[name, arm] = pair
     family = {(name, arm): pair for (name, arm), pair in found.items() if name in declared and arm != UNTRAINED}
-    p_holm = holm({key: pair.p for key, pair in family.items()})
+    p_holm = statistics.holm({key: pair.p for key, pair in family.items()})
     return [
         Contrast(
             metric=name, arm=arm, reference=reference, declared=(name, arm) in family, found=pair,
@@ -193,7 +192,7 @@ def markdown(summary: Summary) -> str:
     tables = {
         "means": _means(summary, metrics), "declared": [_HEAD, *map(_row, declared)],
         "others": [_HEAD, *map(_row, others)] if others else [], "medians": _medians(summary),
-        "runs": [("arm", "seed", "state", *FACTS, "run"), *map(_cell_row, summary.cells)],
+        "runs": [("arm", "seed", "state", *results.FACTS, "run"), *map(_cell_row, summary.cells)],
     }  # fmt: skip
     return wording.render(
         "arm_summary.md", summary=summary, unit=_UNITS[summary.match], amount=pages.number(summary.amount),
@@ -240,7 +239,7 @@ def _means(summary: Summary, metrics: Sequence[str]) -> list[tuple[str, ...]]:
     return [("metric", *summary.arms), *rows]
 
 
-def _mean(found: Spread | None) -> str:
+def _mean(found: statistics.Spread | None) -> str:
     if found is None:
         return pages.ABSENT
     return pages.number(found.mean) + (f" ± {found.sd:.2g}" if found.sd is not None else "") + f" ({found.n})"
@@ -278,5 +277,5 @@ def _notes(contrasts: Sequence[Contrast]) -> list[str]:
 
 def _cell_row(one: CellState) -> tuple[str, ...]:
     state = one.state if one.message is None else f"{one.state}: {one.message}"
-    facts = (pages.number(one.values[name]) if one.values else pages.ABSENT for name in FACTS)
+    facts = (pages.number(one.values[name]) if one.values else pages.ABSENT for name in results.FACTS)
     return (one.arm, str(one.seed), state, *facts, one.run if one.state == "missing" else f"[{one.run}]({one.run})")

@@ -23,10 +23,9 @@ from electra_trainer import errors, randomness
 from electra_trainer.batch import Batch
 from electra_trainer.data import conllu
 from electra_trainer.data.tokenizer import Specials, Text, as_plain_text, specials_of
+from electra_trainer.finetuning import task, training_step
 from electra_trainer.finetuning.examples import TaggedSentence
 from electra_trainer.finetuning.tagging.tagging import Tagging
-from electra_trainer.finetuning.task import Row
-from electra_trainer.finetuning.training_step import collate
 from electra_trainer.model.encoder import Encoder
 
 _TAGGING = Tagging(labels=conllu.UPOS)
@@ -148,7 +147,7 @@ def _majority_accuracy(seen: _Words, unseen: _Words) -> float:
     return float(sum(right) / len(right))
 
 
-def _rows(sentences: Sequence[conllu.Sentence], text: Text) -> list[Row]:
+def _rows(sentences: Sequence[conllu.Sentence], text: Text) -> list[task.Row]:
     """The rows that fine-tuning a tagger would read (finetuning/tagging), those with a tagged word. `place` holds these
     words, each with the first of its tokens in `ids` and the one after its last.
     """
@@ -192,9 +191,9 @@ def _begins(sizes: Sequence[int], device: torch.device) -> Tensor:
 
 
 @torch.no_grad()
-def _states(encoder: Encoder, rows: Sequence[Row], *, specials: Specials, device: torch.device) -> Tensor:
+def _states(encoder: Encoder, rows: Sequence[task.Row], *, specials: Specials, device: torch.device) -> Tensor:
     """Embeddings and every layer's output, normalised, as the mean over each tagged word's tokens; fp16 [W, S, D]."""
-    batch = collate(rows, specials, torch.device("cpu")).to(device)
+    batch = training_step.collate(rows, specials, torch.device("cpu")).to(device)
     spans = [
         range(index * batch.ids_BT.shape[1] + start, index * batch.ids_BT.shape[1] + stop)
         for index, row in enumerate(rows)

@@ -22,7 +22,6 @@ from electra_trainer.objectives import Objective
 from electra_trainer.randomness import Rng
 from electra_trainer.ranks import world as ranks
 from electra_trainer.ranks.sharding import clip_gradients, is_sharded
-from electra_trainer.ranks.world import gathered, world
 from electra_trainer.runs.signals import beat, finish_first
 from electra_trainer.settings.config import Config
 from electra_trainer.train import measures, optim
@@ -75,7 +74,7 @@ class Feed:
         config = self.config
         picked = batches.batch_rows(step, rows=len(self.rows), size=config.batch.size, seed=config.seed)
         found = []
-        for lane in world().owned(config.batch.lanes):
+        for lane in ranks.world().owned(config.batch.lanes):
             rng = Rng(config.seed, step, lane)
             rows = self.rows[picked[lane * config.lane_size : (lane + 1) * config.lane_size]]
             found.append((self.masked(rows, rng), rng))
@@ -170,15 +169,15 @@ def update(network: nn.Module, optimizer: Optimizer, *, clip_norm: float, rate: 
 def _counts_of_all(parts: list[dict[str, Tensor]]) -> dict[str, float]:
     """Counts over the chunks of all ranks; a rank may have none."""
     mine = [{name: float(count) for name, count in part.items()} for part in parts]
-    every = [part for content in gathered(json.dumps(mine).encode()) for part in json.loads(content)]
+    every = [part for content in ranks.gathered(json.dumps(mine).encode()) for part in json.loads(content)]
     return {name: sum(part[name] for part in every) for name in every[0]}
 
 
 def over_ranks(diagnosed: list[Losses]) -> list[Losses]:
     """The lanes or chunks of all ranks, in order, so that sums over them are those of one process."""
-    if world().size == 1:
+    if ranks.world().size == 1:
         return diagnosed
-    return [losses for part in gathered(measures.to_bytes(diagnosed)) for losses in measures.from_bytes(part)]
+    return [losses for part in ranks.gathered(measures.to_bytes(diagnosed)) for losses in measures.from_bytes(part)]
 
 
 @torch.no_grad()
@@ -189,12 +188,12 @@ def evaluate(objective: Objective, feed: Feed, *, limit: int | None = None) -> d
     try:
         diagnosed, parts = [], []
         rows = len(feed.valid) if limit is None else limit
-        for masked, rng in feed.held_out(rows, world()):
+        for masked, rng in feed.held_out(rows, ranks.world()):
             beat()
             parts.append(objective.counts(masked))
             with autocast(feed.precision, feed.device):
                 diagnosed.append(measures.keep_measured(objective(masked, rng, diagnose=True)))
-        idle = world().waits(feed.chunks(rows)) if is_sharded(objective) else 0
+        idle = ranks.world().waits(feed.chunks(rows)) if is_sharded(objective) else 0
         for _ in range(idle):  # the others need this rank's part; its result is dropped
             with autocast(feed.precision, feed.device):
                 objective(*next(feed.held_out(1)))
@@ -245,13 +244,13 @@ def blame(objective: Objective, feed: Feed, *, step: int) -> str:
     config = feed.config
     picked = batches.batch_rows(step, rows=len(feed.rows), size=config.batch.size, seed=config.seed)
     found: list[int] = []
-    for lane, (masked, rng) in zip(world().owned(config.batch.lanes), feed.lanes(step), strict=True):
+    for lane, (masked, rng) in zip(ranks.world().owned(config.batch.lanes), feed.lanes(step), strict=True):
         rng.seed_dropout()
         with autocast(feed.precision, feed.device):
             terms = objective(masked, rng).terms.values()
         if not all(bool(torch.isfinite(term.sum)) for term in terms):
             found += [int(row) for row in picked[lane * config.lane_size : (lane + 1) * config.lane_size]]
-    found = [row for part in gathered(json.dumps(found).encode()) for row in json.loads(part)]
+    found = [row for part in ranks.gathered(json.dumps(found).encode()) for row in json.loads(part)]
     what = "the loss is NaN or infinite in" if found else "every loss is finite, the gradient is not; the step's"
     rows = found or [int(row) for row in picked]
     more = f" and {len(rows) - _SHOWN:,} more" if len(rows) > _SHOWN else ""

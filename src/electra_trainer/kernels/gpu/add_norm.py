@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from electra_trainer.kernels.gpu.trust import Mismatch, close, on, register, trusted
+from electra_trainer.kernels.gpu import trust
 
 NAME = "dropout + residual + LayerNorm"
 _PROGRAMS = 1024
@@ -21,7 +21,7 @@ TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 1e-2}
 
 def usable(inner: Tensor) -> bool:
     """True where `add_norm` is to be called."""
-    return inner.is_cuda and (torch.compiler.is_compiling() or trusted(NAME, inner.device))
+    return inner.is_cuda and (torch.compiler.is_compiling() or trust.trusted(NAME, inner.device))
 
 
 def add_norm(inner: Tensor, residual: Tensor, norm: nn.LayerNorm, *, dropout: float) -> Tensor:
@@ -67,19 +67,16 @@ def forward(
     inner: Tensor, residual: Tensor, weight: Tensor, bias: Tensor, seed: Tensor, *, eps: float, dropout: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The result as [N, D], and what the backward pass needs: both inputs as [N, D], mean and 1/deviation of each row."""
-    import triton
-
-    from electra_trainer.kernels.gpu import triton_kernels as kernels
-
+    kernels = trust.triton_kernels()
     width = inner.shape[-1]
     rows_ND, added_ND = inner.contiguous().view(-1, width), residual.contiguous().view(-1, width)
     out = torch.empty_like(rows_ND)
     mean, spread = (torch.empty(len(rows_ND), device=inner.device) for _ in range(2))
     if len(rows_ND):
-        with on(inner.device):
+        with trust.on(inner.device):
             kernels.add_norm_forward[(len(rows_ND),)](
                 rows_ND, added_ND, weight, bias, seed, out, mean, spread, width, eps, dropout,
-                DROP=dropout > 0, BLOCK_D=triton.next_power_of_2(width), num_warps=_warps(width),
+                DROP=dropout > 0, BLOCK_D=kernels.triton.next_power_of_2(width), num_warps=_warps(width),
             )  # fmt: skip
     return out, rows_ND, added_ND, mean, spread
 
@@ -88,21 +85,18 @@ def backward(
     upstream: Tensor, inner: Tensor, residual: Tensor, mean: Tensor, spread: Tensor, weight: Tensor, seed: Tensor, *, dropout: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of inner and residual, [N, D], and of weight and bias, [D]."""
-    import triton
-
-    from electra_trainer.kernels.gpu import triton_kernels as kernels
-
+    kernels = trust.triton_kernels()
     many, width = inner.shape
     above = upstream.contiguous().view(-1, width)
     for_inner, for_residual = torch.empty_like(inner), torch.empty_like(residual)
-    rows = max(1, triton.cdiv(many, _PROGRAMS))
-    programs = triton.cdiv(many, rows)
+    rows = max(1, kernels.triton.cdiv(many, _PROGRAMS))
+    programs = kernels.triton.cdiv(many, rows)
     partial = torch.zeros((2, programs, width), device=inner.device)
     if many:
-        with on(inner.device):
+        with trust.on(inner.device):
             kernels.add_norm_backward[(programs,)](
                 above, inner, residual, weight, seed, mean, spread, for_inner, for_residual, partial[0], partial[1],
-                many, width, dropout, ROWS=rows, DROP=dropout > 0, BLOCK_D=triton.next_power_of_2(width),
+                many, width, dropout, ROWS=rows, DROP=dropout > 0, BLOCK_D=kernels.triton.next_power_of_2(width),
                 num_warps=_warps(width),
             )  # fmt: skip
     for_weight, for_bias = partial.sum(1)
@@ -115,10 +109,7 @@ def _warps(width: int) -> int:
 
 def check(device: torch.device, *, shape: tuple[int, int] = (37, 256)) -> None:
     """Compare with the plain twin, with a share of 0 and of 0.3 dropped, in fp32 and bf16; the share itself to five deviations."""
-    import triton
-
-    from electra_trainer.kernels.gpu import triton_kernels as kernels
-
+    kernels = trust.triton_kernels()
     random, width = torch.Generator().manual_seed(6), shape[1]
     made = [torch.randn(size, generator=random) for size in (shape, shape, (width,), (width,), shape)]
     for dtype, tolerance in TOLERANCE.items():
@@ -128,13 +119,13 @@ def check(device: torch.device, *, shape: tuple[int, int] = (37, 256)) -> None:
             seed = torch.tensor([1234], device=device)
             kept = torch.ones(shape, device=device)
             if dropout:
-                with on(device):
+                with trust.on(device):
                     kernels.add_norm_keep_mask[(shape[0],)](
-                        seed, kept, width, dropout, BLOCK_D=triton.next_power_of_2(width)
+                        seed, kept, width, dropout, BLOCK_D=kernels.triton.next_power_of_2(width)
                     )
                 share, deviation = 1 - float(kept.mean()), (dropout * (1 - dropout) / kept.numel()) ** 0.5
                 if abs(share - dropout) > 5 * deviation:
-                    raise Mismatch(f"{share:.3f} of the elements are dropped instead of {dropout}")
+                    raise trust.Mismatch(f"{share:.3f} of the elements are dropped instead of {dropout}")
             expected = plain(inner * kept / (1 - dropout), residual, weight, bias, 1e-12)
             gradients = torch.autograd.grad(expected, tensors[:4], above.detach())
             with torch.no_grad():
@@ -142,9 +133,9 @@ def check(device: torch.device, *, shape: tuple[int, int] = (37, 256)) -> None:
                     inner.to(dtype), residual.to(dtype), weight, bias, seed, eps=1e-12, dropout=dropout
                 )
                 found = backward(above.to(dtype), rows, added, mean, spread, weight, seed, dropout=dropout)
-            close(f"the result ({dtype})", out, expected, tolerance)
+            trust.close(f"the result ({dtype})", out, expected, tolerance)
             for name, mine, theirs in zip(("inner", "residual", "weight", "bias"), found, gradients, strict=True):
-                close(f"the gradient of {name} ({dtype}, dropout {dropout})", mine, theirs, tolerance)
+                trust.close(f"the gradient of {name} ({dtype}, dropout {dropout})", mine, theirs, tolerance)
 
 
-register(NAME, check)
+trust.register(NAME, check)

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from electra_trainer.kernels.gpu.trust import Mismatch, close, interpreted, on, register, trusted
+from electra_trainer.kernels.gpu import trust
 
 NAME = "vocabulary softmax"
 _CHUNK_ELEMENTS = 80_000_000
@@ -23,7 +23,7 @@ TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 2e-2}
 
 def usable(device: torch.device) -> bool:
     """True where this is to be used instead of the plain way."""
-    return trusted(NAME, device)
+    return trust.trusted(NAME, device)
 
 
 class VocabularySoftmax(torch.autograd.Function):
@@ -40,7 +40,7 @@ class VocabularySoftmax(torch.autograd.Function):
         how: tuple[Any, ...],
     ) -> tuple[Tensor, ...]:
         dtype, wants, look = how
-        with torch.autocast(projected_KE.device.type, enabled=False), on(projected_KE.device):
+        with torch.autocast(projected_KE.device.type, enabled=False), trust.on(projected_KE.device):
             labels_K = labels_K.contiguous()
             hidden_KE, words = projected_KE.to(dtype).contiguous(), words_VE.to(dtype).contiguous()
             bias = bias_V.float().contiguous()
@@ -59,19 +59,16 @@ class VocabularySoftmax(torch.autograd.Function):
 
 def _tiles(width: int) -> dict[str, Any]:
     inner = 32 if width % 64 else 64
-    return {"WIDTH": width, "BLOCK_K": _BLOCK_K, "BLOCK_V": _BLOCK_V, "BLOCK_E": inner, "WIDEN": interpreted()}
+    return {"WIDTH": width, "BLOCK_K": _BLOCK_K, "BLOCK_V": _BLOCK_V, "BLOCK_E": inner, "WIDEN": trust.interpreted()}
 
 
 def _look(
     hidden_KE: Tensor, words_VE: Tensor, bias_V: Tensor, labels_K: Tensor, draws_K: Tensor | None, *, look: bool
 ) -> tuple[Tensor, ...]:
     """Loss, normaliser (inf where not used), sample, correct, entropy of each slot; the last two empty without `look`."""
-    import triton
-
-    from electra_trainer.kernels.gpu.triton_kernels import block_statistics, choose
-
+    kernels = trust.triton_kernels()
     (slots, width), words, device = hidden_KE.shape, len(words_VE), hidden_KE.device
-    blocks = triton.cdiv(words, _BLOCK_V)
+    blocks = kernels.triton.cdiv(words, _BLOCK_V)
     shape = (slots, blocks)
     most, mass = (torch.empty(shape, device=device) for _ in range(2))
     best, spread = (
@@ -83,15 +80,15 @@ def _look(
     entropy = torch.zeros(slots if look else 0, device=device)
     if slots:
         tiles = _tiles(width)
-        block_statistics[(triton.cdiv(slots, _BLOCK_K), blocks)](
+        kernels.block_statistics[(kernels.triton.cdiv(slots, _BLOCK_K), blocks)](
             hidden_KE, words_VE, bias_V, labels_K, most, mass, best, spread, label_logit, slots, words, blocks,
             LOOK=look, num_warps=4, **tiles,
         )  # fmt: skip
         del tiles["BLOCK_K"]
-        choose[(slots,)](
+        kernels.choose[(slots,)](
             hidden_KE, words_VE, bias_V, labels_K, labels_K if draws_K is None else draws_K, most, mass, best, spread, label_logit,
             loss, log_z, sampled, correct, entropy, words, blocks,
-            SAMPLE=draws_K is not None, LOOK=look, BLOCK_B=triton.next_power_of_2(blocks), num_warps=4, **tiles,
+            SAMPLE=draws_K is not None, LOOK=look, BLOCK_B=kernels.triton.next_power_of_2(blocks), num_warps=4, **tiles,
         )  # fmt: skip
     return loss, log_z, sampled, correct.bool(), entropy
 
@@ -100,12 +97,10 @@ def _gradients(
     hidden_KE: Tensor, words_VE: Tensor, bias_V: Tensor, labels_K: Tensor, log_z_K: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of the sum of losses with respect to hidden states, words and bias, fp32."""
-    import triton
-
-    from electra_trainer.kernels.gpu.triton_kernels import logit_gradient
-
+    kernels = trust.triton_kernels()
     (slots, width), words, device = hidden_KE.shape, len(words_VE), hidden_KE.device
-    stride = triton.cdiv(words, _BLOCK_V) * _BLOCK_V  # rows begin at multiples of 16 bytes, as fast products want them
+    # rows begin at multiples of 16 bytes, as fast products want them
+    stride = kernels.triton.cdiv(words, _BLOCK_V) * _BLOCK_V
     rows = max(_BLOCK_K, min(slots, _CHUNK_ELEMENTS // stride) // _BLOCK_K * _BLOCK_K)
     delta_all = torch.empty((min(rows, slots), stride), device=device, dtype=hidden_KE.dtype)
     for_hidden = torch.empty((slots, width), device=device)
@@ -113,9 +108,9 @@ def _gradients(
     for first in range(0, slots, rows):
         part = slice(first, min(first + rows, slots))
         hidden, delta = hidden_KE[part], delta_all[: part.stop - first]
-        tiles_of_slots = triton.cdiv(len(hidden), _BLOCK_K)
+        tiles_of_slots = kernels.triton.cdiv(len(hidden), _BLOCK_K)
         sums = torch.empty((tiles_of_slots, stride), device=device)
-        logit_gradient[(tiles_of_slots, stride // _BLOCK_V)](
+        kernels.logit_gradient[(tiles_of_slots, stride // _BLOCK_V)](
             hidden, words_VE, bias_V, labels_K[part], log_z_K[part], delta, sums, len(hidden), words, stride,
             num_warps=4, **_tiles(width),
         )  # fmt: skip
@@ -167,15 +162,15 @@ def check(device: torch.device, *, sizes: tuple[int, int, int] = (200, 1003, 128
         loss, cumulative_KV, correct, entropy = plain(tensors[0], tensors[1], tensors[2], labels)
         expected = torch.autograd.grad(loss, tensors)
         found = VocabularySoftmax.apply(*tensors, labels, draws, (dtype, True, True))  # type: ignore[no-untyped-call]
-        close(f"the loss ({dtype})", found[0], loss, tolerance)
+        trust.close(f"the loss ({dtype})", found[0], loss, tolerance)
         for name, mine, theirs in zip(
             ("hidden states", "words", "bias"), torch.autograd.grad(found[0], tensors), expected, strict=True
         ):
-            close(f"the gradient of the {name} ({dtype})", mine, theirs, tolerance)
-        close(f"the entropy ({dtype})", found[3], entropy, tolerance)
+            trust.close(f"the gradient of the {name} ({dtype})", mine, theirs, tolerance)
+        trust.close(f"the entropy ({dtype})", found[3], entropy, tolerance)
         used = labels >= 0
         if not torch.equal(found[2][used], correct[used]):
-            raise Mismatch(f"the most probable words differ ({dtype})")
+            raise trust.Mismatch(f"the most probable words differ ({dtype})")
         _check_samples(found[1], cumulative_KV, draws, 1e-5 if dtype == torch.float32 else 1e-3)
 
 
@@ -183,7 +178,7 @@ def _check_samples(sampled_K: Tensor, cumulative_KV: Tensor, draws_K: Tensor, sl
     up_to = cumulative_KV.gather(1, sampled_K[:, None])[:, 0]
     below = torch.where(sampled_K > 0, cumulative_KV.gather(1, (sampled_K - 1).clamp(min=0)[:, None])[:, 0], 0.0)
     if not bool(((below - slack <= draws_K) & (draws_K <= up_to + slack)).all()):
-        raise Mismatch("a sample is not where its draw falls")
+        raise trust.Mismatch("a sample is not where its draw falls")
 
 
-register(NAME, check)
+trust.register(NAME, check)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from importlib.util import find_spec
+from typing import Any
 
 import torch
 
@@ -40,6 +41,13 @@ def has_triton() -> bool:
 def interpreted() -> bool:
     """True where Triton runs its kernels on the CPU, one program after the other: how the tests run them."""
     return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+def triton_kernels() -> Any:
+    """The module of our Triton kernels; importing it needs Triton."""
+    from electra_trainer.kernels.gpu import triton_kernels
+
+    return triton_kernels
 
 
 def on(device: torch.device) -> AbstractContextManager[object]:

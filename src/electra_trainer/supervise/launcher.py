@@ -9,7 +9,7 @@ so the command starts itself again with it, in the same process id. If you set G
 By default OpenMP's threads spin for long between two parallel regions, which makes a step up to ten times slower on a busy machine; if
 they sleep at once they take long to wake, which costs a small model a fifth. Here they spin for some 20 microseconds.
 
-`python -m electra_trainer.supervise.process …` is torchrun without its page of traceback when a process of the run fails: the process
+`python -m electra_trainer.supervise.launcher …` is torchrun without its page of traceback when a process of the run fails: the process
 itself printed its error; its exit code is in RUN/status.json, and a supervisor returns it.
 """
 
