@@ -61,10 +61,8 @@ def run_demo(arguments: DemoArguments) -> None:
         tokenizer, _ = train_tokenizer_from(["docstrings"], vocab_size=config.model.vocab_size)
         _say("2/4  rows of token ids")
         settings = PrepareSettings(valid_fraction=0.02)
-        prepare(
-            ["docstrings"], tokenizer=tokenizer, sequence_length=config.batch.sequence_length, out=data,
-            settings=settings,
-        )  # fmt: skip
+        length = config.batch.sequence_length
+        prepare(["docstrings"], tokenizer=tokenizer, sequence_length=length, out=data, settings=settings)
     _say("3/4  pre-training: a generator replaces words, the discriminator learns to tell which")
     _train(arguments, config, data, end=end)
     page = write_report([arguments.out])
@@ -97,24 +95,23 @@ def _length(out: Path, config: "Config", data: Path, *, end: float) -> "Length":
     """The steps of the run that has begun, or the preset's, or as many as a slower machine does until `end`."""
     from electra_trainer.data.store import Store
     from electra_trainer.runs.run_folder import RunFolder
-    from electra_trainer.train.device import choose_device, choose_precision, use_threads
-    from electra_trainer.train.plan import Length, fit_to_data, steps_for
-    from electra_trainer.train.timing import measure_time
+    from electra_trainer.train import device, plan, timing
 
     folder = RunFolder(out)
     if folder.exists:
         begun = folder.config().schedule.steps
-        return Length() if begun == config.schedule.steps else Length(steps=begun)
-    use_threads()
-    store, device = Store.open(data), choose_device("auto")
-    config = fit_to_data(config, store)
-    timing = measure_time(config, store, device=device, precision=choose_precision(config.precision, device), limit=4.0)
+        return plan.Length() if begun == config.schedule.steps else plan.Length(steps=begun)
+    device.use_threads()
+    store, here = Store.open(data), device.choose_device("auto")
+    config = plan.fit_to_data(config, store)
+    precision = device.choose_precision(config.precision, here)
+    measured = timing.measure_time(config, store, device=here, precision=precision, limit=4.0)
     left = max(_LEAST, end - _AFTERWARDS - time.monotonic())
-    fitting = steps_for(Length(budget=f"{left:.0f}s"), config, timing).schedule.steps
+    fitting = plan.steps_for(plan.Length(budget=f"{left:.0f}s"), config, measured).schedule.steps
     if fitting >= config.schedule.steps:
-        return Length()
+        return plan.Length()
     _say(f"     {fitting:,} steps instead of {config.schedule.steps:,}: what this machine does in {left:.0f} seconds")
-    return Length(steps=fitting)
+    return plan.Length(steps=fitting)
 
 
 @contextmanager

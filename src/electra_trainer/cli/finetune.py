@@ -15,7 +15,9 @@ import tyro
 
 from electra_trainer.cli.main import shared, value_of
 from electra_trainer.errors import ConfigError
+from electra_trainer.experiments import folder
 from electra_trainer.finetuning.recipe import Recipe, recipe
+from electra_trainer.settings import records
 
 if TYPE_CHECKING:
     from electra_trainer.finetuning.experiment import BestExport, Plan
@@ -80,11 +82,10 @@ class ExperimentFlags:
 
     def plan(self, *tasks: "TaskSource", keep: 'Literal["none", "best"]') -> "Plan":
         """What is asked for."""
-        from electra_trainer.experiments.folder import parse_seeds
         from electra_trainer.finetuning.experiment import Plan
 
         return Plan(
-            model=self.model, tasks=tasks, recipe=self.recipe.recipe, changes=self.recipe.changes(), seeds=parse_seeds(self.seeds),
+            model=self.model, tasks=tasks, recipe=self.recipe.recipe, changes=self.recipe.changes(), seeds=folder.parse_seeds(self.seeds),
             floors=self.baselines, keep=keep,
         )  # fmt: skip
 
@@ -94,10 +95,9 @@ class ExperimentFlags:
         Args:
             data: what the only task loads, where it is loaded already.
         """
-        from electra_trainer.experiments.folder import parse_shard
         from electra_trainer.finetuning.experiment import run_plan
 
-        shard = parse_shard(self.shard)
+        shard = folder.parse_shard(self.shard)
         summary = run_plan(
             plan, out=self.out, device=self.device, parallel=self.parallel, shard=shard, quiet=self.quiet or self.json, data=data
         )  # fmt: skip
@@ -143,7 +143,6 @@ class FinetuneArguments(ExperimentFlags):
 def run_finetune(arguments: FinetuneArguments) -> Any:
     """Report what was read from the files, run the seeds, export the best run."""
     from electra_trainer.finetuning.experiment import export_best
-    from electra_trainer.settings.records import read_table
 
     source = _source(arguments)
     data = source.load()
@@ -153,7 +152,7 @@ def run_finetune(arguments: FinetuneArguments) -> Any:
         return None
     done = export_best(source, data, model=arguments.model, out=arguments.out)
     if arguments.json:
-        return _as_json(done, data, summary=read_table(arguments.out / "summary.json"))
+        return _as_json(done, data, summary=records.read_table(arguments.out / "summary.json"))
     _print_result(done, data, arguments)
 
 
@@ -270,7 +269,6 @@ def run_glue(arguments: GlueArguments) -> Any:
 
 def _tasks(arguments: GlueArguments, archive: Path | None) -> "tuple[GlueTask, ...]":
     """The tasks that are asked for, once it is seen that their files are there, and what the archive needs."""
-    from electra_trainer.experiments.folder import exists, read
     from electra_trainer.finetuning.glue.glue_tasks import GlueTask, parse_tasks
     from electra_trainer.finetuning.glue.submission import require_tables
 
@@ -283,7 +281,7 @@ def _tasks(arguments: GlueArguments, archive: Path | None) -> "tuple[GlueTask, .
     for task in tasks:
         task.require_files()
     if archive is not None:
-        trained = {*names, *(read(arguments.out).rows if exists(arguments.out) else ())}
+        trained = {*names, *(folder.read(arguments.out).rows if folder.exists(arguments.out) else ())}
         require_tables(archive, folder=arguments.data, tasks=trained, fill=arguments.fill_missing)
     return tasks
 
@@ -321,7 +319,6 @@ def run_squad(arguments: SquadArguments) -> Any:
     """Run the seeds, print the table, export the best run."""
     from electra_trainer.finetuning.experiment import export_best
     from electra_trainer.finetuning.squad.squad_task import Squad
-    from electra_trainer.settings.records import read_table
 
     follow = "released" if arguments.recipe.recipe == "released" else "paper"
     source = Squad(**shared(arguments, Squad) | {"follow": follow})
@@ -335,6 +332,6 @@ def run_squad(arguments: SquadArguments) -> Any:
         print((arguments.out / "summary.md").read_text(encoding="utf-8").strip())
     model = export_best(source, data, model=arguments.model, out=arguments.out).model
     if arguments.json:
-        summary = read_table(arguments.out / "summary.json")
+        summary = records.read_table(arguments.out / "summary.json")
         return {"notes": list(data.notes), "summary": summary, "model": str(model)}
     print(f"{model}: the best run. Ask it: electra answer {model} --context @FILE --question TEXT")

@@ -107,26 +107,20 @@ def _from_experiments(arguments: FigureArguments, form: str) -> bytes:
 def _worked_example(arguments: FigureArguments, form: str) -> bytes:
     from rich.console import Console
 
-    from electra_trainer.paper.worked_example import (
-        PAPER_MASK,
-        PAPER_TEXT,
-        draw_example,
-        terminal_table,
-        worked_example,
-    )
+    from electra_trainer.paper import worked_example as figure
     from electra_trainer.pretrained.pretrained import load
 
     if len(arguments.paths) != 1:
         raise ConfigError(f"figure 2: expected one run, found {len(arguments.paths)}.")
     if arguments.metric is not None:
         raise ConfigError("--metric belongs to figures 1, 3 and 4.")
-    text = PAPER_TEXT if arguments.text is None else arguments.text
-    mask = PAPER_MASK if text == PAPER_TEXT and arguments.mask is None else _mask(arguments, text)
-    example = worked_example(load(arguments.paths[0]), text, mask=mask, seed=arguments.seed)
+    text = figure.PAPER_TEXT if arguments.text is None else arguments.text
+    mask = figure.PAPER_MASK if text == figure.PAPER_TEXT and arguments.mask is None else _mask(arguments, text)
+    example = figure.worked_example(load(arguments.paths[0]), text, mask=mask, seed=arguments.seed)
     parts = arguments.paths[0].resolve().parts
     name = "/".join(parts[-3:]) if parts[-1] == "run" else parts[-1]  # a cell of an experiment: ARM/seed-N/run
-    content = draw_example(example, name=name, form=form)
-    Console(highlight=False, soft_wrap=True).print(terminal_table(example))
+    content = figure.draw_example(example, name=name, form=form)
+    Console(highlight=False, soft_wrap=True).print(figure.terminal_table(example))
     return content
 
 

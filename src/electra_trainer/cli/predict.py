@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import tyro
 
 from electra_trainer.errors import ConfigError, DataError, StorageError
-from electra_trainer.files.reading import MOST_SETTINGS, read_file
+from electra_trainer.files import durable, reading
 
 if TYPE_CHECKING:
     from electra_trainer.finetuning.examples import Prediction
@@ -45,7 +45,6 @@ class PredictArguments:
 
 def run_predict(arguments: PredictArguments) -> None:
     """Predict, then print or write."""
-    from electra_trainer.files.durable import replace_durably
     from electra_trainer.finetuning.model_folder import load_finetuned
 
     out = arguments.out
@@ -68,7 +67,7 @@ def run_predict(arguments: PredictArguments) -> None:
     for beside, content in rows.written(model.predict_examples(rows.examples, device=arguments.device)).items():
         if out is not None:
             path = out.with_name(f"{out.stem}{beside}{out.suffix}")
-            replace_durably(path, content.encode())
+            durable.replace_durably(path, content.encode())
             print(path)
         elif not beside:
             sys.stdout.write(content)
@@ -133,7 +132,7 @@ def read_context(given: str) -> str:
     if given.startswith("@"):
         path = Path(given[1:])
         try:
-            text = read_file(path, limit=MOST_SETTINGS).decode()
+            text = reading.read_file(path, limit=reading.MOST_SETTINGS).decode()
         except UnicodeDecodeError as error:
             raise DataError(f"{path}: is not UTF-8 (byte {error.start:,}). Expected a text file.") from None
     if not text.strip():

@@ -183,27 +183,27 @@ def command_of(words: Sequence[str], *, processes: int) -> list[str]:
 def _dry_run(arguments: PretrainArguments, length: object) -> None:
     from electra_trainer.cost.parameters import state_bytes
     from electra_trainer.data.store import Store
-    from electra_trainer.train.device import choose_device, choose_precision, use_threads
-    from electra_trainer.train.plan import Length, describe, does_not_fit, fit_to_data, steps_for
-    from electra_trainer.train.timing import free_bytes, measure_time
+    from electra_trainer.train import device, plan, timing
 
-    assert isinstance(length, Length)
-    use_threads()
-    store, device = Store.open(arguments.data), choose_device(arguments.device)
-    config = fit_to_data(arguments.settings, store)
-    precision = choose_precision(config.precision, device)
-    print(f"{config.preset} on {device}, {precision}; nothing is trained")
+    assert isinstance(length, plan.Length)
+    device.use_threads()
+    store, here = Store.open(arguments.data), device.choose_device(arguments.device)
+    config = plan.fit_to_data(arguments.settings, store)
+    precision = device.choose_precision(config.precision, here)
+    print(f"{config.preset} on {here}, {precision}; nothing is trained")
     parts = arguments.processes if arguments.shard else 1
-    told = [] if length.budget is not None else describe(steps_for(length, config, None), store, processes=parts)
-    free = free_bytes(device)
-    if free is not None and (what := does_not_fit(config, free, processes=parts)):
+    told = (
+        [] if length.budget is not None else plan.describe(plan.steps_for(length, config, None), store, processes=parts)
+    )
+    free = timing.free_bytes(here)
+    if free is not None and (what := plan.does_not_fit(config, free, processes=parts)):
         told.append(("does it fit", f"perhaps not: {what}"))
     _print_rows(told)
     sys.stdout.flush()
     if free is not None and state_bytes(config) > free:
         return  # its steps cannot be timed
-    timing = measure_time(config, store, device=device, precision=precision)
-    described = describe(steps_for(length, config, timing), store, timing, processes=parts)
+    measured = timing.measure_time(config, store, device=here, precision=precision)
+    described = plan.describe(plan.steps_for(length, config, measured), store, measured, processes=parts)
     _print_rows([row for row in described if row not in told])
 
 

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import tyro
 
+from electra_trainer.presets import models
+
 if TYPE_CHECKING:
     from electra_trainer.train.timing import Forecast, Machine
 
@@ -34,15 +36,14 @@ class ShowArguments:
 def run_show(arguments: ShowArguments) -> Any:
     """Print it."""
     from electra_trainer.cost import flops, parameters
-    from electra_trainer.presets.models import SUMMARIES, preset
     from electra_trainer.settings.records import flat, to_dict
 
     if arguments.preset == "all":
         if arguments.json:
-            return SUMMARIES
-        print(*(f"{name:<24} {what}" for name, what in SUMMARIES.items()), sep="\n")
+            return models.SUMMARIES
+        print(*(f"{name:<24} {what}" for name, what in models.SUMMARIES.items()), sep="\n")
         return None
-    config = preset(arguments.preset)
+    config = models.preset(arguments.preset)
     count, cost = parameters.parameters(config), flops.run_flops(config)
     facts: dict[str, Any] = {
         "config": to_dict(config),
@@ -76,9 +77,8 @@ class FlopsArguments:
 def run_flops(arguments: FlopsArguments) -> Any:
     """Print one line a name."""
     from electra_trainer.paper.published import PUBLISHED, cost_of
-    from electra_trainer.presets.models import PRESETS
 
-    names = list(dict.fromkeys([*PUBLISHED, *PRESETS])) if arguments.name == "all" else [arguments.name]
+    names = list(dict.fromkeys([*PUBLISHED, *models.PRESETS])) if arguments.name == "all" else [arguments.name]
     costs = {name: cost_of(name, norm_slip=not arguments.mend_norm) for name in names}
     if arguments.json:
         return {name: asdict(cost) for name, cost in costs.items()}
@@ -118,9 +118,9 @@ class DoctorArguments:
 
 def run_doctor(arguments: DoctorArguments) -> None:
     """Print one line a finding, and the table of --bench."""
-    from electra_trainer.presets.models import MODELS, preset
-
-    configs = [preset(name) for name in arguments.presets or MODELS]  # a wrong name is an error before anything else
+    configs = [
+        models.preset(name) for name in arguments.presets or models.MODELS
+    ]  # a wrong name is an error before anything else
     findings = _findings()
     if not arguments.json:
         for label, value in findings.items():
@@ -131,10 +131,9 @@ def run_doctor(arguments: DoctorArguments) -> None:
         return
 
     from electra_trainer.cost.flops import step_flops
-    from electra_trainer.train.device import choose_device
-    from electra_trainer.train.timing import forecast, measure_machine
+    from electra_trainer.train import device, timing
 
-    machine = measure_machine(choose_device("auto"))
+    machine = timing.measure_machine(device.choose_device("auto"))
     if not arguments.json:
         _print_machine(machine)
     forecasts: dict[str, Forecast | str] = {}
@@ -142,7 +141,7 @@ def run_doctor(arguments: DoctorArguments) -> None:
     for done, config in enumerate(sorted(configs, key=lambda config: step_flops(config).real / config.batch.size)):
         left = end - time.monotonic()
         forecasts[config.preset] = (
-            forecast(config, machine, limit=max(2.0, min(8.0, left / (len(configs) - done))))
+            timing.forecast(config, machine, limit=max(2.0, min(8.0, left / (len(configs) - done))))
             if left > 0
             else f"no time was left; alone: electra doctor --bench --presets {config.preset}"
         )

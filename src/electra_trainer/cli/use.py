@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import tyro
 
-from electra_trainer.errors import ConfigError
+from electra_trainer.errors import CheckpointError, ConfigError
 
 if TYPE_CHECKING:
     from electra_trainer.inspection.replay import Replayed, ReplayedRow
@@ -133,7 +133,6 @@ def run_export(arguments: ExportArguments) -> None:
     """Write, read back, and compare logits if transformers is installed."""
     from importlib.util import find_spec
 
-    from electra_trainer.errors import CheckpointError
     from electra_trainer.pretrained import export, pretrained
 
     for folder in pretrained.export_run(arguments.run, arguments.out):
