@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 from pathlib import Path
 from typing import Any
@@ -64,21 +65,18 @@ def test_what_all_published_runs_have_in_common(name: str) -> None:
     assert made.objective == (MLM() if name.startswith("bert") else RTD(weight=50.0, generator_weight=1.0))
 
 
-@pytest.mark.parametrize("name", models.MODELS)
-def test_presets_are_complete(name: str) -> None:
-    """Each names its own shape, learning rate, schedule and batch: no size can inherit another's."""
-    source = Path(models.__file__).read_text().split(f"def {name}() -> config.Config:")[1].split("\ndef ")[0]
-    for argument in (
-        "model=",
-        "objective=",
-        "masking=",
-        "learning_rate=",
-        "steps=",
-        "warmup_steps=",
-        "size=",
-        "sequence_length=",
-    ):
-        assert argument in source, argument
+def test_presets_are_complete() -> None:
+    """Each model names its size and steps, and a size its shape, learning rate and batch: none can inherit another's."""
+    empty = inspect.Parameter.empty
+    given = inspect.signature(models._published).parameters
+    assert {name for name, one in given.items() if one.default is empty} == {"name", "size", "steps", "changes"}
+    assert models._Size._fields == ("model", "learning_rate", "batch") and not models._Size._field_defaults
+    for name in set(models.MODELS) - {"tiny"}:
+        (size,) = (size for size in ("small", "base", "large") if size in name)
+        assert f'_published("{name}", _{size.upper()}, steps=' in inspect.getsource(getattr(models, name))
+    for argument in ("model", "objective", "masking", "optimizer", "schedule", "batch"):
+        assert f"{argument}=" in inspect.getsource(models._published)
+        assert f"{argument}=" in inspect.getsource(models.tiny)
 
 
 @pytest.mark.parametrize("name", GENERATORS)

@@ -12,7 +12,7 @@ from tests import small
 
 from electra_trainer.cli.main import _trains, main
 from electra_trainer.cost.flops import step_flops
-from electra_trainer.cost.parameters import memory_bytes, step_bytes
+from electra_trainer.cost.parameters import memory_bytes, parameters, step_bytes
 from electra_trainer.presets.models import large
 from electra_trainer.train import timing as module
 from electra_trainer.train.timing import (
@@ -76,7 +76,7 @@ def test_extrapolation_is_exact_where_the_steps_are_linear(monkeypatch: pytest.M
         return [seconds(dataclasses.replace(with_rows(config, size))) for size in sizes]  # type: ignore[arg-type]
 
     def seconds(config: object) -> float:
-        return 1e-9 * module.parameters(config).joint + 1e-12 * step_flops(config).real  # type: ignore[arg-type]
+        return 1e-9 * parameters(config).joint + 1e-12 * step_flops(config).real  # type: ignore[arg-type]
 
     monkeypatch.setattr(module, "_step_seconds", perfect)
     found = forecast(large(), machine(flops=1.1e12), limit=0.5)
