@@ -12,9 +12,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -28,7 +27,6 @@ _FLAGS = (
 )
 _KEPT = 30 * 86400.0
 """Seconds that libraries of other versions stay in the cache."""
-_switched_off = False
 
 
 class Unavailable(Exception):
@@ -36,24 +34,13 @@ class Unavailable(Exception):
 
 
 def kernels() -> ctypes.CDLL | None:
-    """The loaded library; None where it cannot be used (`status` says why) or is switched off."""
-    return None if _switched_off else _load()[0]
+    """The loaded library; None where it cannot be used: `status` says why."""
+    return _load()[0]
 
 
 def status() -> str:
     """For `electra doctor`: in use, or why not."""
     return _load()[1]
-
-
-@contextmanager
-def switched_off() -> Iterator[None]:
-    """Do without the kernels inside the block: for comparisons."""
-    global _switched_off
-    before, _switched_off = _switched_off, True
-    try:
-        yield
-    finally:
-        _switched_off = before
 
 
 @functools.cache
