@@ -35,11 +35,11 @@ demo: $(VENV)/.base ## Pre-train a tiny ELECTRA on this machine in a few minutes
 test: $(VENV)/.dev ## Run every test, the slow ones too, on all cores
 	@$(MAKE) --no-print-directory --keep-going test-together test-alone
 
-# A file stays with one process (its fixtures are made once); tests/conftest.py puts the slowest files first. One process more than
+# A file stays with one process (its fixtures are made once); tests/conftest.py puts the slowest files first. Two processes more than
 # cores, since some tests wait (for a frozen process to be noticed) more than they compute
 test-together: $(VENV)/.dev
 	$(BIN)/python -m pytest -m 'not alone' --dist loadfile --no-loadscope-reorder \
-		--numprocesses $$($(BIN)/python -c 'import os; print(min((os.cpu_count() or 1) + 1, 16))')
+		--numprocesses $$($(BIN)/python -c 'import os; print(min((os.cpu_count() or 1) + 2, 16))')
 
 # What measures time, or takes all cores itself
 test-alone: $(VENV)/.dev

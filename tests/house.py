@@ -144,7 +144,7 @@ def count() -> str:
     code, imported = sum(s.code for s in sizes.values()), sum(s.imports for s in sizes.values())
     lines = sum(s.lines for s in sizes.values())
     return "\n".join(
-        [*rows, f"{'all':<14}{len(FILES):>6}{lines:>8}{code:>8}{imported:>9}  {imported / code:.1%} imports"]
+        [*rows, f"{'all':<14}{len(FILES):>6}{lines:>8}{code:>8}{imported:>9}  {imported / code:.2%} imports"]
     )
 
 

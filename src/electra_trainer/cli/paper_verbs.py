@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from electra_trainer.experiments import results, statistics
     from electra_trainer.paper.cloze import Cloze
     from electra_trainer.paper.minimal_pairs import MinimalPairs
+    from electra_trainer.pretrained.pretrained import Pretrained
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,19 +173,23 @@ class ClozeArguments:
 def run_cloze(arguments: ClozeArguments) -> Any:
     """Print the accuracies."""
     from electra_trainer.paper.cloze import cloze
-    from electra_trainer.pretrained.pretrained import load
-    from electra_trainer.train.device import choose_device, use_threads
 
-    use_threads()
-    device = choose_device(arguments.device)
+    against = _loaded(arguments.against, arguments.device) if arguments.against is not None else None
     found = cloze(
-        load(arguments.run).to(device), arguments.data,
-        against=load(arguments.against).to(device) if arguments.against is not None else None, rows=arguments.rows,
+        _loaded(arguments.run, arguments.device), arguments.data, against=against, rows=arguments.rows,
         per_row=arguments.per_row, top=arguments.top, seed=arguments.seed, p_mask=arguments.p_mask,
     )  # fmt: skip
     if arguments.json:
         return as_json(found)
     _show(found)
+
+
+def _loaded(run: Path, device: str) -> "Pretrained":
+    from electra_trainer.pretrained.pretrained import load
+    from electra_trainer.train.device import choose_device, use_threads
+
+    use_threads()
+    return load(run).to(choose_device(device))
 
 
 def _plain(value: Any) -> Any:
@@ -254,14 +259,10 @@ class MinimalPairsArguments:
 def run_minimal_pairs(arguments: MinimalPairsArguments) -> Any:
     """Print the accuracies."""
     from electra_trainer.paper.minimal_pairs import minimal_pairs
-    from electra_trainer.pretrained.pretrained import load
-    from electra_trainer.train.device import choose_device, use_threads
 
-    use_threads()
-    pretrained = load(arguments.run).to(choose_device(arguments.device))
     found = minimal_pairs(
-        pretrained, arguments.folder, paradigms=_names(arguments.paradigms), limit=arguments.limit,
-        scores=_names(arguments.scores), p_mask=arguments.p_mask,
+        _loaded(arguments.run, arguments.device), arguments.folder, paradigms=_names(arguments.paradigms),
+        limit=arguments.limit, scores=_names(arguments.scores), p_mask=arguments.p_mask,
     )  # fmt: skip
     if arguments.json:
         return pairs_as_json(found)

@@ -171,8 +171,11 @@ def step_bytes(config: Config, *, width: int) -> float:
     staying in a cache; weights, read forward and backward once a lane; gradients and the optimizer in fp32. Not counted:
     embeddings and logits, which can be computed in pieces that stay in a cache.
     """
-    model, generator = config.model, learned_generator(config)
-    layers = sum(m.num_hidden_layers * _moved_layer(m) for m in (model, generator) if m is not None)
+    shapes = [shape for shape in (config.model, learned_generator(config)) if shape is not None]
+    # A layer reads and writes for one token, forward (20h + 4i): joined query, key and value 4h, attention 4h, its output 2h, two residual
+    # LayerNorms 4h each, feed-forward h + i and i + h, GELU 2i; backward (38h + 7i): each product twice, LayerNorms 4h each, residual sums
+    # 3h each, attention 8h, GELU 3i.
+    layers = sum(m.num_hidden_layers * (58 * m.hidden_size + 11 * m.intermediate_size) for m in shapes)
     # weights forward and backward in `width` bytes; gradient written, and 4 reads and 3 writes of the optimizer, in fp32
     each_parameter = 2 * width * config.batch.lanes + 8 * _BYTES
     return float(width * config.tokens_per_step * layers + each_parameter * parameters(config).joint)
@@ -193,15 +196,6 @@ def _matrices(model: Model) -> int:
 def _joined_weights(model: Model) -> int:
     """Elements of the query, key and value weights joined for one product, which the backward pass needs."""
     return model.num_hidden_layers * 3 * model.hidden_size * model.hidden_size
-
-
-def _moved_layer(model: Model) -> int:
-    """Elements that a layer reads and writes for one token, forward (20h + 4i) and backward (38h + 7i).
-
-    Forward: joined query, key and value 4h, attention 4h, its output 2h, two residual LayerNorms 4h each, feed-forward h + i
-    and i + h, GELU 2i. Backward: each product twice, LayerNorms 4h each, residual sums 3h each, attention 8h, GELU 3i.
-    """
-    return 58 * model.hidden_size + 11 * model.intermediate_size
 
 
 def _kept_layer(model: Model, length: int) -> float:

@@ -212,8 +212,10 @@ def _blocks(lines: list[str]) -> Iterator[list[str]]:
             hidden = None
         in_doctest = bool(line) and (in_doctest or line.startswith((">>>", "In [")))
         directive = _DIRECTIVE.match(line)
-        is_text = bool(line) and not in_doctest and hidden is None and directive is None
-        is_text = is_text and not _is_markup(line, lines[number + 1].strip() if number + 1 < len(lines) else "")
+        following = lines[number + 1].strip() if number + 1 < len(lines) else ""
+        # a heading, its underline, or the name and type of a parameter
+        is_markup = _HEADING.match(line) or _HEADING.match(following) or _SIGNATURE.match(line)
+        is_text = bool(line) and not in_doctest and hidden is None and directive is None and not is_markup
         item = _BULLET.sub("", line)
         goes_on = is_text and item == line and (depth > start if is_item else depth == start)
         if block and not goes_on:
@@ -227,8 +229,3 @@ def _blocks(lines: list[str]) -> Iterator[list[str]]:
             hidden = depth if hidden is None else hidden
     if block:
         yield block
-
-
-def _is_markup(line: str, following: str) -> bool:
-    """A heading, its underline, or the name and type of a parameter."""
-    return bool(_HEADING.match(line) or _HEADING.match(following) or _SIGNATURE.match(line))

@@ -29,13 +29,7 @@ class MaskedLanguageModelling(protocol.Objective, settings=MLM):
 
     def forward(self, masked: batch.Masked, rng: randomness.Rng, *, diagnose: bool = False) -> batch.Losses:
         """Sum of the loss over a lane."""
-        tokens = vocabulary_softmax.token_softmax(
-            self.encoder.project(masked.input_BT, masked.batch, masked.slots_K),
-            *self.encoder.output(),
-            labels_K=masked.labels_K,
-            draws_K=None,
-            diagnose=diagnose,
-        )
+        tokens = predict(self.encoder, masked.input_BT, masked, diagnose=diagnose)
         terms = {"generator_loss": batch.Term(sum=tokens.loss, count="masked", weight=1.0)}
         if not diagnose:
             return batch.Losses(terms=terms)
@@ -49,6 +43,16 @@ class MaskedLanguageModelling(protocol.Objective, settings=MLM):
     def exported(self) -> list[protocol.Exported]:
         """The encoder with its token head."""
         return [exported_encoder(self.config, self.encoder)]
+
+
+def predict(
+    encoder: TokenPredictor, input_BT: Tensor, masked: batch.Masked, *, diagnose: bool
+) -> vocabulary_softmax.TokenSoftmax:
+    """L_MLM of an encoder that reads `input_BT`, a sum over the K slots."""
+    projected_KE, output = encoder.project(input_BT, masked.batch, masked.slots_K), encoder.output()
+    return vocabulary_softmax.token_softmax(
+        projected_KE, *output, labels_K=masked.labels_K, draws_K=None, diagnose=diagnose
+    )
 
 
 def exported_encoder(config: Config, encoder: TokenPredictor) -> protocol.Exported:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from electra_trainer import batch, randomness
 from electra_trainer.model.networks import build_generator, build_masked_lm
-from electra_trainer.objectives import generation, mlm, protocol, vocabulary_softmax
+from electra_trainer.objectives import generation, mlm, protocol
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.methods import ReplaceMLM
 
@@ -34,13 +34,7 @@ class ReplaceMaskedLanguageModelling(protocol.Objective, settings=ReplaceMLM):
         """Sums of both losses over a lane."""
         generated = generation.generate(self.generator, self.config, masked, rng, diagnose=diagnose)
         corrupted = generation.corrupt(masked, generated.sampled_K)
-        tokens = vocabulary_softmax.token_softmax(
-            self.encoder.project(corrupted.input_BT, masked.batch, masked.slots_K),
-            *self.encoder.output(),
-            labels_K=masked.labels_K,
-            draws_K=None,
-            diagnose=diagnose,
-        )
+        tokens = mlm.predict(self.encoder, corrupted.input_BT, masked, diagnose=diagnose)
         terms = generation.generator_terms(generated, self.settings.generator_weight)
         terms["encoder_loss"] = batch.Term(sum=tokens.loss, count="masked", weight=self.settings.weight)
         if not diagnose:

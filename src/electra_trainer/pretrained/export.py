@@ -114,8 +114,10 @@ def export(
                 "architectures": [exported.architecture],
                 **shape_table(exported.model, pad_id=pad_id, layers=_layers_of(exported.network)),
             }
+            # the files of a tokenizer, and nothing else that may be in its folder or that a link there may lead to
+            names = [name for name in TOKENIZER_FILES if (tokenizer / name).exists()]
             contents = {
-                **_tokenizer_files(tokenizer),
+                **{name: read_file(tokenizer / name, limit=MOST_TEXT) for name in names},
                 "config.json": (json.dumps(table, indent=2) + "\n").encode(),
                 "model.safetensors": safetensors_bytes(exported.network.state_dict()),
                 "README.md": model_card(exported, config=config, metrics=metrics, step=step, init=init).encode(),
@@ -129,13 +131,6 @@ def export(
 
     publish(out, files(), check)
     return [out / exported.name for exported in networks]
-
-
-def _tokenizer_files(tokenizer: Path) -> dict[str, bytes]:
-    """The files of a tokenizer, and nothing else that may be in its folder or that a link there may lead to."""
-    return {
-        name: read_file(tokenizer / name, limit=MOST_TEXT) for name in TOKENIZER_FILES if (tokenizer / name).exists()
-    }
 
 
 def read_network(folder: Path) -> tuple[nn.Module, Model]:

@@ -129,7 +129,8 @@ def fault(label: str, scheme: Scheme) -> str:
         return ""
     marks = [mark for mark in _MARKS[scheme] if mark != "O"]
     expected = ", ".join(["O", *(f"{mark}-TYPE" for mark in marks)])
-    meant = _upright(label)
+    # `b_per` probably means `B-per`
+    meant = label[:1].upper() + ("-" if label[1:2] in ("_", "/", ":") else label[1:2]) + label[2:]
     near = f" Did you mean {meant!r}?" if meant != label and not fault(meant, scheme) else ""
     bilou = " (BILOU: write E for L and S for U)" if label[:2] in ("L-", "U-") else ""
     return f"label {label!r} is none of {scheme.upper()}: expected {expected}{bilou}.{near}"
@@ -137,11 +138,6 @@ def fault(label: str, scheme: Scheme) -> str:
 
 def _mark(label: str) -> str:
     return label[0] if _TAG.fullmatch(label) else ""
-
-
-def _upright(label: str) -> str:
-    """`b_per` -> `B-per`, the probable meaning."""
-    return label[:1].upper() + ("-" if label[1:2] in ("_", "/", ":") else label[1:2]) + label[2:]
 
 
 def check_labels(labels: Sequence[str], path: Path) -> None:
