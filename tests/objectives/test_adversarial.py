@@ -48,7 +48,7 @@ def row(slots: list[int]) -> Masked:
 def force(monkeypatch: pytest.MonkeyPatch, words: tuple[int, ...]) -> None:
     """Have the generator sample these words."""
     generated = Generated(torch.zeros(()), torch.tensor(words), torch.zeros(0), torch.zeros(0))
-    monkeypatch.setattr("electra_trainer.objectives.adversarial.generate", lambda *_, **__: generated)
+    monkeypatch.setattr("electra_trainer.objectives.generation.generate", lambda *_, **__: generated)
 
 
 def paid(objective: Any, masked: Masked, words: tuple[int, ...]) -> list[float]:

@@ -73,7 +73,7 @@ def every_second_right(given: Masked, _: Tensor) -> Corrupted:
 
 def test_loss_by_a_loop_over_all_real_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chosen or not, specials too, padding not; a lucky sample is a copy, so is a token that was never chosen."""
-    monkeypatch.setattr("electra_trainer.objectives.all_tokens_mlm.corrupt", every_second_right)
+    monkeypatch.setattr("electra_trainer.objectives.generation.corrupt", every_second_right)
     objective, masked = made(settings()), masked_rows(settings())
     found = losses(objective, masked)
     corrupted, original = found.diagnostics["corrupted_BT"], masked.batch.ids_BT
@@ -187,7 +187,7 @@ def test_encoder_correct_is_the_argmax_of_the_whole_mixture(
 ) -> None:
     """By a loop over the vocabulary; at every second slot the copy is right."""
     monkeypatch.setattr(vocabulary_softmax, "CHUNK_ELEMENTS", chunk)
-    monkeypatch.setattr("electra_trainer.objectives.all_tokens_mlm.corrupt", every_second_right)
+    monkeypatch.setattr("electra_trainer.objectives.generation.corrupt", every_second_right)
     objective, masked = made(settings()), masked_rows(settings())
     with torch.no_grad():
         objective.copy.bias.fill_(bias)

@@ -118,7 +118,7 @@ def test_unused_slots_count_for_nothing() -> None:
 def test_a_lucky_sample_is_still_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the sample is the original its prediction counts all the same: the sum is over all chosen positions."""
     monkeypatch.setattr(
-        "electra_trainer.objectives.replace_mlm.corrupt", lambda given, _: corrupt(given, given.labels_K)
+        "electra_trainer.objectives.generation.corrupt", lambda given, _: corrupt(given, given.labels_K)
     )
     objective, masked = made(settings()), masked_rows(settings())
     logits_KV = objective.encoder(masked.batch.ids_BT, masked.batch, masked.slots_K)

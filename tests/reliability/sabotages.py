@@ -330,7 +330,7 @@ FURTHER = (
         name="rows-of-all-ranks",
         takes_away="the rows that are named are those whose loss is no number, on whatever rank",
         file="train/step.py",
-        sought="gathered(json.dumps(found).encode())",
+        sought="ranks.gathered(json.dumps(found).encode())",
         put="[json.dumps(found).encode()]",
         caught_by={f"{_BAD_STEP}[loss nan-2]": r"assert named_rows\(log\) == |assert \[\d+, .* == \["},
     ),
