@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import electra_trainer
-from electra_trainer.supervise import process
+from electra_trainer.supervise import launcher
 
 _ROOT = Path(__file__).resolve().parents[1]
 _SOURCE = Path(electra_trainer.__file__).resolve().parents[1]
-_OURS = (*process.tuned(), "GLIBC_TUNABLES", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "ELECTRA_NATIVE")
+_OURS = (*launcher.tuned(), "GLIBC_TUNABLES", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "ELECTRA_NATIVE")
 """Variables that a user's shell does not have; this process may, where it was started from a tuned one."""
 
 
@@ -30,7 +30,7 @@ def environment(*, tuned: bool, threads: int, more: dict[str, str]) -> dict[str,
     plain = {name: value for name, value in os.environ.items() if name not in _OURS}
     paths = [str(_ROOT), str(_SOURCE), os.environ.get("PYTHONPATH", "")]
     plain |= {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    return {**plain, **(process.tuned() if tuned else {}), **more}
+    return {**plain, **(launcher.tuned() if tuned else {}), **more}
 
 
 class Process:

@@ -169,8 +169,8 @@ def probability(field_name: str, value: float) -> None:
     require(0.0 <= value <= 1.0, field_name, value, "a share between 0 and 1")
 
 
-def refuse_if(faults: Mapping[str, bool], error: type[ElectraError] = ConfigError) -> None:
-    """Raise the first of these messages whose fault is there."""
+def refuse_if(faults: Mapping[str, bool]) -> None:
+    """Raise ConfigError with the first of these messages whose fault is there."""
     for message, found in faults.items():
         if found:
-            raise error(message)
+            raise ConfigError(message)

@@ -441,15 +441,15 @@ def test_bad_newest_checkpoint_is_read_around(electra: Electra, folder: Path, tm
 
 
 def test_allocator_restart(monkeypatch: pytest.MonkeyPatch) -> None:
-    from electra_trainer.supervise import process
+    from electra_trainer.supervise import launcher
 
     started: list[tuple[Any, ...]] = []
     monkeypatch.setattr(os, "execve", lambda *arguments: started.append(arguments))
     monkeypatch.setenv("GLIBC_TUNABLES", "")
-    process.restart_tuned()
+    launcher.restart_tuned()
     assert not started
     monkeypatch.delenv("GLIBC_TUNABLES")
-    process.restart_tuned()
+    launcher.restart_tuned()
     if sys.platform.startswith("linux") and (os.confstr("CS_GNU_LIBC_VERSION") or "").startswith("glibc"):
         ((executable, words, environment),) = started
         assert executable == words[0] == sys.executable and words[1:] == sys.orig_argv[1:]

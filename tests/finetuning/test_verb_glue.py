@@ -71,13 +71,11 @@ class Experiment:
 @pytest.fixture
 def experiment(monkeypatch: pytest.MonkeyPatch) -> Experiment:
     made = Experiment()
-    for name, members in {
-        "finetuning.experiment": {"Plan": SimpleNamespace, "run_plan": made.run_plan},
-        "experiments.folder": {**vars(folders), "exists": made.exists, "read": made.read},
-    }.items():
-        module = ModuleType(f"electra_trainer.{name}")
-        vars(module).update(members)
-        monkeypatch.setitem(sys.modules, module.__name__, module)
+    module = ModuleType("electra_trainer.finetuning.experiment")
+    vars(module).update({"Plan": SimpleNamespace, "run_plan": made.run_plan})
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr(folders, "exists", made.exists)
+    monkeypatch.setattr(folders, "read", made.read)
     return made
 
 

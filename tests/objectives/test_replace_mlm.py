@@ -25,6 +25,7 @@ from torch import Tensor
 
 from electra_trainer.batch import Batch, Masked
 from electra_trainer.objectives.generation import corrupt
+from electra_trainer.objectives.replace_mlm import ReplaceMaskedLanguageModelling
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.methods import Learned, ReplaceMLM, Unigram
 
@@ -121,6 +122,7 @@ def test_a_lucky_sample_is_still_predicted(monkeypatch: pytest.MonkeyPatch) -> N
         "electra_trainer.objectives.generation.corrupt", lambda given, _: corrupt(given, given.labels_K)
     )
     objective, masked = made(settings()), masked_rows(settings())
+    assert isinstance(objective, ReplaceMaskedLanguageModelling)
     logits_KV = objective.encoder(masked.batch.ids_BT, masked.batch, masked.slots_K)
     expected = torch.nn.functional.cross_entropy(logits_KV, masked.labels_K, reduction="sum")
     found = losses(objective, masked).terms["encoder_loss"].sum

@@ -130,10 +130,29 @@ def test_a_heartbeat_always_holds_the_id(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv(signals.FOLDER, str(tmp_path))
     monkeypatch.setenv("RANK", "1")
     signals.beat()
-    write, found = os.write, []
-    monkeypatch.setattr(os, "write", lambda *words: (found.append((tmp_path / "1").read_text()), write(*words))[1])
+    opened, found = os.fdopen, []
+    monkeypatch.setattr(
+        os, "fdopen", lambda *words, **more: (found.append((tmp_path / "1").read_text()), opened(*words, **more))[1]
+    )
     signals.beat()
-    assert found == [str(os.getpid())] == [(tmp_path / "1").read_text()]
+    assert [int(text) for text in found] == [os.getpid()] == [int((tmp_path / "1").read_text())]
+
+
+def test_a_second_exit_code_replaces_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(signals.FOLDER, str(tmp_path))
+    for code in (130, 75):
+        signals.ended(code)
+        assert int((tmp_path / "0.ended").read_text()) == code
+
+
+def test_heartbeats_on_a_full_disk_leave_no_open_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "0").symlink_to("/dev/full")
+    monkeypatch.setenv(signals.FOLDER, str(tmp_path))
+    monkeypatch.delenv("RANK", raising=False)
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(20):
+        signals.beat()
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def unsupervised(data: Path, out: Path, fault: str) -> dict[str, Any]:

@@ -108,7 +108,9 @@ class ExperimentFlags:
             print(json.dumps({"summary": str(self.out / "summary.json"), "shard": self.shard, "missing": lacking}))
         else:
             runs = "1 run is" if lacking == 1 else f"{lacking} runs are"
-            print(f"{self.out}: shard {self.shard} is done; {runs} missing. Then the same command without --shard.")
+            print(
+                f"{self.out}: shard {self.shard} is done; {runs} missing. When none is, repeat the command without --shard."
+            )
         return None
 
 
@@ -162,7 +164,9 @@ def _source(arguments: FinetuneArguments) -> "TaskSource":
 
         for flag, value in (("--text", arguments.text), ("--text-pair", arguments.text_pair)):
             if value is not None:
-                raise ConfigError(f"{flag}: tagging reads words, a line each. Leave it out; --label names the tags.")
+                raise ConfigError(
+                    f"{flag}: tagging reads words, a line each. Leave it out; --label names the tags' column."
+                )
         words = 1 if arguments.words is None else arguments.words
         own = {"column": arguments.label, "words": words, "scheme": arguments.scheme or "detect"}
         return TaggingTask(**shared(arguments, TaggingTask) | own)

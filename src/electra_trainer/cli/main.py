@@ -145,23 +145,23 @@ def read(verb: str, words: Sequence[str]) -> Any:
     kind = _part_of(verb, f"{verb.title().replace('-', '')}Arguments")
     default = None
     if hasattr(kind, "begin"):
-        required = {field.name for field in fields(kind) if MISSING is field.default is field.default_factory}
+        required = {f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING}
         default = kind(**dict.fromkeys(required, tyro.MISSING) | kind.begin(words))
     flags = words[: words.index("--")] if hasattr(kind, "command") and "--" in words else words
     markers = (tyro.conf.AvoidSubcommands, tyro.conf.FlagCreatePairsOff)
-    with _quickly():
+    with _quickly(shows_help=bool({"-h", "--help"} & set(flags))):
         return tyro.cli(kind, args=list(flags), prog=f"electra {verb}", default=default, config=markers)
 
 
 @contextmanager
-def _quickly() -> Iterator[None]:
-    """Without work of tyro's that is lost here, a third of the time that `--help` takes."""
+def _quickly(*, shows_help: bool) -> Iterator[None]:
+    """Without work of tyro's that is lost here. For help also without typeguard, which takes long to load and checks only values."""
     import ast
     import gc
 
-    unchecked: Any = ModuleType("typeguard")  # the real one takes long to load, and would check defaults as mypy does
+    unchecked: Any = ModuleType("typeguard")
     unchecked.check_type, unchecked.TypeCheckError = lambda value, kind: value, TypeError
-    is_lent = sys.modules.setdefault("typeguard", unchecked) is unchecked
+    is_lent = shows_help and sys.modules.setdefault("typeguard", unchecked) is unchecked
     plain = ast.parse
     ast.parse = functools.cache(plain)  # type: ignore[assignment]  # the docstring of each class is looked up in its whole file, parsed anew
     gc.disable()  # thousands of small trees, and nothing to collect

@@ -145,7 +145,7 @@ def _supervised(arguments: PretrainArguments) -> None:
     from electra_trainer.supervise.supervise import Policy, supervise
 
     if "RANK" in os.environ:
-        raise ConfigError("--restarts and --processes start processes themselves: leave them or torchrun out.")
+        raise ConfigError("--restarts and --processes start processes themselves: leave out either them or torchrun.")
     if not 1 <= arguments.processes <= 1024:
         raise ConfigError(f"--processes {arguments.processes}: expected 1 to 1024.")
     policy = Policy(restarts=arguments.restarts, patience=arguments.patience, grace=arguments.grace)

@@ -118,9 +118,8 @@ class DoctorArguments:
 
 def run_doctor(arguments: DoctorArguments) -> None:
     """Print one line a finding, and the table of --bench."""
-    configs = [
-        models.preset(name) for name in arguments.presets or models.MODELS
-    ]  # a wrong name is an error before anything else
+    # a wrong name is an error before anything else
+    configs = [models.preset(name) for name in arguments.presets or models.MODELS]
     findings = _findings()
     if not arguments.json:
         for label, value in findings.items():

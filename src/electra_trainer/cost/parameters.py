@@ -1,7 +1,4 @@
-"""Count the trainable parameters of a run, for every objective, generator and sharing mode. No torch here.
-
-Estimate the bytes that a run needs, and the bytes that a step moves. No torch here.
-"""
+"""Count a run's trainable parameters, and estimate the bytes that it needs and that a step moves. No torch here."""
 
 from dataclasses import dataclass
 

@@ -266,10 +266,8 @@ class CorpusReport:
 
     def counts(self) -> dict[str, Any]:
         """The counts that the manifest keeps."""
-        others = ("examples", "disk_bytes", "disk_total")
-        return {name: count for name, count in vars(self).items() if name not in others} | {
-            "bad_text": dict(self.bad_text)
-        }
+        kept = "files documents lines bytes characters empty_documents split_documents split_lines skipped_files repeated_files"
+        return {name: getattr(self, name) for name in kept.split()} | {"bad_text": dict(sorted(self.bad_text.items()))}
 
     def summary(self) -> list[str]:
         """Sentences for a person: the size of the corpus, then one for each kind of loss or repair that occurred."""

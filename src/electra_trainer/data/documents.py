@@ -31,7 +31,7 @@ _HEADER = struct.Struct(f"<H{_COLUMNS}B{_COLUMNS}q")
 _KINDS = {0: "", 1: "<i1", 2: "<i2", 4: "<i4", 8: "<i8"}
 _LONGEST_NAME = 1 << 16
 """Bytes of a line of documents.jsonl; a path has up to 4,096, each of up to 6 in JSON."""
-REMEDY = "It is damaged; prepare again with --overwrite."
+DAMAGED = "It is damaged; prepare again with --overwrite."
 Entries = NDArray[np.int64]
 """[documents, 5]"""
 
@@ -225,17 +225,17 @@ class RowDocuments:
         except OSError as error:
             raise storage_error(error, self._names) from None
         if found.keys() != wanted:
-            raise DataError(f"{self._names}: lacks line {max(wanted) + 1:,}. {REMEDY}")
+            raise DataError(f"{self._names}: lacks line {max(wanted) + 1:,}. {DAMAGED}")
         return found
 
     def _name(self, line: bytes, number: int) -> str:
         try:
             name = reading.json_value(line)
         except reading.NotJson as error:
-            raise DataError(f"{self._names}:{number}: is {error}. {REMEDY}") from None
+            raise DataError(f"{self._names}:{number}: is {error}. {DAMAGED}") from None
         if not isinstance(name, str):
-            raise DataError(f"{self._names}:{number}: expected the name of a file. {REMEDY}")
+            raise DataError(f"{self._names}:{number}: expected the name of a file. {DAMAGED}")
         return name
 
     def _damaged(self, offset: int) -> DataError:
-        return DataError(f"{self._path}: byte {offset:,} does not begin a list of documents. {REMEDY}")
+        return DataError(f"{self._path}: byte {offset:,} does not begin a list of documents. {DAMAGED}")

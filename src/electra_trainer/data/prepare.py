@@ -114,9 +114,8 @@ class _Rows:
         self._vocab_size = vocab_size_of(tokenizer)
         self._dtype = "<u2" if self._vocab_size <= 1 << 16 else "<u4"
         specials = specials_of(tokenizer)
-        self._waiting: dict[store.Split, deque[text_files.Place]] = {
-            split: deque() for split in store.SPLITS
-        }  # documents without rows yet
+        # documents without rows yet
+        self._waiting: dict[store.Split, deque[text_files.Place]] = {split: deque() for split in store.SPLITS}
         self._packers = {
             split: pack.Packer(sequence_length=sequence_length, specials=specials, seed=seed, dtype=self._dtype)
             for split in store.SPLITS

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from electra_trainer.data.documents import NAMES, REMEDY, DocumentFiles, FileInfo, RowDocuments
+from electra_trainer.data.documents import DAMAGED, NAMES, DocumentFiles, FileInfo, RowDocuments
 from electra_trainer.data.tokenizer import Specials, load_tokenizer, specials_of, tokenizer_sha256, vocab_size_of
 from electra_trainer.errors import ConfigError, DataError, MissingInputError, storage_error
 from electra_trainer.files import durable, reading
@@ -40,7 +40,7 @@ _WITHOUT_SEAL, _WITHOUT_DOCUMENTS = 2, 1
 """Still read: without a hash of the manifest itself; also without the documents that the rows are from."""
 DTYPES = {"<u2": 2, "<u4": 4}
 """Kinds of ids on disk, with their bytes."""
-_REMEDY = "It was damaged or changed by hand; run the same prepare command again with --overwrite."
+_CHANGED = "It was damaged or changed by hand; run the same prepare command again with --overwrite."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +92,7 @@ class Manifest:
         Raises:
             DataError: not JSON, another version, not as it was written, a field that is missing, unknown, of another type or out of range.
         """
-        value = reading.parse_json(data, where=where, remedy=_REMEDY)
+        value = reading.parse_json(data, where=where, remedy=_CHANGED)
         version = value.get("version") if isinstance(value, dict) else None
         if version not in (VERSION, _WITHOUT_SEAL, _WITHOUT_DOCUMENTS) or isinstance(version, bool):
             raise DataError(
@@ -101,20 +101,22 @@ class Manifest:
             )
         seal = value.pop("sha256", None) if version == VERSION else None
         absent = {"documents": None} if version == _WITHOUT_DOCUMENTS else {}
-        manifest = records.read(Manifest, absent | value, where=where, error=DataError, remedy=_REMEDY, complete=True)
+        manifest = records.read(Manifest, absent | value, where=where, error=DataError, remedy=_CHANGED, complete=True)
         _check(manifest, where=where)
         if version == VERSION and seal != records.hash_of(value):
-            raise DataError(f"{where}: is not as it was written (SHA-256). {_REMEDY}")
+            raise DataError(f"{where}: is not as it was written (SHA-256). {_CHANGED}")
         return manifest
 
 
 def _check(manifest: Manifest, *, where: str) -> None:
     def require(condition: bool, what: str) -> None:
         if not condition:
-            raise DataError(f"{where}: {what}. {_REMEDY}")
+            raise DataError(f"{where}: {what}. {_CHANGED}")
 
     size = DTYPES.get(manifest.dtype, 0)
-    require((manifest.documents is None) == (manifest.version == _WITHOUT_DOCUMENTS), "documents does not fit version")
+    require(
+        (manifest.documents is None) == (manifest.version == _WITHOUT_DOCUMENTS), "documents does not fit its version"
+    )
     require(8 <= manifest.sequence_length <= 1 << 16, f"sequence_length {manifest.sequence_length} is out of range")
     require(size > 0, f"dtype {manifest.dtype!r} is none of {', '.join(DTYPES)}")
     fits = 5 <= manifest.vocab_size <= 1 << (8 * size)
@@ -172,7 +174,7 @@ class Store:
                 f"{manifest.tokenizer_sha256[:12]}). Put the right one back, or prepare again with --overwrite."
             )
         if specials_of(tokenizer) != manifest.specials or vocab_size_of(tokenizer) != manifest.vocab_size:
-            raise DataError(f"{folder / MANIFEST}: does not fit the tokenizer (specials, vocab_size). {REMEDY}")
+            raise DataError(f"{folder / MANIFEST}: does not fit the tokenizer (specials, vocab_size). {DAMAGED}")
         return cls(folder, manifest, tokenizer)
 
     def rows(self, split: Split) -> NDArray[np.integer[Any]]:
@@ -227,7 +229,7 @@ def _check_file(
         status = path.stat()
         size = status.st_size if stat.S_ISREG(status.st_mode) else 0
         if size != info.bytes:
-            raise DataError(f"{path}: has {size:,} bytes, expected {info.bytes:,}. {REMEDY}")
+            raise DataError(f"{path}: has {size:,} bytes, expected {info.bytes:,}. {DAMAGED}")
         digest = hashlib.sha256()
         with path.open("rb") as stream:
             if not verify:  # beginning and end show whether a file is of another vocabulary or was overwritten
@@ -242,7 +244,7 @@ def _check_file(
     except OSError as error:
         raise storage_error(error, path) from None
     if digest.hexdigest() != info.sha256:
-        raise DataError(f"{path}: its content has changed (SHA-256). {REMEDY}")
+        raise DataError(f"{path}: its content has changed (SHA-256). {DAMAGED}")
 
 
 def _check_ids(path: Path, chunk: bytes, manifest: Manifest | None) -> None:
@@ -250,7 +252,7 @@ def _check_ids(path: Path, chunk: bytes, manifest: Manifest | None) -> None:
         return
     largest = int(np.frombuffer(chunk, dtype=manifest.dtype).max(initial=0))
     if largest >= manifest.vocab_size:
-        raise DataError(f"{path}: holds id {largest}, the vocabulary ends at {manifest.vocab_size - 1}. {REMEDY}")
+        raise DataError(f"{path}: holds id {largest}, the vocabulary ends at {manifest.vocab_size - 1}. {DAMAGED}")
 
 
 class SplitWriter:
@@ -309,7 +311,9 @@ def claim_folder(folder: Path, *, overwrite: bool, is_same: Callable[[Manifest],
                 raise ConfigError(f"{folder}: holds other things than prepared rows. Choose another --out.")
             if not overwrite:
                 what = "these very rows, finished" if is_same(read_manifest(folder)) else "prepared rows already"
-                raise ConfigError(f"{folder}: holds {what}. Use them, choose another --out, or add --overwrite.")
+                raise ConfigError(
+                    f"{folder}: holds {what}. Use them, choose another --out, or add --overwrite to make them again."
+                )
         durable.replace_durably(folder / MARKER, b"{}\n")
         (folder / MANIFEST).unlink(missing_ok=True)
     except OSError as error:

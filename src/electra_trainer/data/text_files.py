@@ -99,7 +99,9 @@ def find_files(paths: Sequence[str | Path]) -> tuple[list[TextFile], int, int]:
             except OSError as error:
                 raise storage_error(error, path) from None
             if not stat.S_ISREG(status.st_mode):
-                raise DataError(f"{path}: is not a regular file (a pipe, a device). Write its content to a file.")
+                raise DataError(
+                    f"{path}: is not a regular file (a pipe, socket or device). Write its content to a file first."
+                )
             identity = (status.st_dev, status.st_ino)
             repeated += identity in found
             found.setdefault(identity, TextFile(path, status.st_size))

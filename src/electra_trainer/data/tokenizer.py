@@ -139,7 +139,9 @@ def read_vocab(data: bytes, *, where: str) -> dict[str, int]:
         if not token.strip(" \t"):
             raise DataError(f"{where}:{number}: is blank, and ids are line numbers. Give every line a token.")
         if token in vocab:
-            raise DataError(f"{where}:{number}: token {token!r} is on line {vocab[token] + 1} already. Remove one.")
+            raise DataError(
+                f"{where}:{number}: token {token!r} is on line {vocab[token] + 1} already. Rename one: ids are line numbers."
+            )
         vocab[token] = number - 1
     missing = [token for token in SPECIAL_TOKENS if token not in vocab]
     if missing:

@@ -148,14 +148,14 @@ def read(root: Path, *, of: Of | None = None) -> Declared:
             "a single run has: electra report"
         )
     table = _in_this_version(records.read_object(path), path)
-    found = records.read(Declared, table, where=str(path), error=DataError, complete=True)
-    records.require(_FACTS[found.of], found.facts, path)
+    found = records.read(Declared, table, where=str(path), error=DataError, complete=True, remedy=records.AGAIN)
+    records.require_fields(_FACTS[found.of], found.facts, path)
     for key, row in found.rows.items():  # each is a folder in cells/
         if key in ("", ".", "..") or any(mark in key for mark in "/\\\0"):
             raise DataError(f"{path}: {reading.short(key)}: not the name of an arm or task. Choose another --out.")
-        records.require(_ROW[found.of], row, f"{path}: {key}")
+        records.require_fields(_ROW[found.of], row, f"{path}: {key}")
     if found.of == "finetune":
-        records.require({"model": str}, found.about, path)
+        records.require_fields({"model": str}, found.about, path)
     if of is not None and found.of != of:
         raise ConfigError(
             f"{root}: holds an experiment of electra {found.of}, not of electra {of}. Choose another --out."
@@ -166,15 +166,15 @@ def read(root: Path, *, of: Of | None = None) -> Declared:
 def _in_this_version(table: dict[str, Any], path: Path) -> dict[str, Any]:
     """The fields of `Declared`, from a table of this version, of version 1 (`electra compare`) or 3 (fine-tuning)."""
     version = table.pop("version", None)
-    if version == VERSION:
+    if type(version) is int and version == VERSION:
         return table
-    if version == 1:
-        records.require({"probes": dict}, table, path)
+    if type(version) is int and version == 1:
+        records.require_fields({"probes": dict, "arms": dict, "seeds": list}, table, path)
         hashes = table.pop("probes_sha256", {})
         parts = {name: {"folder": at, "sha256": hashes.get(name)} for name, at in table.pop("probes").items()}
-        rows, of, about = table.pop("arms", None), "compare", {"data": table.pop("data", None)}
-    elif version == 3:
-        records.require({"tasks": dict[str, dict[str, Any]]}, table, path)
+        rows, of, about = table.pop("arms"), "compare", {"data": table.pop("data", None)}
+    elif type(version) is int and version == 3:
+        records.require_fields({"tasks": dict[str, dict[str, Any]], "seeds": list}, table, path)
         rows = {key: {"changed": {}, **row} for key, row in table.pop("tasks").items()}
         parts, of = {"floors": {}} if table.pop("floors", False) else {}, "finetune"
         about = {"model": table.pop("model", None)}

@@ -75,7 +75,7 @@ def read_result(run: Path) -> Result:
     """
     timing = records.read_table(run / _TIMING) if (run / _TIMING).is_file() else {}
     table = {**records.read_table(run / RESULT), **timing}
-    return records.read(Result, table, where=str(run / RESULT), error=DataError)
+    return records.read(Result, table, where=str(run / RESULT), error=DataError, remedy=records.AGAIN)
 
 
 def read_task(cell: Cell) -> Result | None:
@@ -135,7 +135,7 @@ def read_arm(cell: Cell) -> Measured | None:
         raise DataError(
             f"{file}: says arm, seed and run {said}, expected {expected}. Was it copied? Delete it and run electra compare again."
         )
-    records.require(_ARM, table, file)
+    records.require_fields(_ARM, table, file)
     metrics = {name: value for name, value in table["metrics"].items() if value is not None and math.isfinite(value)}
     facts = {name: table[name] for name in FACTS}
     return Measured(**vars(cell), facts=facts, parts=tuple(table["probes"]), metrics=metrics, failed=table["failed"])

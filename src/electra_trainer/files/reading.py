@@ -174,7 +174,8 @@ def json_value(
     Raises:
         NotJson: something else, nested too deeply, more than `most` values, or a number too long.
     """
-    if len(document) > most < _values(document):
+    marks = ",[{" if isinstance(document, str) else (b",", b"[", b"{")  # about one a value; commas in texts count too
+    if len(document) > most < sum(map(document.count, marks)):  # type: ignore[arg-type]
         raise NotJson(f"of more than {most:,} values")
     try:
         text = document if isinstance(document, str) else document.removeprefix(BOM).decode()
@@ -187,11 +188,6 @@ def json_value(
         raise NotJson("not valid JSON (nested too deeply)") from None
     except ValueError:  # what int() takes has a limit
         raise NotJson("not valid JSON (a number of thousands of digits)") from None
-
-
-def _values(document: bytes | str) -> int:
-    """About how many values; commas in texts count too."""
-    return sum(map(document.count, ",[{" if isinstance(document, str) else (b",", b"[", b"{")))  # type: ignore[arg-type]
 
 
 def parse_json(document: bytes | str, *, where: str, remedy: str, error: Refusal = DataError, **limits: Any) -> Any:

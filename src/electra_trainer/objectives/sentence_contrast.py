@@ -38,11 +38,8 @@ class ContrastiveReplacedTokenDetection(protocol.Objective, settings=SentenceCon
 
     def counts(self, masked: Masked) -> dict[str, Tensor]:
         """`masked`: slots. `real`: tokens that are not padding. `sentences`: inputs."""
-        return {
-            "masked": protocol.slots(masked),
-            "real": masked.batch.real_BT.sum(),
-            "sentences": _starts(masked.batch).sum(),
-        }
+        batch = masked.batch
+        return {"masked": protocol.slots(masked), "real": batch.real_BT.sum(), "sentences": _starts(batch).sum()}
 
     def forward(self, masked: Masked, rng: Rng, *, diagnose: bool = False) -> Losses:
         """Sums of the three losses over a lane."""

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 from electra_trainer.data.conllu import read_conllu, treebank_file
-from electra_trainer.errors import ConfigError, Diverged, MissingInputError, did_you_mean, refuse_if
+from electra_trainer.errors import ConfigError, Diverged, MissingInputError, did_you_mean
 from electra_trainer.files.reading import MOST_TEXT, read_file
 from electra_trainer.finetuning.glue import glue_table, glue_tasks
 from electra_trainer.finetuning.recipe import recipe
@@ -138,13 +138,12 @@ def parse_probes(words: Sequence[str]) -> dict[str, Path | None]:
                 f"--probe {word}: unknown probe {name!r}.{did_you_mean(name, PROBES)} Known: {', '.join(PROBES)}."
             )
         needs = _NEEDS_FOLDER.get(name)
-        refuse_if(
-            {
-                f"--probe {name}: is given twice.": name in probes,
-                f"--probe {name}: expected --probe {name}=DIR, {needs}.": bool(needs and not folder),
-                f"--probe {word}: {name} reads no folder. Give --probe {name}.": bool(equals and not needs),
-            }
-        )
+        if name in probes:
+            raise ConfigError(f"--probe {name}: is given twice.")
+        if needs and not folder:
+            raise ConfigError(f"--probe {name}: expected --probe {name}=DIR, {needs}.")
+        if equals and not needs:
+            raise ConfigError(f"--probe {word}: {name} reads no folder. Give --probe {name}.")
         probes[name] = Path(folder) if needs else None
     return probes
 

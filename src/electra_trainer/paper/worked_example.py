@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from electra_trainer.data.batches import encode_rows
-from electra_trainer.errors import ConfigError, DataError, refuse_if
+from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.inspection.report import COLOURS, FAINT, INK, rendered
 from electra_trainer.paper.figures import caption
 from electra_trainer.pretrained.pretrained import Pretrained
@@ -75,11 +75,10 @@ def worked_example(model: Pretrained, text: str, *, mask: Sequence[int], seed: i
     model.tokenizer.encode_special_tokens = True  # a written "[MASK]" is plain text here
     encoding = model.tokenizer.encode(text, add_special_tokens=False)
     tokens, room = len(encoding.ids), model.length - 2
-    faults = {
-        "figure 2: --text is empty. Give at least one word.": not tokens,
-        f"figure 2: --text has {tokens} tokens, a trained row has room for {room}. Shorten it.": tokens > room,
-    }
-    refuse_if(faults, DataError)
+    if not tokens:
+        raise DataError("figure 2: --text is empty. Give at least one word.")
+    if tokens > room:
+        raise DataError(f"figure 2: --text has {tokens} tokens, a trained row has room for {room}. Shorten it.")
     words = [word if word is not None else -1 for word in encoding.word_ids]
     if not mask or not set(mask) <= {word + 1 for word in words}:
         raise ConfigError(

@@ -175,7 +175,9 @@ def _download(name: str) -> Path:
         ) from None
     except (HfHubHTTPError, OSError) as error:
         why = (str(error) or type(error).__name__).splitlines()[0]
-        raise ConfigError(f"{name}: no such folder, and the Hub could not be asked ({why}). Check both.") from None
+        raise ConfigError(
+            f"{name}: no such folder, and the Hub could not be asked ({why}). Check the name and the network."
+        ) from None
     if not (folder / "model.safetensors").is_file():
         raise MissingInputError(
             f'{name}: has no model.safetensors on the Hub, and pickled weights are not read. Convert it once: python -c "from '

@@ -41,9 +41,9 @@ def check_shard(config: Config, *, processes: int | None = None) -> None:
         "--shard with phases = two-stage: its stages compute with one of the networks, and the two are divided as one. Set --phases "
         "joint, or leave --shard out.": isinstance(config.phases, TwoStage),
         f"--shard with {size} processes and batch.lanes = {lanes}: processes compute together, so each has as many lanes as the others. "
-        f"Start a divisor of {lanes} processes, or begin a run with a multiple of {size} as --batch.lanes.": bool(
-            lanes % size
-        ),
+        f"Start a divisor of {lanes} processes, or begin a run with a multiple of {size} as --batch.lanes.": lanes
+        % size
+        != 0,
     }
     refuse_if(faults)
 

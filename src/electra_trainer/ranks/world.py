@@ -84,7 +84,7 @@ processes."""
 
 @contextmanager
 def joined(
-    device: Callable[[], torch.device], last_words: Callable[[ElectraError], None] = lambda _: None
+    device: Callable[[], torch.device], *, last_words: Callable[[ElectraError], None] = lambda _: None
 ) -> Iterator[tuple[World, torch.device]]:
     """Join the processes that `torchrun` started with this one, until the context ends; alone without torchrun.
 

@@ -166,8 +166,9 @@ def put_status(folder: run_folder.RunFolder, table: dict[str, Any], *, wait: flo
         with closing(run_folder.RunFolder(folder.path)) as own:
             try:
                 own.open_for_writing()
-                return own.write_json(STATUS, table)
+                own.write_json(STATUS, table)
+                return
             except ConfigError:
                 if time.monotonic() > end:
-                    return None
+                    return
         time.sleep(_SOON)

@@ -66,9 +66,8 @@ class StopRequest:
         if self.at_once:
             self.at_once = False  # a second signal must not disturb what the first one began
             raise Interrupted(f"{self.name}: stopped; what is done is saved. The same command continues.")
-        if (
-            first and not self._quiet
-        ):  # os.write: a handler must not enter a stream that was interrupted while it was written
+        # os.write: a handler must not enter a stream that was interrupted while it was written
+        if first and not self._quiet:
             with suppress(OSError):  # a terminal that is gone
                 os.write(2, b"\nelectra: saving at the end of this step, then stopping\n")
 
@@ -133,13 +132,12 @@ def ended(code: int) -> None:
 
 
 def _note(suffix: str, number: int) -> None:
-    folder = os.environ.get(FOLDER)
-    if folder:
+    if folder := os.environ.get(FOLDER):
         # not truncated: a process that freezes while it writes must still be found by its id
         with suppress(OSError):  # whoever needs the disk reports that it is full
             file = os.open(Path(folder) / (os.environ.get("RANK", "0") + suffix), os.O_WRONLY | os.O_CREAT, 0o600)
-            os.write(file, str(number).encode())
-            os.close(file)
+            with os.fdopen(file, "wb", buffering=0) as stream:
+                stream.write(f"{number:010}".encode())  # always as long: a second code replaces all of the first
 
 
 STARTED_BY = "ELECTRA_STARTED_BY"

@@ -222,8 +222,8 @@ class Config:
         require(self.log_every >= 1, "log_every", self.log_every, "at least 1")
         length, most, lanes = self.batch.sequence_length, self.model.max_position_embeddings, self.batch.lanes
         require(length <= most, "batch.sequence_length", length, f"at most model.max_position_embeddings = {most}")
-        divisible = not self.deterministic or lanes & (lanes - 1) == 0
-        require(divisible, "batch.lanes", lanes, "a power of two with --deterministic")
+        if self.deterministic:
+            require(lanes & (lanes - 1) == 0, "batch.lanes", lanes, "a power of two with --deterministic")
         _check_combination(self)
 
     @property
@@ -246,18 +246,17 @@ def _check_combination(config: Config) -> None:
     """Refuse choices that exclude one another: two-stage and adversarial training need a generator that learns, and more."""
     objective, generator, phases, sharing = config.objective, config.generator, config.phases, config.sharing
     learned = isinstance(generator, methods.Learned)
-    used = objective.uses_generator
     # raises if the multiplier gives no possible shape
-    smaller = used and learned and generator_shape(config) != config.model
+    smaller = objective.uses_generator and learned and generator_shape(config) != config.model
     plain = isinstance(generator, methods.Learned) and generator.temperature == 1 and not generator.disallow_correct
     two_stage, adversarial = isinstance(phases, methods.TwoStage), isinstance(objective, methods.Adversarial)
     from_generator = isinstance(phases, methods.TwoStage) and phases.start == "generator"
-    shares_all = sharing == "all"
+    shared = sharing == "all"
     faults = {
         "sharing = 'all' shares the generator's encoder, and a generator without one is configured. Use --generator learned or "
-        "--sharing embeddings.": used and shares_all and not learned,
+        "--sharing embeddings.": objective.uses_generator and shared and not learned,
         "sharing = 'all' needs a generator of the discriminator's size (§3.2). Set --generator.width 1 --generator.depth 1, or use "
-        "--sharing embeddings.": shares_all and smaller,
+        "--sharing embeddings.": shared and smaller,
         "phases.start = 'generator' begins the discriminator from the generator's weights, which needs the same size (§3.2). Set "
         "--generator.width 1 --generator.depth 1, or --phases.start fresh.": smaller and from_generator,
         "phases = two-stage trains a generator first and then a discriminator (§3.2): it needs --objective rtd and --generator "
@@ -266,8 +265,8 @@ def _check_combination(config: Config) -> None:
         "Set --sharing none.": two_stage and sharing != "none",
         "objective = adversarial trains the distribution that it samples from (Appendix F): it needs --generator learned with "
         "temperature 1 and the correct word allowed.": adversarial and not plain,
-        "objective = adversarial: the two networks play against each other. Use --sharing embeddings.": shares_all
-        and adversarial,
+        "objective = adversarial: the two networks play against each other. Use --sharing embeddings.": adversarial
+        and shared,
     }
     refuse_if(faults)
 

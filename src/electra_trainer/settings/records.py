@@ -186,11 +186,11 @@ def hash_of(value: object) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
-def differences(first: object, second: object) -> list[str]:
+def differences(first: object, second: object, *, show: Callable[[object], str] = repr) -> list[str]:
     """Dotted names of the fields in which two configs (or tables of plain values) differ, with both values."""
     one, two = flat(to_dict(first)), flat(to_dict(second))
     odd = [name for name in one | two if one.get(name) != two.get(name)]
-    return [f"{short(name)[1:-1]}: {short(one.get(name))} -> {short(two.get(name))}" for name in odd]
+    return [f"{show(name)[1:-1]}: {show(one.get(name))} -> {show(two.get(name))}" for name in odd]
 
 
 def flat(table: dict[str, Any]) -> dict[str, Any]:
@@ -206,7 +206,7 @@ def flat(table: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-_AGAIN = "Delete it and repeat the command that wrote it."
+AGAIN = "Delete it and repeat the command that wrote it."
 
 
 def read_object(file: Path) -> dict[str, Any]:
@@ -218,14 +218,14 @@ def read_object(file: Path) -> dict[str, Any]:
     try:
         return read_table(file)
     except ConfigError as error:
-        raise DataError(f"{error} {_AGAIN}") from None
+        raise DataError(f"{error} {AGAIN}") from None
 
 
-def require(fields: Mapping[str, Any], table: Mapping[str, Any], where: object) -> None:
+def require_fields(fields: Mapping[str, Any], table: Mapping[str, Any], where: object) -> None:
     """Check that a table has fields of these types; it may have others.
 
     Raises:
         DataError: a field is missing, or of another type.
     """
     known = {name: value for name, value in table.items() if name in fields}
-    read(dataclasses.make_dataclass("Fields", fields.items()), known, where=str(where), error=DataError, remedy=_AGAIN)
+    read(dataclasses.make_dataclass("Fields", fields.items()), known, where=str(where), error=DataError, remedy=AGAIN)

@@ -59,11 +59,11 @@ def torchrun() -> int:
     os.environ[STARTED_BY] = str(os.getpid())
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-    from torch.distributed.run import main as torchrun
+    from torch.distributed.run import main as run
 
     logging.disable(logging.ERROR)  # of this process, which trains nothing: the lines below report the same
     try:
-        torchrun()
+        run()
     except ChildFailedError as failed:
         for rank, failure in sorted(failed.failures.items()):
             if failure.exitcode < 0 and -failure.exitcode != signal.SIGTERM:  # that one is torchrun's own

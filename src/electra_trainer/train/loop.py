@@ -70,7 +70,7 @@ def pretrain(
     with (
         closing(folder),
         signals.StopRequest(at_once=True) as stop,
-        joined(lambda: local_device(choose_device(device)), last_words) as (here, where),
+        joined(lambda: local_device(choose_device(device)), last_words=last_words) as (here, where),
     ):
         if shard:
             sharding.check_shard(config)

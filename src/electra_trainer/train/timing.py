@@ -125,10 +125,8 @@ class Machine:
 def measure_machine(device: torch.device) -> Machine:
     """About three seconds of products and copies; the best of several counts, since other work only slows them."""
     free = free_bytes(device)  # first: on a GPU, what the products below needed stays taken
-    precision, rates = (
-        choose_precision("auto", device),
-        {name: matrix_rate(device, dtype) for name, dtype in DTYPES.items()},
-    )
+    precision = choose_precision("auto", device)
+    rates = {name: matrix_rate(device, dtype) for name, dtype in DTYPES.items()}
     copied = copy_rate(device)
     return Machine(device=device, precision=precision, matrix_flops=rates, copy_bytes=copied, free_bytes=free)
 

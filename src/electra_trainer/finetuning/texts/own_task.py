@@ -41,7 +41,7 @@ class OwnTask:
     """Texts without labels."""
     kind: Literal["classification", "regression"] = "classification"
     text: str | None = None
-    """Columns; None: see columns.py."""
+    """Columns; None: see examples.py."""
     text_pair: str | None = None
     label: str | None = None
 

@@ -67,7 +67,7 @@ def forward(
     inner: Tensor, residual: Tensor, weight: Tensor, bias: Tensor, seed: Tensor, *, eps: float, dropout: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The result as [N, D], and what the backward pass needs: both inputs as [N, D], mean and 1/deviation of each row."""
-    kernels = trust.triton_kernels()
+    kernels = trust.kernels()
     width = inner.shape[-1]
     rows_ND, added_ND = inner.contiguous().view(-1, width), residual.contiguous().view(-1, width)
     out = torch.empty_like(rows_ND)
@@ -85,7 +85,7 @@ def backward(
     upstream: Tensor, inner: Tensor, residual: Tensor, mean: Tensor, spread: Tensor, weight: Tensor, seed: Tensor, *, dropout: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of inner and residual, [N, D], and of weight and bias, [D]."""
-    kernels = trust.triton_kernels()
+    kernels = trust.kernels()
     many, width = inner.shape
     above = upstream.contiguous().view(-1, width)
     for_inner, for_residual = torch.empty_like(inner), torch.empty_like(residual)
@@ -109,7 +109,7 @@ def _warps(width: int) -> int:
 
 def check(device: torch.device, *, shape: tuple[int, int] = (37, 256)) -> None:
     """Compare with the plain twin, with a share of 0 and of 0.3 dropped, in fp32 and bf16; the share itself to five deviations."""
-    kernels = trust.triton_kernels()
+    kernels = trust.kernels()
     random, width = torch.Generator().manual_seed(6), shape[1]
     made = [torch.randn(size, generator=random) for size in (shape, shape, (width,), (width,), shape)]
     for dtype, tolerance in TOLERANCE.items():

@@ -62,7 +62,7 @@ def _shape(query: Tensor, dropout: float, *, back: bool) -> tuple[tuple[int, int
 
 
 def _forward(query: Tensor, key: Tensor, value: Tensor, piece: Tensor, seed: Tensor, dropout: float) -> tuple[Tensor, Tensor]:  # fmt: skip
-    kernels = trust.triton_kernels()
+    kernels = trust.kernels()
     query, key, value = _even(query, key, value)
     rows, heads, tokens, size = query.shape
     out = torch.empty((rows, tokens, heads, size), dtype=query.dtype, device=query.device)
@@ -78,7 +78,7 @@ def _forward(query: Tensor, key: Tensor, value: Tensor, piece: Tensor, seed: Ten
 def _backward(
     upstream: Tensor, query: Tensor, key: Tensor, value: Tensor, piece: Tensor, seed: Tensor, out: Tensor, log_sum: Tensor, dropout: float
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    kernels = trust.triton_kernels()
+    kernels = trust.kernels()
     query, key, value = _even(query, key, value)
     found = tuple(torch.empty_like(out) for _ in range(3))
     grid, constants = _shape(query, dropout, back=True)
@@ -130,7 +130,7 @@ def check(
     device: torch.device, *, shapes: tuple[tuple[int, ...], ...] = ((3, 2, 128, 64), (2, 3, 200, 64), (2, 2, 200, 32))
 ) -> None:
     """Compare with the plain twin on `shapes` (B, H, T, D/H), rows of several pieces and padding, with a share of 0 and of 0.2 dropped."""
-    kernels = trust.triton_kernels()
+    kernels = trust.kernels()
     random = torch.Generator().manual_seed(7)
     for rows, heads, tokens, size in shapes:
         packed = torch.randn((3, rows, heads, tokens, size), generator=random)

@@ -66,7 +66,7 @@ def _look(
     hidden_KE: Tensor, words_VE: Tensor, bias_V: Tensor, labels_K: Tensor, draws_K: Tensor | None, *, look: bool
 ) -> tuple[Tensor, ...]:
     """Loss, normaliser (inf where not used), sample, correct, entropy of each slot; the last two empty without `look`."""
-    kernels = trust.triton_kernels()
+    kernels = trust.kernels()
     (slots, width), words, device = hidden_KE.shape, len(words_VE), hidden_KE.device
     blocks = kernels.triton.cdiv(words, _BLOCK_V)
     shape = (slots, blocks)
@@ -97,7 +97,7 @@ def _gradients(
     hidden_KE: Tensor, words_VE: Tensor, bias_V: Tensor, labels_K: Tensor, log_z_K: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of the sum of losses with respect to hidden states, words and bias, fp32."""
-    kernels = trust.triton_kernels()
+    kernels = trust.kernels()
     (slots, width), words, device = hidden_KE.shape, len(words_VE), hidden_KE.device
     # rows begin at multiples of 16 bytes, as fast products want them
     stride = kernels.triton.cdiv(words, _BLOCK_V) * _BLOCK_V

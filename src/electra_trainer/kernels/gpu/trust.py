@@ -43,7 +43,7 @@ def interpreted() -> bool:
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
-def triton_kernels() -> Any:
+def kernels() -> Any:
     """The module of our Triton kernels; importing it needs Triton."""
     from electra_trainer.kernels.gpu import triton_kernels
 
