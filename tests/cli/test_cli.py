@@ -38,9 +38,9 @@ EVERY_HELP = pytest.mark.parametrize("words", [["--help"], *([verb, "--help"] fo
 @pytest.mark.alone
 @EVERY_HELP
 def test_help_is_quick(words: list[str]) -> None:
-    """Under half a second from call to exit; other work can only hold it up, so one of three is enough."""
+    """Under half a second from call to exit; other work can only hold it up, so one of five is enough."""
     times = [1.0]
-    while len(times) < 4 and min(times) >= 0.5:
+    while len(times) < 6 and min(times) >= 0.5:
         start = time.perf_counter()
         done = subprocess.run(
             [sys.executable, "-m", "electra_trainer", *words], capture_output=True, text=True, check=True
