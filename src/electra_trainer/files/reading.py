@@ -40,17 +40,17 @@ def read_file(path: Path, *, limit: int = MOST_SETTINGS, error: Refusal = DataEr
         MissingInputError: nothing is there. StorageError: cannot be read. DataError: a folder. `error`: see above.
     """
     descriptor = open_regular(path, limit=limit, error=error)
-    parts: list[bytes] = []
+    content = bytearray()
     try:  # a file may grow, and those of /proc say nothing of their size
-        while sum(map(len, parts)) <= limit and (part := os.read(descriptor, _CHUNK)):
-            parts.append(part)
+        while len(content) <= limit and (part := os.read(descriptor, _CHUNK)):
+            content += part
     except OSError as refused:
         raise storage_error(refused, path) from None
     finally:
         os.close(descriptor)
-    if sum(map(len, parts)) > limit:
+    if len(content) > limit:
         raise error(_too_large(path, limit))
-    return b"".join(parts)
+    return bytes(content)
 
 
 def open_regular(path: Path, *, limit: int, error: Refusal = DataError) -> int:

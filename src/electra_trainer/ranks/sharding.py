@@ -33,6 +33,7 @@ def check_shard(config: Config, *, processes: int | None = None) -> None:
         ConfigError: says what `--shard` cannot be combined with, and what to do.
     """
     size, lanes = processes or world().size, config.batch.lanes
+    uneven = lanes % size != 0
     faults = {
         "--shard with --deterministic: gradients of parts are added up in an order that follows the number of processes. Leave one of "
         "the two out.": config.deterministic,
@@ -41,9 +42,7 @@ def check_shard(config: Config, *, processes: int | None = None) -> None:
         "--shard with phases = two-stage: its stages compute with one of the networks, and the two are divided as one. Set --phases "
         "joint, or leave --shard out.": isinstance(config.phases, TwoStage),
         f"--shard with {size} processes and batch.lanes = {lanes}: processes compute together, so each has as many lanes as the others. "
-        f"Start a divisor of {lanes} processes, or begin a run with a multiple of {size} as --batch.lanes.": lanes
-        % size
-        != 0,
+        f"Start a divisor of {lanes} processes, or begin a run with a multiple of {size} as --batch.lanes.": uneven,
     }
     refuse_if(faults)
 
