@@ -280,8 +280,8 @@ FURTHER = (
         name="dropout-seed",
         takes_away="dropout is seeded by the step",
         file="randomness.py",
-        sought='        torch.manual_seed(key(self.seed, "dropout", self.step, self.lane))\n',
-        put='        torch.manual_seed(key(self.seed, "dropout", self.lane))\n',
+        sought='manual_seed(key(self.seed, "dropout", self.step, self.lane))\n',
+        put='manual_seed(key(self.seed, "dropout", self.lane))\n',
         caught_by={"tests/train/test_step.py::test_dropout_changes_from_step_to_step": r"assert sums\[0\] == "},
     ),
     Sabotage(

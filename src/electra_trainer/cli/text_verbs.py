@@ -91,8 +91,7 @@ def _print_fit(arguments: PrepareArguments, tokenizer: "Tokenizer") -> None:
     from electra_trainer.data.prepare import CorpusLines
     from electra_trainer.data.tokenizer import statistics
 
-    lines = CorpusLines(arguments.files, arguments.settings, _CHARACTERS_MEASURED)
-    measured = statistics(tokenizer, lines)
+    measured = statistics(tokenizer, CorpusLines(arguments.files, arguments.settings, _CHARACTERS_MEASURED))
     print(f"vocabulary: {measured.fertility:.2f} tokens a word, {100 * measured.unknown_rate:.3f} % unknown")
     if measured.unknown_rate > _UNKNOWN_IS_MUCH:
         print(

@@ -108,8 +108,7 @@ def encode_documents(
         size = 0
         for index, document in enumerate(found):
             text = "\n".join(document).encode()
-            digest = hashlib.blake2b(text, digest_size=7, key=salt).digest()
-            share = int.from_bytes(digest, "little") / 2**56
+            share = int.from_bytes(hashlib.blake2b(text, digest_size=7, key=salt).digest(), "little") / 2**56
             about.append((index, share, len(document), document.place))
             packet.append(text)
             size += len(text)

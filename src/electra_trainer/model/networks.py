@@ -216,8 +216,7 @@ class WordFrequencies(nn.Module):
                 draws_K >= start_K, draws_K - start_K + end_K, draws_K
             )  # step over the word's own share
         # right=True finds the first entry above the draw, so a word of probability 0 is never taken
-        found_K = torch.searchsorted(self.cumulative_V, draws_K, right=True)
-        return found_K.clamp(max=len(self.cumulative_V) - 1)
+        return torch.searchsorted(self.cumulative_V, draws_K, right=True).clamp(max=len(self.cumulative_V) - 1)
 
     def entropy(self) -> Tensor:
         """Nats, fp64 scalar."""

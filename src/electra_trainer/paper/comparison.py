@@ -97,8 +97,7 @@ def compare(
             "--parallel: runs at once slow each other down, and --budget is time. Give --flops or --steps."
         )
     work = Comparing(asked, config, data, device=device, quiet=quiet, alone=parallel == 1)
-    where = str(choose_device(device))
-    run_experiment(work, out, device=where, parallel=parallel, shard=shard, quiet=quiet)
+    run_experiment(work, out, device=str(choose_device(device)), parallel=parallel, shard=shard, quiet=quiet)
     return summarize(out)
 
 

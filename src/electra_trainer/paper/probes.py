@@ -68,8 +68,7 @@ def part_of_speech(subject: Subject) -> dict[str, float]:
 def minimal_pairs(subject: Subject) -> dict[str, float]:
     """Share of the pairs whose grammatical sentence is preferred, for each score that the networks can give."""
     assert subject.folder is not None
-    pretrained = load(subject.run).to(choose_device(subject.device))
-    found = score_pairs(pretrained, subject.folder, limit=subject.pairs)
+    found = score_pairs(load(subject.run).to(choose_device(subject.device)), subject.folder, limit=subject.pairs)
     return {name: score.mean for name, score in found.scores.items()}
 
 

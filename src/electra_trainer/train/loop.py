@@ -141,8 +141,7 @@ class Pretraining(resumable.Resumable[Objective]):
     def compute(self, *, logged: bool) -> StepResult:
         """See `Resumable`."""
         with self._given_up_on_a_signal():
-            part = self.phases.at(self.step)
-            return train_step(part, self.optimizer, self.feed, step=self.step, diagnose=logged)
+            return train_step(self.phases.at(self.step), self.optimizer, self.feed, step=self.step, diagnose=logged)
 
     def after_step(self) -> None:
         """Evaluate on held-out rows where that is due."""

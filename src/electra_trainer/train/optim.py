@@ -6,6 +6,7 @@ all parameters and moves those that have a gradient.
 """
 
 import dataclasses
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -51,10 +52,18 @@ def build_optimizer(network: nn.Module, settings: Settings, share: Share | None 
     betas = (settings.beta1, settings.beta2)
     if settings.name == "lamb":
         return Lamb(groups, betas=betas, eps=settings.epsilon)
-    optimizer = AdamW(groups, lr=0.0, betas=betas, eps=settings.epsilon, fused=True)
+    optimizer = _AdamW(groups, lr=0.0, betas=betas, eps=settings.epsilon, fused=True)
     if settings.name == "adam":
         without_bias_correction(optimizer)
     return optimizer
+
+
+class _AdamW(AdamW):
+    """PyTorch's, not wrapped against the compiler (which never sees it here): the wrappers would import it, a second of every start."""
+
+    step = torch.no_grad()(inspect.unwrap(AdamW.step))
+    zero_grad = inspect.unwrap(AdamW.zero_grad)
+    add_param_group = inspect.unwrap(AdamW.add_param_group)
 
 
 def set_rate(optimizer: Optimizer, rate: float) -> None:
