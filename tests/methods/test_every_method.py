@@ -177,10 +177,10 @@ STEPS = 4
 
 
 def two_steps(config: Config) -> dict[str, Tensor]:
-    """The weights after some steps, across the switch of a two-stage run."""
+    """The weights after two steps; of a two-stage run, after two steps of each stage."""
     made = build(config)
     phases, optimizer, feed = Phases(config, made), build_optimizer(made, config.optimizer), fed(config)
-    for step in range(STEPS):
+    for step in range(config.first_stage_steps + 2):
         assert train_step(phases.at(step), optimizer, feed, step=step, diagnose=True).finite
     return {n: p.detach() for n, p in made.named_parameters()}
 
@@ -239,9 +239,13 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run_config(name: str) -> Config:
-    """Eight steps with dropout, a checkpoint every three."""
-    config = METHODS[name](small_config(steps=8))
-    return dataclasses.replace(config, checkpoint=dataclasses.replace(config.checkpoint, every=3))
+    """Six steps with dropout, a checkpoint and an evaluation every two. One lane: tests/train/test_resume.py has two."""
+    config = METHODS[name](small_config(steps=6, lanes=1))
+    return dataclasses.replace(
+        config,
+        checkpoint=dataclasses.replace(config.checkpoint, every=2),
+        evaluation=dataclasses.replace(config.evaluation, every=2),
+    )
 
 
 @EACH
@@ -249,7 +253,7 @@ def test_resumed_run_is_the_run(name: str, data: Path, tmp_path: Path, monkeypat
     """Stopped, for two-stage right at the switch: weights, moments and curve are bit for bit those of the whole run."""
     config = run_config(name)
     whole = pretrain(config, data, out=tmp_path / "whole", device="cpu", quiet=True)
-    real, stops = loop.train_step, {config.first_stage_steps or 5}
+    real, stops = loop.train_step, {config.first_stage_steps or 3}
 
     def interrupted(*arguments: Any, step: int, **more: Any) -> Any:
         if step + 1 in stops:
@@ -262,7 +266,7 @@ def test_resumed_run_is_the_run(name: str, data: Path, tmp_path: Path, monkeypat
         pretrain(config, data, out=tmp_path / "run", device="cpu", quiet=True)
     pretrain(config, data, out=tmp_path / "run", device="cpu", quiet=True)
     one, two = (read(numbered(run / "checkpoints")[-1][1]) for run in (whole, tmp_path / "run"))
-    assert one.step == two.step == 8
+    assert one.step == two.step == 6
     for mine, theirs in ((one.weights, two.weights), (one.optimizer, two.optimizer)):
         assert mine.keys() == theirs.keys()
         assert all(torch.equal(mine[n], theirs[n]) for n in mine)

@@ -5,6 +5,7 @@ import io
 import json
 import statistics
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.command import Electra
@@ -47,6 +48,19 @@ def head(source: Path, target: Path, lines: int) -> None:
         target.write_text("".join(line for line, _ in zip(file, range(lines), strict=False)), encoding="utf-8")
 
 
+def first_questions(paragraph: dict[str, Any]) -> dict[str, Any]:
+    """Its first sentences, with two of the questions that they answer and, in version 2, one that nothing answers."""
+    context = paragraph["context"][:400]
+    fits = [
+        {**qa, "answers": kept}
+        for qa in paragraph["qas"]
+        if (kept := [one for one in qa["answers"] if one["answer_start"] + len(one["text"]) <= len(context)])
+    ]
+    impossible = [qa for qa in paragraph["qas"] if qa.get("is_impossible")]
+    assert len(fits) >= 2
+    return {"context": context, "qas": fits[:2] + impossible[:1]}
+
+
 def table(electra: Electra, number: int, *experiments: Path) -> list[dict[str, str]]:
     code, out, err = electra("table", str(number), *experiments, "--format", "csv")
     assert code == 0, err
@@ -58,6 +72,15 @@ def medians(out: Path, task: str, metric: str) -> float:
     results = [json.loads(path.read_text()) for path in out.glob(f"cells/{task}/seed-*/result.json")]
     assert len(results) == 3
     return 100 * statistics.median(next(iter(result["scores"].values()))[metric] for result in results)
+
+
+def tell_apart(out: Path) -> None:
+    """Another number for each seed and metric: an encoder of three steps answers nothing, and zeros look alike."""
+    for seed, path in enumerate(sorted(out.glob("cells/*/seed-*/result.json")), start=1):
+        result = json.loads(path.read_text())
+        for scores in result["scores"].values():
+            scores |= {name: 0.2 * seed + 0.01 * place for place, name in enumerate(sorted(scores))}
+        path.write_text(json.dumps(result))
 
 
 def place(out: Path, name: str, share: float = 1.0) -> None:
@@ -105,8 +128,8 @@ def test_glue_fills_tables_1_2_and_7(run: Path, shared: Path, electra: Electra, 
 def test_squad_fills_table_3(run: Path, shared: Path, electra: Electra, tmp_path: Path) -> None:
     for version in (1, 2):
         dev = json.loads((shared / f"data/squad/dev-v{version}.{2 - version}.json").read_text())
-        pages = [{**article, "paragraphs": article["paragraphs"][:1]} for article in dev["data"][:6]]
-        for name, part in (("train", pages[:4]), ("dev", pages[4:])):
+        pages = [{**article, "paragraphs": [first_questions(article["paragraphs"][0])]} for article in dev["data"][:4]]
+        for name, part in (("train", pages[:2]), ("dev", pages[2:])):
             (tmp_path / f"{name}-{version}.json").write_text(json.dumps({**dev, "data": part}))
         code, _, err = electra(
             "squad", run, "--train", tmp_path / f"train-{version}.json", "--dev", tmp_path / f"dev-{version}.json", "--version",
@@ -114,6 +137,8 @@ def test_squad_fills_table_3(run: Path, shared: Path, electra: Electra, tmp_path
         )  # fmt: skip
         assert code == 0, err
     one, two = tmp_path / "squad-1", tmp_path / "squad-2"
+    tell_apart(one)
+    tell_apart(two)
     place(two, "base")
     first, second = table(electra, 3, one, two)
     if first["model"] == "ELECTRA-Base":
