@@ -23,6 +23,24 @@ from electra_trainer.objectives import vocabulary_softmax as plain
 CPU = torch.device("cpu")
 
 
+def patch_once() -> None:
+    """Triton's interpreter looks through all of its language whenever a kernel calls a function: a third of the time.
+
+    A launch has done so already for the kernel's own module, and what a call changes for another module is never undone.
+    """
+    from triton.runtime.interpreter import InterpretedFunction
+
+    real, modules = InterpretedFunction.__call__, set()
+
+    def call(self: InterpretedFunction, *words: object, **more: object) -> object:
+        if self.fn.__module__ in modules:
+            return self.rewrite()(*words, **more)
+        modules.add(self.fn.__module__)
+        return real(self, *words, **more)
+
+    InterpretedFunction.__call__ = call
+
+
 def vocabulary() -> None:
     """Sizes that fill no tile; several chunks; the objective's own plain way."""
     gpu_softmax.check(CPU, sizes=(40, 300, 40))
@@ -48,7 +66,9 @@ def vocabulary() -> None:
         tensors[0][:0], *tensors[1:], labels[:0], draws[:0], (torch.float32, True, True)
     )
     assert float(nothing[0]) == 0.0 and not torch.autograd.grad(nothing[0], tensors[1])[0].any()
-    quiet = gpu_softmax.VocabularySoftmax.apply(*tensors, labels, None, (torch.bfloat16, False, False))
+    quiet = gpu_softmax.VocabularySoftmax.apply(
+        tensors[0][:9], *tensors[1:], labels[:9], None, (torch.bfloat16, False, False)
+    )
     assert not quiet[1].any()
 
 
@@ -73,7 +93,7 @@ def frequencies() -> None:
 def norm() -> None:
     """Widths that fill no tile, and the function that the model calls, whose dropout follows PyTorch's generator."""
     add_norm.check(CPU, shape=(13, 48))
-    inputs = [torch.randn(3, 5, 48, requires_grad=True) for _ in range(2)]
+    inputs = [torch.randn(2, 2, 48, requires_grad=True) for _ in range(2)]
     layer = torch.nn.LayerNorm(48)
     found = []
     for seed in (1, 1, 2):
@@ -180,4 +200,5 @@ def raised(check: Callable[[], None]) -> str:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    patch_once()
     print(json.dumps({name: raised(CHECKS[name]) for name in sys.argv[1:] or CHECKS}))
