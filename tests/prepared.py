@@ -1,6 +1,6 @@
 """Small real inputs for tests: the language reference that every Python carries, as text and as prepared rows; lines of the embedded corpus."""
 
-import functools
+import itertools
 from pathlib import Path
 from pydoc_data.topics import topics
 
@@ -32,19 +32,17 @@ def write_store(folder: Path, *, vocab_size: int = VOCAB_SIZE, length: int = LEN
 
 
 def embedded_lines(count: int) -> list[str]:
-    """The first lines of the embedded corpus, up to 20,000, without the time that all of it takes."""
+    """The first lines of the embedded corpus, up to 20,000, without the time that all of it takes: what was read is kept."""
     assert count <= MOST_LINES
-    return _embedded_lines()[:count]
+    while len(_lines) < count:
+        path, _ = docstrings._files()[len(_read)]
+        _read.append(path)
+        _lines.update(dict.fromkeys(docstrings._module_lines(path)))
+    return list(itertools.islice(_lines, count))
 
 
-@functools.cache
-def _embedded_lines() -> list[str]:
-    lines: dict[str, None] = {}
-    for path, _ in docstrings._files():
-        lines.update(dict.fromkeys(docstrings._module_lines(path)))
-        if len(lines) >= MOST_LINES:
-            break
-    return list(lines)
+_read: list[Path] = []
+_lines: dict[str, None] = {}
 
 
 def small_config(*, steps: int = 12, lanes: int = 2) -> Config:
