@@ -106,12 +106,10 @@ def test_same_ids_through_auto_tokenizer(tmp_path: Path, cased: bool) -> None:
     prepare([text], tokenizer=tokenizer, sequence_length=32, out=tmp_path / "data", settings=PrepareSettings(workers=1))
     theirs = AutoTokenizer.from_pretrained(tmp_path / "data" / "tokenizer")
     mine = load_tokenizer(tmp_path / "data" / "tokenizer")
-    differ = [
-        line
-        for line in [*lines, *hard]
-        if mine.encode(line).ids != theirs(line)["input_ids"]
-        or mine.encode(line).type_ids != theirs(line)["token_type_ids"]
-    ]
+    texts = [*lines, *hard]
+    encoded = theirs(texts)
+    given = zip(texts, encoded["input_ids"], encoded["token_type_ids"], strict=True)
+    differ = [line for line, ids, types in given if ((own := mine.encode(line)).ids, own.type_ids) != (ids, types)]
     assert not differ
 
 
@@ -120,7 +118,7 @@ ASK_OLD = """
 import json, sys, transformers
 assert transformers.__version__.startswith("4.57"), transformers.__version__
 tokenizer = transformers.AutoTokenizer.from_pretrained(sys.argv[1])
-ids = [tokenizer(line)["input_ids"] for line in json.load(open(sys.argv[2]))]
+ids = tokenizer(json.load(open(sys.argv[2])))["input_ids"]
 model = transformers.ElectraForPreTraining.from_pretrained(sys.argv[3]).eval()
 import torch
 logits = model(torch.tensor([[2, *range(5, 30), 3]])).logits[0].tolist()
