@@ -22,6 +22,9 @@ OLD_PACKAGES := transformers==4.57.6 huggingface_hub==0.36.0 tokenizers==0.22.1 
 # Triton, on Linux, for machines whose PyTorch brings none: its interpreter runs the GPU's kernels in the tests
 TRITON := $(VENV)/triton-3.6
 
+# pip compiles on one core; this takes all of them. Not every file of a package is Python that compiles: pip leaves those out, too
+COMPILE := $(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null 2>&1 || true
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-together test-alone reliability reliability-together reliability-alone sabotage net check count map clean venv
 .NOTPARALLEL:
@@ -91,10 +94,11 @@ $(VENV)/.base: pyproject.toml constraints.txt
 
 $(VENV)/.dev: pyproject.toml constraints.txt
 	@$(MAKE) --no-print-directory venv
-	$(PIP) -e '.[dev]' & environment=$$!; \
+	$(PIP) --no-compile -e '.[dev]' & environment=$$!; \
 	$(BESIDE) $(OLD) $(OLD_PACKAGES) & old=$$!; \
 	$(BESIDE) $(TRITON) triton==3.6.0 || true; \
 	wait $$old && wait $$environment
+	$(COMPILE)
 	@touch $(VENV)/.base $@
 
 venv:
