@@ -68,6 +68,7 @@ def settings() -> Config:
 
 
 def begin(shared: Path, monkeypatch: pytest.MonkeyPatch, lanes: list[slice]) -> Run:
+    """While `monkeypatch` holds, the generator draws what Google's drew."""
     forward = reference.read(shared, "forward.npz")
     given = itertools.cycle([reference.samples(forward, rows) for rows in lanes])
     monkeypatch.setattr("electra_trainer.objectives.generation.corrupt", lambda masked, _: corrupt(masked, next(given)))
@@ -163,43 +164,78 @@ def test_learning_rates_are_those_that_google_used(google: Arrays) -> None:
     assert learning_rate(-1, peak=1e-3, schedule=settings().schedule) == float(google["ordered_lr"][0]) == 0
 
 
-@pytest.mark.parametrize(("reading", "first"), [("trace", 0), ("ordered", -1)])
-def test_five_steps(run: Run, google: Arrays, reading: str, first: int) -> None:
-    """`trace`: as the code ran, a step uses the learning rate of step + 1. `ordered`: that of the step, 0 at first."""
-    moved = google["dw_l2_after" if reading == "trace" else "ordered_dw_l2_after"]
-    variables = google["var_names"].tolist()
-    for number, result in five_steps(run, first=first):
+@dataclass(kw_only=True)
+class Trace:
+    """What was seen of five steps: after each, how far a variable has moved and its norm; after all, the weights."""
+
+    results: list[StepResult]
+    moved: list[dict[str, float]]
+    norms: list[dict[str, float]]
+    weights: dict[str, Tensor]
+    after: StepResult
+    """A sixth step, taken when `weights` had been copied."""
+
+    def weight(self, variable: str) -> Tensor:
+        return self.weights[reference.our_name(variable)]
+
+
+def traced(run: Run, variables: list[str], *, first: int) -> Trace:
+    results, moved, norms = [], [], []
+    for _, result in five_steps(run, first=first):
+        results.append(result)
+        moved.append({variable: run.moved(variable) for variable in variables})
+        norms.append({variable: norm(run.weight(variable)) for variable in variables})
+    weights = {name: parameter.detach().clone() for name, parameter in run.objective.named_parameters()}
+    after = train_step(run.objective, run.optimizer, run.feed, step=first + 5, diagnose=True)
+    return Trace(results=results, moved=moved, norms=norms, weights=weights, after=after)
+
+
+@pytest.fixture(scope="module", params=[ONE, UNEVEN], ids=["one-lane", "three-uneven-lanes"])
+def trace(request: pytest.FixtureRequest, shared: Path, google: Arrays) -> Trace:
+    """As the code ran: a step uses the learning rate of step + 1."""
+    with pytest.MonkeyPatch.context() as patch:
+        return traced(begin(shared, patch, request.param), google["var_names"].tolist(), first=0)
+
+
+def check_steps(seen: Trace, google: Arrays, reading: str) -> None:
+    expected = google["dw_l2_after" if reading == "trace" else "ordered_dw_l2_after"].tolist()
+    for number, (result, moved) in enumerate(zip(seen.results, seen.moved, strict=True)):
         check_losses(result, google, reading, number)
-        for variable, expected in zip(variables, moved[number].tolist(), strict=True):
+        for variable, theirs in zip(google["var_names"].tolist(), expected[number], strict=True):
             if is_noise(variable):
-                assert run.moved(variable) <= NOISE and expected <= NOISE, variable
+                assert moved[variable] <= NOISE and theirs <= NOISE, variable
             else:
-                assert run.moved(variable) == pytest.approx(expected, rel=MOVED, abs=0), (number, variable)
-        if reading == "trace":
-            for variable, expected in zip(variables, google["w_l2_after"][number].tolist(), strict=True):
-                bound = NOISE if is_noise(variable) else WEIGHTS * expected
-                assert abs(norm(run.weight(variable)) - expected) <= bound, (number, variable)
+                assert moved[variable] == pytest.approx(theirs, rel=MOVED, abs=0), (number, variable)
 
 
-def test_weights_after_five_steps(run: Run, google: Arrays) -> None:
-    for _ in five_steps(run, first=0):
-        pass
+def test_five_steps(trace: Trace, google: Arrays) -> None:
+    check_steps(trace, google, "trace")
+    for number, norms in enumerate(trace.norms):
+        for variable, expected in zip(google["var_names"].tolist(), google["w_l2_after"][number].tolist(), strict=True):
+            bound = NOISE if is_noise(variable) else WEIGHTS * expected
+            assert abs(norms[variable] - expected) <= bound, (number, variable)
+
+
+def test_five_steps_with_the_rate_of_the_step_itself(run: Run, google: Arrays) -> None:
+    """0 at first."""
+    check_steps(traced(run, google["var_names"].tolist(), first=-1), google, "ordered")
+
+
+def test_weights_after_five_steps(trace: Trace, google: Arrays) -> None:
     stored = [name.removeprefix("w5/") for name in google if name.startswith("w5/")]
     assert len(stored) == 135
     for variable in stored:
         expected = reference.as_ours(variable, google[f"w5/{variable}"])
-        off = norm(run.weight(variable) - expected)
+        off = norm(trace.weight(variable) - expected)
         assert off <= (NOISE if is_noise(variable) else WEIGHTS * norm(expected)), variable
-    words = run.weight("electra/embeddings/word_embeddings")[torch.from_numpy(google["grad0_word_emb_rows"]).long()]
+    words = trace.weight("electra/embeddings/word_embeddings")[torch.from_numpy(google["grad0_word_emb_rows"]).long()]
     expected = torch.from_numpy(google["w5_word_emb"])
     assert norm(words - expected) <= WEIGHTS * norm(expected)
 
 
-def test_loss_after_five_steps(run: Run, google: Arrays) -> None:
-    for _ in five_steps(run, first=0):
-        pass
+def test_loss_after_five_steps(trace: Trace, google: Arrays) -> None:
     total, generator, discriminator = google["final_losses_total_gen_disc"].tolist()
-    after = train_step(run.objective, run.optimizer, run.feed, step=5, diagnose=True).metrics
+    after = trace.after.metrics
     assert after["loss"] == pytest.approx(total, rel=LOSSES)
     assert after["generator_loss"] == pytest.approx(generator, rel=LOSSES)
     assert after["discriminator_loss"] == pytest.approx(discriminator, rel=LOSSES)
