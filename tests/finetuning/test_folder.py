@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 import torch
+from tests.finetuning import test_folder_heads
 from tests.finetuning.own_files import rows, write_csv, write_encoder
+from tests.finetuning.test_folder_heads import ASKED, SENTENCES, ours
 
 from electra_trainer.errors import (
     CheckpointError,
@@ -36,6 +38,7 @@ from electra_trainer.pretrained.source import load_source
 
 TEXTS = [text for text, _ in rows(12)]
 OTHERS = [text for text, _ in rows(40)][28:]
+heads = test_folder_heads.models
 KINDS = ("classes", "pairs", "numbers", "many", "means")
 
 
@@ -149,7 +152,8 @@ ASK_OLD = """
 import json, sys, torch, transformers
 assert transformers.__version__.startswith("4.57"), transformers.__version__
 answers = {}
-for kind, (folder, words) in json.load(open(sys.argv[1])).items():
+texts, rows = json.load(open(sys.argv[1]))
+for kind, (folder, words) in texts.items():
     model = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     with torch.no_grad():
@@ -157,6 +161,12 @@ for kind, (folder, words) in json.load(open(sys.argv[1])).items():
     asked = [{"text": a, "text_pair": b} for a, b in zip(*words)] if len(words) == 2 else words[0]
     said = transformers.pipeline("text-classification", model=folder)(asked, truncation=True)
     answers[kind + " said"] = [item["score"] if kind == "numbers" else item["label"] for item in said]
+for kind, (folder, ids, segments, real) in rows.items():
+    auto = transformers.AutoModelForTokenClassification if kind == "tagging" else transformers.AutoModelForQuestionAnswering
+    model = auto.from_pretrained(folder).eval()
+    with torch.no_grad():
+        said = model(input_ids=torch.tensor(ids), token_type_ids=torch.tensor(segments), attention_mask=torch.tensor(real))
+    answers[kind] = (said.logits if kind == "tagging" else torch.stack([said.start_logits, said.end_logits], -1)).tolist()
 json.dump(answers, open(sys.argv[2], "w"))
 """
 
@@ -165,12 +175,20 @@ json.dump(answers, open(sys.argv[2], "w"))
 @pytest.mark.skipif(
     not OLD.is_dir(), reason="transformers 4.57 is not installed beside the environment (make test does it)"
 )
-def test_the_same_in_transformers_4(made: Made, tmp_path: Path) -> None:
+def test_the_same_in_transformers_4(made: Made, heads: Path, tmp_path: Path) -> None:
+    """Those of test_folder_heads.py too: asked in one process, for it takes long to begin."""
     asked = {
         kind: (str(made.model(kind)), [TEXTS, OTHERS] if kind == "pairs" else [TEXTS])
         for kind in ("classes", "pairs", "numbers")
     }
-    (tmp_path / "asked.json").write_text(json.dumps(asked))
+    rows_asked, expected = {}, {}
+    for kind, texts in (("tagging", SENTENCES), ("independent", ASKED)):
+        loaded = load_finetuned(heads / kind)
+        ids_BT, segment_BT, logits_BTC = ours(loaded, loaded.task.examples_from(texts, pair=False))
+        real_BT = ids_BT != loaded.text.specials.pad
+        rows_asked[kind] = (str(heads / kind), ids_BT.tolist(), segment_BT.tolist(), real_BT.long().tolist())
+        expected[kind] = (logits_BTC, real_BT)
+    (tmp_path / "asked.json").write_text(json.dumps([asked, rows_asked]))
     done = subprocess.run(
         [sys.executable, "-c", ASK_OLD, str(tmp_path / "asked.json"), str(tmp_path / "answers.json")],
         env={**os.environ, "PYTHONPATH": str(OLD)}, capture_output=True, text=True, check=False,
@@ -185,6 +203,8 @@ def test_the_same_in_transformers_4(made: Made, tmp_path: Path) -> None:
             assert answers[f"{kind} said"] == [loaded.task.labels[number] for number in mine.argmax(-1).tolist()]
         else:
             assert answers[f"{kind} said"] == pytest.approx(mine[:, 0].tolist(), abs=tolerance(loaded))
+    for kind, (logits_BTC, real_BT) in expected.items():
+        assert (torch.tensor(answers[kind]) - logits_BTC)[real_BT].abs().max() <= 1e-5
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -264,16 +284,16 @@ def test_a_head_upon_the_mean(made: Made) -> None:
 
 
 @pytest.mark.slow
-def test_the_code_on_the_cards_runs(made: Made) -> None:
-    codes = []
+def test_the_code_on_the_cards_runs(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each piece by itself: what it uses it imports."""
+    capsys.readouterr()
     for kind in KINDS:
         card = (made.model(kind) / "README.md").read_text()
-        code = re.findall(r"```python\n(.*?)```", card, re.S)
-        assert len(code) == (2 if kind in ("many", "means") else 1)
-        codes += [one.replace("PATH", str(made.model(kind))) for one in code]
-    done = subprocess.run([sys.executable, "-c", "\n".join(codes)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    said = done.stdout.splitlines()
+        codes = re.findall(r"```python\n(.*?)```", card, re.S)
+        assert len(codes) == (2 if kind in ("many", "means") else 1)
+        for code in codes:
+            exec(code.replace("PATH", str(made.model(kind))), {"__name__": "__main__"})
+    said = capsys.readouterr().out.splitlines()
     for kind in KINDS:
         line = said.pop(0)
         assert ("value" if kind == "numbers" else "class " if kind == "many" else "label") in line
