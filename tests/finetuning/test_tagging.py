@@ -276,6 +276,12 @@ def toy(count: int, *, seed: int) -> list[TaggedSentence]:
     return found
 
 
+def predictions(run: Path) -> dict[str, list[dict[str, list[str]]]]:
+    """Of both splits, as they were written."""
+    found = {split: (run / "predictions" / f"{split}.jsonl").read_text() for split in ("dev", "test")}
+    return {split: [json.loads(line) for line in lines.splitlines()] for split, lines in found.items()}
+
+
 def test_a_run_learns_and_can_be_repeated(tmp_path: Path) -> None:
     """Labels that only the word before tells: without it at most 0.75 can be had, and at the edge of a row nobody has it."""
     task = Tagging(labels=("DET", "NOUN", "VERB"))
@@ -284,12 +290,24 @@ def test_a_run_learns_and_can_be_repeated(tmp_path: Path) -> None:
     job = Job(source=source(), data=data, recipe=recipe, seed=1)
     result = finetune_run(job, out=tmp_path / "one", device="cpu", quiet=True)
     assert result.scores["dev"]["accuracy"] > 0.85 and not result.doubts
-    again = finetune_run(replace(job), out=tmp_path / "two", device="cpu", quiet=True)
-    assert again == result
-    lines = (tmp_path / "one" / "predictions" / "test.jsonl").read_text().splitlines()
-    written = [json.loads(line) for line in lines]
+    written = predictions(tmp_path / "one")["test"]
     assert [len(said["tags"]) for said in written] == [len(example.words) for example in data.test["test"]]
-    assert (tmp_path / "two" / "predictions" / "test.jsonl").read_text().splitlines() == lines
+    job = replace(job, recipe=replace(recipe, epochs=2))
+    short, again = (
+        finetune_run(replace(job), out=tmp_path / name, device="cpu", quiet=True) for name in ("two", "three")
+    )
+    assert short == again != result
+    assert predictions(tmp_path / "two") == predictions(tmp_path / "three")
+
+
+def thinned(folder: Path, out: Path, **every: int) -> Path:
+    """Every n-th sentence of some splits of a treebank, as a treebank."""
+    out.mkdir()
+    for split, step in every.items():
+        (path,) = folder.glob(f"*-{split}.conllu")
+        sentences = path.read_text(encoding="utf-8").strip().split("\n\n")
+        (out / path.name).write_text("\n\n".join(sentences[::step]) + "\n\n", encoding="utf-8")
+    return out
 
 
 @pytest.mark.slow
@@ -299,8 +317,8 @@ def test_real_sentences_are_tagged_better_than_by_the_most_frequent_tag(shared: 
     vocab = shared / "data" / "vocab" / "bert-base-uncased-vocab.txt"
     if not folder.is_dir() or not vocab.is_file():
         pytest.skip("needs shared/data/tagging and shared/data/vocab")
-    data = TaggingTask(train=folder, limit=400, epochs=3).load()
-    data = replace(data, dev={"dev": data.dev["dev"][::5]})
+    data = TaggingTask(train=thinned(folder, tmp_path / "treebank", train=10, dev=5), limit=400, epochs=3).load()
+    assert len(data.train) == 400 and len(data.dev["dev"]) > 400
     tokenizer = load_tokenizer(vocab)
     model = replace(MODEL, vocab_size=30_522, hidden_size=64, embedding_size=64, intermediate_size=128)
     bare = Source(
