@@ -154,7 +154,7 @@ class Operations:
                 os.kill(os.getpid(), signal.SIGKILL)
 
 
-def in_a_child(work: Callable[[], None]) -> int:
+def in_a_child(work: Callable[[], object]) -> int:
     """Run it in a copy of this process; 0, or the signal that ended it."""
     child = os.fork()
     if child == 0:
@@ -169,15 +169,16 @@ def in_a_child(work: Callable[[], None]) -> int:
 
 
 @pytest.mark.slow
-def test_killed_at_file_operations(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SIGKILL before each of the first file operations of a run, then each third; a checkpoint now and then; the same call ends it."""
-    job, clock = toy.job(), iter(range(100_000))
+def test_killed_at_file_operations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SIGKILL before each of the first file operations of a run of six steps, then each second; a checkpoint now and then; the same call ends it."""
+    job, clock, whole = toy.job(rows=48), iter(range(100_000)), tmp_path / "whole"
+    go(job, whole)
     monkeypatch.setattr(engine.time, "monotonic", lambda: float(next(clock)))
     monkeypatch.setattr(engine, "SAVE_EVERY", 3.5)
     monkeypatch.setattr("electra_trainer.files.durable.os.fsync", lambda _: None)
     monkeypatch.setattr("electra_trainer.runs.run_folder.environment_facts", dict)
     killed = 0
-    for operation in (*range(1, 16), *range(16, 1000, 3)):
+    for operation in (*range(1, 16), *range(16, 1000, 2)):
         out = tmp_path / str(operation)
 
         def doomed(at: int = operation, out: Path = out) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.finetuning.test_run import in_a_child
 from tests.prepared import small_config, write_store
 
 from electra_trainer.errors import CheckpointError, ConfigError, DataError, Interrupted
@@ -70,28 +71,19 @@ def test_stop_at_every_step(
     assert_same_end(whole, tmp_path / "run")
 
 
-def test_sigkill_between_checkpoints(data: Path, whole: Path, tmp_path: Path) -> None:
+def test_sigkill_between_checkpoints(data: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed hard in another process after a step that no checkpoint holds; its logged rows are computed again, the same."""
-    config = tmp_path / "config.json"
-    config.write_text(json.dumps(to_dict(small_config())))
-    script = (
-        "import os, signal, sys; from pathlib import Path; from electra_trainer.train import loop\n"
-        "from electra_trainer.settings.records import read, read_table; from electra_trainer.settings.config import Config\n"
-        "real = loop.train_step\n"
-        "def killed(*a, step, **k):\n"
-        "    if step == 7: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "    return real(*a, step=step, **k)\n"
-        "loop.train_step = killed\n"
-        "config = read(Config, read_table(Path(sys.argv[1])), where='')\n"
-        "loop.pretrain(config, Path(sys.argv[2]), out=Path(sys.argv[3]), device='cpu', quiet=True)\n"
-    )
-    # as many threads as here: the order of sums in a product depends on it
-    environment = {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}
-    run = tmp_path / "run"
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(config), str(data), str(run)], env=environment, check=False
-    )
-    assert done.returncode == -signal.SIGKILL
+    real, run = loop.train_step, tmp_path / "run"
+
+    def killed(*arguments: Any, step: int, **more: Any) -> Any:
+        if step == 7:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return real(*arguments, step=step, **more)
+
+    monkeypatch.setattr(loop, "train_step", killed)
+    ended = in_a_child(lambda: pretrain(small_config(), data, out=run, device="cpu", quiet=True))
+    monkeypatch.undo()
+    assert ended == signal.SIGKILL
     before = curve(run)
     assert before[-1]["step"] == 7
     assert numbered(run / "checkpoints")[-1][0] == 4
