@@ -97,6 +97,12 @@ class Tags(HTMLParser):
         assert self.open.pop() == tag
 
 
+@pytest.fixture
+def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of the page's words: drawing takes most of the time."""
+    monkeypatch.setattr("electra_trainer.inspection.report.draw", lambda runs: {})
+
+
 def test_a_run_gives_a_self_contained_page_and_pictures(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run")
     page = write_report([run])
@@ -135,6 +141,7 @@ def test_two_runs_are_compared(tmp_path: Path) -> None:
     assert (page.parent / "figures" / "losses.png").exists()
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
     runs = [make_run(tmp_path / "a" / "run", steps=100), make_run(tmp_path / "b" / "run", steps=100)]
     text = write_report(runs, out=tmp_path / "page.html").read_text(encoding="utf-8")
@@ -164,6 +171,7 @@ def test_hostile_text_stays_text(tmp_path: Path) -> None:
     assert "&lt;script&gt;" in text and "&amp;lt;" in text
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_the_later_line_of_a_step_wins_and_half_a_line_is_noted(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", steps=500)
     with (run / "metrics.jsonl").open("a") as file:
@@ -206,6 +214,7 @@ def test_a_bare_metrics_file_is_enough(tmp_path: Path) -> None:
     assert text.count("<li>") == 3  # settings, environment, examples
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_a_place_that_cannot_be_written_is_a_storage_error(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", steps=100)
     (tmp_path / "file").write_text("")

@@ -14,6 +14,7 @@ from electra_trainer.cli.main import _trains, main
 from electra_trainer.cost.flops import step_flops
 from electra_trainer.cost.parameters import memory_bytes, parameters, step_bytes
 from electra_trainer.presets.models import large
+from electra_trainer.settings.config import Config
 from electra_trainer.train import timing as module
 from electra_trainer.train.timing import (
     CLS,
@@ -145,7 +146,16 @@ def test_made_up_rows() -> None:
     assert counts[WORDS_FROM] / counts[WORDS_FROM + 10] == pytest.approx(12.7 / 2.7, rel=0.1)
 
 
-def test_doctor_bench(capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_bench(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it is, but for how long it may measure."""
+    real, best = module.forecast, module._best
+
+    def soon(config: Config, found: Machine, *, limit: float) -> Forecast | str:
+        assert 2.0 <= limit <= 8.0
+        return real(config, found, limit=0.5)
+
+    monkeypatch.setattr(module, "forecast", soon)
+    monkeypatch.setattr(module, "_best", lambda work, device, _: best(work, device, 0.0))
     assert main(["doctor", "--bench", "--json", "--presets", "tiny"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert set(facts["presets"]) == {"tiny"} and facts["matrix_flops_per_second"]["fp32"] > 1e8
