@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Mapping
 
 import torch
-import torch._dynamo  # building an optimizer imports it, which takes seconds: here once, not in every copy
 
 PATIENCE = float(os.environ.get("ELECTRA_TEST_PATIENCE", "120"))
 """Seconds by the clock after which a process counts as hung: more where the machine does much else."""
