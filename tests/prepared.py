@@ -12,7 +12,7 @@ from electra_trainer.settings.methods import Learned
 
 VOCAB_SIZE = 400
 LENGTH = 32
-MOST_LINES = 20_000
+MOST_LINES = 10_000
 
 
 def write_text(path: Path, *, documents: int | None = None) -> Path:
@@ -32,10 +32,11 @@ def write_store(folder: Path, *, vocab_size: int = VOCAB_SIZE, length: int = LEN
 
 
 def embedded_lines(count: int) -> list[str]:
-    """The first lines of the embedded corpus, up to 20,000, without the time that all of it takes: what was read is kept."""
+    """The first lines of the embedded corpus, without the time that all of it takes: what was read is kept; fewer where it has no more."""
     assert count <= MOST_LINES
-    while len(_lines) < count:
-        path, _ = docstrings._files()[len(_read)]
+    files = docstrings._files()
+    while len(_lines) < count and len(_read) < len(files):
+        path, _ = files[len(_read)]
         _read.append(path)
         _lines.update(dict.fromkeys(docstrings._module_lines(path)))
     return list(itertools.islice(_lines, count))
