@@ -322,7 +322,7 @@ FURTHER = (
         name="loss-is-a-number",
         takes_away="a loss that is no number moves nothing, whatever its gradient is",
         file="train/step.py",
-        sought="    loss.backward(1 + 0 * loss.detach())",
+        sought="    (loss * (1 + 0 * loss.detach())).backward()",
         put="    loss.backward()",
         caught_by={f"{_BAD_STEP}[loss + inf-1]": r"assert all\(torch\.equal\(mine\[name\], theirs\[name\]\)"},
     ),

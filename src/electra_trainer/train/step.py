@@ -147,8 +147,11 @@ def train_step(
 
 
 def backward(loss: Tensor) -> None:
-    """Backward pass. If the loss is NaN or infinite, all gradients become non-finite too, so every rank skips the step."""
-    loss.backward(1 + 0 * loss.detach())  # type: ignore[no-untyped-call]
+    """Backward pass. If the loss is NaN or infinite, all gradients become non-finite too, so every rank skips the step.
+
+    The factor is multiplied, not handed to `backward`, which would load PyTorch's symbolic shapes, and sympy, for a second.
+    """
+    (loss * (1 + 0 * loss.detach())).backward()  # type: ignore[no-untyped-call]
 
 
 def update(network: nn.Module, optimizer: Optimizer, *, clip_norm: float, rate: float) -> tuple[float, bool]:
