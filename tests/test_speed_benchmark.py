@@ -37,11 +37,10 @@ PAIR = ["electra-trainer", "transformers-fp32"]
 SAME = 1e-5  # relative, fp32
 
 
-def run(*words: str) -> dict[str, object]:
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks.speed",
+@pytest.mark.parametrize("task", ["pretrain", "finetune"])
+def test_contract(task: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command in this process, its workers in theirs."""
+    words = [
         "--preset",
         "tiny",
         "--device",
@@ -50,20 +49,14 @@ def run(*words: str) -> dict[str, object]:
         "1",
         "--turn",
         "0",
+        "--systems",
+        ",".join(PAIR),
+        "--json",
     ]
-    paths = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [*command, "--systems", ",".join(PAIR), "--json", *words], cwd=ROOT, env={**os.environ, "PYTHONPATH": paths},
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    (line,) = done.stdout.splitlines()  # one object, and nothing else
-    facts: dict[str, object] = json.loads(line)
-    return facts
-
-
-@pytest.mark.parametrize("task", ["pretrain", "finetune"])
-def test_contract(task: str) -> None:
-    facts = run("--batch", "4", "--task", task)
+    monkeypatch.setattr(sys, "argv", ["speed", *words, "--batch", "4", "--task", task])
+    assert speed.main() == 0
+    (line,) = capfd.readouterr().out.splitlines()  # one object, and nothing else, the workers included
+    facts = json.loads(line)
     assert (facts["device"], facts["preset"], facts["batch"], facts["threads"]) == ("cpu", "tiny", 4, 1)
     assert facts["sequence_length"] == (32 if task == "pretrain" else 128)
     versions, rates, systems, ratios = (facts[k] for k in ("versions", "matrix_flops_per_second", "systems", "ratios"))
