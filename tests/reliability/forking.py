@@ -22,8 +22,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 ROOM = 1 << 30
 """Bytes of address space that a child may take beyond what it begins with."""
-PATIENCE = 60.0
-"""Seconds by the clock after which a child is killed: it hangs."""
+PATIENCE = float(os.environ.get("ELECTRA_TEST_PATIENCE", "120"))
+"""Seconds by the clock after which a child is killed: it hangs. More where the machine does much else."""
 _WARM = (
     "torch", "safetensors.torch", "tokenizers", "tyro", "electra_trainer.cli.main", "electra_trainer.train.loop", "electra_trainer.pretrained.pretrained",
     "electra_trainer.inspection.report", "electra_trainer.data.prepare",
