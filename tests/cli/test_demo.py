@@ -15,16 +15,26 @@ from tests.prepared import small_config, write_store
 from electra_trainer.cli import demo
 from electra_trainer.errors import Interrupted
 from electra_trainer.runs.checkpoint import numbered
-from electra_trainer.train import loop, timing
+from electra_trainer.train import loop, plan, timing
 from electra_trainer.train.plan import Length, Timing
 
-LEARNED = {2500: (0.75, 0.86), 1200: (0.70, 0.90), 800: (0.64, 0.935), 400: (0.60, 0.95), 0: (0.55, 1.0)}
+LEARNED = {
+    2500: (0.75, 0.86),
+    1200: (0.70, 0.90),
+    800: (0.64, 0.935),
+    400: (0.60, 0.95),
+    100: (0.57, 0.97),
+    0: (0.55, 1.0),
+}
 """Steps that were taken -> AUC at least, loss at most, relative to the constant guess. Measured: 0.775 and 0.83 after 3,000 steps,
-0.725 and 0.88 after 1,300, 0.662 and 0.922 after 900, 0.630 and 0.937 after 500, 0.620 and 0.943 after 263."""
+0.725 and 0.88 after 1,300, 0.662 and 0.922 after 900, 0.630 and 0.937 after 500, 0.620 and 0.943 after 263, 0.592 and 0.950 after 170,
+0.698 and 0.902 after 100."""
 
 
-BUDGET = 170
-"""Seconds; `make demo` has 230. A machine that keeps to the one keeps to the other, as what comes before and after takes the same."""
+BUDGET = 80
+"""Seconds, about 50 of them training. `make demo` has more, but what is not training takes as long there as here."""
+PROMISED = 300
+"""Seconds that `make demo` may take on two cores."""
 
 
 @pytest.mark.slow
@@ -45,7 +55,14 @@ def test_demo(tmp_path: Path) -> None:
     ratio = held_out["discriminator_loss"] / held_out["discriminator_constant_loss"]
     rows = [json.loads(line) for line in (tmp_path / "runs/demo/metrics.jsonl").read_text().splitlines()]
     steps = rows[-1]["step"]
-    told = {"seconds": round(seconds), "steps": steps, "auc": held_out["discriminator_auc"], "ratio": ratio}
+    trained = max(row.get("seconds", 0.0) for row in rows)
+    told = {
+        "seconds": round(seconds),
+        "trained": round(trained),
+        "steps": steps,
+        "auc": held_out["discriminator_auc"],
+        "ratio": ratio,
+    }
     print(json.dumps(told))
     auc, most = next(bounds for least, bounds in LEARNED.items() if steps >= least)
     assert held_out["discriminator_auc"] >= auc and ratio <= most, told
@@ -54,7 +71,10 @@ def test_demo(tmp_path: Path) -> None:
         valid = [row["discriminator_auc"] for row in rows if row.get("split") == "valid"]
         assert valid[-1] > valid[len(valid) // 2]  # still improving
     if (os.cpu_count() or 1) >= 2:
-        assert seconds < BUDGET + 70, told  # 300 for 230
+        own = plan.seconds(demo.DemoArguments().budget)
+        assert seconds - trained + own < PROMISED, told
+        assert seconds - BUDGET + own < PROMISED, told
+        assert own + demo._BEYOND + demo._AFTERWARDS < PROMISED  # where the machine becomes slower
 
 
 @pytest.fixture
