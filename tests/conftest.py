@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import functools
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
@@ -13,12 +16,17 @@ from tests import small
 from tests.command import Electra
 
 from electra_trainer.cli.main import main
+from electra_trainer.inspection import report
+from electra_trainer.inspection.run_read import Run
 from electra_trainer.settings.config import Config
 from electra_trainer.train import loop, timing
 
 TESTS = Path(__file__).resolve().parent
 SHARED = TESTS.parents[1] / "shared"
 MEMORY = Path("/dev/shm")
+PIXEL = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR42mNoAAAAggCB2kUIOwAAAABJRU5ErkJggg==")
+"""A picture of one grey point."""
+DRAW = report.draw
 
 SLOWEST = (
     "reliability/test_supervisor.py",
@@ -41,6 +49,12 @@ SLOWEST = (
 """Files that take longest, in this order: with several workers none of them may be begun last."""
 
 
+def draw_pixels(runs: Sequence[Run]) -> dict[str, bytes]:
+    """The pictures of a report, each of one point."""
+    with mock.patch.object(report, "rendered", lambda make, form: PIXEL):
+        return DRAW(runs)
+
+
 def room_in_memory() -> float:
     """Bytes that temporary files may take in memory; 0 where there is no such file system."""
     try:
@@ -53,6 +67,7 @@ def room_in_memory() -> float:
 def pytest_configure() -> None:
     if room_in_memory() > 6e9:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))  # else a third of the time is waiting for the disk
+    report.draw = draw_pixels  # every `pretrain` in this process ends with a report: a second or two of drawing
     torch.set_num_threads(1)  # tiny tensors: more threads cost more than they bring
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # the same for `pretrain` here and for the commands that tests start
 
@@ -71,6 +86,13 @@ def shared() -> Path:
     if not SHARED.is_dir():
         pytest.skip("needs the folder `shared` beside the repository (reference numbers of the released code)")
     return SHARED
+
+
+@pytest.fixture(autouse=True)
+def pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Real ones for tests that are marked `draws`; see `pytest_configure`."""
+    if request.node.get_closest_marker("draws") is not None:
+        monkeypatch.setattr(report, "draw", DRAW)
 
 
 @pytest.fixture

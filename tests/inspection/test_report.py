@@ -16,6 +16,7 @@ from electra_trainer.files.wording import render
 from electra_trainer.inspection.report import health, smooth, tokens_of, write_report
 from electra_trainer.inspection.run_read import read_run
 
+pytestmark = pytest.mark.draws
 HOSTILE = "<script>alert('x')</script>"
 TEXT = ["[CLS]", *"the chef cooked the meal and the guests wash ##ed the dishes in the kitchen .".split(), "[SEP]"]
 
@@ -116,7 +117,7 @@ def test_a_run_gives_a_self_contained_page_and_pictures(tmp_path: Path) -> None:
         "discrimination.png", "generator.png", "losses.png", "optimizer.png",
     ]  # fmt: skip
     assert len(tags.sources) == len(pictures)
-    assert all(path.read_bytes().startswith(b"\x89PNG") for path in pictures)
+    assert all(path.read_bytes().startswith(b"\x89PNG") and path.stat().st_size > 20_000 for path in pictures)
     for words in (
         "learning.",
         "12.3M",

@@ -255,6 +255,7 @@ def dangerous(text: str) -> list[str]:
     return page.found
 
 
+@pytest.mark.draws
 def test_no_text_becomes_markup(tmp_path: Path) -> None:
     """Names of runs, tokens, settings, metrics and notes, in the pages and cards that show them."""
     run = tmp_path / ATTACKS[1].replace("/", "")

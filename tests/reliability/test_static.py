@@ -174,6 +174,7 @@ class Refused(BaseException):
 
 
 @pytest.mark.alone  # of a process of its own: what other tests have loaded may hold sockets
+@pytest.mark.draws  # matplotlib opens none either
 def test_no_network_at_run_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
