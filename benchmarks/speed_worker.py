@@ -106,26 +106,34 @@ def matrix_rates(device: str, threads: int) -> dict[str, float]:
     return {name: matrix_rate(torch.device(device), dtype, limit=0.3) for name, dtype in DTYPES.items()}
 
 
+class Desk:
+    """Answers requests; the system that the first of them sets up stays."""
+
+    def __init__(self) -> None:
+        self._worker: Worker | None = None
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """What is asked for; where it fails, `error` in words."""
+        try:
+            if request["kind"] == "setup":
+                self._worker = Worker(request)
+                return {"precision": self._worker.precision}
+            if request["kind"] == "matrix":
+                return dict(matrix_rates(request["device"], request["threads"]))
+            assert self._worker is not None
+            return self._worker.turn(request["seconds"])
+        except Exception as error:
+            traceback.print_exc()
+            return {"error": f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"}
+
+
 def main() -> None:
     """Answer until the input ends."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
-    worker: Worker | None = None
+    desk = Desk()
     for line in sys.stdin:
-        request = json.loads(line)
-        try:
-            if request["kind"] == "setup":
-                worker = Worker(request)
-                answer: dict[str, Any] = {"precision": worker.precision}
-            elif request["kind"] == "matrix":
-                answer = matrix_rates(request["device"], request["threads"])
-            else:
-                assert worker is not None
-                answer = worker.turn(request["seconds"])
-        except Exception as error:
-            traceback.print_exc()
-            answer = {"error": f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"}
-        answers.write(json.dumps(answer) + "\n")
+        answers.write(json.dumps(desk.answer(json.loads(line))) + "\n")
 
 
 if __name__ == "__main__":

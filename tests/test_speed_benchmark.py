@@ -8,17 +8,20 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from benchmarks import finetune, finetune_parts, speed
+from benchmarks import finetune, finetune_parts, speed, speed_worker
 from benchmarks.speed_process import Failed, Process, environment
 from tests import small
+from tests.prepared import write_store
 
 from electra_trainer.batch import Masked
 from electra_trainer.cost.flops import step_flops
 from electra_trainer.data.batches import to_batch
+from electra_trainer.data.store import Store
 from electra_trainer.finetuning.training_step import collate
 from electra_trainer.objectives.rtd import ReplacedTokenDetection
 from electra_trainer.presets.models import tiny
@@ -26,6 +29,8 @@ from electra_trainer.randomness import Rng
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.methods import RTD
 from electra_trainer.supervise.launcher import tuned
+from electra_trainer.train import timing
+from electra_trainer.train.plan import fit_to_data
 from electra_trainer.train.timing import CLS, MASK, PAD, SEP
 
 pytest.importorskip("transformers")
@@ -36,9 +41,36 @@ PAIR = ["electra-trainer", "transformers-fp32"]
 SAME = 1e-5  # relative, fp32
 
 
+class Inside:
+    """A worker in this process, which hears and says what one at the other end of a pipe does: JSON."""
+
+    def __init__(self, settings: dict[str, str]) -> None:
+        assert settings["OMP_NUM_THREADS"] == "1"
+        self._desk = speed_worker.Desk()
+
+    def ask(self, request: dict[str, Any], *, limit: float) -> dict[str, Any]:
+        assert limit > 0
+        answer: dict[str, Any] = json.loads(json.dumps(self._desk.answer(json.loads(json.dumps(request)))))
+        if "error" in answer:
+            raise Failed(answer["error"])
+        return answer
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def small_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine's rate is measured, but not well."""
+    monkeypatch.setattr(timing, "_MATRIX", {"cpu": 256})
+
+
+@pytest.mark.usefixtures("small_matrices")
 @pytest.mark.parametrize("task", ["pretrain", "finetune"])
 def test_contract(task: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command in this process, its workers in theirs."""
+    """The command in this process; workers in theirs for one task, in this one for the other."""
+    if task == "finetune":
+        monkeypatch.setattr(speed, "Process", Inside)
     words = [
         "--preset",
         "tiny",
@@ -71,16 +103,22 @@ def test_contract(task: str, capfd: pytest.CaptureFixture[str], monkeypatch: pyt
     assert ratios == {PAIR[0]: {PAIR[1]: pytest.approx(ours / theirs)}}
 
 
-def test_a_system_that_fails_is_reported_and_the_others_go_on(tmp_path: Path) -> None:
-    batch = dataclasses.replace(tiny().batch, size=2)
+@pytest.mark.usefixtures("small_matrices")
+def test_a_system_that_fails_is_reported_and_the_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that cannot be set up in a process of its own, one on the same prepared rows that can."""
+    failing = speed.System(peer=False, precision="fp32", without="nowhere", environment={"APART": "yes"})
+    monkeypatch.setitem(speed.SYSTEMS, "failing", failing)
+    monkeypatch.setattr(speed, "Process", lambda settings: (Process if "APART" in settings else Inside)(settings))
+    data = write_store(tmp_path / "data")
+    config = fit_to_data(dataclasses.replace(tiny(), batch=dataclasses.replace(tiny().batch, size=2)), Store.open(data))
     job = speed.Job(
-        config=dataclasses.replace(tiny(), batch=batch), task="pretrain", device="cpu", threads=1, rounds=1, turn=0.0,
-        data=tmp_path / "nowhere",
+        config=config, task="pretrain", device="cpu", threads=1, rounds=1, turn=0.0, data=data,
     )  # fmt: skip
-    facts = speed.report(job, *speed.measure(job, ["electra-trainer"]))
-    assert set(facts["systems"]["electra-trainer"]) == {"error"} and facts["ratios"] == {}
-    assert "nowhere" in facts["systems"]["electra-trainer"]["error"]
+    facts = speed.report(job, *speed.measure(job, ["failing", "electra-trainer-fp32"]))
+    assert set(facts["systems"]["failing"]) == {"error"} and facts["ratios"] == {"electra-trainer-fp32": {}}
+    assert "nowhere" in facts["systems"]["failing"]["error"]
     assert "nowhere" in speed.table(facts)
+    assert facts["systems"]["electra-trainer-fp32"]["tokens_per_second"] > 0
 
 
 def test_the_table_shows_ratios_to_each_peer() -> None:
