@@ -42,13 +42,14 @@ def patch_once() -> None:
 
 
 def vocabulary() -> None:
-    """Sizes that fill no tile; several chunks; the objective's own plain way."""
-    gpu_softmax.check(CPU, sizes=(40, 300, 40))
-    gpu_softmax._CHUNK_ELEMENTS = 64 * 384  # 64 slots at a time
-    gpu_softmax.check(CPU, sizes=(70, 257, 16))
+    """Sizes that fill no tile; several chunks, of several tiles; the objective's own plain way."""
+    gpu_softmax.check(CPU, sizes=(9, 300, 40))
+    gpu_softmax._BLOCK_K = 8
+    gpu_softmax._CHUNK_ELEMENTS = 16 * 384  # 16 slots at a time
+    gpu_softmax.check(CPU, sizes=(19, 257, 16))
     random = torch.Generator().manual_seed(3)
-    tensors = [torch.randn(shape, generator=random).requires_grad_() for shape in ((75, 24), (140, 24), (140,))]
-    labels, draws = torch.randint(140, (75,), generator=random), torch.rand(75, generator=random)
+    tensors = [torch.randn(shape, generator=random).requires_grad_() for shape in ((19, 24), (140, 24), (140,))]
+    labels, draws = torch.randint(140, (19,), generator=random), torch.rand(19, generator=random)
     labels[::5] = -100
     used = labels >= 0
     for diagnose in (False, True):
@@ -74,7 +75,8 @@ def vocabulary() -> None:
 
 def frequencies() -> None:
     """Many draws from one distribution: each word as often as it should be."""
-    words, many = 140, 200
+    gpu_softmax._BLOCK_V = 16
+    words, many = 40, 60
     logits = torch.randn(words, generator=torch.Generator().manual_seed(1))
     hidden = torch.zeros(many, 16)
     draws = (torch.arange(many) + 0.5) / many
@@ -92,7 +94,8 @@ def frequencies() -> None:
 
 def norm() -> None:
     """Widths that fill no tile, and the function that the model calls, whose dropout follows PyTorch's generator."""
-    add_norm.check(CPU, shape=(13, 48))
+    add_norm._PROGRAMS = 2  # three rows each, of which the last has two
+    add_norm.check(CPU, shape=(5, 125))
     inputs = [torch.randn(2, 2, 48, requires_grad=True) for _ in range(2)]
     layer = torch.nn.LayerNorm(48)
     found = []
@@ -107,8 +110,8 @@ def norm() -> None:
 
 
 def attention() -> None:
-    """One block and several, neither filled; sizes that no kernel is for."""
-    short_rows.check(CPU, shapes=((2, 2, 24, 32), (1, 2, 150, 32)))
+    """One block and several, neither filled, and one of 128 tokens (bf16, backward); sizes that no kernel is for."""
+    short_rows.check(CPU, shapes=((2, 2, 24, 32), (1, 1, 100, 32), (1, 1, 100, 128)))
     query, key, value = torch.randn((3, 1, 2, 10, 24))
     pieces = torch.tensor([[1, 1, 1, 2, 2, 2, 2, 0, 0, 0]], dtype=torch.int32)
     found = short_rows.attend(query, key, value, piece_BT=pieces, dropout=0.0)
