@@ -150,7 +150,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return store(tmp_path_factory)
 
 
-STEPS, EVERY = 24, 2
+STEPS, EVERY = 12, 2
 
 
 @pytest.fixture(scope="module")
