@@ -116,7 +116,7 @@ def test_same_ids_through_auto_tokenizer(tmp_path: Path, cased: bool) -> None:
 OLD = Path(sys.prefix) / "transformers-4"
 ASK_OLD = """
 import json, sys
-sys.modules["sklearn"] = None  # transformers works without it, and it takes a quarter of the time to import
+sys.modules["sklearn"] = None  # transformers works without it, and importing it takes a second
 import transformers
 assert transformers.__version__.startswith("4.57"), transformers.__version__
 tokenizer = transformers.AutoTokenizer.from_pretrained(sys.argv[1])
