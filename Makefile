@@ -28,7 +28,7 @@ UNUSED  := /(tests|pip|transformers/models/(?!auto/|bert/|electra/)[^/]+)/
 COMPILE := $(BIN)/python -m compileall -q -j 0 -x '$(UNUSED)' $(VENV)/lib >/dev/null 2>&1 || true
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-together test-alone reliability reliability-together reliability-alone sabotage net check count map clean venv
+.PHONY: help demo test test-together test-alone reliability reliability-together reliability-alone sabotage net check check-native count map clean venv
 .NOTPARALLEL:
 
 help: ## Show this list
@@ -77,6 +77,15 @@ check: $(VENV)/.dev ## Lint, formatting and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The kernels in C++ under AddressSanitizer and UndefinedBehaviorSanitizer, with 4 numbers in a vector and as many as here, on tiles too
+KERNELS  := src/electra_trainer/kernels/native
+SANITIZE := $(or $(CXX),g++) -std=c++17 -O1 -g -Wall -Wextra -Werror -Wno-psabi -ffp-contract=fast -fno-sanitize-recover=all \
+	-fsanitize=address,undefined -I $(KERNELS) -I tests/kernels/native tests/kernels/native/sanitized.cpp
+check-native: ## Run the C++ kernels under sanitizers
+	@folder=$$(mktemp -d) && trap 'rm -rf '$$folder EXIT && for flags in -DELECTRA_NUMBER=float '-DELECTRA_NUMBER=float -march=native' \
+		'-DELECTRA_NUMBER=bf16 -march=native' '-DELECTRA_NUMBER=bf16 -DELECTRA_AMX -DELECTRA_EMULATED'; do \
+		echo "$$flags" && $(SANITIZE) $$flags -o $$folder/sanitized && $$folder/sanitized || exit 1; done
 
 count: $(VENV)/.dev ## Files, lines of code and imports, room by room
 	$(BIN)/python -m tests.house count

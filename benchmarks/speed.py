@@ -30,6 +30,7 @@ from electra_trainer.cost.flops import step_flops
 from electra_trainer.data.store import Store
 from electra_trainer.errors import ConfigError, ElectraError, did_you_mean
 from electra_trainer.files.processes import cores
+from electra_trainer.kernels.native.library import VARIANTS, missing
 from electra_trainer.presets.models import preset
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.methods import RTD
@@ -72,6 +73,10 @@ SYSTEMS = {
 }
 _DEFAULT = ",".join(SYSTEMS)
 _OFF = {"ELECTRA_NATIVE": "off"}
+SYSTEMS |= {
+    f"native-{name}": System(peer=False, precision=variant["precision"], environment={"ELECTRA_NATIVE": name})
+    for name, variant in VARIANTS.items()
+}
 SYSTEMS |= {  # what each optimisation gains: ours without it; those of "pytorch" are without the native kernels too
     "two-threads": System(peer=False, precision="auto", threads=2),
     "without-native-layers": System(peer=False, precision="auto", without="native-layers"),
@@ -263,6 +268,11 @@ def main() -> int:
     parser.add_argument("--rounds", type=_positive, default=3, help="turns of each system")
     parser.add_argument("--turn", type=float, default=1.0, help="seconds of a turn; one step at least")
     parser.add_argument("--systems", default=_DEFAULT, help=f"some of: {', '.join(SYSTEMS)}")
+    parser.add_argument(
+        "--paths",
+        action="store_true",
+        help="every native path that this machine can run, beside PyTorch's own and the peers",
+    )
     parser.add_argument("--task", choices=["pretrain", "finetune"], default="pretrain")
     parser.add_argument("--data", type=Path, help="a prepared folder; default: made-up rows of Zipf's words")
     parser.add_argument("--json", action="store_true", help="one object on standard output")
@@ -280,6 +290,9 @@ def main() -> int:
 def plan(arguments: argparse.Namespace) -> tuple[Job, list[str]]:
     """What to measure of which systems; raises ConfigError or DataError."""
     names = arguments.systems.split(",")
+    if arguments.paths:
+        here = [f"native-{name}" for name, variant in VARIANTS.items() if not missing(variant)]
+        names = [*here, "electra-trainer-pytorch", *(name for name in names if SYSTEMS[name].peer)]
     for name in names:
         if name not in SYSTEMS:
             raise ConfigError(f"unknown system {name!r}.{did_you_mean(name, SYSTEMS)} Known: {', '.join(SYSTEMS)}.")

@@ -16,7 +16,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, *, bias_B1TT: Tensor, drop
 
 def use(monkeypatch: pytest.MonkeyPatch) -> None:
     """For the rest of the test."""
-    monkeypatch.setattr(library, "_load", lambda: (None, "not in use"))
+    monkeypatch.setattr(library, "load", lambda precision: (None, "not in use"))
     monkeypatch.setattr(attention, "drop", lambda x, p: F.dropout(x, p))
     monkeypatch.setattr(encoder, "attend", attend)
     monkeypatch.setattr(encoder, "whole_rows", lambda piece_BT: False)

@@ -154,17 +154,16 @@ def _findings() -> dict[str, str]:
 
     from electra_trainer.kernels.gpu import add_norm, gpu_attention, gpu_softmax, trust  # noqa: F401  (each registers its check)
     from electra_trainer.kernels.native import library as native
-    from electra_trainer.train.device import choose_device, choose_precision, cpu_has_amx, use_threads
+    from electra_trainer.train.device import choose_device, choose_precision, use_threads
     from electra_trainer.version import __version__
 
     device = choose_device("auto")
     name = torch.cuda.get_device_name() if device.type == "cuda" else torch.backends.cpu.get_cpu_capability()
-    amx = ", AMX" if cpu_has_amx() else ""
     free = shutil.disk_usage(Path.cwd()).free / 1e9
     lines = [
         ("electra-trainer", __version__),
         ("python", f"{sys.version.split()[0]} ({sys.executable})"),
-        ("device", f"{device.type}: {name}{amx if device.type == 'cpu' else ''}"),
+        ("device", f"{device.type}: {name}"),
         ("precision", f"{choose_precision('auto', device)} (--precision auto)"),
         ("native kernels", native.status() if device.type == "cpu" else "for CPUs only"),
         ("threads", str(use_threads())),

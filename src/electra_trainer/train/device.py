@@ -29,13 +29,10 @@ def choose_precision(name: str, device: torch.device) -> str:
         return name
     if device.type == "cuda":
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
-    return "bf16" if cpu_has_amx() else "fp32"
-
-
-def cpu_has_amx() -> bool:
-    """True where the CPU has matrix units for bf16 (Intel AMX)."""
-    probe = getattr(torch.cpu, "_is_amx_tile_supported", None)
-    return bool(probe()) if probe is not None else False
+    if library.kernels("fp32") is not None:  # asked for
+        return "fp32"
+    probes = (getattr(torch.cpu, f"_is_{name}_supported", lambda: False) for name in ("amx_tile", "avx512_bf16"))
+    return "bf16" if any(probe() for probe in probes) else "fp32"
 
 
 def autocast(precision: str, device: torch.device) -> AbstractContextManager[object]:
@@ -44,9 +41,9 @@ def autocast(precision: str, device: torch.device) -> AbstractContextManager[obj
 
 
 def arithmetic(precision: str, device: torch.device) -> str:
-    """The arithmetic, in words: `fp32`, `bf16`, `bf16 with native kernels`."""
-    native = device.type == "cpu" and precision == "bf16" and library.kernels() is not None
-    return f"{precision} with native kernels" if native else precision
+    """The arithmetic, in words: `fp32`, `bf16`, `bf16 with native kernels (amx)`."""
+    library_of, name = library.load(precision) if device.type == "cpu" else (None, "")
+    return precision if library_of is None else f"{precision} with native kernels ({name})"
 
 
 def use_threads() -> int:

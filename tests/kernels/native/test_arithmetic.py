@@ -1,4 +1,4 @@
-"""The native kernels replace only the layers whose arithmetic they compute; any other layer runs as PyTorch code. Needs no AMX."""
+"""The native kernels replace only the layers whose arithmetic they compute; any other layer runs as PyTorch code."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def as_with_kernels(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
         calls.append(hidden_BTD)
         return torch.zeros_like(hidden_BTD)
 
-    monkeypatch.setattr(native, "kernels", object)
+    monkeypatch.setattr(native, "kernels", lambda precision: object())
     monkeypatch.setattr(native, "run_layers", run)
     return calls
 
@@ -103,7 +103,7 @@ def test_the_other_activation_is_computed(as_with_kernels: list[Tensor]) -> None
 
 def encode_without_kernels(net: Encoder) -> Tensor:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(native, "kernels", lambda: None)
+        patch.setattr(native, "kernels", lambda precision: None)
         return encode(net)
 
 

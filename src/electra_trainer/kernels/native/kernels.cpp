@@ -2,15 +2,17 @@
 //
 // Each works on the slice that its arguments name and writes nothing else, so that several threads can call it at once.
 
+#if defined(ELECTRA_AMX) && !defined(ELECTRA_EMULATED)
 #include <sys/syscall.h>
 #include <unistd.h>
+#endif
 
 #include "layers.hpp"
 #include "softmax.hpp"
 
 namespace {
 
-constexpr long CHUNK = 512;  // tokens that go through a layer together
+constexpr long CHUNK = 256;  // tokens that go through a layer together
 
 long chunk_of(const Shape& s) { return std::max<long>(1, CHUNK / s.tokens) * s.tokens; }
 
@@ -19,16 +21,6 @@ Kept slice(Kept k, const Shape& s, long first) {
     k.x += first * H, k.qkv += 3 * first * H, k.mixed += first * H, k.sum1 += first * H, k.middle += first * H, k.up += first * s.inner;
     k.sum2 += first * H, k.y += first * H, k.stats1 += 2 * first, k.stats2 += 2 * first, k.log_z += s.heads * first;
     return k;
-}
-
-// plain lines of H <-> the layout rows, in fp32
-void from_plain(const float* plain, long tokens, long H, float* to) {
-    for (long t = 0; t < tokens; ++t)
-        for (long c = 0; c < H; c += 16) store(to + t / 16 * 16 * H + c / 32 * BLOCK + t % 16 * 32 + c % 32, load(plain + t * H + c));
-}
-void to_plain(const float* from, long tokens, long H, float* plain) {
-    for (long t = 0; t < tokens; ++t)
-        for (long c = 0; c < H; c += 16) store(plain + t * H + c, load(from + t / 16 * 16 * H + c / 32 * BLOCK + t % 16 * 32 + c % 32));
 }
 
 // 0, or 1 where there is not enough memory: exceptions must not leave for Python.
@@ -46,16 +38,22 @@ int guarded(Work work) {
 
 extern "C" {
 
-// 1 if this process may use the matrix tiles (Linux grants them on request).
-int allow_tiles() { return syscall(SYS_arch_prctl, 0x1023, 18) == 0; }
-
-int64_t operand_elements(const Shape* s) { return s->layers * s->layer_operands(); }
-int64_t kept_bytes(const Shape* s, int64_t tokens, int keep) {
-    return (keep ? s->layers : 1) * Kept::layer_bytes(*s, tokens) + 2 * tokens * s->hidden;
+// 1 if this process may use what the path needs (Linux grants matrix tiles on request).
+int allowed() {
+#if defined(ELECTRA_AMX) && !defined(ELECTRA_EMULATED)
+    return syscall(SYS_arch_prctl, 0x1023, 18) == 0;
+#else
+    return 1;
+#endif
 }
 
-// Weights of layers [first, last) in bf16, for the backward pass too if `both`; `p`: 16 pointers a layer, in the order of Parameter.
-int pack_layers(const Shape* s, const float* const* p, int64_t first, int64_t last, int both, uint16_t* operands) {
+int64_t operand_bytes(const Shape* s) { return s->layers * s->layer_operands() * sizeof(Number); }
+int64_t kept_bytes(const Shape* s, int64_t tokens, int keep) {
+    return (keep ? s->layers : 1) * Kept::layer_bytes(*s, tokens) + sizeof(Number) * tokens * s->hidden;
+}
+
+// Weights of layers [first, last) as operands, for the backward pass too if `both`; `p`: 16 pointers a layer, in the order of Parameter.
+int pack_layers(const Shape* s, const float* const* p, int64_t first, int64_t last, int both, Number* operands) {
     for (long l = first; l < last; ++l) {
         const Operands to(*s, operands + l * s->layer_operands());
         to.fill_forward(*s, p + PARAMETERS * l);
@@ -65,13 +63,13 @@ int pack_layers(const Shape* s, const float* const* p, int64_t first, int64_t la
 }
 
 // in [all, H] -> out [all, H], fp32, for tokens [first, first + tokens); with `keep`, what the backward pass needs stays in `memory`.
-int layers_forward(const Shape* s, uint16_t* operands, const float* const* p, const int32_t* piece, const float* in, int64_t all_tokens,
+int layers_forward(const Shape* s, Number* operands, const float* const* p, const int32_t* piece, const float* in, int64_t all_tokens,
                     int64_t first, int64_t tokens, int keep, uint8_t* memory, float* out) {
     return guarded([&] {
         const Tiles tiles;
         const long H = s->hidden, chunk = std::min<long>(chunk_of(*s), tokens);
         Heads heads(s->tokens, s->head());
-        Buffer<bf16> inner(chunk * s->inner);
+        Buffer<Number> inner(chunk * s->inner);
         for (long l = 0; l < s->layers; ++l) {
             const Operands w(*s, operands + l * s->layer_operands());
             const Kept whole(*s, memory, all_tokens, l, keep);
@@ -80,7 +78,7 @@ int layers_forward(const Shape* s, uint16_t* operands, const float* const* p, co
                 const long many = std::min(chunk, first + tokens - t);
                 if (l == 0)
                     for (long i = 0; i < many; ++i)
-                        for (long c = 0; c < H; c += 32) store16(kept.x + i / 16 * 16 * H + c / 32 * BLOCK + i % 16 * 32, narrow_row(in + (t + i) * H + c));
+                        for (long n = 0; n < H / 32; ++n) put(kept.x + row_at<Number>(i, H) + n * GROUP, load(in + (t + i) * H + 32 * n));
                 layer_forward(*s, l, w, p + PARAMETERS * l, kept, piece + t, t, many, heads, inner, l + 1 == s->layers ? out + t * H : nullptr);
             }
         }
@@ -89,15 +87,15 @@ int layers_forward(const Shape* s, uint16_t* operands, const float* const* p, co
 
 // d_out [all, H] -> d_in [all, H] for tokens [first, first + tokens); their part of the parameters' gradients is written to `d`
 // (16 pointers a layer).
-int layers_backward(const Shape* s, uint16_t* operands, const float* const* p, const int32_t* piece, const float* d_out, int64_t all_tokens,
+int layers_backward(const Shape* s, Number* operands, const float* const* p, const int32_t* piece, const float* d_out, int64_t all_tokens,
                      int64_t first, int64_t tokens, uint8_t* memory, float* d_in, float* const* d) {
     return guarded([&] {
         const Tiles tiles;
         const long H = s->hidden, chunk = std::min<long>(chunk_of(*s), tokens);
         Heads heads(s->tokens, s->head());
         Work work(*s, chunk);
-        Buffer<float> dy(tokens * H);
-        from_plain(d_out + first * H, tokens, H, dy);
+        float* dy = d_in + first * H;
+        std::memcpy(dy, d_out + first * H, 4 * tokens * H);
         for (long l = s->layers - 1; l >= 0; --l) {
             const Operands w(*s, operands + l * s->layer_operands());
             const Kept whole(*s, memory, all_tokens, l, true);
@@ -106,7 +104,6 @@ int layers_backward(const Shape* s, uint16_t* operands, const float* const* p, c
                 layer_backward(*s, l, w, p + PARAMETERS * l, slice(whole, *s, first + t), piece + first + t, first + t, std::min(chunk, tokens - t), heads,
                                work, dy + t * H, d + PARAMETERS * l);
         }
-        to_plain(dy, tokens, H, d_in + first * H);
     });
 }
 
@@ -115,8 +112,9 @@ void dropout_kept(double p, uint64_t key, uint32_t place, int64_t rows, int64_t 
     const Dropout drop(p, key);
     for (long r = 0; r < rows; ++r)
         for (long b = 0; b < blocks; ++b) {
-            const __mmask32 mask = drop.kept(place, r, b);
-            for (int i = 0; i < 32; ++i) kept[(r * blocks + b) * 32 + i] = mask >> i & 1;
+            float factors[32];
+            store(factors, drop.factors(place, r, b));
+            for (int i = 0; i < 32; ++i) kept[(r * blocks + b) * 32 + i] = factors[i] != 0;
         }
 }
 

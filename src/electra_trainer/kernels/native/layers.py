@@ -3,6 +3,7 @@
 import ctypes
 import threading
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -10,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from electra_trainer.kernels.native.library import address, addresses, kernels, share_out, slices_of
+from electra_trainer.kernels.native.library import call, cpu_precision, kernels, share_out, slices_of
 from electra_trainer.settings.config import Model
 
 _LINE = 32
@@ -49,21 +50,21 @@ class _Shape(ctypes.Structure):
 
 
 def fits(layers: Stack, hidden_BTD: Tensor) -> bool:
-    """True if the kernels can replace these layers: on a CPU in bf16, the arithmetic of layers.hpp, plain fp32 weights.
+    """True if the kernels can replace these layers: on a CPU, the arithmetic of layers.hpp, plain fp32 weights, no hooks inside.
 
-    Widths must be multiples of 32. Hooks on the layers inside do not run.
+    Widths must be multiples of 32.
     """
-    if hidden_BTD.device.type != "cpu" or not torch.is_autocast_enabled("cpu") or kernels() is None:
+    if hidden_BTD.device.type != "cpu" or kernels(cpu_precision()) is None:
         return False
     model = layers.model
     widths = (model.hidden_size, model.intermediate_size, model.hidden_size // model.num_attention_heads)
     return (
-        torch.get_autocast_dtype("cpu") == torch.bfloat16
-        and all(width % _LINE == 0 for width in widths)
+        all(width % _LINE == 0 for width in widths)
         and hidden_BTD.numel() > 0
         and not torch.compiler.is_compiling()
         and not (layers.training and max(_dropout(model)) >= 1)
         and not other_arithmetic(layers)
+        and not any(m._forward_hooks or m._forward_pre_hooks or m._backward_hooks for m in layers.modules())
         and _plain(layers)
     )
 
@@ -116,7 +117,7 @@ def run_layers(layers: Stack, hidden_BTD: Tensor, piece_BT: Tensor) -> Tensor:
     hidden, piece = hidden_BTD.float().contiguous(), piece_BT.int().contiguous()
     if pad:
         hidden, piece = F.pad(hidden, (0, 0, 0, pad)), F.pad(piece, (0, pad), value=-1)
-    out: Tensor = _Layers.apply(hidden, piece, shape, keep, *parameters)  # type: ignore[no-untyped-call]
+    out: Tensor = _Layers.apply(kernels(cpu_precision()), hidden, piece, shape, keep, *parameters)  # type: ignore[no-untyped-call]
     return out[:, :tokens] if pad else out
 
 
@@ -146,38 +147,22 @@ def forget() -> None:
         _spare.clear()
 
 
-def _i64(value: int) -> ctypes.c_int64:
-    return ctypes.c_int64(value)
-
-
 class _Layers(torch.autograd.Function):
-    """Weights are made bf16 in every call: nothing tells reliably that one has changed (a fused optimizer leaves `_version` as it is)."""
+    """Weights are packed in every call: nothing tells reliably that one has changed (a fused optimizer leaves `_version` as it is)."""
 
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, piece: Tensor, shape: _Shape, keep: bool, *parameters: Tensor) -> Tensor:
-        library = kernels()
-        assert library is not None
+    def forward(
+        ctx: Any, library: ctypes.CDLL, hidden: Tensor, piece: Tensor, shape: _Shape, keep: bool, *parameters: Tensor
+    ) -> Tensor:
         rows, tokens, _ = hidden.shape
-        out = torch.empty_like(hidden)
-        memory = _take(library.kept_bytes(ctypes.byref(shape), _i64(rows * tokens), int(keep)))
-        pointers = addresses(list(parameters))
-        operands = _take(2 * library.operand_elements(ctypes.byref(shape)))
-
-        def pack(_: int, first: int, last: int) -> object:
-            return library.pack_layers(
-                ctypes.byref(shape), pointers, _i64(first), _i64(last), int(keep), address(operands)
-            )
-
-        def work(_: int, first: int, last: int) -> object:
-            return library.layers_forward(
-                ctypes.byref(shape), address(operands), pointers, address(piece), address(hidden), _i64(rows * tokens),
-                _i64(first * tokens), _i64((last - first) * tokens), int(keep), address(memory), address(out),
-            )  # fmt: skip
-
-        share_out(shape.layers, slices_of(shape.layers), pack)
-        share_out(rows, slices_of(rows), work)
+        out, weights = torch.empty_like(hidden), list(parameters)
+        memory = _take(call(library.kept_bytes, shape, rows * tokens, keep))
+        operands = _take(call(library.operand_bytes, shape))
+        share_out(shape.layers, lambda _, a, b: call(library.pack_layers, shape, weights, a, b, keep, operands))
+        forward = partial(call, library.layers_forward, shape, operands, weights, piece, hidden, rows * tokens)
+        share_out(rows, lambda _, a, b: forward(a * tokens, (b - a) * tokens, keep, memory, out))
         if keep:
-            ctx.shape, ctx.memory = shape, (operands, memory)
+            ctx.library, ctx.shape, ctx.memory = library, shape, (operands, memory)
             ctx.save_for_backward(piece, *parameters)
         else:
             _give_back(operands, memory)
@@ -187,8 +172,7 @@ class _Layers(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
         piece, *parameters = ctx.saved_tensors
-        library, shape = kernels(), ctx.shape
-        assert library is not None
+        library, shape = ctx.library, ctx.shape
         if ctx.memory is None:
             raise RuntimeError(
                 "a second backward pass through the native layers: what they kept is gone after the first. Set "
@@ -199,21 +183,13 @@ class _Layers(torch.autograd.Function):
         rows, tokens, _ = d_out.shape
         d_in = torch.empty_like(d_out)
         sizes = [p.numel() for p in parameters]
-        slices = slices_of(rows)
-        sums = torch.empty(slices, sum(sizes), dtype=torch.float32, device="cpu")  # of each slice
-        grads = [list(torch.split(part, sizes)) for part in sums]
-        pointers = addresses(list(parameters))
-
-        def work(part: int, first: int, last: int) -> object:
-            return library.layers_backward(
-                ctypes.byref(shape), address(operands), pointers, address(piece), address(d_out), _i64(rows * tokens),
-                _i64(first * tokens), _i64((last - first) * tokens), address(memory), address(d_in), addresses(grads[part]),
-            )  # fmt: skip
-
-        share_out(rows, slices, work)
+        sums = torch.empty(slices_of(rows), sum(sizes), dtype=torch.float32, device="cpu")  # of each slice
+        grads = [list(part.split(sizes)) for part in sums]
+        backward = partial(call, library.layers_backward, shape, operands, parameters, piece, d_out, rows * tokens)
+        share_out(rows, lambda i, a, b: backward(a * tokens, (b - a) * tokens, memory, d_in, grads[i]))
         _give_back(operands, memory)
         total = sums[0]
         for other in sums[1:]:
             total += other
         found = [part.view_as(p) for part, p in zip(torch.split(total, sizes), parameters, strict=True)]
-        return d_in, None, None, None, *found
+        return None, d_in, None, None, None, *found

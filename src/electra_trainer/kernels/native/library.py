@@ -12,19 +12,24 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
+from typing import Any
 
 import torch
 
-_SOURCES = ("tiles.hpp", "layers.hpp", "softmax.hpp", "kernels.cpp")
-_NEEDED = ("avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_bf16", "avx512vbmi", "amx_tile", "amx_bf16", "vaes")
-"""What the CPU must have, as Linux names it."""
-_FLAGS = (
-    *"-std=c++17 -O3 -fPIC -shared -fno-math-errno -mtune=sapphirerapids -static-libstdc++ -static-libgcc".split(),
-    *"-mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512bf16 -mavx512vbmi -mamx-tile -mamx-bf16 -maes -mvaes -mfma".split(),
-)
+from electra_trainer.errors import ConfigError
+
+_HERE = Path(__file__).parent
+_FLAGS = "-std=c++17 -O3 -fPIC -shared -fno-math-errno -ffp-contract=fast -Wno-psabi -static-libstdc++ -static-libgcc".split()
+
+
+Variant = dict[str, str]
+"""The kernels for one kind of processor: their precision, what the CPU needs as Linux names it, the compiler's flags."""
+VARIANTS: dict[str, Variant] = tomllib.loads((_HERE / "variants.toml").read_text())
+"""The best first: the first of a precision that the CPU can run is used."""
 _KEPT = 30 * 86400.0
 """Seconds that libraries of other versions stay in the cache."""
 
@@ -33,48 +38,81 @@ class Unavailable(Exception):
     """Why the kernels cannot be used here, in a sentence."""
 
 
-def kernels() -> ctypes.CDLL | None:
-    """The loaded library; None where it cannot be used: `status` says why."""
-    return _load()[0]
+def kernels(precision: str) -> ctypes.CDLL | None:
+    """The loaded library for `bf16` or `fp32`; None where there is none to use: `status` says why."""
+    return load(precision)[0]
+
+
+def cpu_precision() -> str:
+    """What the forward pass computes in on a CPU now: `bf16` under autocast, else `fp32`; empty for another autocast."""
+    if not torch.is_autocast_enabled("cpu"):
+        return "fp32"
+    return "bf16" if torch.get_autocast_dtype("cpu") == torch.bfloat16 else ""
 
 
 def status() -> str:
-    """For `electra doctor`: in use, or why not."""
-    return _load()[1]
+    """For `electra doctor`: which are in use for each precision, or why none is."""
+    return "; ".join(f"{precision}: {load(precision)[1]}" for precision in ("bf16", "fp32"))
 
 
 @functools.cache
-def _load() -> tuple[ctypes.CDLL | None, str]:
+def load(precision: str) -> tuple[ctypes.CDLL | None, str]:
+    """`kernels`, and the name of the variant or why there is none."""
     try:
-        _require_cpu()
-        library = ctypes.CDLL(str(_built()))
-        if not library.allow_tiles():
-            raise Unavailable("the system does not let this process use AMX")
+        chosen = _chosen(precision)
+        return opened(chosen, VARIANTS[chosen]), chosen
     except (Unavailable, OSError, RuntimeError, ValueError) as error:  # RuntimeError: no home folder
         return None, f"not in use: {error}"
-    library.operand_elements.restype = library.kept_bytes.restype = ctypes.c_int64
-    return library, "in use (AMX, AVX-512)"
 
 
-def _require_cpu() -> None:
-    if os.environ.get("ELECTRA_NATIVE", "").lower() in ("off", "0", "no", "false"):
+def opened(name: str, variant: Variant) -> ctypes.CDLL:
+    """The library, compiled if need be. Raises: Unavailable."""
+    library = ctypes.CDLL(str(_built(name, variant)))
+    if not library.allowed():
+        raise Unavailable("the system does not let this process use AMX")
+    library.operand_bytes.restype = library.kept_bytes.restype = ctypes.c_int64
+    return library
+
+
+def _chosen(precision: str) -> str:
+    forced = os.environ.get("ELECTRA_NATIVE", "").lower()
+    if forced in ("off", "0", "no", "false"):
         raise Unavailable("ELECTRA_NATIVE=off")
-    if platform.system() != "Linux" or platform.machine() != "x86_64":
-        raise Unavailable("made for Linux on x86-64")
-    flags = next((x.split() for x in Path("/proc/cpuinfo").read_text().splitlines() if x.startswith("flags")), [])
-    missing = [name for name in _NEEDED if name not in flags]
-    if missing:
-        raise Unavailable(f"this CPU lacks {', '.join(missing)}")
+    if forced not in ("", *VARIANTS):
+        raise ConfigError(f"ELECTRA_NATIVE={forced}: no such kernels. Expected off or one of {', '.join(VARIANTS)}.")
+    known = [n for n, variant in VARIANTS.items() if variant["precision"] == precision and forced in ("", n)]
+    able = [name for name in known if not missing(VARIANTS[name])]
+    if able and (forced or precision == "bf16"):
+        return able[0]
+    if able or not known:
+        raise Unavailable("PyTorch computes unless ELECTRA_NATIVE names one")
+    lacking = f"this CPU lacks {missing(VARIANTS[known[-1]])}"
+    raise ConfigError(f"ELECTRA_NATIVE={forced}: {lacking}. Leave it out.") if forced else Unavailable(lacking)
 
 
-def _built() -> Path:
+def missing(variant: Variant) -> str:
+    """What this CPU lacks of a variant's instructions; empty if nothing."""
+    return ", ".join(name for name in variant["needs"].split() if name not in cpu_instructions())
+
+
+@functools.cache
+def cpu_instructions() -> list[str]:
+    """The instructions that this CPU has; none where the system does not tell."""
+    lines = told.read_text().splitlines() if (told := Path("/proc/cpuinfo")).exists() else []
+    return next((line.split() for line in lines if line.startswith("flags")), [])
+
+
+def _built(variant_name: str, variant: Variant) -> Path:
     """The compiled library, from the cache or made now; the name says what it was made of."""
     named = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++") or shutil.which("c++")
     if named is None:
-        raise Unavailable("no C++ compiler; install g++ 11 or newer")
-    compiler, here = shlex.split(named), Path(__file__).parent
-    recipe = [*compiler, *_FLAGS, *((here / name).read_text() for name in _SOURCES)]
-    name = f"kernels-{hashlib.sha256(chr(10).join(recipe).encode()).hexdigest()[:16]}.so"
+        raise Unavailable("no C++ compiler; install g++ 12 or newer")
+    compiler = shlex.split(named)
+    # elsewhere a compiler's default has vectors, and a CPU another name
+    left_out = () if platform.machine() == "x86_64" else ("-march=native",)
+    flags = [flag for flag in [*_FLAGS, *variant["flags"].split()] if flag not in left_out]
+    recipe = [*compiler, *flags, *cpu_instructions(), *(source.read_text() for source in sorted(_HERE.glob("*.?pp")))]
+    name = f"kernels-{variant_name}-{hashlib.sha256(chr(10).join(recipe).encode()).hexdigest()[:16]}.so"
     try:
         cache = _cache()
     except (OSError, RuntimeError):  # no home, or none that can be written: for this process only
@@ -84,7 +122,7 @@ def _built() -> Path:
     if not target.exists() or target.stat().st_size == 0:
         with tempfile.TemporaryDirectory(dir=cache) as folder:
             fresh = Path(folder) / "kernels.so"
-            _compile([*compiler, *_FLAGS, str(here / "kernels.cpp"), "-o", str(fresh)])
+            _compile([*compiler, *flags, str(_HERE / "kernels.cpp"), "-o", str(fresh)])
             fresh.replace(target)
         for other in cache.glob("kernels-*.so"):
             if other != target and time.time() - other.stat().st_mtime > _KEPT:
@@ -112,7 +150,7 @@ def _compile(command: list[str]) -> None:
         raise Unavailable(f"{command[0]}: {error}") from None
     if done.returncode:
         first = next((line for line in done.stderr.splitlines() if "error" in line), "no message")
-        raise Unavailable(f"{command[0]} could not compile the kernels (g++ 11 or newer is needed): {first}")
+        raise Unavailable(f"{command[0]} could not compile the kernels (g++ 12 or newer is needed): {first}")
 
 
 # ---------------------------------------------------------------------------------------------------- threads
@@ -132,14 +170,15 @@ def slices_of(count: int) -> int:
     return max(1, min(torch.get_num_threads(), count))
 
 
-def share_out(count: int, slices: int, work: Callable[[int, int, int], object]) -> None:
-    """Call work(slice, first, last) for so many equal slices of range(count), all at once.
+def share_out(count: int, work: Callable[[int, int, int], object]) -> None:
+    """Call work(slice, first, last) for `slices_of(count)` equal slices of range(count), all at once.
 
     ctypes lets go of the interpreter's lock, so that the slices run side by side.
 
     Raises:
         MemoryError: one of them returned something else than 0.
     """
+    slices = slices_of(count)
     bounds = [count * i // slices for i in range(slices + 1)]
     others = [_pool().submit(work, i, bounds[i], bounds[i + 1]) for i in range(1, slices)]
     try:
@@ -151,12 +190,14 @@ def share_out(count: int, slices: int, work: Callable[[int, int, int], object]) 
         raise MemoryError("can't allocate memory for the native kernels")
 
 
-def address(tensor: torch.Tensor) -> ctypes.c_void_p:
-    """Where a contiguous tensor's memory begins."""
-    assert tensor.is_contiguous()
-    return ctypes.c_void_p(tensor.data_ptr())
+def call(function: Callable[..., int], *arguments: object) -> int:
+    """Call a kernel: numbers become int64, a tensor or a structure a pointer, a list of tensors an array of pointers."""
+    return function(*map(_as_c, arguments))
 
 
-def addresses(tensors: list[torch.Tensor]) -> ctypes.Array[ctypes.c_void_p]:
-    """A C array of `address`."""
-    return (ctypes.c_void_p * len(tensors))(*(t.data_ptr() for t in tensors))
+def _as_c(value: Any) -> object:
+    if isinstance(value, int):
+        return ctypes.c_int64(value)
+    if isinstance(value, list):
+        return (ctypes.c_void_p * len(value))(*(tensor.data_ptr() for tensor in value))
+    return ctypes.c_void_p(value.data_ptr()) if isinstance(value, torch.Tensor) else ctypes.byref(value)

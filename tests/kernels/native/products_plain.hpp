@@ -1,0 +1,30 @@
+// The product in plain C++, without vectors and tiles of sums: the truth for what products_vector.hpp and products_amx.hpp compute.
+#pragma once
+
+namespace {
+
+INLINE float number(uint16_t h) {
+    const uint32_t bits = static_cast<uint32_t>(h) << 16;
+    float value;
+    std::memcpy(&value, &bits, 4);
+    return value;
+}
+INLINE float number(float x) { return x; }
+
+// 16 rows x 32 columns over `blocks` blocks: to `out`, or added to it
+template <bool ADD, class E>
+void multiply_block(const E* a, const E* b, long blocks, float* out, long width) {
+    constexpr int TOGETHER = LINE<E> / 16;
+    for (int r = 0; r < 16; ++r) {
+        float sum[32] = {};
+        for (long k = 0; k < blocks; ++k)
+            for (int p = 0; p < LINE<E>; ++p)
+                for (int c = 0; c < 32; ++c) {
+                    const E* line = b + (2 * k + c / 16) * BLOCK<E> + p / TOGETHER * LINE<E>;
+                    sum[c] += number(a[k * BLOCK<E> + r * LINE<E> + p]) * number(line[c % 16 * TOGETHER + p % TOGETHER]);
+                }
+        for (int c = 0; c < 32; ++c) out[r * width + c] = sum[c] + (ADD ? out[r * width + c] : 0);
+    }
+}
+
+}  // namespace

@@ -1,0 +1,68 @@
+// All of the kernels on small shapes, for AddressSanitizer and UndefinedBehaviorSanitizer: `make check-native`.
+//
+// Nothing is compared here (the Python tests do that); a sanitizer ends the program where memory is left or an operation is undefined.
+#include "kernels.cpp"
+
+#include <cstdio>
+#include <random>
+#include <vector>
+
+namespace {
+
+std::mt19937 generator(1);
+
+std::vector<float> numbers(long count) {
+    std::normal_distribution<float> normal;
+    std::vector<float> out(count);
+    for (float& x : out) x = normal(generator);
+    return out;
+}
+
+void layers(long hidden, long inner, long heads, long tokens, long rows, double dropout) {
+    const Shape s{2, hidden, inner, heads, tokens, 1e-12, dropout, dropout, 7};
+    std::vector<std::vector<float>> weights, gradients;
+    std::vector<const float*> p;
+    std::vector<float*> d;
+    for (int i = 0; i < 2 * PARAMETERS; ++i) {
+        weights.push_back(numbers(parameter_size(s, i % PARAMETERS)));
+        gradients.push_back(numbers(parameter_size(s, i % PARAMETERS)));
+    }
+    for (auto& w : weights) p.push_back(w.data());
+    for (auto& g : gradients) d.push_back(g.data());
+    const long all = rows * tokens;
+    const std::vector<float> in = numbers(all * hidden);
+    std::vector<float> out(all * hidden), d_in(all * hidden);
+    std::vector<int32_t> piece(all, 1);
+    for (long t = 0; t < tokens / 3; ++t) piece[t] = 2;
+    Buffer<uint8_t> operands(operand_bytes(&s)), memory(kept_bytes(&s, all, 1));
+    Number* packed = reinterpret_cast<Number*>(operands.data);
+    pack_layers(&s, p.data(), 0, 2, 1, packed);
+    layers_forward(&s, packed, p.data(), piece.data(), in.data(), all, 0, all, 1, memory, out.data());
+    layers_backward(&s, packed, p.data(), piece.data(), out.data(), all, 0, all, memory, d_in.data(), d.data());
+    layers_forward(&s, packed, p.data(), piece.data(), in.data(), all, 0, all, 0, memory, out.data());
+}
+
+void softmax(long positions, long words, long width) {
+    const long rows = (positions + 31) / 32 * 32, lines = (words + 31) / 32 * 32;
+    const std::vector<float> hidden = numbers(positions * width), table = numbers(words * width), bias = numbers(words);
+    std::vector<float> draws(positions, .5f), padded(lines), log_z(rows), loss(positions), entropy(positions), d_bias(lines), d_hidden(rows * width);
+    std::vector<int64_t> labels(positions), sampled(positions);
+    for (long i = 0; i < positions; ++i) labels[i] = i % 3 ? i % words : -100;
+    std::vector<uint8_t> correct(positions);
+    std::vector<float> d_table(lines * width);
+    Buffer<Number> a(rows * width), b(rows * width), forward(lines * width), backward(lines * width);
+    const Softmax s{positions, words, width, hidden.data(), table.data(), bias.data(), labels.data(), draws.data(), a, b, forward, backward,
+                    padded.data(), log_z.data(), sampled.data(), loss.data(), entropy.data(), correct.data(), d_table.data(), d_bias.data()};
+    vocabulary_pack(&s, 0, s.blocks());
+    positions_pack(&s);
+    vocabulary_look(&s, 0, positions);
+    vocabulary_gradient(&s, 0, s.blocks(), d_hidden.data());
+}
+
+}  // namespace
+
+int main() {
+    layers(64, 160, 1, 64, 5, .1), layers(96, 64, 3, 32, 20, 0), layers(192, 96, 2, 96, 2, .5);
+    softmax(1, 40, 32), softmax(33, 256, 64), softmax(300, 1000, 96), softmax(257, 513, 32);
+    std::puts("sanitizers: nothing found");
+}
