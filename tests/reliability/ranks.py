@@ -9,9 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 
 import torch
-
-PATIENCE = float(os.environ.get("ELECTRA_TEST_PATIENCE", "120"))
-"""Seconds by the clock after which a process counts as hung: more where the machine does much else."""
+from tests.reliability.forking import PATIENCE
 
 
 def free_port() -> int:
