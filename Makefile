@@ -22,9 +22,9 @@ OLD_PACKAGES := transformers==4.57.6 huggingface_hub==0.36.0 tokenizers==0.22.1 
 # Triton, on Linux, for machines whose PyTorch brings none: its interpreter runs the GPU's kernels in the tests
 TRITON := $(VENV)/triton-3.6
 
-# pip compiles on one core; this takes all of them, and leaves out what nobody imports: packages' own tests, pip, and the models of
+# pip compiles on one core; this takes all of them, and leaves out what nobody imports: packages' own tests, tools, and the models of
 # transformers that are not ELECTRA or BERT. Not every file of a package is Python that compiles: pip leaves those out, too
-UNUSED  := /(tests|pip|transformers/models/(?!auto/|bert/|electra/)[^/]+)/
+UNUSED  := /(tests|pip|mypyc?|setuptools|fontTools|networkx|pygments|torch(gen|/testing|/onnx)|transformers/models/(?!auto/|bert/|electra/)[^/]+)/
 COMPILE := $(BIN)/python -m compileall -q -j 0 -x '$(UNUSED)' $(VENV)/lib >/dev/null 2>&1 || true
 
 .DEFAULT_GOAL := help
@@ -40,11 +40,11 @@ demo: $(VENV)/.base ## Pre-train a tiny ELECTRA on this machine in a few minutes
 test: $(VENV)/.dev ## Run every test, the slow ones too, on all cores
 	@$(MAKE) --no-print-directory --keep-going test-together test-alone
 
-# A file stays with one process (its fixtures are made once); tests/conftest.py puts the slowest files first. Two processes more than
+# A file stays with one process (its fixtures are made once); tests/conftest.py puts the slowest files first. One process more than
 # cores, since some tests wait (for a frozen process to be noticed) more than they compute
 test-together: $(VENV)/.dev
 	$(BIN)/python -m pytest -m 'not alone' --dist loadfile --no-loadscope-reorder \
-		--numprocesses $$($(BIN)/python -c 'import os; print(min((os.cpu_count() or 1) + 2, 16))')
+		--numprocesses $$($(BIN)/python -c 'import os; print(min((os.cpu_count() or 1) + 1, 16))')
 
 # What measures time, or takes all cores itself
 test-alone: $(VENV)/.dev

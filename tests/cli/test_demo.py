@@ -31,8 +31,8 @@ LEARNED = {
 0.698 and 0.902 after 100."""
 
 
-BUDGET = 80
-"""Seconds, about 50 of them training. `make demo` has more, but what is not training takes as long there as here."""
+BUDGET = 60
+"""Seconds, about 30 of them training. `make demo` has more, but what is not training takes as long there as here."""
 PROMISED = 300
 """Seconds that `make demo` may take on two cores."""
 

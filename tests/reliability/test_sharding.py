@@ -19,7 +19,6 @@ from tests.prepared import small_config, write_store
 from tests.reliability.figures import LONG, report
 from tests.reliability.ranks import run_ranks
 from tests.reliability.runs import curve, digest
-from torch.distributed.fsdp import FSDPModule
 
 from electra_trainer.errors import ConfigError
 from electra_trainer.objectives import build
@@ -118,8 +117,9 @@ def test_the_same_run(data: Path, whole: dict[int, Path], parts: dict[int, Path]
     pairs = [(one, other) for one in whole.values() for other in parts.values()]
     weights, norms = max(apart(*pair) for pair in pairs), max(norms_apart(*pair) for pair in pairs)
     assert {len(curve(run)) for pair in pairs for run in pair} == {len(curve(whole[1]))}
-    real = FSDPModule.set_gradient_divide_factor
-    with mock.patch.object(FSDPModule, "set_gradient_divide_factor", lambda unit, _: real(unit, 2.0)):
+    module = importlib.import_module("torch.distributed.fsdp").FSDPModule
+    real = module.set_gradient_divide_factor
+    with mock.patch.object(module, "set_gradient_divide_factor", lambda unit, _: real(unit, 2.0)):
         train(2, config(schedule=Schedule(steps=2, warmup_steps=2)), data, tmp_path / "mean", shard=True)
     control = norms_apart(tmp_path / "mean", whole[2])
     report(

@@ -257,8 +257,7 @@ def _filled(network: nn.Module, tensors: dict[str, Tensor], *, where: Path) -> n
             )
         if not tensors[name].is_floating_point():
             raise CheckpointError(f"{where}: {name} holds {tensors[name].dtype}, expected floating-point numbers.")
-    network = network.to_empty(device="cpu")
-    network.load_state_dict({name: tensors[name].float() for name in mine}, strict=True)
+    network.load_state_dict({name: tensors[name].float() for name in mine}, strict=True, assign=True)
     return network
 
 

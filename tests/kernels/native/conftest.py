@@ -22,7 +22,7 @@ FOR_TESTS = {
     "amx-emulated": f"-DELECTRA_AMX -DELECTRA_EMULATED -I{HERE}",
 }
 RUN_HERE = {name: dict(variant) for name, variant in VARIANTS.items() if not library.missing(variant)} | {
-    name: {"precision": "bf16", "flags": f"-DELECTRA_NUMBER=bf16 {flags}"} for name, flags in FOR_TESTS.items()
+    name: {"precision": "bf16", "flags": f"-O1 -DELECTRA_NUMBER=bf16 {flags}"} for name, flags in FOR_TESTS.items()
 }
 RUN_HERE["portable"]["flags"] = "-DELECTRA_NUMBER=float"  # with vectors of four; else it is the best of this CPU again
 

@@ -23,10 +23,10 @@ from electra_trainer.settings.config import Model
 pytestmark = pytest.mark.usefixtures("variant")
 
 SHAPES = {  # hidden, inner, heads, layers, rows, tokens
-    "small": (256, 1024, 4, 2, 3, 128),
+    "small": (256, 1024, 4, 1, 2, 128),
     "small's generator": (64, 256, 1, 2, 3, 128),
     "tiny": (128, 512, 2, 3, 5, 32),
-    "base": (768, 3072, 12, 1, 2, 64),
+    "base": (768, 1536, 12, 1, 2, 32),
     "narrow heads, odd length": (96, 160, 3, 2, 4, 45),
     "wide heads": (256, 160, 2, 1, 3, 64),
     "heads of 96": (192, 96, 2, 1, 2, 64),

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,22 +16,25 @@ from electra_trainer.errors import ConfigError
 from electra_trainer.kernels.native import library
 
 
-def status_with(cache: Path, **environment: str) -> str:
-    """`status()` of a fresh process with an empty cache."""
-    plain = {name: value for name, value in os.environ.items() if name not in ("CXX", "ELECTRA_NATIVE")}
-    code = (
-        "from electra_trainer.kernels.native import library; print(library.status()); "
-        "assert library.kernels('bf16') is None is library.kernels('fp32')"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], env={**plain, "XDG_CACHE_HOME": str(cache), **environment},
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    return done.stdout.strip()
+@pytest.fixture(autouse=True)
+def _anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What was loaded before is asked for again."""
+    monkeypatch.delenv("CXX", raising=False)
+    library.load.cache_clear()
+    yield
+    library.load.cache_clear()
 
 
-def test_switched_off_by_the_environment(tmp_path: Path) -> None:
-    assert status_with(tmp_path, ELECTRA_NATIVE="off") == (
+def status_with(cache: Path, monkeypatch: pytest.MonkeyPatch, **environment: str) -> str:
+    """`status()` with an empty cache, where no kernels can be had."""
+    for name, value in {"XDG_CACHE_HOME": str(cache), **environment}.items():
+        monkeypatch.setenv(name, value)
+    assert library.kernels("bf16") is None is library.kernels("fp32")
+    return library.status()
+
+
+def test_switched_off_by_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert status_with(tmp_path, monkeypatch, ELECTRA_NATIVE="off") == (
         "bf16: not in use: ELECTRA_NATIVE=off; fp32: not in use: ELECTRA_NATIVE=off"
     )
 
@@ -74,39 +78,39 @@ def test_which_are_chosen(
             assert library._chosen(precision) == expected
 
 
-def test_a_compiler_that_fails(tmp_path: Path) -> None:
+def test_a_compiler_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compiler = tmp_path / "cc"
     compiler.write_text("#!/bin/sh\necho 'x.cpp:1: error: unknown option' >&2\nexit 1\n")
     compiler.chmod(0o755)
-    said = status_with(tmp_path, ELECTRA_NATIVE="portable", CXX=str(compiler))
+    said = status_with(tmp_path, monkeypatch, ELECTRA_NATIVE="portable", CXX=str(compiler))
     assert (
         f"{compiler} could not compile the kernels (g++ 12 or newer is needed): x.cpp:1: error: unknown option" in said
     )
     assert [path.suffix for path in (tmp_path / "electra-trainer").iterdir()] == []
 
 
-def test_a_compiler_that_is_not_there(tmp_path: Path) -> None:
-    assert "No such file" in status_with(tmp_path, ELECTRA_NATIVE="portable", CXX=str(tmp_path / "none"))
+def test_a_compiler_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = status_with(tmp_path, monkeypatch, ELECTRA_NATIVE="portable", CXX=str(tmp_path / "none"))
+    assert "No such file" in said
 
 
-def test_without_a_cache_they_are_built_for_the_process() -> None:
+def test_without_a_cache_they_are_built_for_the_process(tmp_path: Path) -> None:
     """There is no home folder."""
-    plain = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in ("CXX", "ELECTRA_NATIVE", "HOME", "XDG_CACHE_HOME")
-    }
+    compiler = tmp_path / "cc"
+    compiler.write_text('#!/bin/sh\nexec c++ "$@" -O0\n')  # in half the time
+    compiler.chmod(0o755)
+    plain = {name: value for name, value in os.environ.items() if name not in ("HOME", "XDG_CACHE_HOME")}
     code = "import pathlib; pathlib.Path.home = lambda: (_ for _ in ()).throw(RuntimeError('no home')); "
     code += "from electra_trainer.kernels.native import library; print(library.status())"
-    plain["ELECTRA_NATIVE"] = "portable"
+    plain |= {"ELECTRA_NATIVE": "portable", "CXX": str(compiler)}
     done = subprocess.run([sys.executable, "-c", code], env=plain, capture_output=True, text=True, check=True)
     assert done.stdout.strip().endswith("fp32: portable")
 
 
-def test_a_cache_that_others_can_write_is_not_trusted(tmp_path: Path) -> None:
+def test_a_cache_that_others_can_write_is_not_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "electra-trainer").mkdir()
     (tmp_path / "electra-trainer").chmod(0o777)
-    assert "fp32: not in use: others may write to " in status_with(tmp_path, ELECTRA_NATIVE="portable")
+    assert "fp32: not in use: others may write to " in status_with(tmp_path, monkeypatch, ELECTRA_NATIVE="portable")
 
 
 def test_slices_cover_everything_once(monkeypatch: pytest.MonkeyPatch) -> None:
