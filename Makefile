@@ -24,7 +24,7 @@ TRITON := $(VENV)/triton-3.6
 
 # pip compiles on one core; this takes all of them, and leaves out what nobody imports: packages' own tests, tools, and the models of
 # transformers that are not ELECTRA or BERT. Not every file of a package is Python that compiles: pip leaves those out, too
-UNUSED  := /(tests|pip|mypyc?|setuptools|fontTools|networkx|pygments|torch(gen|/testing|/onnx)|transformers/models/(?!auto/|bert/|electra/)[^/]+)/
+UNUSED  := /(tests|pip|mypyc?|setuptools|pygments|torch(gen|/testing|/onnx)|transformers/models/(?!auto/|bert/|electra/)[^/]+)/
 COMPILE := $(BIN)/python -m compileall -q -j 0 -x '$(UNUSED)' $(VENV)/lib >/dev/null 2>&1 || true
 
 .DEFAULT_GOAL := help

@@ -282,7 +282,7 @@ def check_with_transformers(folder: Path, *, ids: list[list[int]]) -> float:
         raise ConfigError('transformers is not installed. Type: pip install "electra-trainer[hub]"') from None
     from electra_trainer.data.batches import encode_rows
 
-    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    transformers.utils.logging.disable_progress_bar()
     network, _ = read_network(folder)
     theirs = (
         getattr(transformers, read_table(folder / "config.json")["architectures"][0]).from_pretrained(folder).eval()
