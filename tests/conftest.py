@@ -44,7 +44,6 @@ SLOWEST = (
     "train/test_resume.py",
     "pretrained/test_export.py",
     "test_extending.py",
-    "data/test_docstrings.py",
 )
 """Files that take longest, in this order: with several workers none of them may be begun last."""
 
