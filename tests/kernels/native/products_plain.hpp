@@ -11,9 +11,9 @@ INLINE float number(uint16_t h) {
 }
 INLINE float number(float x) { return x; }
 
-// 16 rows x 32 columns over `blocks` blocks: to `out`, or added to it
+// 16 rows x 32 columns over `blocks` blocks: to `out`, 16 lines of 32, or added to it
 template <bool ADD, class E>
-void multiply_block(const E* a, const E* b, long blocks, float* out, long width) {
+void multiply_block(const E* a, const E* b, long blocks, float* out) {
     constexpr int TOGETHER = LINE<E> / 16;
     for (int r = 0; r < 16; ++r) {
         float sum[32] = {};
@@ -23,7 +23,7 @@ void multiply_block(const E* a, const E* b, long blocks, float* out, long width)
                     const E* line = b + (2 * k + c / 16) * BLOCK<E> + p / TOGETHER * LINE<E>;
                     sum[c] += number(a[k * BLOCK<E> + r * LINE<E> + p]) * number(line[c % 16 * TOGETHER + p % TOGETHER]);
                 }
-        for (int c = 0; c < 32; ++c) out[r * width + c] = sum[c] + (ADD ? out[r * width + c] : 0);
+        for (int c = 0; c < 32; ++c) out[32 * r + c] = sum[c] + (ADD ? out[32 * r + c] : 0);
     }
 }
 

@@ -95,15 +95,26 @@ int layers_backward(const Shape* s, Number* operands, const float* const* p, con
         Heads heads(s->tokens, s->head());
         Work work(*s, chunk);
         float* dy = d_in + first * H;
-        std::memcpy(dy, d_out + first * H, 4 * tokens * H);
+        for (long t = 0; t < tokens; ++t)
+            for (long n = 0; n < H / 32; ++n) store(dy + sum_at(t, H) + n * GROUP, load(d_out + (first + t) * H + 32 * n));
         for (long l = s->layers - 1; l >= 0; --l) {
             const Operands w(*s, operands + l * s->layer_operands());
             const Kept whole(*s, memory, all_tokens, l, true);
-            for (int i = 0; i < PARAMETERS; ++i) std::memset(d[PARAMETERS * l + i], 0, 4 * parameter_size(*s, i));  // just before it is needed
+            float* const* own = d + PARAMETERS * l;
+            for (int i = 0; i < PARAMETERS; ++i)
+                if (!is_matrix(i)) std::memset(own[i], 0, 4 * parameter_size(*s, i));
+            std::memset(work.sums, 0, 2 * s->layer_operands());
             for (long t = 0; t < tokens; t += chunk)
                 layer_backward(*s, l, w, p + PARAMETERS * l, slice(whole, *s, first + t), piece + first + t, first + t, std::min(chunk, tokens - t), heads,
-                               work, dy + t * H, d + PARAMETERS * l);
+                               work, dy + t * H, own);
+            const float* sums = work.sums;
+            for (int i = 0; i < PARAMETERS; ++i)
+                if (is_matrix(i)) {
+                    as_plain(sums, parameter_size(*s, i) / columns(*s, i), columns(*s, i), own[i]);
+                    sums += parameter_size(*s, i);
+                }
         }
+        as_plain(dy, tokens, H, dy);
     });
 }
 

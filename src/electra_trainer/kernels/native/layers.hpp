@@ -18,10 +18,11 @@ struct Shape {  // as library.py fills it in
     long layer_operands() const { return 2 * (4 * hidden * hidden + 2 * hidden * inner); }
 };
 
+inline bool is_matrix(int which) { return which == QW || which == KW || which == VW || which == OW || which == UW || which == DW; }
+inline long columns(const Shape& s, int matrix) { return matrix == DW ? s.inner : s.hidden; }
 inline long parameter_size(const Shape& s, int which) {
-    if (which == UW || which == DW) return s.hidden * s.inner;
-    if (which == UB) return s.inner;
-    return which == QW || which == KW || which == VW || which == OW ? s.hidden * s.hidden : s.hidden;
+    if (is_matrix(which)) return (which == UW ? s.inner : s.hidden) * columns(s, which);
+    return which == UB ? s.inner : s.hidden;
 }
 
 struct Operands {  // a layer's weights as operands, both ways
@@ -89,16 +90,16 @@ void normalize(const Number* sum, long tokens, long H, double eps, const float* 
     }
 }
 
-// dy (plain fp32 lines) becomes the gradient of the sum; `dropped` gets it after dropout, in the layout rows, for the projection.
+// dy, in the layout sums, becomes the gradient of the sum; `dropped` gets it after dropout, in the layout rows, for the projection.
 void normalize_backward(const Number* sum, long first, long tokens, long H, const float* gain, const float* stats, const Dropout& drop,
                         uint32_t place, float* dy, Number* dropped, float* d_gain, float* d_bias, float* d_projection_bias) {
     for (long t = 0; t < tokens; ++t) {
         const Number* from = sum + row_at<Number>(t, H);
         const float mean = stats[2 * t], rate = stats[2 * t + 1];
-        float* line = dy + t * H;
+        float* line = dy + sum_at(t, H);
         Line total = all_of(0), along = all_of(0);
         for (long n = 0; n < H / 32; ++n) {
-            const Line unit = (get(from + n * GROUP) - mean) * rate, g = load(line + 32 * n), scaled = g * load(gain + 32 * n);
+            const Line unit = (get(from + n * GROUP) - mean) * rate, g = load(line + n * GROUP), scaled = g * load(gain + 32 * n);
             add_to(d_gain + 32 * n, g * unit), add_to(d_bias + 32 * n, g);
             total = total + scaled;
             along = along + scaled * unit;
@@ -106,8 +107,8 @@ void normalize_backward(const Number* sum, long first, long tokens, long H, cons
         const float a = sum_of(total) / H, b = sum_of(along) / H;
         for (long n = 0; n < H / 32; ++n) {
             const Line unit = (get(from + n * GROUP) - mean) * rate;
-            const Line d = (load(line + 32 * n) * load(gain + 32 * n) - a - unit * b) * rate;
-            store(line + 32 * n, d);
+            const Line d = (load(line + n * GROUP) * load(gain + 32 * n) - a - unit * b) * rate;
+            store(line + n * GROUP, d);
             const Line kept = drop.apply(d, place, first + t, n);
             put(dropped + row_at<Number>(t, H) + n * GROUP, kept);
             add_to(d_projection_bias + 32 * n, kept);
@@ -260,25 +261,25 @@ void layer_forward(const Shape& s, long layer, const Operands& w, const float* c
 
 struct Work {  // memory of the backward pass for a chunk of tokens
     Buffer<Number> dropped, up, inner, mixed, qkv, turned, operand;
+    Buffer<float> sums;  // gradients of a layer's matrices, one after another
     Work(const Shape& s, long tokens)
         : dropped(tokens * s.hidden), up(tokens * s.inner), inner(tokens * s.inner), mixed(tokens * s.hidden), qkv(tokens * 3 * s.hidden),
-          turned(tokens * std::max(s.inner, 3 * s.hidden)), operand(tokens * std::max(s.inner, s.hidden)) {}
+          turned(tokens * std::max(s.inner, 3 * s.hidden)), operand(tokens * std::max(s.inner, s.hidden)), sums(s.layer_operands() / 2) {}
 };
 
-// d_weight[i] of [out, in] += dy^T x for each of the `parts` side by side in dy
-void weight_gradient(const Number* dy, long out, const Number* x, long in, long tokens, Work& m, float* const* d_weight, long parts = 1) {
-    as_transposed_rows(dy, 16 * out * parts, tokens / 32, out * parts / 32, m.turned.data);
+// sums [out, in] += dy^T x
+void weight_gradient(const Number* dy, long out, const Number* x, long in, long tokens, Work& m, float* sums) {
+    as_transposed_rows(dy, 16 * out, tokens / 32, out / 32, m.turned.data);
     as_operand(x, 16 * in, tokens / 32, in / 32, m.operand.data);
-    for (long i = 0; i < parts; ++i)
-        multiply_add(m.turned + i * out * tokens, 16 * tokens, m.operand.data, 32 * tokens, out / 32, in / 32, tokens / 32, d_weight[2 * i], in);
+    multiply_add(m.turned.data, 16 * tokens, m.operand.data, 32 * tokens, out / 32, in / 32, tokens / 32, sums, in);
 }
 
-// dx = dy W + residual, in plain fp32 lines
+// dx += dy W, in the layout sums
 void input_gradient(const Number* dy, long out, const Number* operand, long in, long tokens, float* dx) {
     multiply_add(dy, 16 * out, operand, 32 * out, tokens / 32, in / 32, out / 32, dx, in);
 }
 
-// dy, plain fp32 lines, becomes dx; the gradients of the layer's parameters are added to `d`.
+// dy, in the layout sums, becomes dx; the gradients of the layer's parameters are added to `d`, those of its matrices to work.sums.
 void layer_backward(const Shape& s, long layer, const Operands& w, const float* const* p, const Kept& kept, const int32_t* piece, long first,
                     long tokens, Heads& m, Work& work, float* dy, float* const* d) {
     const long H = s.hidden, F = s.inner, T = s.tokens;
@@ -298,11 +299,11 @@ void layer_backward(const Shape& s, long layer, const Operands& w, const float* 
         put(work.up + at, slope);
         put(work.inner + at, inner);
     });
-    weight_gradient(work.dropped, H, work.inner, F, tokens, work, d + DW);
-    weight_gradient(work.up, F, kept.middle, H, tokens, work, d + UW);
+    weight_gradient(work.dropped, H, work.inner, F, tokens, work, work.sums + (4 * H + F) * H);
+    weight_gradient(work.up, F, kept.middle, H, tokens, work, work.sums + 4 * H * H);
     input_gradient(work.up, F, w.up_back, H, tokens, dy);
     normalize_backward(kept.sum1, first, tokens, H, p[G1], kept.stats1, hidden, place.middle, dy, work.dropped, d[G1], d[B1], d[OB]);
-    weight_gradient(work.dropped, H, kept.mixed, H, tokens, work, d + OW);
+    weight_gradient(work.dropped, H, kept.mixed, H, tokens, work, work.sums + 3 * H * H);
     multiply(work.dropped.data, 16 * H, w.out_back, 32 * H, tokens / 32, H / 32, H / 32, [&](long i, long r, long n, const Line& v) {
         put(work.mixed + i * 16 * H + n * GROUP + r * LINE<Number>, v);
     });
@@ -310,7 +311,7 @@ void layer_backward(const Shape& s, long layer, const Operands& w, const float* 
     for (long t = 0; t < tokens; t += T)
         attend_backward(kept.qkv + 3 * t * H, kept.mixed + t * H, work.mixed + t * H, Row(piece + t, T, (first + t) / T), H, s.heads, attention,
                         place.attention, m, kept.log_z + t * s.heads, work.qkv + 3 * t * H, d_bias);
-    weight_gradient(work.qkv, H, kept.x, H, tokens, work, d + QW, 3);
+    weight_gradient(work.qkv, 3 * H, kept.x, H, tokens, work, work.sums);
     input_gradient(work.qkv, 3 * H, w.qkv_back, H, tokens, dy);
 }
 

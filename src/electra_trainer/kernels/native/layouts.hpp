@@ -4,6 +4,8 @@
 //   rows      an activation [R, C]: block (i, j) holds rows 16 i ... of columns LINE j ..., at (i * C / LINE + j) * BLOCK
 //   operand   the right side of a product, [K, N]: for each 32 columns, then each LINE rows, two blocks of 16 columns. Line p
 //             holds row p in fp32; in bf16 the rows 2 p and 2 p + 1: B[2p][0], B[2p+1][0], B[2p][1], ...
+//   sums      what products are added to, [R, C] in fp32 whatever they are of: 16 rows of 32 columns together, so that a product
+//             finds its sums in a few pages. Block (i, j) is at (i * C / 32 + j) * GROUP
 #pragma once
 
 #include <utility>
@@ -21,6 +23,19 @@ constexpr long GROUP = 512;  // numbers in 16 rows of 32 columns: a block in bf1
 // Where row `t` of an activation [., columns] begins; its next 32 columns are always GROUP further.
 template <class E>
 INLINE long row_at(long t, long columns) { return t / 16 * 16 * columns + t % 16 * LINE<E>; }
+
+// The same in the layout sums
+INLINE long sum_at(long t, long columns) { return t / 16 * 16 * columns + t % 16 * 32; }
+
+// Sums [R, C] as plain rows, which may take their place
+inline void as_plain(const float* sums, long rows, long columns, float* plain) {
+    Buffer<float> panel(16 * columns);
+    for (long t = 0; t < rows; t += 16) {
+        std::memcpy(panel.data, sums + t * columns, 64 * columns);
+        for (long r = 0; r < 16; ++r)
+            for (long n = 0; n < columns / 32; ++n) store(plain + (t + r) * columns + 32 * n, load(panel + n * GROUP + 32 * r));
+    }
+}
 
 // 32 columns of a row in the layout rows
 INLINE Line get(const bf16* p) { return each([&](int i) { return widen(read<Half>(p + i * LANES)); }); }

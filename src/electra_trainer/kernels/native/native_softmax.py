@@ -68,7 +68,7 @@ class _Function(torch.autograd.Function):
         if draws is not None:
             t["draws"] = draws.float().contiguous()
         if wants:
-            t |= {"d_table": torch.zeros(lines, width, **plain), "d_bias": torch.zeros(lines, **plain)}
+            t |= {"d_table": torch.empty(lines, width, **plain), "d_bias": torch.zeros(lines, **plain)}
         request = _Softmax(positions=positions, words=words, width=width, **{k: v.data_ptr() for k, v in t.items()})
         hidden_grad = _compute(library, request, wants, rows, width)
         if wants:

@@ -2,7 +2,7 @@
 //
 //   multiply      calls row(panel, r, n, values) once for each row r of 16-row panel `panel` and each 32 columns n: what follows
 //                 the product (bias, GELU, dropout, residual) is done there, while the values are near
-//   multiply_add  c[M][N] += rows x operand, c in plain rows of `width` fp32
+//   multiply_add  sums [., width] += rows x operand
 //   Tiles         what has to hold in a thread while it multiplies
 // `a_panel` and `b_panel` are the distances of 16 rows and of 32 columns; the sizes are in units of 32.
 #pragma once
@@ -43,16 +43,20 @@ void multiply(const E* a, long a_panel, const E* b, long b_panel, long m32, long
             for (long m = 0; m < 2 * m32; ++m) {
                 const E *left = a + m * a_panel + k * BLOCK<E>, *right = b + n * b_panel + 2 * k * BLOCK<E>;
                 float* out = values + m * 512;
-                if (k == 0) multiply_block<false>(left, right, blocks, out, 32);
-                else multiply_block<true>(left, right, blocks, out, 32);
+                if (k == 0) multiply_block<false>(left, right, blocks, out);
+                else multiply_block<true>(left, right, blocks, out);
                 for (long r = 0; k + blocks == all && r < 16; ++r) row(m, r, n, load(out + 32 * r));
             }
         });
 }
 
 template <class E>
-void multiply_add(const E* a, long a_panel, const E* b, long b_panel, long m32, long n32, long k32, float* c, long width) {
-    multiply(a, a_panel, b, b_panel, m32, n32, k32, [&](long i, long r, long n, const Line& v) { add_to(c + (16 * i + r) * width + 32 * n, v); });
+void multiply_add(const E* a, long a_panel, const E* b, long b_panel, long m32, long n32, long k32, float* sums, long width) {
+    for (long n = 0; n < n32; ++n)
+        in_parts<E>(k32, [&](long k, long blocks) {
+            for (long m = 0; m < 2 * m32; ++m)
+                multiply_block<true>(a + m * a_panel + k * BLOCK<E>, b + n * b_panel + 2 * k * BLOCK<E>, blocks, sums + 16 * m * width + n * GROUP);
+        });
 }
 
 }  // namespace

@@ -77,20 +77,19 @@ void multiply(const bf16* a, long a_panel, const bf16* b, long b_panel, long m32
     for (long r = 0; ready && r < 32; ++r) row(2 * ready_m + r / 16, r % 16, ready_n, load(ready + r * 32));
 }
 
-inline void multiply_add(const bf16* a, long a_panel, const bf16* b, long b_panel, long m32, long n32, long k32, float* c, long width) {
+inline void multiply_add(const bf16* a, long a_panel, const bf16* b, long b_panel, long m32, long n32, long k32, float* sums, long width) {
     written();
-    const long line = width * 4;
     for (long n = 0; n < n32; ++n)
         for (long m = 0; m < m32; ++m) {
             const bf16 *a0 = a + 2 * m * a_panel, *a1 = a0 + a_panel, *bn = b + n * b_panel;
-            float *c0 = c + 32 * m * width + 32 * n, *c1 = c0 + 16 * width;
-            _tile_loadd(0, c0, line); _tile_loadd(1, c0 + 16, line);
-            _tile_loadd(2, c1, line); _tile_loadd(3, c1 + 16, line);
+            float *c0 = sums + 32 * m * width + n * GROUP, *c1 = c0 + 16 * width;
+            _tile_loadd(0, c0, 128); _tile_loadd(1, c0 + 16, 128);
+            _tile_loadd(2, c1, 128); _tile_loadd(3, c1 + 16, 128);
             for (long k = 0; k < k32; ++k) {
                 ELECTRA_MULTIPLY_BLOCK(k, );
             }
-            _tile_stored(0, c0, line); _tile_stored(1, c0 + 16, line);
-            _tile_stored(2, c1, line); _tile_stored(3, c1 + 16, line);
+            _tile_stored(0, c0, 128); _tile_stored(1, c0 + 16, 128);
+            _tile_stored(2, c1, 128); _tile_stored(3, c1 + 16, 128);
         }
 }
 

@@ -123,12 +123,14 @@ void softmax_look(const Softmax& s, long first, long last) {
     }
 }
 
-// Second look at the words of blocks [first, last): gradients of table and bias, complete; of the hidden states, added to `d_hidden`.
+// Second look at the words of blocks [first, last): gradients of table and bias, complete; of the hidden states, in `d_hidden`, which is 0 before.
 void softmax_gradient(const Softmax& s, long first_block, long last_block, float* d_hidden) {
     const long E = s.width, padded = (s.positions + 31) / 32 * 32;
     Buffer<Number> delta(SPAN * SPAN), turned(SPAN * SPAN);
+    Buffer<float> sums(SPAN * E);
     for (long b = first_block; b < last_block; ++b) {
         const long n32 = s.words32(b), wide = 32 * n32;
+        std::memset(sums, 0, 4 * wide * E);
         for (long at = 0; at < padded; at += SPAN) {
             const long m32 = s.rows32(at);
             multiply(s.rows + at * E, 16 * E, s.words_forward(b), 32 * E, m32, n32, E / 32, [&](long i, long r, long n, const Line& v) {
@@ -143,9 +145,11 @@ void softmax_gradient(const Softmax& s, long first_block, long last_block, float
             });
             multiply_add(delta.data, 16 * wide, s.table_backward + b * SPAN * E, 32 * wide, m32, E / 32, n32, d_hidden + at * E, E);
             as_transposed_rows(delta.data, 16 * wide, m32, n32, turned.data);
-            multiply_add(turned.data, 512 * m32, s.operand + 32 * at, padded * 32, n32, E / 32, m32, s.d_table + b * SPAN * E, E);
+            multiply_add(turned.data, 512 * m32, s.operand + 32 * at, padded * 32, n32, E / 32, m32, sums.data, E);
         }
+        as_plain(sums, wide, E, s.d_table + b * SPAN * E);
     }
+    as_plain(d_hidden, padded, E, d_hidden);
 }
 
 }  // namespace
