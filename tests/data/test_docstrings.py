@@ -14,7 +14,6 @@ from electra_trainer.data.corpus import CorpusReport, documents
 from electra_trainer.data.docstrings import is_prose, paragraphs
 from electra_trainer.data.text_files import Document
 
-
 CACHES = (docstrings.documents, docstrings._files, docstrings._roots)
 
 
