@@ -19,7 +19,7 @@ from electra_trainer.runs.run_folder import RunFolder
 from electra_trainer.runs.verified import Saved
 from electra_trainer.settings.records import to_dict
 
-MEGABYTES = 400 if LONG else 60
+MEGABYTES = 400 if LONG else 40
 TENSORS = 6
 ROUNDS = 4
 """Of each the least counts: what else the machine does only adds to it."""
