@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from tests.prepared import small_config, write_store
 from tests.reliability.figures import LONG, report
-from tests.reliability.moments import TOLD, Signalled, signal_at
+from tests.reliability.moments import TOLD, Signalled, just_before, signal_at
 from tests.reliability.rank_program import DEAF
 from tests.reliability.ranks import run_ranks, start_ranks, wait_for
 from tests.reliability.runs import lost
@@ -131,6 +131,19 @@ def test_two_ranks(data: Path, whole: Path, tmp_path: Path) -> None:
     control = [unanswered(data, tmp_path / f"control-{nth}", nth) for nth in (3, 7)]
     assert min(control) > 0
     found.report("signals_two_ranks", control_moments=len(control), control_saved=sum(steps == 0 for steps in control))
+
+
+def test_a_rank_that_comes_late_hears_of_the_signal(data: Path, tmp_path: Path) -> None:
+    """Rank 0 hosts the store and is told while it waits for rank 1, which is connected and about to come."""
+
+    def work(rank: int) -> int:
+        leave_when_told()
+        signal_at(Signalled("joining", 1, signal.SIGTERM, "rank 0"), tmp_path)
+        if rank == 1:
+            just_before("joining", 1, lambda: time.sleep(1))
+        return trained(data, tmp_path / "run")
+
+    assert wait_for(start_ranks(2, work)) == [75, 75]
 
 
 def unanswered(data: Path, notes: Path, nth: int) -> int:

@@ -44,7 +44,7 @@ class Watch:
 
     def __init__(self, store: "Store", rank: int, size: int, *, last_words: Callable[[ElectraError], None]) -> None:
         self._store, self._rank, self._size, self._last_words = store, rank, size, last_words
-        self._came, self._all_here, self._connected = False, False, False
+        self._all_here, self._connected = False, False
         self._heard: dict[str, object] | None = None
         self._raised: ElectraError | None = None
         self._over = threading.Event()
@@ -60,7 +60,6 @@ class Watch:
         end = time.monotonic() + patience.total_seconds()
         with together():
             come = self._store.add(_HERE, 1)
-            self._came = True
             while come < self._size:
                 if (first := _first(self._store)) is not None:
                     self._store.add(_HEARD, 1)
@@ -109,7 +108,7 @@ class Watch:
 
     def _tell(self, error: Exception) -> dict[str, object]:
         """Record this error unless one was recorded before; return the first. A rank that already knows it does not query the store, which may
-        be gone with the rank that hosted it.
+        be gone with the rank that hosted it. Before all are here nothing polls, and this rank says itself that it heard.
         """
         if self._heard is not None:
             return self._heard
@@ -118,6 +117,8 @@ class Watch:
         kind, text = type(known or ElectraError()).__name__, str(known or f"{type(error).__name__}: {error}")
         told = {"rank": self._rank, "where": where, "kind": kind, "text": text}
         first: dict[str, object] = json.loads(self._store.compare_set(_FIRST, "", json.dumps(told)))
+        if not self._all_here:
+            self._store.add(_HEARD, 1)
         return first
 
     def _another(self, first: dict[str, object]) -> ElectraError:
@@ -126,11 +127,10 @@ class Watch:
         return same
 
     def _heard_by_all(self) -> bool:
-        """Whether every present rank knows of the error; waits for them, since this rank may host the store."""
+        """Whether every rank knows of the error; waits for them, also for those still to come, since this rank may host the store."""
         end = time.monotonic() + HEARD_WITHIN
         try:
-            listeners = self._size if self._all_here else self._store.add(_HERE, 0) - self._came
-            while self._store.add(_HEARD, 0) < listeners:
+            while self._store.add(_HEARD, 0) < self._size:
                 if time.monotonic() > end:
                     return False
                 time.sleep(_SOON)
