@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
-import gc
 import json
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from unittest import mock
 
 import pytest
 import torch
-from tests.reliability.children import in_a_child
+from tests.conftest import pytest_configure
 from tests.reliability.figures import LONG, report
 from tests.reliability.operations import Operations
 from tests.reliability.whole_runs import each_step, saved_by_now, store, tiny_run, train
@@ -25,6 +25,8 @@ EVERY = STEPS // SAVES
 CONTROL_STEPS, CONTROL_SAVES = 120, 40
 MOST_MEGABYTES = 4.0
 """Growth of resident memory over the second half of the saves; one copy of what a checkpoint holds is 0.7 MB."""
+ROOT = Path(__file__).resolve().parents[2]
+PATHS = {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "GLIBC_TUNABLES": ""}
 Sample = tuple[float, int, int]
 """Resident megabytes, open file descriptors, threads."""
 
@@ -39,31 +41,31 @@ def now() -> Sample:
 
 
 def samples(data: Path, out: Path, *, steps: int, every: int, leaking: bool = False) -> list[Sample]:
-    """One sample before each save of a run in a copy of this process, nothing else going on."""
-    taken = out.with_suffix(".json")
+    """One sample before each save of a run in a fresh process: in this one, growth may fill the holes that earlier tests left."""
+    words = map(str, (data, out, steps, every, int(leaking)))
+    subprocess.run([sys.executable, "-m", __name__, *words], cwd=ROOT, env=os.environ | PATHS, check=True)
+    return [(sample[0], sample[1], sample[2]) for sample in json.loads(out.with_suffix(".json").read_text())]
 
-    def work() -> None:
-        found: list[Sample] = []
-        gc.collect()
-        # else a leak grows into memory that earlier tests gave back, and is not seen
-        getattr(ctypes.CDLL(None), "malloc_trim", int)(0)
 
-        def before(step: int) -> None:
-            if step % every == every - 1:
-                saved_by_now()
-                found.append(now())
+def sample_a_run(data: str, folder: str, *numbers: str) -> None:
+    """What `samples` starts."""
+    out, found = Path(folder), list[Sample]()
+    steps, every, leaking = map(int, numbers)
 
-        with (
-            each_step(before),
-            mock.patch.object(run_folder, "environment_facts", dict),
-            mock.patch.object(checkpoint, "_copied", leaky if leaking else checkpoint._copied),
-            Operations(out, lambda operation: None, sync=False),
-        ):
-            train(tiny_run(steps=steps, every=every), data, out)
-        taken.write_text(json.dumps(found))
+    def before(step: int) -> None:
+        if step % every == every - 1:
+            saved_by_now()
+            found.append(now())
 
-    assert in_a_child(work) == 0
-    return [(sample[0], sample[1], sample[2]) for sample in json.loads(taken.read_text())]
+    pytest_configure()
+    with (
+        each_step(before),
+        mock.patch.object(run_folder, "environment_facts", dict),
+        mock.patch.object(checkpoint, "_copied", leaky if leaking else checkpoint._copied),
+        Operations(out, lambda operation: None, sync=False),
+    ):
+        train(tiny_run(steps=steps, every=every), Path(data), out)
+    out.with_suffix(".json").write_text(json.dumps(found))
 
 
 _kept: list[Any] = []
@@ -107,3 +109,7 @@ def test_flat_resources(data: Path, tmp_path: Path) -> None:
     )
     assert ours[0] < MOST_MEGABYTES and ours[1:] == (0, 0)
     assert control[0] > MOST_MEGABYTES and min(control[1:]) > 0
+
+
+if __name__ == "__main__":
+    sample_a_run(*sys.argv[1:])
