@@ -124,7 +124,7 @@ void dropout_kept(double p, uint64_t key, uint32_t place, int64_t rows, int64_t 
     for (long r = 0; r < rows; ++r)
         for (long b = 0; b < blocks; ++b) {
             float factors[32];
-            store(factors, drop.factors(place, r, b));
+            store(factors, drop.row(place, r).factors(b));
             for (int i = 0; i < 32; ++i) kept[(r * blocks + b) * 32 + i] = factors[i] != 0;
         }
 }

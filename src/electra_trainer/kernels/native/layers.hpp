@@ -97,6 +97,7 @@ void normalize_backward(const Number* sum, long first, long tokens, long H, cons
         const Number* from = sum + row_at<Number>(t, H);
         const float mean = stats[2 * t], rate = stats[2 * t + 1];
         float* line = dy + sum_at(t, H);
+        const Dropout::Row dropout = drop.row(place, first + t);
         Line total = all_of(0), along = all_of(0);
         for (long n = 0; n < H / 32; ++n) {
             const Line unit = (get(from + n * GROUP) - mean) * rate, g = load(line + n * GROUP), scaled = g * load(gain + 32 * n);
@@ -109,7 +110,7 @@ void normalize_backward(const Number* sum, long first, long tokens, long H, cons
             const Line unit = (get(from + n * GROUP) - mean) * rate;
             const Line d = (load(line + n * GROUP) * load(gain + 32 * n) - a - unit * b) * rate;
             store(line + n * GROUP, d);
-            const Line kept = drop.apply(d, place, first + t, n);
+            const Line kept = dropout.apply(d, n);
             put(dropped + row_at<Number>(t, H) + n * GROUP, kept);
             add_to(d_projection_bias + 32 * n, kept);
         }
@@ -158,14 +159,14 @@ void attend(const Number* qkv, const Row& row, long H, long heads, const Dropout
             score(q + first / 16 * panel, panel, m.a, T, d, scale, m.scores);
             for (long r = 0; r < 32; ++r) {
                 const float* line = m.scores + r * T;
+                const Dropout::Row dropout = drop.row(place, (row.number * heads + h) * T + first + r);
                 Line most = all_of(-INFINITY), total = all_of(0);
                 for (long c = 0; c < T; c += 32) most = max(most, row.seen(first + r, c, load(line + c), -INFINITY));
                 const float top = max_of(most);
                 for (long c = 0; c < T; c += 32) {
                     const Line e = row.seen(first + r, c, exponential(load(line + c) - top), 0);
                     total = total + e;
-                    const Line kept = drop.apply(e, place, (row.number * heads + h) * T + first + r, c / 32);
-                    put(m.one + row_at<Number>(r, T) + c / 32 * GROUP, kept);
+                    put(m.one + row_at<Number>(r, T) + c / 32 * GROUP, dropout.apply(e, c / 32));
                 }
                 const float z = sum_of(total);
                 share[r] = 1 / z;
@@ -198,12 +199,13 @@ void attend_backward(const Number* qkv, const Number* mixed, const Number* d_mix
             score(dm + first / 16 * thin, thin, m.b, T, d, 1, m.slopes);
             for (long r = 0; r < 32; ++r) {
                 const long t = first + r, at = row_at<Number>(t, H);
+                const Dropout::Row dropout = drop.row(place, (row.number * heads + h) * T + t);
                 Line dot = all_of(0);
                 for (long n = 0; n < d / 32; ++n) dot = dot + get(dm + at + n * GROUP) * get(mx + at + n * GROUP);
                 const float mean = sum_of(dot), z = log_z[h * T + t];
                 for (long c = 0; c < T; c += 32) {
                     const Line e = row.seen(t, c, exponential(load(m.scores + r * T + c) - z), 0);
-                    const Line factors = drop.factors(place, (row.number * heads + h) * T + t, c / 32);
+                    const Line factors = dropout.factors(c / 32);
                     const long to = row_at<Number>(t, T) + c / 32 * GROUP;
                     put(m.one + to, e * factors);
                     put(m.two + to, (load(m.slopes + r * T + c) * factors - mean) * e * scale);
@@ -228,7 +230,7 @@ void project_and_add(const Number* a, const Number* operand, long in, const floa
                      const Dropout& drop, uint32_t place, Number* sum) {
     multiply(a, 16 * in, operand, 32 * in, tokens / 32, H / 32, in / 32, [&](long i, long r, long n, const Line& p) {
         const long at = i * 16 * H + n * GROUP + r * LINE<Number>;
-        put(sum + at, drop.apply(p + load(bias + 32 * n), place, first + 16 * i + r, n) + get(residual + at));
+        put(sum + at, drop.row(place, first + 16 * i + r).apply(p + load(bias + 32 * n), n) + get(residual + at));
     });
 }
 
@@ -242,7 +244,9 @@ void layer_forward(const Shape& s, long layer, const Operands& w, const float* c
     const Dropout hidden(s.hidden_dropout, s.key), attention(s.attention_dropout, s.key);
     multiply(kept.x, 16 * H, w.qkv, 32 * H, tokens / 32, 3 * H / 32, H / 32, [&](long i, long r, long n, const Line& v) {
         const float* bias = p[QB + 2 * (32 * n / H)] + 32 * n % H;
-        put(kept.qkv + i * 48 * H + n * GROUP + r * LINE<Number>, v + load(bias));
+        Number* at = kept.qkv + i * 48 * H + n * GROUP + r * LINE<Number>;
+        fetch(at + 48 * H);
+        put(at, v + load(bias));
     });
     for (long t = 0; t < tokens; t += T)
         attend(kept.qkv + 3 * t * H, Row(piece + t, T, (first + t) / T), H, s.heads, attention, place.attention, m, kept.mixed + t * H,
@@ -252,6 +256,7 @@ void layer_forward(const Shape& s, long layer, const Operands& w, const float* c
     multiply(kept.middle, 16 * H, w.up, 32 * H, tokens / 32, F / 32, H / 32, [&](long i, long r, long n, const Line& v) {
         const long at = i * 16 * F + n * GROUP + r * LINE<Number>;
         const Line up = v + load(p[UB] + 32 * n);
+        fetch(kept.up + at + 16 * F);
         put(kept.up + at, up);
         put(inner + at, gelu(up));
     });
@@ -288,6 +293,7 @@ void layer_backward(const Shape& s, long layer, const Operands& w, const float* 
     normalize_backward(kept.sum2, first, tokens, H, p[G2], kept.stats2, hidden, place.output, dy, work.dropped, d[G2], d[B2], d[DB]);
     multiply(work.dropped.data, 16 * H, w.down_back, 32 * H, tokens / 32, F / 32, H / 32, [&](long i, long r, long n, const Line& v) {
         const long at = i * 16 * F + n * GROUP + r * LINE<Number>;
+        fetch(kept.up + at + 16 * F);
         const Line up = get(kept.up + at);
         Line slope, inner;
         UNROLL for (int part = 0; part < PARTS; ++part) {

@@ -8,8 +8,6 @@
 //             finds its sums in a few pages. Block (i, j) is at (i * C / 32 + j) * GROUP
 #pragma once
 
-#include <utility>
-
 #include "vectors.hpp"
 
 namespace {
@@ -45,6 +43,11 @@ INLINE void put(bf16* p, const Line& l) {
 }
 INLINE void put(float* p, const Line& l) {
     UNROLL for (int i = 0; i < PARTS; ++i) write(p + (2 * i < PARTS ? 0 : BLOCK<float> - 16) + i * LANES, l.v[i]);
+}
+// Has them brought near, to be used soon
+template <class E>
+INLINE void fetch(const E* p) {
+    for (long at = 0; at < 32; at += LINE<E>) __builtin_prefetch(p + at / LINE<E> * BLOCK<E>);
 }
 INLINE V rounded(V v, bf16) { return widen(narrow(v)); }
 INLINE V rounded(V v, float) { return v; }

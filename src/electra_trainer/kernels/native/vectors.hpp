@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <utility>
 
 #if defined(__AVX512F__)
 #include <immintrin.h>
@@ -84,20 +85,20 @@ INLINE void store(float* p, const Line& l) {
 }
 INLINE void add_to(float* p, const Line& l) { store(p, load(p) + l); }
 
-INLINE float sum_of(const Line& l) {
-    V sum = l.v[0];
-    UNROLL for (int i = 1; i < PARTS; ++i) sum += l.v[i];
-    float total = 0;
-    UNROLL for (int i = 0; i < LANES; ++i) total += sum[i];
-    return total;
+// Halves of a vector put together until one number is left
+template <int HALF, class Join, size_t... L>
+INLINE float reduced(V v, Join join, std::index_sequence<L...> lanes) {
+    if constexpr (HALF == 0) return v[0];
+    else return reduced<HALF / 2>(join(v, __builtin_shufflevector(v, v, (L + HALF) % LANES...)), join, lanes);
 }
-INLINE float max_of(const Line& l) {
-    V most = l.v[0];
-    UNROLL for (int i = 1; i < PARTS; ++i) most = max(most, l.v[i]);
-    float found = most[0];
-    UNROLL for (int i = 1; i < LANES; ++i) found = std::max(found, most[i]);
-    return found;
+template <class Join>
+INLINE float reduced(const Line& l, Join join) {
+    V v = l.v[0];
+    UNROLL for (int i = 1; i < PARTS; ++i) v = join(v, l.v[i]);
+    return reduced<LANES / 2>(v, join, std::make_index_sequence<LANES>());
 }
+INLINE float sum_of(const Line& l) { return reduced(l, [](V a, V b) { return a + b; }); }
+INLINE float max_of(const Line& l) { return reduced(l, [](V a, V b) { return max(a, b); }); }
 
 template <class T>
 struct Buffer {  // aligned memory for a call
@@ -150,15 +151,17 @@ struct Gelu<bf16> {
     }
 };
 
-// In fp32: the error function of Abramowitz and Stegun (7.1.26), largest error 1.5e-7 before rounding.
+// In fp32: 1 - cdf(|x|) = exp(-x^2 / 2) Q(|x|), with Q fitted so that the largest error of the product is 1.2e-7.
 template <>
 struct Gelu<float> {
     V x, bell, tail;  // exp(-x^2 / 2); 1 - cdf(|x|)
     INLINE explicit Gelu(V x) : x(x), bell(exponential(x * x * -.5f)) {
-        const V t = 1.f / ((x < 0.f ? -x : x) * .2316418882f + 1.f);
-        V p = all(1.061405429f);
-        for (float c : {-1.453152027f, 1.421413741f, -.284496736f, .254829592f}) p = p * t + c;
-        tail = p * t * bell * .5f;
+        const V size = min(x < 0.f ? -x : x, all(16.f));
+        V q = all(1.631640998e-06f);
+        for (float c : {-3.520694372e-05f, 3.397324181e-04f, -1.974603860e-03f, 7.939336821e-03f, -2.431385405e-02f, 6.115482375e-02f,
+                        -1.325137764e-01f, 2.499167919e-01f, -3.989365101e-01f, 4.999999404e-01f})
+            q = q * size + c;
+        tail = q * bell;
     }
     INLINE V cdf() const { return x < 0.f ? tail : 1.f - tail; }
     INLINE V slope() const { return x * bell * .3989422804f + cdf(); }
@@ -172,33 +175,37 @@ struct Dropout {
     uint64_t key;
     uint32_t threshold;
     float scale;
-    bool on;
-    Dropout(double p, uint64_t key) : key(key), threshold(std::min(65535l, std::lround(p * 65536))), scale(65536.f / (65536 - threshold)), on(threshold > 0) {}
+    Dropout(double p, uint64_t key) : key(key), threshold(std::min(65535l, std::lround(p * 65536))), scale(65536.f / (65536 - threshold)) {}
 
     static uint64_t mixed(uint64_t z) {  // SplitMix64 (Steele et al. 2014)
         z = (z + 0x9E3779B97F4A7C15) * 0xBF58476D1CE4E5B9;
         z = (z ^ z >> 27) * 0x94D049BB133111EB;
         return z ^ z >> 31;
     }
-    // 0, or the scale of what is kept
-    INLINE Line factors(uint32_t place, uint32_t row, uint32_t block) const {
-        if (!on) return all_of(1);
-        const uint64_t stream = mixed(mixed(key ^ place) ^ row);
-        const uint32_t first = static_cast<uint32_t>(stream) + block * 16 * 0x9E3779B9, second = stream >> 32;
-        U count;
-        UNROLL for (int i = 0; i < LANES; ++i) count[i] = i * 0x9E3779B9;
-        Line out;
-        UNROLL for (int i = 0; i < PARTS / 2; ++i) {  // the lower 16 bits decide on columns 0-15, the upper on 16-31
-            U x = count + (first + i * LANES * 0x9E3779B9u);
-            x = (x ^ x >> 16) * 0x7FEB352D;
-            x = (x ^ x >> 15 ^ second) * 0x846CA68B;
-            x ^= x >> 16;
-            out.v[i] = (x & 0xffff) >= threshold ? all(scale) : V{};
-            out.v[i + PARTS / 2] = x >> 16 >= threshold ? all(scale) : V{};
+    struct Row {  // its dropout for one row
+        uint64_t stream;
+        uint32_t threshold;
+        float scale;
+        // 0, or the scale of what is kept
+        INLINE Line factors(uint32_t block) const {
+            if (!threshold) return all_of(1);
+            const uint32_t first = static_cast<uint32_t>(stream) + block * 16 * 0x9E3779B9, second = stream >> 32;
+            U count;
+            UNROLL for (int i = 0; i < LANES; ++i) count[i] = i * 0x9E3779B9;
+            Line out;
+            UNROLL for (int i = 0; i < PARTS / 2; ++i) {  // the lower 16 bits decide on columns 0-15, the upper on 16-31
+                U x = count + (first + i * LANES * 0x9E3779B9u);
+                x = (x ^ x >> 16) * 0x7FEB352D;
+                x = (x ^ x >> 15 ^ second) * 0x846CA68B;
+                x ^= x >> 16;
+                out.v[i] = (x & 0xffff) >= threshold ? all(scale) : V{};
+                out.v[i + PARTS / 2] = x >> 16 >= threshold ? all(scale) : V{};
+            }
+            return out;
         }
-        return out;
-    }
-    INLINE Line apply(const Line& l, uint32_t place, uint32_t row, uint32_t block) const { return on ? l * factors(place, row, block) : l; }
+        INLINE Line apply(const Line& l, uint32_t block) const { return threshold ? l * factors(block) : l; }
+    };
+    INLINE Row row(uint32_t place, uint32_t number) const { return {threshold ? mixed(mixed(key ^ place) ^ number) : 0, threshold, scale}; }
 };
 
 }  // namespace
