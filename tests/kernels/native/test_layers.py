@@ -320,3 +320,15 @@ def test_where_they_do_not_fit_pytorch_computes(case: str) -> None:
     if case == "other precision":
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=library.kernels("bf16") is None):
             assert native.fits(net, hidden) is False
+
+
+def test_few_tokens_without_gradients_are_left_to_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packing the weights would cost more than is gained; not so in bf16, and not where a backward pass follows."""
+    net, *_ = build(64, 128, 2, 1, 2, 32)
+    monkeypatch.setattr(native, "kernels", lambda precision: object())
+    few, many = torch.zeros(7, 32, 64), torch.zeros(8, 32, 64)
+    assert native.fits(net, few)
+    with torch.no_grad():
+        assert not native.fits(net, few) and native.fits(net, many)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert native.fits(net, few)

@@ -55,14 +55,15 @@ ALL = "avx512f avx512bw avx512vl avx512dq avx512_bf16 amx_tile amx_bf16 avx2 fma
 @pytest.mark.parametrize(
     ("instructions", "forced", "bf16", "fp32"),
     [
-        (ALL, "", "amx", "PyTorch computes unless ELECTRA_NATIVE names one"),
-        (ALL.replace("amx_tile", ""), "", "avx512bf16", "PyTorch computes unless"),
-        (ALL.replace("avx512_bf16", ""), "", "this CPU lacks avx512_bf16", "PyTorch computes unless"),
-        ("", "", "this CPU lacks avx512f, ", "PyTorch computes unless"),
-        (ALL, "avx512bf16", "avx512bf16", "PyTorch computes unless"),
-        (ALL, "avx512", "PyTorch computes unless", "avx512"),
-        ("avx2 fma", "avx2", "PyTorch computes unless", "avx2"),
-        ("", "portable", "PyTorch computes unless", "portable"),
+        (ALL, "", "amx", "avx512"),
+        (ALL.replace("amx_tile", ""), "", "avx512bf16", "avx512"),
+        (ALL.replace("avx512_bf16", ""), "", "this CPU lacks avx512_bf16", "avx512"),
+        ("avx2 fma", "", "this CPU lacks avx512f, ", "avx2"),
+        ("", "", "this CPU lacks avx512f, ", "this CPU lacks avx2, fma"),
+        (ALL, "avx512bf16", "avx512bf16", "ELECTRA_NATIVE=avx512bf16 computes in bf16"),
+        (ALL, "avx512", "ELECTRA_NATIVE=avx512 computes in fp32", "avx512"),
+        ("avx2 fma", "avx2", "ELECTRA_NATIVE=avx2 computes in fp32", "avx2"),
+        ("", "portable", "ELECTRA_NATIVE=portable computes in fp32", "portable"),
     ],
 )
 def test_which_are_chosen(

@@ -16,6 +16,8 @@ from electra_trainer.settings.config import Model
 
 _LINE = 32
 """Widths and the length of a row must be multiples of it; rows are padded to one."""
+_FEW = 256
+"""Tokens below which packing the weights in fp32 costs as much as the kernels gain in a forward pass alone."""
 _LIBRARY = (nn.ModuleList, nn.Linear, nn.LayerNorm)
 _COMPUTED = {
     "Layers": "each layer in turn",
@@ -50,7 +52,7 @@ class _Shape(ctypes.Structure):
 
 
 def fits(layers: Stack, hidden_BTD: Tensor) -> bool:
-    """True if the kernels can replace these layers: on a CPU, the arithmetic of layers.hpp, plain fp32 weights, no hooks inside.
+    """True if the kernels can replace these layers, and pay: on a CPU, the arithmetic of layers.hpp, plain fp32 weights, no hooks inside.
 
     Widths must be multiples of 32.
     """
@@ -61,8 +63,9 @@ def fits(layers: Stack, hidden_BTD: Tensor) -> bool:
     return (
         all(width % _LINE == 0 for width in widths)
         and hidden_BTD.numel() > 0
+        and (torch.is_grad_enabled() or cpu_precision() == "bf16" or hidden_BTD[..., 0].numel() >= _FEW)
         and not torch.compiler.is_compiling()
-        and not (layers.training and max(_dropout(model)) >= 1)
+        and not (layers.training and max(model.hidden_dropout_prob, model.attention_probs_dropout_prob) >= 1)
         and not other_arithmetic(layers)
         and not any(m._forward_hooks or m._forward_pre_hooks or m._backward_hooks for m in layers.modules())
         and _plain(layers)
@@ -94,19 +97,15 @@ def _plain(layers: Stack) -> bool:
     )
 
 
-def _dropout(model: Model) -> tuple[float, float]:
-    return model.hidden_dropout_prob, model.attention_probs_dropout_prob
-
-
 def run_layers(layers: Stack, hidden_BTD: Tensor, piece_BT: Tensor) -> Tensor:
-    """What `layers` computes in bf16, fp32 [B, T, D]; a token attends to those of its own piece.
+    """What `layers` computes, fp32 [B, T, D]; a token attends to those of its own piece.
 
     Dropout's numbers follow from one draw of PyTorch's own generator.
     """
     model, training = layers.model, layers.training
     tokens = hidden_BTD.shape[1]
     pad = -tokens % _LINE
-    dropout = _dropout(model) if training else (0.0, 0.0)
+    dropout = (model.hidden_dropout_prob, model.attention_probs_dropout_prob) if training else (0.0, 0.0)
     shape = _Shape(
         layers=model.num_hidden_layers, hidden=model.hidden_size, inner=model.intermediate_size, heads=model.num_attention_heads,
         tokens=tokens + pad, eps=model.layer_norm_eps, hidden_dropout=dropout[0], attention_dropout=dropout[1],

@@ -80,12 +80,12 @@ def _chosen(precision: str) -> str:
         raise Unavailable("ELECTRA_NATIVE=off")
     if forced not in ("", *VARIANTS):
         raise ConfigError(f"ELECTRA_NATIVE={forced}: no such kernels. Expected off or one of {', '.join(VARIANTS)}.")
-    known = [n for n, variant in VARIANTS.items() if variant["precision"] == precision and forced in ("", n)]
+    known = [n for n, v in VARIANTS.items() if v["precision"] == precision and (n == forced if forced else v["needs"])]
     able = [name for name in known if not missing(VARIANTS[name])]
-    if able and (forced or precision == "bf16"):
+    if able:
         return able[0]
-    if able or not known:
-        raise Unavailable("PyTorch computes unless ELECTRA_NATIVE names one")
+    if not known:
+        raise Unavailable(f"ELECTRA_NATIVE={forced} computes in {VARIANTS[forced]['precision']}")
     lacking = f"this CPU lacks {missing(VARIANTS[known[-1]])}"
     raise ConfigError(f"ELECTRA_NATIVE={forced}: {lacking}. Leave it out.") if forced else Unavailable(lacking)
 
