@@ -29,7 +29,7 @@ def choose_precision(name: str, device: torch.device) -> str:
         return name
     if device.type == "cuda":
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
-    if library.kernels("fp32") is not None:  # asked for
+    if library.kernels("bf16") is None and library.kernels("fp32") is not None:
         return "fp32"
     probes = (getattr(torch.cpu, f"_is_{name}_supported", lambda: False) for name in ("amx_tile", "avx512_bf16"))
     return "bf16" if any(probe() for probe in probes) else "fp32"

@@ -14,6 +14,7 @@ import torch
 
 from electra_trainer.errors import ConfigError
 from electra_trainer.kernels.native import library
+from electra_trainer.train.device import choose_precision
 
 
 @pytest.fixture(autouse=True)
@@ -77,6 +78,26 @@ def test_which_are_chosen(
                 library._chosen(precision)
         else:
             assert library._chosen(precision) == expected
+
+
+@pytest.mark.parametrize(
+    ("kernels", "multiplies", "precision"),
+    [
+        ("bf16 fp32", True, "bf16"),
+        ("fp32", True, "fp32"),
+        ("fp32", False, "fp32"),
+        ("", True, "bf16"),
+        ("", False, "fp32"),
+    ],
+)
+def test_bf16_is_chosen_where_it_is_faster(
+    kernels: str, multiplies: bool, precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernels decide; without a compiler the processor does."""
+    monkeypatch.setattr(library, "kernels", lambda name: name in kernels.split() or None)
+    for name in ("amx_tile", "avx512_bf16"):
+        monkeypatch.setattr(torch.cpu, f"_is_{name}_supported", lambda: multiplies, raising=False)
+    assert choose_precision("auto", torch.device("cpu")) == precision
 
 
 def test_a_compiler_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
