@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
+PATHS = {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+"""What a process needs to import the package and its tests from here."""
 ROOM = 1 << 30
 """Bytes of address space that a child may take beyond what it begins with."""
 PATIENCE = float(os.environ.get("ELECTRA_TEST_PATIENCE", "120"))
@@ -53,7 +55,7 @@ class Forks:
 
     def __enter__(self) -> Forks:
         environment = {
-            **os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive",
+            **os.environ, **PATHS, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive",
             "TOKENIZERS_PARALLELISM": "false", "MPLBACKEND": "Agg", "HF_HUB_OFFLINE": "1", "COLUMNS": "200",
         }  # fmt: skip
         self._process = subprocess.Popen(

@@ -15,6 +15,7 @@ import pytest
 import torch
 from tests.conftest import pytest_configure
 from tests.reliability.figures import LONG, report
+from tests.reliability.forking import PATHS, ROOT
 from tests.reliability.operations import Operations
 from tests.reliability.whole_runs import each_step, saved_by_now, store, tiny_run, train
 
@@ -25,8 +26,6 @@ EVERY = STEPS // SAVES
 CONTROL_STEPS, CONTROL_SAVES = 120, 40
 MOST_MEGABYTES = 4.0
 """Growth of resident memory over the second half of the saves; one copy of what a checkpoint holds is 0.7 MB."""
-ROOT = Path(__file__).resolve().parents[2]
-PATHS = {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "GLIBC_TUNABLES": ""}
 Sample = tuple[float, int, int]
 """Resident megabytes, open file descriptors, threads."""
 
@@ -43,7 +42,8 @@ def now() -> Sample:
 def samples(data: Path, out: Path, *, steps: int, every: int, leaking: bool = False) -> list[Sample]:
     """One sample before each save of a run in a fresh process: in this one, growth may fill the holes that earlier tests left."""
     words = map(str, (data, out, steps, every, int(leaking)))
-    subprocess.run([sys.executable, "-m", __name__, *words], cwd=ROOT, env=os.environ | PATHS, check=True)
+    environment = {**os.environ, **PATHS, "GLIBC_TUNABLES": ""}
+    subprocess.run([sys.executable, "-m", __name__, *words], cwd=ROOT, env=environment, check=True)
     return [(sample[0], sample[1], sample[2]) for sample in json.loads(out.with_suffix(".json").read_text())]
 
 

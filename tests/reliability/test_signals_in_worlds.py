@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from tests.prepared import small_config, write_store
 from tests.reliability.figures import LONG, report
+from tests.reliability.forking import PATHS
 from tests.reliability.moments import TOLD, Signalled, just_before, signal_at
 from tests.reliability.rank_program import DEAF
 from tests.reliability.ranks import run_ranks, start_ranks, wait_for
@@ -29,7 +30,6 @@ from electra_trainer.settings.records import to_dict
 from electra_trainer.supervise.supervise import Policy, supervise
 from electra_trainer.train import loop
 
-ROOT = Path(__file__).resolve().parents[2]
 CONFIG = dataclasses.replace(small_config(), deterministic=True)  # so that one process may go on, quickly
 LIMIT = 10.0
 """Seconds from the signal to the end of all."""
@@ -76,7 +76,7 @@ def launched(told: Signalled, data: Path, notes: Path, *, deaf: bool = False) ->
     words = ["pretrain", str(data), "--config", str(config), "--out", str(notes / "run"), "--device", "cpu", "--quiet"]
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     command = [*launcher, "-m", "tests.reliability.rank_program", spec, *words]
-    variables = {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "GLIBC_TUNABLES": ""}
+    variables = {**PATHS, "GLIBC_TUNABLES": ""}
     if told.target == "supervisor":
 
         def supervised(_: int) -> int:

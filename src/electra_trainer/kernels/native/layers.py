@@ -63,7 +63,7 @@ def fits(layers: Stack, hidden_BTD: Tensor) -> bool:
     return (
         all(width % _LINE == 0 for width in widths)
         and hidden_BTD.numel() > 0
-        and (torch.is_grad_enabled() or cpu_precision() == "bf16" or hidden_BTD[..., 0].numel() >= _FEW)
+        and (torch.is_grad_enabled() or cpu_precision() == "bf16" or hidden_BTD.shape[:2].numel() >= _FEW)
         and not torch.compiler.is_compiling()
         and not (layers.training and max(model.hidden_dropout_prob, model.attention_probs_dropout_prob) >= 1)
         and not other_arithmetic(layers)
