@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -69,6 +70,20 @@ def test_stop_at_every_step(
     monkeypatch.undo()
     pretrain(small_config(), data, out=tmp_path / "run", device="cpu", quiet=True)
     assert_same_end(whole, tmp_path / "run")
+
+
+def test_another_arithmetic_is_told(
+    data: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run that began with other kernels goes on, and says so on standard error and in its log; with the same ones it does not."""
+    run = Path(shutil.copytree(whole, tmp_path / "run"))
+    pretrain(small_config(), data, out=run, device="cpu", quiet=True)
+    assert "goes on in" not in capsys.readouterr().err
+    facts = json.loads((run / "environment.json").read_text())
+    (run / "environment.json").write_text(json.dumps(facts | {"arithmetic": "bf16 with native kernels (amx)"}))
+    pretrain(small_config(), data, out=run, device="cpu", quiet=True)
+    told = f"began in bf16 with native kernels (amx) and goes on in {facts['arithmetic']}"
+    assert told in capsys.readouterr().err and told in (run / "log.txt").read_text()
 
 
 def test_sigkill_between_checkpoints(data: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from electra_trainer.cost.flops import run_flops
 from electra_trainer.cost.parameters import parameters
 from electra_trainer.data.store import Store
 from electra_trainer.data.tokenizer import tokenizer_files
-from electra_trainer.errors import ConfigError, DataError, Interrupted
+from electra_trainer.errors import ConfigError, DataError, Interrupted, tell
 from electra_trainer.files.durable import write_folder_durably
 from electra_trainer.objectives import Objective, build
 from electra_trainer.ranks import sharding
@@ -245,6 +245,7 @@ def begin(
         ConfigError, DataError, StorageError: on every rank.
     """
     config = plan.fit_to_data(config, store)
+    computed = arithmetic(choose_precision(config.precision, device), device)
     initial: list[Initial | None] = []
 
     def opened() -> bytes:
@@ -252,12 +253,11 @@ def begin(
         if folder.exists and status is not None:
             status.running(folder)
         initial.append(_read_initial(init, folder, config, store))
-        return json.dumps(_went_on(config, folder, store, length)).encode() if folder.exists else b""
+        return json.dumps(_went_on(config, folder, store, length, computed)).encode() if folder.exists else b""
 
     def begun() -> bytes:
         complete = plan.steps_for(length, config, timing)
         init = {"init": initial[0].identity} if initial[0] else {}
-        computed = arithmetic(choose_precision(complete.precision, device), device)
         begin_run(folder, complete, store, init, device=device.type, arithmetic=computed, processes=world().size)
         if status is not None:
             status.running(folder)
@@ -290,10 +290,10 @@ def _read_initial(
     return initial
 
 
-def _went_on(config: Config, folder: run_folder.RunFolder, store: Store, length: plan.Length) -> Any:
+def _went_on(config: Config, folder: run_folder.RunFolder, store: Store, length: plan.Length, computed: str) -> Any:
     """The config of the run on disk as plain tables; an error if it differs from the one asked for."""
-    began = folder.config()
-    if folder.environment().get("data") != store.identity:
+    began, facts = folder.config(), folder.environment()
+    if facts.get("data") != store.identity:
         remedy = "Give the folder that it began with, or another --out."
         raise DataError(f"{folder.path} was trained on other data than {store.folder}. {remedy}")
     asked = plan.steps_for(length, config, None) if length.budget is None else config
@@ -303,6 +303,10 @@ def _went_on(config: Config, folder: run_folder.RunFolder, store: Store, length:
     if changed:
         remedy = "Repeat the command that it began with to resume, or choose another --out."
         raise ConfigError(f"{folder.path} began with other settings ({'; '.join(changed)}). {remedy}")
+    if facts.get("arithmetic") not in (None, computed):
+        changed_to = f"{folder.path} began in {facts['arithmetic']} and goes on in {computed}: sums round differently from here on."
+        folder.log(changed_to)
+        tell(changed_to)
     return records.to_dict(began)
 
 
