@@ -6,7 +6,6 @@ TokenPredictor =  transformers' ElectraForMaskedLM: ELECTRA's generator, and the
 WordFrequencies is a generator without a network: it samples words by fixed frequencies (§3.2, "unigram"; in Google's code "uniform").
 """
 
-import math
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -16,6 +15,7 @@ from torch import Tensor, nn
 
 from electra_trainer.batch import Batch
 from electra_trainer.model.encoder import Embeddings, Encoder
+from electra_trainer.model.local_start import begin_local
 from electra_trainer.settings.config import Config, Model, generator_shape
 from electra_trainer.settings.methods import Learned
 
@@ -83,8 +83,11 @@ def initialize(network: Network, model: Model, weights: Weights, *, leave: nn.Mo
 
     Truncated normal (0.02, cut at two standard deviations) everywhere, but Glorot-uniform for `embeddings_project` and for the
     discriminator's last layer; biases 0, LayerNorm 1 and 0. With `initializer = "fan-in"` the standard deviation is
-    1/sqrt(inputs) instead of 0.02, and with `position_initializer = "sinusoidal"` positions begin as waves: a narrow model leaves the
-    unigram plateau sooner (records/2026-11-20-tiny-choice). `leave` is a submodule to skip.
+    1/sqrt(inputs) instead of 0.02; `position_initializer = "local"` is in local_start.py.
+
+    Args:
+        model: the shape of this network.
+        leave: a submodule to skip.
     """
     skip = {id(parameter) for parameter in leave.parameters()} if leave is not None else set()
     for name, parameter in network.named_parameters():
@@ -98,22 +101,15 @@ def initialize(network: Network, model: Model, weights: Weights, *, leave: nn.Mo
                 parameter.fill_(1.0)
             elif "embeddings_project" in name or "dense_prediction" in name:
                 nn.init.xavier_uniform_(parameter, generator=generator)
-            elif "position_embeddings" in name and model.position_initializer == "sinusoidal":
-                parameter.copy_(waves(*parameter.shape) * math.sqrt(2) * parameter.shape[-1] ** -0.5)
             else:
                 # nn.Linear weights are [outputs, inputs]; embedding tables [words, width]: the last axis either way
                 std = (
                     model.initializer_range if model.initializer == "truncated-normal" else parameter.shape[-1] ** -0.5
                 )
                 nn.init.trunc_normal_(parameter, std=std, a=-2 * std, b=2 * std, generator=generator)
+            if model.position_initializer == "local":
+                begin_local(name, parameter, model)
     return network
-
-
-def waves(positions: int, width: int) -> Tensor:
-    """Sines and cosines of falling frequency, [positions, width], as in the first transformer (Vaswani et al., 2017)."""
-    frequency_W = 10_000.0 ** (-torch.arange(0, width, 2) / width)
-    angle_PW = torch.arange(positions)[:, None] * frequency_W
-    return torch.stack([angle_PW.sin(), angle_PW.cos()], dim=-1).flatten(1)[:, :width]
 
 
 def build_discriminator(config: Config, weights: Weights) -> Discriminator:
@@ -132,12 +128,10 @@ def build_generator(config: Config, kept: Encoder, weights: Weights) -> "TokenPr
         return WordFrequencies(config.model.vocab_size)
     shape = generator_shape(config)
     if config.sharing == "all":
-        return initialize(TokenPredictor(shape, encoder=kept), config.model, weights, leave=kept)
+        return initialize(TokenPredictor(shape, encoder=kept), shape, weights, leave=kept)
     if config.sharing == "embeddings":
-        return initialize(
-            TokenPredictor(shape, embeddings=kept.embeddings), config.model, weights, leave=kept.embeddings
-        )
-    return initialize(TokenPredictor(shape), config.model, weights)
+        return initialize(TokenPredictor(shape, embeddings=kept.embeddings), shape, weights, leave=kept.embeddings)
+    return initialize(TokenPredictor(shape), shape, weights)
 
 
 class TokenHead(nn.Module):

@@ -93,8 +93,8 @@ def tiny() -> config.Config:
     return config.Config(
         preset="tiny",
         model=replace(
-            _size(3, 128), vocab_size=4096, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
-            initializer="fan-in", position_initializer="sinusoidal",
+            _size(3, 128), vocab_size=4096, num_attention_heads=4, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+            initializer="fan-in", position_initializer="local",
         ),
         generator=methods.Learned(width=1 / 2),
         objective=methods.RTD(),

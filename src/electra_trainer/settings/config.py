@@ -59,9 +59,9 @@ class Model:
     """`truncated-normal`: standard deviation `initializer_range`, cut at two of them (released). `fan-in`: 1/sqrt(inputs), for narrow models."""
     initializer_range: float = 0.02
     """Standard deviation of the truncated normal."""
-    position_initializer: Literal["random", "sinusoidal"] = "random"
-    """First values of the learned positions: `random` as all weights (released), or `sinusoidal` waves of the same size, from which
-    attention learns distances sooner."""
+    position_initializer: Literal["random", "local"] = "random"
+    """First values of the learned positions: `random` as all weights (released), or `local`: waves, by which four heads of the first
+    layer begin to look one and two tokens back and ahead (model/local_start.py)."""
 
     def __post_init__(self) -> None:
         widths = "vocab_size embedding_size hidden_size intermediate_size max_position_embeddings type_vocab_size"
@@ -70,6 +70,8 @@ class Model:
         expected = f"a multiple of model.num_attention_heads = {heads}"
         require(self.hidden_size % heads == 0, "model.hidden_size", self.hidden_size, expected)
         require(segments >= 2, "model.type_vocab_size", segments, "at least 2 (segments A and B)")
+        narrow = self.position_initializer == "local" and self.hidden_size // heads < 8
+        require(not narrow, "model.position_initializer", "local", "random with heads that are narrower than 8")
         _check("model", self, "hidden_dropout_prob attention_probs_dropout_prob", "a share between 0 and 1")
         _check("model", self, "layer_norm_eps initializer_range", "a number above 0")
 
