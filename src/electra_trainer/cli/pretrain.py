@@ -239,7 +239,7 @@ class CompareArguments:
     match: Literal["paper-flops", "real-flops", "steps", "time"] | None = None
     """What is equal between arms. Default: paper-flops with --flops, steps with --steps, time with --budget."""
     probe: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
-    """held-out, pos=TREEBANK_DIR, minimal-pairs=DIR or glue=DIR; may be repeated. Default: held-out."""
+    """held-out, pos=TREEBANK_DIR, sentences=GLUE_DIR, minimal-pairs=DIR or glue=DIR; may be repeated. Default: held-out."""
     probe_sentences: int = 4000
     """Sentences that the part-of-speech probe is trained on."""
     probe_pairs: int = 100

@@ -46,7 +46,7 @@ class Comparison:
     match: Match | None = None
     """What is equal: by default paper-FLOPs with `flops`, steps with `steps`, time with `budget`."""
     probes: Sequence[str] = ("held-out",)
-    """`held-out`, `pos=TREEBANK`, `minimal-pairs=FOLDER`, `glue=FOLDER`."""
+    """`held-out`, `pos=TREEBANK`, `sentences=FOLDER`, `minimal-pairs=FOLDER`, `glue=FOLDER`."""
     probe_sentences: int = 4000
     """Sentences that a probe which learns is trained on."""
     probe_pairs: int = 100

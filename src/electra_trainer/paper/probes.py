@@ -2,6 +2,7 @@
 
     held-out              the objective's own metrics over all held-out rows, always with the same masks
     pos=TREEBANK          part-of-speech tags from the frozen encoder (part_of_speech.py)
+    sentences=FOLDER      similarity and sentiment of sentences from the frozen encoder (sentence_probe.py), GLUE's folder
     minimal-pairs=FOLDER  which sentence of a pair is the grammatical one (minimal_pairs.py)
     glue=FOLDER           scores on the tasks of GLUE in it, after fine-tuning by the paper's recipe (Table 6)
 
@@ -25,6 +26,7 @@ from electra_trainer.paper.minimal_pairs import minimal_pairs as score_pairs
 from electra_trainer.paper.minimal_pairs import read_pairs
 from electra_trainer.paper.part_of_speech import TagScores, probe_tags
 from electra_trainer.paper.published import GLUE_TASKS
+from electra_trainer.paper.sentence_probe import SentenceScores, probe_sentences, sentence_tasks
 from electra_trainer.pretrained.pretrained import kept_encoder, load
 from electra_trainer.pretrained.source import load_source
 from electra_trainer.train.device import choose_device
@@ -61,6 +63,17 @@ def part_of_speech(subject: Subject) -> dict[str, float]:
     scores = probe_tags(
         kept_encoder(pretrained), pretrained.tokenizer, length=pretrained.length, train=train, dev=dev,
         sentences=subject.sentences, seed=subject.seed, device=choose_device(subject.device),
+    )  # fmt: skip
+    return asdict(scores)
+
+
+def sentences(subject: Subject) -> dict[str, float]:
+    """STS-B and SST-2 by a linear model upon means of tokens, and the same upon random word vectors."""
+    assert subject.folder is not None
+    pretrained = load(subject.run)
+    scores = probe_sentences(
+        kept_encoder(pretrained), pretrained.tokenizer, subject.folder, length=pretrained.length, seed=subject.seed,
+        device=choose_device(subject.device),
     )  # fmt: skip
     return asdict(scores)
 
@@ -106,17 +119,20 @@ ProbeFunction = Callable[[Subject], dict[str, float]]
 PROBES: dict[str, ProbeFunction] = {
     "held-out": held_out,
     "pos": part_of_speech,
+    "sentences": sentences,
     "minimal-pairs": minimal_pairs,
     "glue": glue,
 }
 METRICS: dict[str, tuple[str, ...]] = {
     "pos": tuple(field.name for field in fields(TagScores)),
+    "sentences": tuple(field.name for field in fields(SentenceScores)),
     "minimal-pairs": ("discriminator", "appendix-g", "encoder", "pseudo-likelihood", "generator"),
     "glue": (*GLUE_TASKS, "average"),
 }
 """The numbers that a probe can give, where they are known in advance."""
 _NEEDS_FOLDER = {
     "pos": "the folder of a treebank in CoNLL-U",
+    "sentences": "GLUE's folder, with STS-B and SST-2",
     "minimal-pairs": "the folder of BLiMP's .jsonl files",
     "glue": "GLUE's folder, or that of one of its tasks",
 }
@@ -158,8 +174,9 @@ def fingerprint(name: str, folder: Path | None) -> str | None:
     if not folder.is_dir():
         raise MissingInputError(f"--probe {name}={folder}: no such folder. Expected {_NEEDS_FOLDER[name]}.")
     digest = hashlib.sha256()
-    if name == "glue":
-        for task in _glue_tasks(folder):
+    if name in ("glue", "sentences"):
+        tasks = _glue_tasks(folder) if name == "glue" else sentence_tasks(folder)
+        for task in tasks:
             digest.update(task.task.encode() + b"\0" + task.load().sha256.encode())
         return digest.hexdigest()
     if name == "pos":
