@@ -24,7 +24,7 @@ from electra_trainer.runs import checkpoint, verified
 from electra_trainer.runs.run_folder import RunFolder, environment_facts, read_jsonl
 from electra_trainer.settings.config import Config
 from electra_trainer.train import device as devices
-from electra_trainer.train import graph, measures, optim, plan, weights
+from electra_trainer.train import graph, measures, optim, plan, weights, word_start
 from electra_trainer.train import step as steps
 
 Tell = Callable[[str], None]
@@ -148,7 +148,7 @@ def replay(
     objective.to(where)
     optimizer = optim.build_optimizer(objective, config.optimizer)
     feed = steps.Feed.of(config, store, device=where, precision=precision)
-    began = _restore_before(step, folder, objective, optimizer, tell)
+    began = _restore_before(step, folder, store, objective, optimizer, tell)
     if step - 1 > began:
         tell(f"training again from step {began:,} to {step - 1:,} ({step - 1 - began:,} steps), in memory")
     phases = optim.Phases(config, objective)
@@ -221,7 +221,9 @@ def _machine(config: Config, facts: dict[str, Any], device: str) -> tuple[torch.
     return where, precision, found
 
 
-def _restore_before(step: int, folder: RunFolder, objective: Objective, optimizer: Optimizer, tell: Tell) -> int:
+def _restore_before(
+    step: int, folder: RunFolder, store: Store, objective: Objective, optimizer: Optimizer, tell: Tell
+) -> int:
     """Restore the newest checkpoint before `step` that verifies, or else the initial weights; returns its step, or 0."""
     for path in reversed([path for at, path in checkpoint.numbered(folder.checkpoints) if at < step]):
         try:
@@ -232,6 +234,7 @@ def _restore_before(step: int, folder: RunFolder, objective: Objective, optimize
         weights.restore(objective, saved.weights)
         optim.load_optimizer_tensors(objective, optimizer, saved.optimizer.items())
         return saved.step
+    word_start.begin_from_counts(objective, folder, store)
     if isinstance(init := folder.environment().get("init"), dict):
         initial = InitFrom(name=str(init.get("name"))).read()
         if initial.identity != init:

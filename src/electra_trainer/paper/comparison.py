@@ -24,7 +24,7 @@ from electra_trainer.runs import checkpoint, run_folder
 from electra_trainer.settings import records
 from electra_trainer.settings.config import FOLLOWS_FROM_STEPS, Config
 from electra_trainer.settings.records import differences, to_dict
-from electra_trainer.train import loop, optim, plan, weights
+from electra_trainer.train import loop, optim, plan, weights, word_start
 from electra_trainer.train.device import choose_device, choose_precision, use_threads
 from electra_trainer.train.timing import measure_time
 
@@ -252,6 +252,7 @@ def initial_run(config: Config, store: Store, out: Path) -> None:
         raise ConfigError(f"{out} began with other settings ({'; '.join(changed)}). Choose another --out.")
     objective = build(config)
     weights.give_frequencies(objective, store)
+    word_start.begin_from_counts(objective, folder, store)
     saved = weights.state_of(objective, optim.build_optimizer(objective, config.optimizer), step=0, seconds=0.0)
     checkpoint.save(folder.checkpoints, saved, origin=folder.origin, keep=1)
 

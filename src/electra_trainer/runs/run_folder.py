@@ -4,6 +4,7 @@ config.json       the complete resolved config        metrics.jsonl    one objec
 environment.json  versions, device, git, data         examples.jsonl   some held-out rows as the networks read them
 tokenizer/        the tokenizer of the data           log.txt          every message
 checkpoints/      see checkpoint.py                   report.html      see report.py
+words.safetensors what word embeddings begin with, if that is from co-occurrence (train/word_start.py)
 """
 
 import fcntl
@@ -27,7 +28,8 @@ from electra_trainer.settings.config import Config
 from electra_trainer.settings.records import hash_of, read_table, to_dict
 
 T = TypeVar("T")
-_BEGUN, _BEFORE_CONFIG = {"config.json", "environment.json"}, {"environment.json", "tokenizer"}
+WORDS = "words.safetensors"
+_BEGUN, _BEFORE_CONFIG = {"config.json", "environment.json"}, {"environment.json", "tokenizer", WORDS}
 METRICS, EXAMPLES = "metrics.jsonl", "examples.jsonl"
 _ROWS = (METRICS, EXAMPLES)
 
@@ -107,6 +109,11 @@ class RunFolder:
     def tokenizer_sha256(self) -> str:
         """Hash of the tokenizer that made the run's rows."""
         return self._fact(str, "data", "tokenizer_sha256")
+
+    @property
+    def words_sha256(self) -> str:
+        """Hash of the file of vectors that the run's word embeddings began with."""
+        return self._fact(str, "words_sha256")
 
     @property
     def origin(self) -> Origin:

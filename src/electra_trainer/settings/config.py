@@ -62,6 +62,11 @@ class Model:
     position_initializer: Literal["random", "local"] = "random"
     """First values of the learned positions: `random` as all weights (released), or `local`: waves, by which four heads of the first
     layer begin to look one and two tokens back and ahead (model/local_start.py)."""
+    word_initializer: Literal["random", "co-occurrence"] = "random"
+    """First values of the word embeddings: `random` as all weights (released), or vectors of the same length whose directions come from
+    the `co-occurrence` of word pieces in the training rows (data/co_occurrence.py); not with `--init`."""
+    output_bias: Literal["zero", "log-frequency"] = "zero"
+    """First value of a token predictor's output bias: `zero` (released), or the `log-frequency` of each word in the training rows."""
 
     def __post_init__(self) -> None:
         widths = "vocab_size embedding_size hidden_size intermediate_size max_position_embeddings type_vocab_size"
@@ -74,6 +79,9 @@ class Model:
         require(not narrow, "model.position_initializer", "local", "random with heads that are narrower than 8")
         _check("model", self, "hidden_dropout_prob attention_probs_dropout_prob", "a share between 0 and 1")
         _check("model", self, "layer_norm_eps initializer_range", "a number above 0")
+        most = f"at most model.vocab_size = {self.vocab_size} with model.word_initializer = co-occurrence"
+        possible = self.word_initializer == "random" or self.embedding_size <= self.vocab_size
+        require(possible, "model.embedding_size", self.embedding_size, most)
 
 
 @dataclass(frozen=True, kw_only=True)

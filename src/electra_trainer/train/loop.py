@@ -32,6 +32,7 @@ from electra_trainer.train.graph import forget, train_step
 from electra_trainer.train.step import Feed, StepResult, evaluate
 from electra_trainer.train.timing import measure_time
 from electra_trainer.train.weights import Initial, ReadsInitial, begin_with, check_initial, give_frequencies, parts_of
+from electra_trainer.train.word_start import begin_from_counts, keep_directions
 
 
 def pretrain(
@@ -127,6 +128,7 @@ class Pretraining(resumable.Resumable[Objective]):
     def begin(self) -> None:
         """See `Resumable`; CheckpointError: rows say that the run had a checkpoint."""
         self.folder.require_unsaved()
+        begin_from_counts(self.network, self.folder, self.store)
         if self.initial is not None:
             fresh = begin_with(self.network, self.initial)
             self.say(f"weights of {self.initial.name}" + (f"; fresh: {', '.join(parts_of(fresh))}" if fresh else ""))
@@ -245,6 +247,11 @@ def begin(
         ConfigError, DataError, StorageError: on every rank.
     """
     config = plan.fit_to_data(config, store)
+    if init is not None and config.model.word_initializer != "random":
+        raise ConfigError(
+            f"--init {init.name}: word embeddings cannot begin both with its weights and with model.word_initializer = "
+            f"{config.model.word_initializer}. Leave --init out, or give --model.word-initializer random."
+        )
     computed = arithmetic(choose_precision(config.precision, device), device)
     initial: list[Initial | None] = []
 
@@ -311,7 +318,7 @@ def _went_on(config: Config, folder: run_folder.RunFolder, store: Store, length:
 
 
 def begin_run(folder: run_folder.RunFolder, config: Config, store: Store, init: dict[str, Any], **facts: Any) -> None:
-    """Write the identity of a run of this config on these rows, the tokenizer first.
+    """Write the identity of a run of this config on these rows; before it the tokenizer, and what its word embeddings begin with.
 
     Args:
         init: `{"init": identity}` of the weights that it begins with; empty for fresh ones.
@@ -319,4 +326,5 @@ def begin_run(folder: run_folder.RunFolder, config: Config, store: Store, init: 
     """
     # not the folder's files: only tokenizer.json was compared with the manifest; the others follow from it
     write_folder_durably(folder.tokenizer, tokenizer_files(store.tokenizer(), max_length=store.sequence_length))
-    folder.begin(config, store.identity, **init, data_folder=str(store.folder), **facts)
+    words = keep_directions(folder, config, store)
+    folder.begin(config, store.identity, **init, **words, data_folder=str(store.folder), **facts)

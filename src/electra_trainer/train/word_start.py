@@ -1,0 +1,90 @@
+"""Word embeddings and output biases that begin from counts of the training rows, where the settings say so.
+
+The directions of the embeddings are computed once, when a run begins, and kept in its folder, since an SVD's bits differ between
+machines. Biases are computed again where they are needed.
+"""
+
+import hashlib
+
+import numpy as np
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from electra_trainer.data.batches import word_counts
+from electra_trainer.data.store import Store
+from electra_trainer.errors import CheckpointError, MissingInputError
+from electra_trainer.files.durable import replace_durably
+from electra_trainer.files.reading import MOST_TEXT, read_file
+from electra_trainer.model.encoder import Embeddings
+from electra_trainer.model.networks import VocabularyBias
+from electra_trainer.objectives import Objective
+from electra_trainer.runs import signals
+from electra_trainer.runs.run_folder import WORDS, RunFolder
+from electra_trainer.settings.config import Config
+
+_TENSOR = "directions_VE"
+
+
+def keep_directions(folder: RunFolder, config: Config, store: Store) -> dict[str, str]:
+    """Write the directions that word embeddings begin with, if they begin from co-occurrence.
+
+    Returns:
+        What environment.json records: the file's SHA-256.
+    """
+    if config.model.word_initializer == "random":
+        return {}
+    from electra_trainer.data.co_occurrence import word_directions  # scipy and scikit-learn load slowly
+
+    model = config.model
+    directions_VE = word_directions(
+        store.rows("train"), store.specials, vocab_size=model.vocab_size, width=model.embedding_size, tick=signals.beat
+    )
+    content = safetensors.torch.save({_TENSOR: torch.from_numpy(directions_VE)})
+    replace_durably(folder.path / WORDS, content)
+    return {"words_sha256": hashlib.sha256(content).hexdigest()}
+
+
+def _directions(folder: RunFolder, config: Config) -> Tensor:
+    """Those of the run, [V, E], verified; CheckpointError, StorageError."""
+    path, shape = folder.path / WORDS, (config.model.vocab_size, config.model.embedding_size)
+    remedy = "Restore it from a backup, or start again in another --out."
+    try:
+        content = read_file(path, limit=MOST_TEXT, error=CheckpointError)
+    except MissingInputError:
+        raise CheckpointError(
+            f"{path}: the vectors that its word embeddings begin with are missing. {remedy}"
+        ) from None
+    if hashlib.sha256(content).hexdigest() != folder.words_sha256:
+        raise CheckpointError(f"{path}: is not as it was written when the run began (SHA-256). {remedy}")
+    found: Tensor = safetensors.torch.load(content)[_TENSOR]
+    if found.shape != shape:
+        raise CheckpointError(f"{path}: has shape {tuple(found.shape)}, config.json says {shape}. {remedy}")
+    return found
+
+
+@torch.no_grad()
+def begin_from_counts(objective: Objective, folder: RunFolder, store: Store) -> None:
+    """Give fresh networks of a run their first word embeddings and output biases, as its settings say.
+
+    A word's embedding keeps the length of its random one, which LayerNorm sees beside the positions; words without a direction keep all
+    of it. A bias is log((n + 1) / (N + V)) of a word that the training rows have n times among N; special tokens have none.
+
+    Raises:
+        CheckpointError, StorageError: the run's directions are missing, changed or cannot be read.
+    """
+    model = objective.config.model
+    if model.word_initializer == "co-occurrence":
+        directions_VE = _directions(folder, objective.config)
+        for module in objective.modules():
+            if isinstance(module, Embeddings):
+                random_VE = module.word_embeddings.weight.cpu()  # a run begins on the CPU, a replay may be on a GPU
+                turned_VE = directions_VE * random_VE.norm(dim=1, keepdim=True)
+                first_VE = torch.where(directions_VE.any(1, keepdim=True), turned_VE, random_VE)
+                module.word_embeddings.weight.copy_(first_VE)
+    if model.output_bias == "log-frequency":
+        counts_V = word_counts(store) + 1
+        log_p_V = torch.from_numpy(np.log(counts_V / counts_V.sum()))
+        for module in objective.modules():
+            if isinstance(module, VocabularyBias):
+                module.bias.copy_(log_p_V)
