@@ -49,7 +49,7 @@ from electra_trainer.runs.checkpoint import save
 from electra_trainer.runs.metrics import truncated
 from electra_trainer.runs.run_folder import RunFolder, read_jsonl
 from electra_trainer.runs.verified import Origin, Saved, read, sealed
-from electra_trainer.settings.config import Config, Model
+from electra_trainer.settings.config import Config, Model, Optimizer
 from electra_trainer.settings.records import overlay, read_table, to_dict
 from electra_trainer.train.optim import check_optimizer_tensors
 from electra_trainer.train.weights import restore, stored
@@ -210,7 +210,7 @@ def _read_checkpoint(path: Path, *, fits: bool) -> None:
     network = _network()
     saved = read(folder, origin=_ORIGIN, network=_network, timed=True)
     restore(network, saved.weights)
-    check_optimizer_tensors(network, saved.optimizer)
+    check_optimizer_tensors(network, saved.optimizer, Optimizer())
     assert all(bool(torch.isfinite(one).all()) for one in network.parameters())
     assert saved.state["seconds"] + saved.state.get("bad_steps", 0) >= 0 and saved.step == 2
 

@@ -334,6 +334,7 @@ def test_what_cannot_be_combined_is_refused(data: Path, tmp_path: Path, monkeypa
     refused = {
         "--deterministic": dataclasses.replace(made, deterministic=True),
         "'lamb'": dataclasses.replace(made, optimizer=dataclasses.replace(made.optimizer, name="lamb")),
+        "'muon'": dataclasses.replace(made, optimizer=dataclasses.replace(made.optimizer, name="muon")),
         "two-stage": dataclasses.replace(made, phases=TwoStage(start="fresh"), sharing="none"),
     }
     for what, settings in refused.items():

@@ -43,6 +43,7 @@ CASES = {
     "mlm": {"objective": MLM()},
     "lanes": {"batch": BatchShape(size=12, sequence_length=24, lanes=3)},
     "adamw": {"optimizer": {"name": "adamw"}},
+    "muon": {"optimizer": {"name": "muon"}},
     "no-clip": {"optimizer": {"clip_norm": 0.0, "learning_rate": 1e-3}},
     "much-clip": {"optimizer": {"clip_norm": 0.01}},
     "repeats": {"masking": dataclasses.replace(config().masking, draw="with-replacement")},
@@ -84,10 +85,10 @@ def test_bf16_equals_the_plain_step_in_bf16() -> None:
         assert (value - expected[name]).norm() <= 1e-2 * expected[name].norm() + 1e-3, name
 
 
-@pytest.mark.parametrize("lanes", [1, 3])
+@pytest.mark.parametrize(("lanes", "name"), [(1, "adam"), (3, "adam"), (1, "muon")])
 @pytest.mark.parametrize("poison", [float("nan"), float("inf")])
-def test_a_bad_step_leaves_everything_untouched(poison: float, lanes: int) -> None:
-    given = settings(batch=BatchShape(size=12, sequence_length=24, lanes=lanes))
+def test_a_bad_step_leaves_everything_untouched(poison: float, lanes: int, name: str) -> None:
+    given = settings(batch=BatchShape(size=12, sequence_length=24, lanes=lanes), optimizer={"name": name})
     _, _, static = pair(given)
     assert static(0).finite
     before = weights(static.objective)
@@ -105,7 +106,7 @@ def test_a_bad_step_leaves_everything_untouched(poison: float, lanes: int) -> No
     assert all(p.grad is None for p in static.objective.parameters())
 
 
-@pytest.mark.parametrize("name", ["adam", "adamw"])
+@pytest.mark.parametrize("name", ["adam", "adamw", "muon"])
 def test_a_rehearsal_moves_nothing(name: str) -> None:
     _, _, static = pair(settings(optimizer={"name": name}))
     before = weights(static.objective)

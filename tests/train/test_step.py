@@ -87,7 +87,7 @@ def test_gradients_are_clipped_to_the_norm() -> None:
         assert length == pytest.approx(bound or result.gradient_norm, rel=1e-3)
 
 
-@pytest.mark.parametrize("name", ["adam", "adamw", "lamb"])
+@pytest.mark.parametrize("name", ["adam", "adamw", "lamb", "muon"])
 def test_a_bad_step_leaves_everything_untouched(name: str) -> None:
     settings = config()
     settings = dataclasses.replace(settings, optimizer=dataclasses.replace(settings.optimizer, name=name))  # type: ignore[arg-type]

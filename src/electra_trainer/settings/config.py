@@ -114,10 +114,13 @@ class Masking:
 class Optimizer:
     """How weights move (Appendix A, Table 5)."""
 
-    name: Literal["adam", "adamw", "lamb"] = "adam"
-    """`adam`: released, no bias correction, decoupled decay. `adamw`: PyTorch's, with bias correction. `lamb`: the paper's table."""
+    name: Literal["adam", "adamw", "lamb", "muon"] = "adam"
+    """`adam`: released, no bias correction, decoupled decay. `adamw`: PyTorch's, with bias correction. `lamb`: the paper's table. `muon`:
+    orthogonal steps for the matrices of the layers of every network, `adamw` for all else (Jordan et al., 2024)."""
     learning_rate: float = 5e-4
     """Peak learning rate."""
+    muon_learning_rate: float = 0.02
+    """Peak learning rate of the matrices of the layers, with `muon`."""
     beta1: float = 0.9
     """Decay of the mean of gradients."""
     beta2: float = 0.999
@@ -130,7 +133,7 @@ class Optimizer:
     """Largest global norm of the gradient (released); 0 turns clipping off."""
 
     def __post_init__(self) -> None:
-        _check("optimizer", self, "learning_rate epsilon", "a number above 0")
+        _check("optimizer", self, "learning_rate muon_learning_rate epsilon", "a number above 0")
         _check("optimizer", self, "beta1 beta2", "a number from 0 to below 1")
         _check("optimizer", self, "weight_decay", "at least 0")
         require(self.clip_norm >= 0, "optimizer.clip_norm", self.clip_norm, "a number of at least 0 (0 = off)")

@@ -1,4 +1,4 @@
-"""Optimizers: the released Adam, PyTorch's AdamW, and LAMB (Appendix A, Table 5).
+"""Optimizers: the released Adam, PyTorch's AdamW, LAMB (Appendix A, Table 5), and Muon.
 
 Also the learning rate of each step (Table 5; released optimization.py), and the part of an objective that it trains. Joint training has
 one phase, two-stage training two (§3.2, "Training Algorithms"). A phase is an objective over some of the networks; the optimizer holds
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
 from electra_trainer.errors import CheckpointError
+from electra_trainer.model.encoder import Layer
 from electra_trainer.objectives import Objective, rtd, two_stage
 from electra_trainer.ranks.sharding import part_of
 from electra_trainer.settings.config import Config, Schedule
@@ -26,7 +27,10 @@ Share = Callable[[str], float]
 _FULLY_CORRECTED = 1e9
 """A step count at which 1 - beta**step is exactly 1 in fp32, so bias correction has no effect."""
 _SLOTS = {"step", "exp_avg", "exp_avg_sq"}
-"""The state that each optimizer here keeps for a parameter."""
+"""The state that an optimizer keeps for a parameter; Muon keeps only `exp_avg` for a matrix of a layer."""
+_MUON_MOMENTUM = 0.95
+_QUINTIC = (3.4445, -4.775, 2.0315)
+"""Jordan's coefficients of a Newton-Schulz step: x <- a x + b (x x^T) x + c (x x^T)^2 x. Five steps bring singular values into 0.7 to 1.2."""
 
 
 def parameter_groups(network: nn.Module, weight_decay: float, share: Share | None = None) -> list[dict[str, Any]]:
@@ -52,6 +56,12 @@ def build_optimizer(network: nn.Module, settings: Settings, share: Share | None 
     betas = (settings.beta1, settings.beta2)
     if settings.name == "lamb":
         return Lamb(groups, betas=betas, eps=settings.epsilon)
+    if settings.name == "muon":
+        matrices, (weights, rest) = layer_matrices(network), groups
+        mine = {**weights, "params": [one for one in weights["params"] if one in matrices], "orthogonal": True}
+        mine["share"] = settings.muon_learning_rate / settings.learning_rate
+        weights["params"] = [one for one in weights["params"] if one not in matrices]
+        return Muon([weights, rest, mine], lr=0.0, betas=betas, eps=settings.epsilon, fused=True)
     optimizer = _AdamW(groups, lr=0.0, betas=betas, eps=settings.epsilon, fused=True)
     if settings.name == "adam":
         without_bias_correction(optimizer)
@@ -64,6 +74,68 @@ class _AdamW(AdamW):
     step = torch.no_grad()(inspect.unwrap(AdamW.step))
     zero_grad = inspect.unwrap(AdamW.zero_grad)
     add_param_group = inspect.unwrap(AdamW.add_param_group)
+
+
+def layer_matrices(network: nn.Module) -> set[nn.Parameter]:
+    """The weights that Muon moves: the matrices of every layer of every network."""
+    layers = (module for module in network.modules() if isinstance(module, Layer))
+    return {parameter for layer in layers for parameter in layer.parameters() if parameter.ndim == 2}
+
+
+class Muon(_AdamW):
+    """Muon (https://kellerjordan.github.io/posts/muon) for groups that are `orthogonal`, AdamW for the others.
+
+    A matrix moves by the learning rate times sqrt(max(1, rows / columns)), Jordan's scale, in the direction of its averaged gradient with
+    all singular values near 1; query, key and value each in their own. torch.optim.Muon has the same equations, but takes one matrix at a
+    time, rounds it to bf16, and cannot skip a bad step inside a CUDA graph.
+    """
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """One update of every parameter that has a gradient; the gradients of the matrices are dropped, so that AdamW passes over them."""
+        for group in self.param_groups:
+            shapes: dict[torch.Size, list[Tensor]] = {}
+            for parameter in group["params"] if group.get("orthogonal") else ():
+                if parameter.grad is not None:
+                    shapes.setdefault(parameter.shape, []).append(parameter)
+            for matrices in shapes.values():
+                self._move(matrices, group)
+        super().step()
+
+    def _move(self, matrices: list[Tensor], group: dict[str, Any]) -> None:
+        """Update matrices [R, C] of one shape together."""
+        for matrix in matrices:
+            if not self.state[matrix]:
+                self.state[matrix]["exp_avg"] = torch.zeros_like(matrix)
+        means = [self.state[matrix]["exp_avg"] for matrix in matrices]
+        mean_NRC = torch.stack(means)
+        gradient_NRC = torch.stack([matrix.grad for matrix in matrices if matrix.grad is not None])
+        rate, pace = group["lr"], 1 - _MUON_MOMENTUM
+        if hasattr(self, "found_inf"):  # read as the fused AdamW reads it: train/static_step.py
+            scaled_NRC = gradient_NRC / self.grad_scale  # type: ignore[attr-defined]
+            gradient_NRC = scaled_NRC.masked_fill(self.found_inf > 0, 0.0)
+            rate, pace = rate * (1 - self.found_inf), pace * (1 - self.found_inf)
+        mean_NRC.lerp_(gradient_NRC, pace)
+        torch._foreach_copy_(means, list(mean_NRC))
+        rows, columns = matrices[0].shape
+        change_NRC = rate * max(1, rows / columns) ** 0.5 * orthogonal(gradient_NRC.lerp(mean_NRC, _MUON_MOMENTUM))
+        torch._foreach_mul_(matrices, 1 - rate * group["weight_decay"])
+        torch._foreach_sub_(matrices, list(change_NRC))
+        for matrix in matrices:
+            matrix.grad = None
+
+
+def orthogonal(matrices_NRC: Tensor) -> Tensor:
+    """The same singular vectors with singular values near 1, by five Newton-Schulz steps; in bf16 on a GPU. 0 stays 0."""
+    turned = matrices_NRC.shape[1] > matrices_NRC.shape[2]  # products with the shorter side are the cheaper ones
+    x = matrices_NRC.mT if turned else matrices_NRC
+    x = x / torch.linalg.matrix_norm(x, keepdim=True).clamp(min=1e-7)
+    x = x.bfloat16() if x.is_cuda else x
+    a, b, c = _QUINTIC
+    for _ in range(5):
+        gram = torch.bmm(x, x.mT)
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return (x.mT if turned else x).to(matrices_NRC.dtype)
 
 
 def set_rate(optimizer: Optimizer, rate: float) -> None:
@@ -131,13 +203,14 @@ def optimizer_tensors(network: nn.Module, optimizer: Optimizer) -> dict[str, Ten
     }
 
 
-def check_optimizer_tensors(network: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Refuse tensors that are not the state of an optimizer of this network.
+def check_optimizer_tensors(network: nn.Module, tensors: Mapping[str, Tensor], settings: Settings) -> None:
+    """Refuse tensors that are not the state of the optimizer that `settings` names, of this network.
 
     Raises:
         CheckpointError: a tensor belongs to no parameter, or has another shape or type; or a parameter lacks some of its slots.
     """
     names = dict(network.named_parameters())
+    matrices = layer_matrices(network) if settings.name == "muon" else set()
     found: dict[str, set[str]] = {}
     for full, value in tensors.items():
         parameter = _parameter_of(full, value, names)
@@ -147,8 +220,9 @@ def check_optimizer_tensors(network: nn.Module, tensors: Mapping[str, Tensor]) -
             told = f"{value.dtype} {tuple(value.shape)}"
             raise CheckpointError(f"the optimizer's tensor {full} in the checkpoint holds {told}.")
     for name, slots in found.items():
-        if slots != _SLOTS:
-            odd = ", ".join(sorted(slots ^ _SLOTS)[:3])
+        expected = {"exp_avg"} if names[name] in matrices else _SLOTS
+        if slots != expected:
+            odd = ", ".join(sorted(slots ^ expected)[:3])
             raise CheckpointError(f"the checkpoint has not exactly the optimizer's tensors of {name}: {odd}.")
 
 

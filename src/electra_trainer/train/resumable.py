@@ -128,7 +128,7 @@ class Resumable(ABC, Generic[Network]):
                 checkpoint.require_space(self.folder.path, one * (self.keep + 1))
             else:
                 restore(self.network, saved.weights)
-                check_optimizer_tensors(self.network, saved.optimizer)
+                check_optimizer_tensors(self.network, saved.optimizer, self.settings)
                 moments.update(saved.optimizer)
                 if saved.step < self.steps:
                     checkpoint.require_space(self.folder.path, 2 * one)

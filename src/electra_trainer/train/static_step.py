@@ -147,7 +147,7 @@ class StaticStep:
         limit = self.feed.config.optimizer.clip_norm or float("inf")
         optimizer = self.optimizer
         for group in optimizer.param_groups:
-            group["lr"] = self.inputs.rate  # for every share: in pre-training all are 1
+            group["lr"] = self.inputs.rate * group["share"]
         # the fused optimizer divides by grad_scale and does nothing where found_inf is 1, all in its one kernel
         optimizer.grad_scale = 1 / (limit / (norm + 1e-6)).clamp(max=1.0)  # type: ignore[attr-defined]
         optimizer.found_inf = torch.maximum(bad, self.inputs.skip)  # type: ignore[attr-defined]
