@@ -1,4 +1,4 @@
-"""The learning rate at every step, against the formulas of both shapes."""
+"""The learning rate at every step, against the formulas of the shapes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,21 @@ def test_linear_shape_reaches_the_peak_once() -> None:
     assert found.count(PEAK) == 1 and max(found) == PEAK
 
 
-@pytest.mark.parametrize("shape", ["released", "linear"])
+def test_wsd_is_flat_between_warm_up_and_decay() -> None:
+    found = rates(Schedule(steps=1000, warmup_steps=100, shape="wsd", decay_share=0.2))
+    assert found[:100] == pytest.approx([PEAK * t / 100 for t in range(1, 101)])
+    assert found[99:800] == [PEAK] * 701
+    assert found[800:] == pytest.approx([PEAK * (200 - t) / 200 for t in range(1, 201)], rel=1e-9)
+    longer = rates(Schedule(steps=2000, warmup_steps=100, shape="wsd", decay_share=0.2))
+    assert longer[:800] == found[:800]  # so a run can go on, or decay from any step
+
+
+def test_wsd_decays_from_the_peak_where_warm_up_takes_the_rest() -> None:
+    wsd, linear = (Schedule(steps=10, warmup_steps=4, shape=shape, decay_share=0.6) for shape in ("wsd", "linear"))  # type: ignore[arg-type]
+    assert rates(wsd) == pytest.approx(rates(linear))
+
+
+@pytest.mark.parametrize("shape", ["released", "linear", "wsd"])
 @pytest.mark.parametrize(("steps", "warmup"), [(10, 0), (10, 10), (1, 0), (1, 1), (7, 3)])
 def test_every_schedule(shape: str, steps: int, warmup: int) -> None:
     """Never negative, never above the peak, up to one point and down after it."""
@@ -47,7 +61,7 @@ def test_every_schedule(shape: str, steps: int, warmup: int) -> None:
 
 
 def test_the_first_step_moves_and_the_end_is_zero() -> None:
-    for shape in ("released", "linear"):
+    for shape in ("released", "linear", "wsd"):
         schedule = Schedule(steps=50, warmup_steps=5, shape=shape)  # type: ignore[arg-type]
         assert learning_rate(0, peak=PEAK, schedule=schedule) > 0
         assert learning_rate(49, peak=PEAK, schedule=schedule) == 0

@@ -147,11 +147,15 @@ class Schedule:
     """Optimizer steps of the whole run."""
     warmup_steps: int = 10_000
     """Steps of linear warm-up."""
-    shape: Literal["released", "linear"] = "released"
-    """`released`: decay from step 0 times warm-up, so the peak is never quite reached. `linear`: up to the peak, then down to 0."""
+    shape: Literal["released", "linear", "wsd"] = "released"
+    """`released`: decay from step 0 times warm-up, so the peak is never quite reached. `linear`: up to the peak, then down to 0. `wsd`:
+    up to the peak, flat, and down to 0 over the last `decay_share` of the steps."""
+    decay_share: float = 0.3
+    """Share of the steps over which `wsd` decays."""
 
     def __post_init__(self) -> None:
         _check("schedule", self, "steps", "at least 1")
+        _check("schedule", self, "decay_share", "a share between 0 and 1")
         _check("schedule", self, "warmup_steps", "at least 0")
         most = f"at most schedule.steps = {self.steps}"
         require(self.warmup_steps <= self.steps, "schedule.warmup_steps", self.warmup_steps, most)

@@ -253,7 +253,7 @@ def learning_rate(step: int, *, peak: float, schedule: Schedule, warmup: float |
 
     `released`: peak * (1 - t/T) * min(1, t/warmup): the decay starts at once, so the peak is never quite reached.
     `linear`: up to the peak over the warm-up, then linearly to 0 at T. In both t = step + 1, as the released code ran: the
-    first step already moves the weights.
+    first step already moves the weights. `wsd`: up to the peak, flat, and down to 0 over the last `decay_share` of T.
 
     Args:
         warmup: steps of warm-up, if not a whole number; None: the schedule's.
@@ -263,6 +263,9 @@ def learning_rate(step: int, *, peak: float, schedule: Schedule, warmup: float |
     warm = min(1.0, done / rises) if rises else 1.0
     if schedule.shape == "released":
         return peak * warm * max(0.0, 1 - done / schedule.steps)
+    if schedule.shape == "wsd":
+        decay = (schedule.steps - done) / max(1.0, schedule.decay_share * schedule.steps)
+        return peak * max(0.0, min(warm, decay))
     if done <= rises:
         return peak * warm
     return peak * max(0.0, (schedule.steps - done) / max(1, schedule.steps - rises))
