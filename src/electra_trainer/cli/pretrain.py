@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from electra_trainer.cli import main as cli
-from electra_trainer.errors import ConfigError, ElectraError, did_you_mean
+from electra_trainer.errors import ConfigError, ElectraError, did_you_mean, refuse_if
 from electra_trainer.presets.models import preset
 from electra_trainer.settings import methods, records
 from electra_trainer.settings.config import Config
@@ -37,6 +37,9 @@ class PretrainArguments:
     init: str | None = None
     """Begin with trained weights: of a run (to continue on other rows, another text or another objective), of an exported folder, of any
     ELECTRA folder or Hub name. Prepare the text with its tokenizer, and keep the encoder's shape."""
+    continue_from: str | None = None
+    """RUN or RUN@STEP: train that run longer, or with another end, from its newest or that checkpoint, with its moments. --steps is the
+    total, counted from its first step; settings are its own unless --config or flags change them."""
     config: Path | None = None
     """JSON or TOML file with settings, for example the config.json of another run; it need not hold all."""
     objective: str | None = None
@@ -86,13 +89,21 @@ def settings_from(words: Sequence[str]) -> Config:
     """Preset, file and choices of tagged unions that the flags name: the defaults of the flags for their fields."""
     config = preset(cli.value_of(words, "--preset") or "small")
     objective, file = cli.value_of(words, "--objective"), cli.value_of(words, "--config")
-    if file is not None or objective not in (None, *methods.ObjectiveSettings.kinds):
+    files = [path for path in (_settings_of_continued(words), file and Path(file)) if path]
+    if files or objective not in (None, *methods.ObjectiveSettings.kinds):
         import electra_trainer.objectives  # noqa: F401  makes objectives known that have their settings in their own file
-    if file is not None:
-        config = records.overlay(config, Path(file))
+    for path in files:
+        config = records.overlay(config, path)
     config = _choose(config, "objective", objective, methods.ObjectiveSettings.kinds)
     config = _choose(config, "generator", cli.value_of(words, "--generator"), methods.GENERATORS)
     return _choose(config, "phases", cli.value_of(words, "--phases"), methods.PHASES)
+
+
+def _settings_of_continued(words: Sequence[str]) -> Path | None:
+    """The config.json of the run that --continue-from names; if that is gone, that of the run which went on from it, to resume."""
+    name, out = cli.value_of(words, "--continue-from"), cli.value_of(words, "--out")
+    folders = [records.run_and_step(name)[0], *([Path(out)] if out else [])] if name else []
+    return next((folder / "config.json" for folder in folders if (folder / "config.json").exists()), None)
 
 
 def _choose(config: Config, name: str, kind: str | None, known: Mapping[str, type]) -> Config:
@@ -114,12 +125,22 @@ def run_pretrain(arguments: PretrainArguments) -> None:
     from electra_trainer.pretrained.source import InitFrom
     from electra_trainer.runs.progress import Status
     from electra_trainer.runs.signals import process_leads
+    from electra_trainer.train.continued import ContinueFrom
     from electra_trainer.train.loop import pretrain
     from electra_trainer.train.plan import Length
 
     length = Length(
         steps=arguments.steps, budget=arguments.budget, flops=arguments.flops, flops_real=arguments.flops_real
     )
+    init = InitFrom(name=arguments.init) if arguments.init is not None else None
+    former = ContinueFrom(name=arguments.continue_from) if arguments.continue_from is not None else None
+    faults = {
+        "--continue-from and --init both say what the run begins with: give one.": bool(init and former),
+        "--continue-from with --budget: the time of a part of a run is not measured. Give --steps.": bool(
+            former and length.budget
+        ),
+    }
+    refuse_if(faults)
     if arguments.dry_run:
         _dry_run(arguments, length)
         return
@@ -129,8 +150,8 @@ def run_pretrain(arguments: PretrainArguments) -> None:
     with Status(arguments.out) as status:
         pretrain(
             arguments.settings, arguments.data, out=arguments.out, length=length,
-            init=InitFrom(name=arguments.init) if arguments.init is not None else None, device=arguments.device,
-            shard=arguments.shard, quiet=arguments.quiet, status=status,
+            init=init or former, device=arguments.device, shard=arguments.shard, quiet=arguments.quiet,
+            status=status,
         )  # fmt: skip
     if not process_leads():
         return

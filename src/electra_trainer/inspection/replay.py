@@ -26,6 +26,7 @@ from electra_trainer.settings.config import Config
 from electra_trainer.train import device as devices
 from electra_trainer.train import graph, measures, optim, plan, weights, word_start
 from electra_trainer.train import step as steps
+from electra_trainer.train.continued import Continued, ContinueFrom
 
 Tell = Callable[[str], None]
 _PLACE = {"step", "tokens", "flops", "flops_real", "seconds", "tokens_per_second"}
@@ -231,19 +232,30 @@ def _restore_before(
         except errors.CheckpointError as error:
             tell(f"{error} Trying the checkpoint before it.")
             continue
-        weights.restore(objective, saved.weights)
-        optim.load_optimizer_tensors(objective, optimizer, saved.optimizer.items())
-        return saved.step
-    word_start.begin_from_counts(objective, folder, store)
+        return _restored(saved, objective, optimizer)
+    initial = None
     if isinstance(init := folder.environment().get("init"), dict):
-        initial = InitFrom(name=str(init.get("name"))).read()
+        name, at = str(init.get("name")), init.get("step")
+        if at is not None and step <= at:
+            raise errors.ConfigError(f"--step {step}: {folder.path} begins after step {at} of {name}. Replay it there.")
+        initial = InitFrom(name=name).read() if at is None else ContinueFrom(name=name, step=at).read()
         if initial.identity != init:
             raise errors.CheckpointError(
                 f"{folder.path}: began with the weights of {init.get('name')}, which have changed since, and no checkpoint before step "
                 f"{step} is left. Put them back, or replay a later step."
             )
+        if isinstance(initial, Continued):
+            return _restored(initial.saved, objective, optimizer)
+    word_start.begin_from_counts(objective, folder, store)
+    if initial is not None:
         weights.begin_with(objective, initial)
     return 0
+
+
+def _restored(saved: verified.Saved, objective: Objective, optimizer: Optimizer) -> int:
+    weights.restore(objective, saved.weights)
+    optim.load_optimizer_tensors(objective, optimizer, saved.optimizer.items())
+    return saved.step
 
 
 def _recorded(folder: RunFolder, step: int) -> dict[str, Any] | None:

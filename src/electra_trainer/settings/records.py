@@ -7,6 +7,7 @@ A member of a tagged union is written as its fields plus `"kind"`, the class's n
 import dataclasses
 import hashlib
 import json
+import re
 import tomllib
 import types
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -204,6 +205,12 @@ def flat(table: dict[str, Any]) -> dict[str, Any]:
         else:
             found[name] = value
     return found
+
+
+def run_and_step(name: str) -> tuple[Path, int | None]:
+    """`RUN@700` -> RUN and 700; a name without a step, or of a folder with an @ in it, as it is, and None."""
+    match = re.fullmatch(r"(.+)@([0-9]{1,12})", name)
+    return (Path(match[1]), int(match[2])) if match and not Path(name).exists() else (Path(name), None)
 
 
 AGAIN = "Delete it and repeat the command that wrote it."

@@ -24,9 +24,11 @@ from electra_trainer.ranks import sharding
 from electra_trainer.ranks.world import check_tree, joined, led, local_device, world
 from electra_trainer.runs import checkpoint, progress, run_folder, signals
 from electra_trainer.runs.metrics import readable_rows
+from electra_trainer.runs.verified import Saved
 from electra_trainer.settings import records
 from electra_trainer.settings.config import FOLLOWS_FROM_STEPS, Config
 from electra_trainer.train import measures, optim, plan, resumable, step
+from electra_trainer.train.continued import Continued, ContinueFrom, check_continued
 from electra_trainer.train.device import arithmetic, choose_device, choose_precision, use_threads
 from electra_trainer.train.graph import forget, train_step
 from electra_trainer.train.step import Feed, StepResult, evaluate
@@ -41,7 +43,7 @@ def pretrain(
     *,
     out: Path,
     length: plan.Length | None = None,
-    init: ReadsInitial | None = None,
+    init: ReadsInitial | ContinueFrom | None = None,
     device: str = "auto",
     shard: bool = False,
     quiet: bool = False,
@@ -54,7 +56,7 @@ def pretrain(
         data: a folder that `prepare` made.
         out: the run folder.
         length: steps, time or FLOPs; None keeps the config's steps. Ignored on resume, where it is settled already.
-        init: where to read trained weights to begin with; not read on resume. None: fresh weights.
+        init: where to read trained weights to begin with, or the run to continue; not read on resume. None: fresh weights.
         device: auto, cpu, cuda, cuda:N.
         shard: divide weights, gradients and moments among the processes (ranks/sharding.py); it may change from one call to the next.
         status: where to report that the run began and how it ended.
@@ -112,8 +114,8 @@ class Pretraining(resumable.Resumable[Objective]):
 
     feed: Feed
     store: Store
-    initial: Initial | None
-    """On rank 0 the weights to begin with; None for fresh ones."""
+    initial: Initial | Continued | None
+    """On rank 0 the weights to begin with, or the state to go on from; None for fresh weights."""
     stop: signals.StopRequest
     phases: optim.Phases = field(init=False)
 
@@ -125,13 +127,17 @@ class Pretraining(resumable.Resumable[Objective]):
         """Of the run."""
         return self.feed.config
 
-    def begin(self) -> None:
+    def begin(self) -> Saved | None:
         """See `Resumable`; CheckpointError: rows say that the run had a checkpoint."""
         self.folder.require_unsaved()
+        if isinstance(self.initial, Continued):
+            self.say(self.initial.told(self.config))
+            return self.initial.saved
         begin_from_counts(self.network, self.folder, self.store)
         if self.initial is not None:
             fresh = begin_with(self.network, self.initial)
             self.say(f"weights of {self.initial.name}" + (f"; fresh: {', '.join(parts_of(fresh))}" if fresh else ""))
+        return None
 
     def before_steps(self) -> None:
         """Evaluate where the run was stopped in an evaluation."""
@@ -234,26 +240,26 @@ def begin(
     length: plan.Length,
     *,
     device: torch.device,
-    init: ReadsInitial | None,
+    init: ReadsInitial | ContinueFrom | None,
     shard: bool = False,
     status: progress.Status | None = None,
-) -> tuple[Config, Initial | None]:
+) -> tuple[Config, Initial | Continued | None]:
     """Open the run folder on rank 0, and settle the config on every rank: that of the run on disk if there is one.
 
     Returns:
-        The complete config; and on rank 0 the weights to begin with, None for fresh ones and on resume.
+        The complete config; and on rank 0 what to begin with, None for fresh weights and on resume.
 
     Raises:
         ConfigError, DataError, StorageError: on every rank.
     """
     config = plan.fit_to_data(config, store)
-    if init is not None and config.model.word_initializer != "random":
+    if init is not None and not isinstance(init, ContinueFrom) and config.model.word_initializer != "random":
         raise ConfigError(
             f"--init {init.name}: word embeddings cannot begin both with its weights and with model.word_initializer = "
             f"{config.model.word_initializer}. Leave --init out, or give --model.word-initializer random."
         )
     computed = arithmetic(choose_precision(config.precision, device), device)
-    initial: list[Initial | None] = []
+    initial: list[Initial | Continued | None] = []
 
     def opened() -> bytes:
         folder.open_for_writing()
@@ -264,6 +270,8 @@ def begin(
 
     def begun() -> bytes:
         complete = plan.steps_for(length, config, timing)
+        if isinstance(initial[0], Continued):
+            check_continued(initial[0], complete, store)
         init = {"init": initial[0].identity} if initial[0] else {}
         begin_run(folder, complete, store, init, device=device.type, arithmetic=computed, processes=world().size)
         if status is not None:
@@ -281,17 +289,20 @@ def begin(
 
 
 def _read_initial(
-    init: ReadsInitial | None, folder: run_folder.RunFolder, config: Config, store: Store
-) -> Initial | None:
+    init: ReadsInitial | ContinueFrom | None, folder: run_folder.RunFolder, config: Config, store: Store
+) -> Initial | Continued | None:
     began = folder.environment().get("init") if folder.exists else None
-    if folder.exists and (init.name if init else None) != (began["name"] if began else None):
-        name = began["name"] if began else ""
-        before = f"the weights of {name}: repeat --init {name}" if began else "fresh weights: leave --init out"
+    asked = f"{'--continue-from' if isinstance(init, ContinueFrom) else '--init'} {init.name}" if init else None
+    given = f"{'--continue-from' if 'step' in began else '--init'} {began['name']}" if began else None
+    if folder.exists and asked != given:
+        flag = str(asked).split()[0]
+        before = f"the weights of {began['name']}: repeat {given}" if began else f"fresh weights: leave {flag} out"
         raise ConfigError(f"{folder.path} began with {before} to resume, or choose another --out.")
     if init is None or (folder.exists and checkpoint.numbered(folder.checkpoints)):
         return None
     initial = init.read()
-    check_initial(initial, config, store)
+    if isinstance(initial, Initial):
+        check_initial(initial, config, store)
     if began and began != initial.identity:  # it ended before its first checkpoint
         raise ConfigError(f"{folder.path}: the weights of {initial.name} changed after it began. Choose another --out.")
     return initial
@@ -321,10 +332,11 @@ def begin_run(folder: run_folder.RunFolder, config: Config, store: Store, init: 
     """Write the identity of a run of this config on these rows; before it the tokenizer, and what its word embeddings begin with.
 
     Args:
-        init: `{"init": identity}` of the weights that it begins with; empty for fresh ones.
+        init: `{"init": identity}` of what it begins with; empty for fresh weights.
         facts: what computes it.
     """
     # not the folder's files: only tokenizer.json was compared with the manifest; the others follow from it
     write_folder_durably(folder.tokenizer, tokenizer_files(store.tokenizer(), max_length=store.sequence_length))
-    words = keep_directions(folder, config, store)
+    continues = "step" in init.get("init", {})
+    words = {} if continues else keep_directions(folder, config, store)
     folder.begin(config, store.identity, **init, **words, data_folder=str(store.folder), **facts)

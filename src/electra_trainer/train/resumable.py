@@ -77,8 +77,9 @@ class Resumable(ABC, Generic[Network]):
     def save_due(self) -> bool:
         """Whether to save after this step."""
 
-    def begin(self) -> None:
-        """Called on rank 0 where there is no checkpoint."""
+    def begin(self) -> verified.Saved | None:
+        """Called on rank 0 where there is no checkpoint; returns the state of another run to go on from, None to begin at step 0."""
+        return None
 
     def before_steps(self) -> None:
         """Called once, before the first step of a session."""
@@ -121,23 +122,23 @@ class Resumable(ABC, Generic[Network]):
         def restored() -> bytes:
             assert self.metrics is not None
             checkpoints, origin = self.folder.checkpoints, self.folder.origin
-            saved = checkpoint.load_newest(checkpoints, origin=origin, warn=self.warn, network=lambda: self.network)
-            one = 12 * sum(parameter.numel() for parameter in self.network.parameters())  # weights and two moments
-            if saved is None:
-                self.begin()
-                checkpoint.require_space(self.folder.path, one * (self.keep + 1))
-            else:
+            found = checkpoint.load_newest(checkpoints, origin=origin, warn=self.warn, network=lambda: self.network)
+            saved = found or self.begin()
+            if saved is not None:
                 restore(self.network, saved.weights)
                 check_optimizer_tensors(self.network, saved.optimizer, self.settings)
                 moments.update(saved.optimizer)
-                if saved.step < self.steps:
-                    checkpoint.require_space(self.folder.path, 2 * one)
                 self.step, self.seconds = saved.step, saved.state["seconds"]
                 self.bad_steps = saved.state.get("bad_steps", 0)
+            one = 12 * sum(parameter.numel() for parameter in self.network.parameters())  # weights and two moments
+            if found is None:
+                checkpoint.require_space(self.folder.path, one * (self.keep + 1))
+            elif self.step < self.steps:
+                checkpoint.require_space(self.folder.path, 2 * one)
             self.metrics.forget_after(self.step)
-            if saved is not None:
+            if found is not None:
                 self.say(f"resuming at step {self.step:,} of {self.steps:,}")
-            return json.dumps([saved is not None, self.step, self.seconds, self.bad_steps]).encode()
+            return json.dumps([found is not None, self.step, self.seconds, self.bad_steps]).encode()
 
         found, self.step, self.seconds, self.bad_steps = json.loads(led(restored))
         with torch.no_grad():

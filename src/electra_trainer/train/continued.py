@@ -1,0 +1,107 @@
+"""Train a run longer (`--continue-from RUN[@STEP]`): a new run goes on from a checkpoint of it, with moments and step count.
+
+Steps are numbered on, so rows, masks, dropout and learning rate of a step are those that its number has in the new run. With equal
+settings it is the old run, bit for bit.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+from electra_trainer.data.store import Store
+from electra_trainer.errors import MissingInputError, refuse_if
+from electra_trainer.objectives import build
+from electra_trainer.runs import checkpoint, verified
+from electra_trainer.runs.run_folder import RunFolder
+from electra_trainer.settings import records
+from electra_trainer.settings.config import Config
+from electra_trainer.train.optim import rate_at
+
+_TENSORS = ("model.", "generator.", "sharing:", "objective.kind", "phases.", "optimizer.name")
+"""Beginnings of the settings that weights and moments belong to; the others may change."""
+_JUMP = 0.1
+"""Relative difference of learning rates that is called a jump."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Continued:
+    """A run's state, for a new run to go on from."""
+
+    name: str
+    """As it was given."""
+    folder: RunFolder
+    saved: verified.Saved
+    sha256: str
+    """Of weights and moments."""
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What the new run records of it."""
+        return {"name": self.name, "sha256": self.sha256, "step": self.saved.step}
+
+    def told(self, config: Config) -> str:
+        """A line for the log of the new run, of `config`: where it goes on, and whether the learning rate does."""
+        step = self.saved.step
+        before, after = (rate_at(step, each) for each in (self.folder.config(), config))
+        jumps = abs(after - before) > _JUMP * max(after, before)
+        rate = f"the learning rate jumps from {before:.3g} to {after:.3g}" if jumps else f"learning rate {after:.3g}"
+        return f"continues {self.folder.path} after step {step:,}: {rate}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContinueFrom:
+    """A run to go on from, `RUN` (its newest checkpoint) or `RUN@STEP`."""
+
+    name: str
+    step: int | None = None
+    """Which checkpoint, where the name says none."""
+
+    def read(self) -> Continued:
+        """Read its state.
+
+        Raises:
+            MissingInputError: there is no such run or checkpoint. CheckpointError, StorageError: it cannot be used or read.
+        """
+        path, named = records.run_and_step(self.name)
+        step, folder = self.step if named is None else named, RunFolder(path)
+        config, origin = folder.config(), folder.origin
+        if step is None:
+            saved = checkpoint.newest(folder.checkpoints, origin=origin, network=lambda: build(config), timed=True)
+        else:
+            kept = dict(checkpoint.numbered(folder.checkpoints))
+            if step not in kept:
+                there = ", ".join(map(str, kept)) or "none"
+                raise MissingInputError(
+                    f"--continue-from {self.name}: no checkpoint of step {step} is there (but: {there}). Give one of those; "
+                    "--checkpoint.keep says how many stay."
+                )
+            saved = verified.read(kept[step], origin=origin, network=lambda: build(config), timed=True)
+        digest = hashlib.sha256()
+        for tensors in (saved.weights, saved.optimizer):
+            for piece in verified.TensorFile(tensors):
+                digest.update(piece)
+        return Continued(name=self.name, folder=folder, saved=saved, sha256=digest.hexdigest())
+
+
+def check_continued(continued: Continued, config: Config, store: Store) -> None:
+    """Refuse a state that a run of `config` on these rows cannot go on from.
+
+    Raises:
+        ConfigError: another vocabulary, other networks or another optimizer; the steps are done already; or a switch of stages moves.
+    """
+    told, folder, step = f"--continue-from {continued.name}:", continued.folder, continued.saved.step
+    theirs, steps = folder.config(), config.schedule.steps
+    odd = [one for one in records.differences(theirs, config) if one.startswith(_TENSORS)]
+    faults = {
+        f"{told} {store.folder} was prepared with another tokenizer. Prepare it with --tokenizer {folder.tokenizer}.": (
+            folder.tokenizer_sha256 != store.manifest.tokenizer_sha256
+        ),
+        f"{told} weights and moments are those of other settings ({'; '.join(odd)}). Leave these flags out, or take the weights alone with "
+        "--init.": bool(odd),
+        f"{told} is at step {step:,}, and the new run has {steps:,} steps, counted from the first step of the old one. Give more --steps, "
+        "or name an earlier checkpoint with @STEP.": step >= steps,
+        f"{told} two-stage training switches after a share of all steps, {theirs.first_stage_steps:,} there and "
+        f"{config.first_stage_steps:,} here. Set --phases.share so that they agree.": theirs.first_stage_steps
+        != config.first_stage_steps,
+    }
+    refuse_if(faults)

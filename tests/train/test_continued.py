@@ -1,0 +1,166 @@
+"""A run that is trained longer, or ended sooner, from one of its checkpoints: the bits of the run that had those steps from the start."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.command import Electra
+from tests.prepared import small_config, write_store
+from tests.train.test_resume import TIMED
+
+from electra_trainer.errors import ConfigError, MissingInputError
+from electra_trainer.inspection.replay import replay
+from electra_trainer.runs.checkpoint import numbered
+from electra_trainer.runs.run_folder import RunFolder
+from electra_trainer.runs.verified import read
+from electra_trainer.settings.config import Config, changed
+from electra_trainer.settings.methods import Learned, TwoStage
+from electra_trainer.train import loop
+from electra_trainer.train.continued import ContinueFrom
+from electra_trainer.train.loop import pretrain
+
+SHORT, LONG, FROM = 12, 20, 8
+"""Steps. Both are flat at step 8: they decay over their last 3 and 5."""
+
+
+def config(steps: int, *, shape: str = "wsd", name: str = "muon") -> Config:
+    schedule = {"shape": shape, "decay_share": 0.25}
+    return changed(small_config(steps=steps), schedule=schedule, optimizer={"name": name}, checkpoint={"keep": 100})
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_store(tmp_path_factory.mktemp("continued") / "data")
+
+
+@pytest.fixture(scope="module")
+def runs(data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
+    """Uninterrupted ones, by their steps."""
+    folder = tmp_path_factory.mktemp("continued")
+    return {n: pretrain(config(n), data, out=folder / str(n), device="cpu", quiet=True) for n in (SHORT, LONG)}
+
+
+def go_on(settings: Config, data: Path, out: Path, name: object) -> Path:
+    return pretrain(settings, data, out=out, init=ContinueFrom(name=str(name)), device="cpu", quiet=True)
+
+
+def curve(run: Path) -> list[dict[str, Any]]:
+    """Rows after step 8."""
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [{n: value for n, value in row.items() if n not in TIMED} for row in rows if row["step"] > FROM]
+
+
+def assert_same_end(one: Path, two: Path) -> None:
+    first, second = (read(numbered(run / "checkpoints")[-1][1]) for run in (one, two))
+    assert first.step == second.step
+    for mine, theirs in ((first.weights, second.weights), (first.optimizer, second.optimizer)):
+        assert mine.keys() == theirs.keys()
+        for name in mine:
+            assert torch.equal(mine[name], theirs[name]), name
+    assert curve(one) == curve(two) != []
+
+
+@pytest.mark.parametrize(("begun", "ends"), [(SHORT, SHORT), (SHORT, LONG), (LONG, SHORT)])
+def test_it_ends_as_the_uninterrupted_run(
+    data: Path, runs: dict[int, Path], tmp_path: Path, begun: int, ends: int
+) -> None:
+    """With the same steps; with more, where the flat part goes on; with fewer, a decay branch of a longer run."""
+    run = go_on(config(ends), data, tmp_path / "run", f"{runs[begun]}@{FROM}")
+    assert_same_end(run, runs[ends])
+    assert numbered(run / "checkpoints")[0][0] == FROM
+    log = (run / "log.txt").read_text()
+    assert f"continues {runs[begun]} after step 8: learning rate 0.001" in log and "jumps" not in log
+
+
+def test_without_a_flat_part_the_jump_is_told(data: Path, tmp_path: Path) -> None:
+    made = config(SHORT, shape="released", name="adam")
+    first = pretrain(made, data, out=tmp_path / "first", device="cpu", quiet=True)
+    run = go_on(changed(made, schedule={"steps": 14}), data, tmp_path / "run", first)
+    assert "after step 12: the learning rate jumps from 0 to 7.14e-05" in (run / "log.txt").read_text()
+    same = go_on(made, data, tmp_path / "same", f"{first}@4")
+    assert_same_end(same, first)
+    assert "jumps" not in (same / "log.txt").read_text()
+
+
+def test_it_resumes_and_is_replayed_as_other_runs(
+    data: Path, runs: dict[int, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed before its first checkpoint and after it; the first run is then needed no more, but to replay from its state."""
+
+    class Killed(BaseException):
+        pass
+
+    def killed(*_: object, **__: object) -> None:
+        raise Killed
+
+    first, out = shutil.copytree(runs[SHORT], tmp_path / "first"), tmp_path / "run"
+    for name in ("check_continued", "train_step"):
+        for moment in ("begin_run", name) if name == "check_continued" else (name,):
+            monkeypatch.setattr(loop, moment, killed)
+            with pytest.raises(Killed):
+                go_on(config(LONG), data, out, f"{first}@{FROM}")
+            monkeypatch.undo()
+    with pytest.raises(ConfigError, match=f"repeat --continue-from {first}@{FROM} to resume"):
+        pretrain(config(LONG), data, out=out, device="cpu", quiet=True)
+    go_on(config(LONG), data, out, f"{first}@{FROM}")
+    assert_same_end(out, runs[LONG])
+    began = RunFolder(out).environment()["init"]
+    assert (began["name"], began["step"]) == (f"{first}@{FROM}", FROM)
+    shutil.rmtree(out / "checkpoints" / f"step-{FROM:08d}")
+    found = replay(out, step=FROM + 2)
+    assert found.identical and found.began == FROM
+    with pytest.raises(ConfigError, match=r"begins after step 8 of .*Replay it there"):
+        replay(out, step=FROM)
+    shutil.rmtree(first)
+    go_on(config(LONG), data, out, f"{first}@{FROM}")
+    assert replay(out, step=LONG).identical
+
+
+def test_what_does_not_fit_is_refused(data: Path, runs: dict[int, Path], tmp_path: Path) -> None:
+    first, out = runs[SHORT], tmp_path / "run"
+    other = write_store(tmp_path / "other", vocab_size=390)
+    with pytest.raises(ConfigError, match=r"another tokenizer.*--tokenizer"):
+        go_on(config(LONG), other, out, first)
+    with pytest.raises(ConfigError, match=r"other settings \(optimizer.name: 'muon' -> 'adam'\)"):
+        go_on(config(LONG, name="adam"), data, out, first)
+    with pytest.raises(ConfigError, match=r"model.num_attention_heads: 2 -> 4"):
+        go_on(changed(config(LONG), model={"num_attention_heads": 4}), data, out, first)
+    with pytest.raises(ConfigError, match=r"is at step 12, and the new run has 12 steps.*@STEP"):
+        go_on(config(SHORT), data, out, first)
+    with pytest.raises(MissingInputError, match=r"no checkpoint of step 5 is there \(but: 0, 4, 8, 12\)"):
+        go_on(config(LONG), data, out, f"{first}@5")
+    with pytest.raises(MissingInputError, match="no run is here"):
+        go_on(config(LONG), data, out, tmp_path / "nowhere")
+    assert not (out / "config.json").exists()
+
+
+def test_two_stages_keep_their_switch(data: Path, tmp_path: Path) -> None:
+    made = replace(small_config(), phases=TwoStage(start="fresh"), sharing="none", generator=Learned(width=0.5))
+    first = pretrain(made, data, out=tmp_path / "first", device="cpu", quiet=True)
+    with pytest.raises(ConfigError, match="6 there and 8 here"):
+        go_on(changed(made, schedule={"steps": 16}), data, tmp_path / "run", first)
+
+
+def test_the_command(data: Path, runs: dict[int, Path], tmp_path: Path, electra: Electra) -> None:
+    """It takes the settings of the run; the same command resumes, even where that run is gone."""
+    first = shutil.copytree(runs[SHORT], tmp_path / "first")
+    words = ("pretrain", data, "--out", tmp_path / "run", "--continue-from", f"{first}@{FROM}", "--device", "cpu")
+    assert electra(*words, "--steps", LONG)[0] == 0
+    assert_same_end(tmp_path / "run", runs[LONG])
+    code, _, err = electra(*words)
+    assert code == 78 and "schedule.steps: 20 -> 12" in err
+    shutil.rmtree(first)
+    assert electra(*words, "--steps", LONG)[0] == 0
+    for more, told in ((("--init", "x"), "give one"), (("--budget", "1m"), "Give --steps")):
+        code, _, err = electra(*words, *more)
+        assert code == 78 and told in err
+
+
+def test_a_folder_may_have_an_at_in_its_name(data: Path, runs: dict[int, Path], tmp_path: Path) -> None:
+    first = shutil.copytree(runs[SHORT], tmp_path / "run@8")
+    assert ContinueFrom(name=str(first)).read().saved.step == SHORT
+    assert [ContinueFrom(name=f"{first}@{step}").read().saved.step for step in (0, 4)] == [0, 4]
