@@ -64,7 +64,12 @@ def test_fan_in() -> None:
 @pytest.mark.parametrize("initializer", ["truncated-normal", "fan-in"])
 def test_local_start(initializer: str, embedding_size: int) -> None:
     """Heads of the first layer begin at -1, +1, -2 and +2, in both networks, also behind a projection; nothing else is changed."""
-    shape = {"embedding_size": embedding_size, "hidden_size": 128, "num_attention_heads": 4, "max_position_embeddings": 512}
+    shape = {
+        "embedding_size": embedding_size,
+        "hidden_size": 128,
+        "num_attention_heads": 4,
+        "max_position_embeddings": 512,
+    }
     plain = settings(initializer)
     plain = dataclasses.replace(plain, model=dataclasses.replace(plain.model, **shape))
     made = dataclasses.replace(plain, model=dataclasses.replace(plain.model, position_initializer="local"))
@@ -74,7 +79,9 @@ def test_local_start(initializer: str, embedding_size: int) -> None:
         for head, offset in enumerate(offsets):
             share = first_attention(encoder, heads=len(offsets))[:, head].diagonal(offset, -2, -1).mean()
             assert 0.4 < share < 0.8, (head, offset, share)
-    changed = {name.split("electra.")[1] for name, tensor in weights(made).items() if not torch.equal(tensor, drawn[name])}
+    changed = {
+        name.split("electra.")[1] for name, tensor in weights(made).items() if not torch.equal(tensor, drawn[name])
+    }
     first = {f"encoder.layer.0.attention.self.{part}.weight" for part in ("query", "key")}
     projection = {"embeddings_project.weight"}  # the generator's, or both
     assert changed == {*first, *projection, "embeddings.position_embeddings.weight"}

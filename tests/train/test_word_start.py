@@ -190,16 +190,11 @@ def test_two_processes_begin_alike(run: Path, data: Path, tmp_path: Path, monkey
         torch.testing.assert_close(mine[name], theirs[name])
 
 
-def test_not_with_trained_weights(run: Path, data: Path, tmp_path: Path) -> None:
-    init = InitFrom(name=str(run))
-    with pytest.raises(ConfigError, match=r"--init .* cannot begin both .*give --model\.word-initializer random"):
-        pretrain(config(), data, out=tmp_path / "run", init=init, device="cpu", quiet=True)
-    mine = at(
-        pretrain(config(output_bias="log-frequency"), data, out=tmp_path / "run", init=init, device="cpu", quiet=True),
-        0,
-    )
-    theirs = at(run, 6)
+def test_trained_weights_bring_their_words(run: Path, data: Path, tmp_path: Path) -> None:
+    out = pretrain(config(), data, out=tmp_path / "run", init=InitFrom(name=str(run)), device="cpu", quiet=True)
+    mine, theirs = at(out, 0), at(run, 6)
     assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
+    assert not (out / WORDS).exists()
 
 
 def test_a_width_that_no_vectors_have() -> None:

@@ -233,7 +233,6 @@ def _restore_before(
             tell(f"{error} Trying the checkpoint before it.")
             continue
         return _restored(saved, objective, optimizer)
-    initial = None
     if isinstance(init := folder.environment().get("init"), dict):
         name, at = str(init.get("name")), init.get("step")
         if at is not None and step <= at:
@@ -246,9 +245,9 @@ def _restore_before(
             )
         if isinstance(initial, Continued):
             return _restored(initial.saved, objective, optimizer)
-    word_start.begin_from_counts(objective, folder, store)
-    if initial is not None:
         weights.begin_with(objective, initial)
+    else:
+        word_start.begin_from_counts(objective, folder, store)
     return 0
 
 

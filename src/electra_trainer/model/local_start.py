@@ -49,9 +49,11 @@ def begin_local(name: str, weight: Tensor, model: Model) -> None:
         scale = math.sqrt(_PEAK * math.sqrt(size) / (pairs * squared_amplitude))
         for head, offset in enumerate(_OFFSETS[: model.num_attention_heads]):
             turn_P = frequency_P * offset if name.endswith("query.weight") else torch.zeros(pairs)
-            turns = [
-                torch.tensor([[cos, -sin], [sin, cos]]) for cos, sin in zip(turn_P.cos(), turn_P.sin(), strict=True)
-            ]
+            cos_P, sin_P = scale * turn_P.cos(), scale * turn_P.sin()
             block = weight[head * size : (head + 1) * size]
             block.mul_(_KEPT)
-            block[: 2 * pairs, : 2 * pairs] += scale * torch.block_diag(*turns)
+            even = torch.arange(0, 2 * pairs, 2)  # each pair of dimensions is turned by its own angle
+            block[even, even] += cos_P
+            block[even, even + 1] -= sin_P
+            block[even + 1, even] += sin_P
+            block[even + 1, even + 1] += cos_P

@@ -64,7 +64,7 @@ class Model:
     layer begin to look one and two tokens back and ahead (model/local_start.py)."""
     word_initializer: Literal["random", "co-occurrence"] = "random"
     """First values of the word embeddings: `random` as all weights (released), or vectors of the same length whose directions come from
-    the `co-occurrence` of word pieces in the training rows (data/co_occurrence.py); not with `--init`."""
+    the `co-occurrence` of word pieces in the training rows (data/co_occurrence.py). Trained weights (`--init`) bring their own."""
     output_bias: Literal["zero", "log-frequency"] = "zero"
     """First value of a token predictor's output bias: `zero` (released), or the `log-frequency` of each word in the training rows."""
 

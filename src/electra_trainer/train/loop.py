@@ -133,10 +133,11 @@ class Pretraining(resumable.Resumable[Objective]):
         if isinstance(self.initial, Continued):
             self.say(self.initial.told(self.config))
             return self.initial.saved
-        begin_from_counts(self.network, self.folder, self.store)
         if self.initial is not None:
             fresh = begin_with(self.network, self.initial)
             self.say(f"weights of {self.initial.name}" + (f"; fresh: {', '.join(parts_of(fresh))}" if fresh else ""))
+        else:
+            begin_from_counts(self.network, self.folder, self.store)
         return None
 
     def before_steps(self) -> None:
@@ -253,11 +254,6 @@ def begin(
         ConfigError, DataError, StorageError: on every rank.
     """
     config = plan.fit_to_data(config, store)
-    if init is not None and not isinstance(init, ContinueFrom) and config.model.word_initializer != "random":
-        raise ConfigError(
-            f"--init {init.name}: word embeddings cannot begin both with its weights and with model.word_initializer = "
-            f"{config.model.word_initializer}. Leave --init out, or give --model.word-initializer random."
-        )
     computed = arithmetic(choose_precision(config.precision, device), device)
     initial: list[Initial | Continued | None] = []
 
@@ -337,6 +333,5 @@ def begin_run(folder: run_folder.RunFolder, config: Config, store: Store, init: 
     """
     # not the folder's files: only tokenizer.json was compared with the manifest; the others follow from it
     write_folder_durably(folder.tokenizer, tokenizer_files(store.tokenizer(), max_length=store.sequence_length))
-    continues = "step" in init.get("init", {})
-    words = {} if continues else keep_directions(folder, config, store)
+    words = {} if init else keep_directions(folder, config, store)
     folder.begin(config, store.identity, **init, **words, data_folder=str(store.folder), **facts)

@@ -1,0 +1,116 @@
+"""What `electra demo` shows of an encoder: held-out sentences with one word exchanged, and the nearest words of frequent ones."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from electra_trainer.data.batches import encode_rows, word_counts
+from electra_trainer.data.store import Store
+from electra_trainer.model.networks import Discriminator
+from electra_trainer.pretrained.pretrained import Scored
+
+FREQUENT = 100
+"""The exchanged word is one of so many that are most frequent in the training rows."""
+_WORDS = range(6, 21)
+"""Words that a sentence has."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exchanged:
+    """A sentence with one word exchanged."""
+
+    ids: list[int]
+    """Of its tokens, with the specials around them."""
+    place: int
+    """Index of the exchanged word in `ids`."""
+    original: str
+    """The word that stood there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Suspected:
+    """What a discriminator says of such a sentence."""
+
+    sentence: Exchanged
+    scored: Scored
+    suspect: str
+    """The token that it suspects most."""
+    found: bool
+    """Whether that is the exchanged one."""
+
+
+def exchange_words(store: Store, *, count: int, seed: int = 1) -> list[Exchanged]:
+    """At most `count` held-out sentences of 6 to 20 words, in random order, each with one whole word exchanged.
+
+    The words that are exchanged, and those that take their place, are drawn alike from a seed: nothing is chosen.
+    """
+    words, frequent = _vocabulary(store), _frequent(store, FREQUENT)
+    sentences, random = list(_sentences(store, words)), np.random.default_rng(seed)
+    found = []
+    for index in random.permutation(len(sentences))[:count]:
+        ids = sentences[index]
+        # a word of several pieces would leave its other pieces behind
+        places = [i for i, one in enumerate(ids) if words[one].isalpha() and not words[ids[i + 1]].startswith("##")]
+        if not places:
+            continue
+        place = int(random.choice(places))
+        other = int(random.choice(frequent[frequent != ids[place]]))
+        found.append(Exchanged(ids=[*ids[:place], other, *ids[place + 1 :]], place=place, original=words[ids[place]]))
+    return found
+
+
+@torch.no_grad()
+def suspect(discriminator: Discriminator, store: Store, sentences: list[Exchanged]) -> list[Suspected]:
+    """What the discriminator, on the CPU, says of each sentence."""
+    words, found = _vocabulary(store), []
+    for sentence in sentences:
+        batch = encode_rows([sentence.ids])
+        probabilities: list[float] = discriminator(batch.ids_BT, batch)[0, 1:-1].sigmoid().tolist()
+        most = int(np.argmax(probabilities))
+        tokens = [words[one] for one in sentence.ids[1:-1]]
+        scored = Scored(tokens=tokens, replaced_probability=probabilities)
+        right = most == sentence.place - 1
+        found.append(Suspected(sentence=sentence, scored=scored, suspect=tokens[most], found=right))
+    return found
+
+
+@torch.no_grad()
+def nearest_words(discriminator: Discriminator, store: Store, *, count: int) -> list[tuple[str, list[str]]]:
+    """The `count` most frequent words of six letters and more, each with the four frequent words whose embeddings are nearest by cosine."""
+    words, known = _vocabulary(store), _frequent(store, 4 * FREQUENT)
+    embeddings_ND = discriminator.electra.embeddings.word_embeddings.weight[torch.from_numpy(known)]
+    directions_ND = torch.nn.functional.normalize(embeddings_ND - embeddings_ND.mean(0), dim=-1)
+    long = [index for index, one in enumerate(known) if len(words[one]) >= 6][:count]
+    near = (directions_ND[long] @ directions_ND.T).topk(min(5, len(known))).indices[:, 1:].tolist()
+    return [(words[known[index]], [words[known[i]] for i in row]) for index, row in zip(long, near, strict=True)]
+
+
+def _sentences(store: Store, words: list[str]) -> Iterator[list[int]]:
+    """Ids of held-out sentences with [CLS] and [SEP] around them: what lies between two full stops or ends of lines."""
+    special = store.specials
+    for row in store.rows("valid"):
+        sentence: list[int] | None = None  # a row may begin in the middle of one
+        for one in map(int, row[1:]):
+            if one in (special.cls, special.sep, special.pad):
+                sentence = []
+            elif sentence is not None:
+                sentence.append(one)
+                if words[one] == ".":
+                    if sum(words[piece].isalpha() for piece in sentence) in _WORDS:
+                        yield [special.cls, *sentence, special.sep]
+                    sentence = []
+
+
+def _frequent(store: Store, count: int) -> NDArray[np.intp]:
+    """Ids of the most frequent whole words of the training rows, the most frequent first."""
+    whole_V = np.array([word.isalpha() for word in _vocabulary(store)])
+    return np.argsort(-word_counts(store) * whole_V, kind="stable")[: min(count, int(whole_V.sum()))]
+
+
+def _vocabulary(store: Store) -> list[str]:
+    tokenizer: Any = store.tokenizer()
+    return [tokenizer.id_to_token(index) or "" for index in range(store.vocab_size)]
