@@ -32,7 +32,7 @@ from electra_trainer.errors import ConfigError, ElectraError, did_you_mean
 from electra_trainer.files.processes import cores
 from electra_trainer.kernels.native.library import VARIANTS, missing
 from electra_trainer.presets.models import preset
-from electra_trainer.settings.config import Config
+from electra_trainer.settings.config import Config, changed
 from electra_trainer.settings.methods import RTD
 from electra_trainer.settings.records import to_dict
 from electra_trainer.train.device import choose_device
@@ -296,7 +296,7 @@ def plan(arguments: argparse.Namespace) -> tuple[Job, list[str]]:
     for name in names:
         if name not in SYSTEMS:
             raise ConfigError(f"unknown system {name!r}.{did_you_mean(name, SYSTEMS)} Known: {', '.join(SYSTEMS)}.")
-    config = preset(arguments.preset)
+    config = changed(preset(arguments.preset), optimizer={"name": "adam"})  # all systems move weights alike
     if arguments.task == "pretrain" and not isinstance(config.objective, RTD):
         raise ConfigError(f"--preset {arguments.preset}: the peers do replaced token detection; take small, base, ...")
     if arguments.data is not None:

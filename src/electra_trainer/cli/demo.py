@@ -14,13 +14,9 @@ if TYPE_CHECKING:
     from electra_trainer.settings.config import Config
     from electra_trainer.train.plan import Length
 
-SENTENCES = (
-    "the number of elements in the array .",
-    "if true , the output will have the same because as the input .",
-    "this function returns a list of strings .",
-)
-"""The second has a word replaced: `shape` by `because`."""
-REPLACED = (1, "because")
+_EXCHANGED = 100
+"""Held-out sentences in which a word is exchanged, at most."""
+_SHOWN = 3
 _BEYOND = 35.0
 """Seconds beyond the planned ones after which training ends: the machine may become slower than when it was measured."""
 _AFTERWARDS = 10.0
@@ -31,7 +27,7 @@ _LEAST = 20.0
 
 @dataclass(frozen=True, kw_only=True)
 class DemoArguments:
-    """Vocabulary, rows, a tiny ELECTRA, its report and three scored sentences, in a few minutes on two CPU cores.
+    """Vocabulary, rows, a tiny ELECTRA, its report and held-out sentences with a word exchanged, in a few minutes on two CPU cores.
 
     The text is the documentation of the Python packages installed with this program: nothing is downloaded.
     """
@@ -66,8 +62,8 @@ def run_demo(arguments: DemoArguments) -> None:
     _say("3/4  pre-training: a generator replaces words, the discriminator learns to tell which")
     _train(arguments, config, data, end=end)
     page = write_report([arguments.out])
-    _say("4/4  what the discriminator says: probability that each word was replaced")
-    _score(arguments.out)
+    _say("4/4  what the discriminator says of sentences it has not seen: probability that each word was replaced")
+    _score(arguments.out, data)
     _say(f"report: {page}   ({time.monotonic() - start:.0f} s in all)")
 
 
@@ -142,18 +138,27 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def _score(run: Path) -> None:
+def _score(run: Path, data: Path) -> None:
+    """Say how often the exchanged word of a held-out sentence is found, and show the first sentences and some nearest words."""
     from electra_trainer.cli.use import print_scored
+    from electra_trainer.data.store import Store
+    from electra_trainer.inspection.exchanged import FREQUENT, exchange_words, nearest_words, suspect
     from electra_trainer.pretrained.pretrained import load
 
-    model = load(run)
-    for index, sentence in enumerate(SENTENCES):
-        scored = model.score(sentence)
-        print_scored(scored)
-        if index == REPLACED[0]:
-            suspect = scored.tokens[scored.replaced_probability.index(max(scored.replaced_probability))]
-            found = "found" if suspect == REPLACED[1] else f"not found: it suspects {suspect!r}"
-            _say(f"  ^ here one word was replaced by {REPLACED[1]!r}: {found}")
+    store, discriminator = Store.open(data), load(run).discriminator
+    assert discriminator is not None
+    found = suspect(discriminator, store, exchange_words(store, count=_EXCHANGED))
+    for one in found[:_SHOWN]:
+        print_scored(one.scored)
+        outcome = "found" if one.found else f"not found, it suspects {one.suspect!r}"
+        _say(f"  ^ {one.sentence.original!r} became {one.scored.tokens[one.sentence.place - 1]!r}: {outcome}")
+    chance = sum(1 / len(one.scored.tokens) for one in found) / max(1, len(found))
+    _say(
+        f"     {sum(one.found for one in found)} of {len(found)} held-out sentences, in each of which a word was exchanged for a random "
+        f"one of the {FREQUENT} most frequent: the exchanged word is suspected most ({chance:.0%} by chance)"
+    )
+    for word, nearest in nearest_words(discriminator, store, count=_SHOWN):
+        _say(f"     nearest to {word!r}: {', '.join(nearest)}")
 
 
 def _say(line: str) -> None:

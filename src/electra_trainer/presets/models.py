@@ -89,21 +89,21 @@ def bert_large() -> config.Config:
 
 
 def tiny() -> config.Config:
-    """Ours, for CPUs, the demo and the tests: rows of 32 tokens; every choice was measured (records/2026-11-20-tiny-choice)."""
+    """Ours, for CPUs, the demo and the tests: rows of 32 tokens; every choice was measured (docs/recipes.md)."""
     return config.Config(
         preset="tiny",
         model=replace(
             _size(3, 128), vocab_size=4096, num_attention_heads=4, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
-            initializer="fan-in", position_initializer="local",
+            initializer="fan-in", position_initializer="local", word_initializer="co-occurrence",
         ),
         generator=methods.Learned(width=1 / 2),
         objective=methods.RTD(),
         masking=config.Masking(fraction=0.25),
-        optimizer=config.Optimizer(learning_rate=7e-4, beta2=0.98),
-        schedule=config.Schedule(steps=3000, warmup_steps=130),
-        batch=config.BatchShape(size=128, sequence_length=32),
-        evaluation=config.Evaluation(every=150, rows=1024),
-        checkpoint=config.Checkpoint(every=500),
+        optimizer=config.Optimizer(name="muon", learning_rate=7e-4, beta2=0.98),
+        schedule=config.Schedule(steps=6000, warmup_steps=260),
+        batch=config.BatchShape(size=64, sequence_length=32),
+        evaluation=config.Evaluation(every=300, rows=1024),
+        checkpoint=config.Checkpoint(every=1000),
         log_every=10,
     )  # fmt: skip
 
