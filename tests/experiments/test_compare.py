@@ -418,6 +418,7 @@ def test_what_is_comparable() -> None:
     assert like("held-out/discriminator_auc", "same-size", "electra")
     assert not like("held-out/discriminator_loss", "electra-15", "electra")  # over masked tokens only
     assert not like("held-out/loss", "electra-15", "electra")
+    assert like("held-out/discriminator_standard_auc", "electra-15", "electra")
 
 
 def test_words() -> None:

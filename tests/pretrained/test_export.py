@@ -81,6 +81,7 @@ def test_auto_model_and_files(exported: Path) -> None:
     }  # fmt: skip
     card = (exported / "discriminator" / "README.md").read_text()
     assert card.startswith("---\nlibrary_name: transformers") and "Positions from 32 on were never trained" in card
+    assert "| discriminator standard auc, held out | 0." in card
 
 
 @pytest.mark.slow

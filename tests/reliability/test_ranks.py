@@ -153,19 +153,24 @@ def test_more_ranks_have_rows_than_chunks(data: Path, tmp_path: Path) -> None:
 
 
 def test_each_held_out_row_is_counted_once(tmp_path: Path) -> None:
-    """150 rows are three chunks: two for one rank, one for the other, or one for each of three."""
+    """150 rows are three chunks: two for one rank, one for the other, or one for each of three; all 200 have standard fakes."""
     settings = small.config()
     given = small.feed(settings, valid=200)
-    expected = given.valid[:150].tolist()
+    expected, alone = given.valid[:150].tolist(), evaluate(build(settings), given, limit=150)
 
     def work(rank: int) -> None:
         with joined(lambda: CPU):
             objective, seen = build(settings), list[list[int]]()
             objective.register_forward_pre_hook(lambda _, inputs: seen.extend(inputs[0].batch.ids_BT.tolist()))
-            evaluate(objective, given, limit=150)
-            (tmp_path / f"{rank}.json").write_text(json.dumps(seen))
+            judged = list[list[int]]()
+            (kept,) = (one.network for one in objective.exported() if one.name == "discriminator")
+            kept.register_forward_pre_hook(lambda _, inputs: judged.extend(inputs[1].ids_BT.tolist()))
+            found = evaluate(objective, given, limit=150)
+            (tmp_path / f"{rank}.json").write_text(json.dumps([seen, judged[len(seen) :], found]))
 
     for size in (2, 3):
         assert run_ranks(size, work) == [0] * size
-        every = [row for rank in range(size) for row in json.loads((tmp_path / f"{rank}.json").read_text())]
-        assert len(every) == 150 and every == expected
+        parts = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(size)]
+        assert [row for seen, _, _ in parts for row in seen] == expected
+        assert [row for _, judged, _ in parts for row in judged] == given.valid.tolist()
+        assert all(found == alone for _, _, found in parts)

@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 import torch
+from tests import small
 from tests.prepared import small_config, write_store
 
 from electra_trainer.cost.parameters import memory_bytes
 from electra_trainer.data.store import Store
+from electra_trainer.objectives import build
 from electra_trainer.objectives.two_stage import GeneratorStage
+from electra_trainer.settings.config import Evaluation
 from electra_trainer.settings.methods import Learned, TwoStage
 from electra_trainer.train import timing
 from electra_trainer.train.plan import does_not_fit
@@ -41,6 +44,21 @@ def test_a_step_is_the_mean_over_the_stages(
     store = Store.open(write_store(tmp_path / "data"))
     measured = measure_time(config, store, device=torch.device("cpu"), precision="fp32")
     assert measured.step == pytest.approx(5.0 if share is None else 2.5)
+
+
+def test_an_evaluation_takes_the_time_of_both_of_its_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """3 s a row with the run's own fakes, of which there are 200 or 700, and 1 s a row with standard fakes, of which there are 512."""
+    seconds = {
+        "evaluate": lambda feed: 3.0 * len(feed.valid) + len(feed.fakes_BT),
+        "on_standard_fakes": lambda feed: 1.0 * len(feed.fakes_BT),
+    }
+    for name, taken in seconds.items():
+        monkeypatch.setattr(timing, name, lambda _, feed, taken=taken: taken(feed))
+    monkeypatch.setattr(timing, "timed", lambda work, _: work())
+    for rows, expected in ((200, 3 * 200 + 512), (10_000, 3 * 700 + 512), (0, 0)):
+        config = dataclasses.replace(small.config(), evaluation=Evaluation(rows=rows))
+        found = timing._evaluation_seconds(build(config), small.feed(config, valid=700))
+        assert found == pytest.approx(expected)
 
 
 def test_what_to_do_where_a_run_does_not_fit() -> None:

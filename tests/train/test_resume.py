@@ -49,6 +49,7 @@ def assert_same_end(one: Path, two: Path) -> None:
         for name in mine:
             assert torch.equal(mine[name], theirs[name]), name
     assert curve(one) == curve(two)
+    assert 0 < curve(one)[-1]["discriminator_standard_auc"] < 1
     assert (one / "examples.jsonl").read_text() == (two / "examples.jsonl").read_text()
 
 

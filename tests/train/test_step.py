@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from tests.small import WORDS, batch, config, feed, masker, part, rows
+from tests.small import MASK, WORDS, batch, config, feed, masker, part, rows
 from torch import Tensor
 
-from electra_trainer.batch import Corrupted, Masked
+from electra_trainer.batch import Batch, Corrupted, Masked
+from electra_trainer.model.networks import Discriminator
 from electra_trainer.objectives import Objective, build
 from electra_trainer.objectives.generation import corrupt
 from electra_trainer.randomness import Rng
@@ -18,7 +19,7 @@ from electra_trainer.settings.config import BatchShape, Config
 from electra_trainer.settings.methods import MLM
 from electra_trainer.train import step as step_module
 from electra_trainer.train.optim import build_optimizer, optimizer_tensors
-from electra_trainer.train.step import Feed, add_counts, evaluate, train_step
+from electra_trainer.train.step import Feed, add_counts, evaluate, on_standard_fakes, train_step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,6 +151,9 @@ def test_counts_add_up() -> None:
     assert add_counts(parts) == {"a": 7.0, "b": 0.0}
 
 
+STANDARD = "discriminator_standard_auc"
+
+
 @pytest.mark.parametrize("mlm", [False, True])
 def test_evaluation_is_repeatable_and_leaves_no_trace(mlm: bool) -> None:
     settings = dataclasses.replace(config(), objective=MLM()) if mlm else config()
@@ -164,8 +168,29 @@ def test_evaluation_is_repeatable_and_leaves_no_trace(mlm: bool) -> None:
     assert all(torch.equal(value, before[name]) for name, value in weights(objective).items())
     assert all(p.grad is None for p in objective.parameters())
     assert evaluate(objective, dataclasses.replace(given, config=dataclasses.replace(settings, seed=99))) == first
-    assert evaluate(objective, given, limit=3) == evaluate(objective, dataclasses.replace(given, valid=given.valid[:3]))
-    assert evaluate(objective, given, limit=3) != first
+    few, alone = (
+        evaluate(objective, there, limit=3) for there in (given, dataclasses.replace(given, valid=given.valid[:3]))
+    )
+    apart = {name for name in few if few[name] != alone[name]}
+    assert apart == (set() if mlm else {STANDARD})  # standard fakes do not depend on the limit
+    assert few != first and few.get(STANDARD) == first.get(STANDARD)
+
+
+def test_a_discriminator_that_knows_and_one_that_guesses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """AUC 1 for the truth, whatever is said of specials, and 0.5 for one answer; over standard fakes, a quarter of the words."""
+    objective, given = build(config()), feed(config(), valid=200)
+    seen: list[float] = []
+
+    def knows(_: Discriminator, ids_BT: Tensor, batch: Batch) -> Tensor:
+        words_BT = batch.ids_BT > MASK
+        seen.append(float((ids_BT != batch.ids_BT).sum() / words_BT.sum()))
+        return torch.where(words_BT, (ids_BT != batch.ids_BT).float(), 7.0)
+
+    monkeypatch.setattr(Discriminator, "forward", knows)
+    assert on_standard_fakes(objective, given) == {STANDARD: 1.0}
+    assert len(seen) == 4 and sum(seen) / 4 == pytest.approx(0.25, abs=0.02)
+    monkeypatch.setattr(Discriminator, "forward", lambda _, ids_BT, batch: torch.zeros(ids_BT.shape))
+    assert on_standard_fakes(objective, given) == {STANDARD: 0.5}
 
 
 def test_evaluation_reads_all_rows_whatever_the_last_chunk(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ On the CPU, in NumPy and from raw random bits, so that every device, machine and
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -40,11 +41,7 @@ class MaskTokens:
     def __call__(self, batch: Batch, rng: randomness.Rng) -> Masked:
         """Mask a batch that is on the CPU; the same (seed, step, lane) gives the same masks. DataError: an id beyond the vocabulary."""
         ids_BT: Ints = batch.ids_BT.numpy()
-        if ids_BT.max(initial=0) >= self.vocab_size:
-            raise errors.DataError(
-                f"the prepared rows hold id {ids_BT.max()}, and the vocabulary ends at {self.vocab_size - 1}: their files were changed or "
-                "damaged. Prepare again with --overwrite."
-            )
+        check_ids(ids_BT, self.vocab_size)
         real_BT: Bools = batch.real_BT.numpy()
         candidates_BT = real_BT.copy()
         for special in self.never:
@@ -84,6 +81,15 @@ class MaskTokens:
             swap_K = ~hide_K & (what_K < _of_32_bits(masking.mask_share + masking.random_share))
             flat[slots_K[swap_K]] = bits.below(self.vocab_size, len(slots_K))[swap_K]
         flat[slots_K[hide_K]] = self.mask_id  # last: a position drawn twice is hidden if either draw says so
+
+
+def check_ids(ids_BT: NDArray[np.integer[Any]], vocab_size: int) -> None:
+    """DataError: an id beyond the vocabulary."""
+    if ids_BT.max(initial=0) >= vocab_size:
+        raise errors.DataError(
+            f"the prepared rows hold id {ids_BT.max()}, and the vocabulary ends at {vocab_size - 1}: their files were changed or "
+            "damaged. Prepare again with --overwrite."
+        )
 
 
 class _Bits:

@@ -134,6 +134,8 @@ def comparable(metric: str, one: Config, other: Config) -> bool:
 def _judged(name: str, config: Config) -> object:
     """The network and the tokens that a held-out metric describes; equal values are comparable."""
     objective = config.objective
+    if name == "discriminator_standard_auc":  # the fakes follow from the data alone
+        return name
     if name.startswith("generator_"):
         network: object = learned_generator(config) if objective.uses_generator else config.model
     elif name in ("fake_rate", "discriminator_auc", "discriminator_loss", "discriminator_constant_loss"):

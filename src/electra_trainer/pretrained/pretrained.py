@@ -25,6 +25,7 @@ _NAMES = ("discriminator", "generator", "encoder")
 """Folders of an export."""
 _ON_THE_CARD = (
     "generator_loss", "generator_accuracy", "discriminator_loss", "discriminator_constant_loss", "discriminator_auc",
+    "discriminator_standard_auc",
 )  # fmt: skip
 """Held-out metrics that a model card shows."""
 

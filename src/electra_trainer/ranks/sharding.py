@@ -8,7 +8,8 @@ backward pass together, or none. Checkpoints do not depend on it: rank 0 gets th
 """
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 from weakref import WeakSet
 
@@ -81,6 +82,17 @@ def place(network: nn.Module, device: torch.device, *, precision: str, shard: bo
 def _put_away(network: nn.Module, *_: Any) -> None:
     """After a forward pass without a backward pass, keep only the part: parameters are then parts wherever they are read."""
     if not torch.is_grad_enabled():
+        network.reshard()  # type: ignore[operator]
+
+
+@contextmanager
+def gathered_for_parts(network: nn.Module) -> Iterator[None]:
+    """Within it a part of a network may be called by itself, after a forward pass of the whole; all ranks enter it together."""
+    if is_sharded(network):
+        with together():
+            network.unshard()  # type: ignore[operator]
+    yield
+    if is_sharded(network):
         network.reshard()  # type: ignore[operator]
 
 

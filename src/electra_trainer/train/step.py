@@ -6,6 +6,7 @@ Also what a person needs to judge a run: held-out example rows for the report, a
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,13 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from electra_trainer.batch import Batch, Losses, Masked
-from electra_trainer.data import batches, masking
+from electra_trainer.data import batches, masking, standard_fakes
 from electra_trainer.data.store import Store
+from electra_trainer.model.networks import Discriminator
 from electra_trainer.objectives import Objective
 from electra_trainer.randomness import Rng
 from electra_trainer.ranks import world as ranks
-from electra_trainer.ranks.sharding import clip_gradients, is_sharded
+from electra_trainer.ranks.sharding import clip_gradients, gathered_for_parts, is_sharded
 from electra_trainer.runs.signals import beat, finish_first
 from electra_trainer.settings.config import Config
 from electra_trainer.train import measures, optim
@@ -89,6 +91,13 @@ class Feed:
     def chunks(self, limit: int) -> int:
         """The number of chunks of the first `limit` held-out rows."""
         return -(-min(limit, len(self.valid)) // EVALUATION_ROWS)
+
+    @cached_property
+    def fakes_BT(self) -> NDArray[np.int64]:
+        """The first held-out rows with standard fakes, made when they are first asked for."""
+        return standard_fakes.standard_fakes(
+            self.rows, self.valid, vocab_size=self.mask.vocab_size, never=self.mask.never
+        )
 
 
 def add_counts(parts: list[dict[str, Tensor]]) -> dict[str, float]:
@@ -200,9 +209,37 @@ def evaluate(objective: Objective, feed: Feed, *, limit: int | None = None) -> d
         for _ in range(idle):  # the others need this rank's part; its result is dropped
             with autocast(feed.precision, feed.device):
                 objective(*next(feed.held_out(1)))
-        return measures.measure(over_ranks(diagnosed), _counts_of_all(parts))
+        metrics = measures.measure(over_ranks(diagnosed), _counts_of_all(parts))
+        return metrics | on_standard_fakes(objective, feed)
     finally:
         objective.train(was_training)
+
+
+@torch.no_grad()
+def on_standard_fakes(objective: Objective, feed: Feed) -> dict[str, float]:
+    """`discriminator_standard_auc`: over the words of the held-out rows with standard fakes, in chunks that the ranks divide.
+
+    Empty for an objective that keeps no discriminator. If ranks divide its weights, a forward pass of all has to come first.
+    """
+    network = objective.exported()[0].network
+    if not isinstance(network, Discriminator):
+        return {}
+    chunks, here = feed.chunks(len(feed.fakes_BT)), ranks.world()
+    mine = here.share(chunks)
+    idle = here.waits(chunks) if is_sharded(objective) else 0
+    found = []
+    for chunk in [*mine, *[0] * idle]:  # in the idle ones the others need this rank's part
+        beat()
+        part = slice(chunk * EVALUATION_ROWS, (chunk + 1) * EVALUATION_ROWS)
+        fake_BT = torch.from_numpy(feed.fakes_BT[part]).to(feed.device)
+        batch = feed.batch(feed.valid[: len(feed.fakes_BT)][part]).to(feed.device)
+        words_BT = ~torch.isin(batch.ids_BT, torch.tensor(feed.mask.never, device=feed.device))
+        with autocast(feed.precision, feed.device), gathered_for_parts(objective):
+            logits_BT = network(fake_BT, batch)
+        seen = {"real_BT": batch.real_BT, "counted_BT": words_BT, "replaced_BT": fake_BT != batch.ids_BT}
+        found.append(measures.keep_measured(Losses(terms={}, diagnostics=seen | {"replaced_logit_BT": logits_BT})))
+    judged = measures.measure(over_ranks(found[: len(mine)]), {})
+    return {"discriminator_standard_auc": judged["discriminator_auc"]}
 
 
 _EXAMPLES = 8

@@ -12,7 +12,7 @@ The measured step is compared with two limits: its matrix products at the rate o
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -20,15 +20,16 @@ import torch
 from numpy.typing import NDArray
 
 from electra_trainer.cost import flops, parameters
+from electra_trainer.data import standard_fakes
 from electra_trainer.data.masking import MaskTokens
 from electra_trainer.data.store import Store
-from electra_trainer.objectives import build
+from electra_trainer.objectives import Objective, build
 from electra_trainer.ranks import sharding, world
 from electra_trainer.settings.config import Config, changed
 from electra_trainer.train import optim, plan
 from electra_trainer.train.device import choose_precision
 from electra_trainer.train.graph import forget, train_step
-from electra_trainer.train.step import EVALUATION_ROWS, Feed, evaluate
+from electra_trainer.train.step import EVALUATION_ROWS, Feed, evaluate, on_standard_fakes
 
 PAD, UNK, CLS, SEP, MASK = range(5)
 WORDS_FROM = 5
@@ -101,10 +102,21 @@ def measure_time(
         trial.step()  # warms up
         step += share * trial.seconds_per_step(least=3, most=1 << 30, limit=limit * share)
     forget()
-    rows = min(config.evaluation.rows, len(feed.valid))
+    return plan.Timing(step=step, evaluation=_evaluation_seconds(trial.objective, feed))
+
+
+def _evaluation_seconds(objective: Objective, feed: Feed) -> float:
+    """Seconds of an evaluation, from a few rows of each part; standard fakes are made once a run, and that is not counted."""
+    rows = min(feed.config.evaluation.rows, len(feed.valid))
     few = min(rows, 2 * EVALUATION_ROWS)
-    evaluation = timed(lambda: evaluate(trial.objective, feed, limit=few), device) * rows / few if few else 0.0
-    return plan.Timing(step=step, evaluation=evaluation)
+    if not few:
+        return 0.0
+    shown = replace(feed, rows=feed.rows[:few], valid=feed.valid[:few])
+    few = len(shown.fakes_BT)  # made before the clock starts
+    objective.eval()
+    both = timed(lambda: evaluate(objective, shown), feed.device)
+    standard = timed(lambda: on_standard_fakes(objective, shown), feed.device)
+    return (max(both - standard, 0.0) * rows + standard * min(standard_fakes.ROWS, len(feed.valid))) / few
 
 
 @dataclass(frozen=True, kw_only=True)
