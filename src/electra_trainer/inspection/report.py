@@ -91,7 +91,9 @@ def _page(runs: Sequence[Run], pictures: Mapping[str, bytes]) -> str:
 def health(run: Run) -> tuple[str, str]:
     """("good" | "bad" | "", a sentence): is the run learning? With the verdict of the log (train/measures.py)."""
     entropy, uniform = run.last("generator_entropy"), run.vocabulary_entropy
-    loss, constant, auc = (run.last(f"discriminator_{name}") for name in ("loss", "constant_loss", "auc"))
+    loss, constant, auc, standard = (
+        run.last(f"discriminator_{name}") for name in ("loss", "constant_loss", "auc", "standard_auc")
+    )
     if math.isnan(loss):
         text = f"Masked language model at a loss of {number(run.last('generator_loss'))} nats"
         if math.isnan(uniform):
@@ -102,15 +104,18 @@ def health(run: Run) -> tuple[str, str]:
     if math.isnan(constant):
         rate = run.last("fake_rate")
         constant = measures.binary_entropy(rate) if 0 < rate < 1 else math.nan
-    text = f"Discriminator {number(loss)} against {number(constant)} for the constant guess, AUC {number(auc)}: "
+    text = f"Discriminator {number(loss)} against {number(constant)} for the constant guess, AUC {number(auc)}"
     if entropy > 0.9 * uniform:
-        return "bad", f"{text}the generator is still close to a uniform guess ({entropy:.2f} of {uniform:.2f} nats)."
-    words = measures.verdict(loss, constant=constant, auc=auc)
-    return {measures.LEARNING: "good", measures.BEGINNING: ""}.get(words, "bad"), f"{text}{words}."
+        return "bad", f"{text}: the generator is still close to a uniform guess ({entropy:.2f} of {uniform:.2f} nats)."
+    if math.isnan(standard):  # not evaluated, or by an earlier version
+        return "", f"{text}."
+    words = measures.verdict(standard)
+    kind = {measures.LEARNING: "good", measures.BEGINNING: ""}.get(words, "bad")
+    return kind, f"{text}; AUC on standard fakes {number(standard)}: {words}."
 
 
 _QUALITY = {
-    "discriminator AUC": "discriminator_auc", "discriminator loss": "discriminator_loss",
+    "AUC on standard fakes": "discriminator_standard_auc", "discriminator AUC": "discriminator_auc", "discriminator loss": "discriminator_loss",
     "loss of the constant guess": "discriminator_constant_loss", "fake rate": "fake_rate",
     "generator loss": "generator_loss", "generator accuracy": "generator_accuracy",
 }  # fmt: skip
@@ -258,6 +263,7 @@ PANELS = (
     Panel("losses", "generator_loss", "Generator loss", "nats per masked token"),
     Panel("losses", "discriminator_loss", "Discriminator loss", "nats per token", "constant guess (entropy of the fake rate)", _constant_guess),
     Panel("discrimination", "discriminator_auc", "Discriminator AUC", "area under ROC", "chance", _chance),
+    Panel("discrimination", "discriminator_standard_auc", "AUC on standard fakes", "area under ROC", "chance", _chance),
     Panel("discrimination", "fake_rate", "Fake rate", "share of tokens replaced"),
     Panel("generator", "generator_accuracy", "Generator accuracy", "share of masked tokens"),
     Panel("generator", "generator_entropy", "Generator entropy", "nats", "uniform guess (log of the vocabulary size)", _uniform_guess),

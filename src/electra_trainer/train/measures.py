@@ -1,7 +1,8 @@
 """Metrics of a step or an evaluation from its sums, and whether they look healthy: a line in words, and alarms.
 
 The discriminator's loss and accuracy mean nothing alone, since 90 % of the tokens are originals. So its loss is always shown next to
-that of the constant guess, and its ranking (AUC) next to chance (see "what to watch" in docs/training.md).
+that of the constant guess, and its ranking (AUC) next to chance. Both are on the run's own fakes, so whether it learns is judged by its AUC
+on standard fakes (see "what to watch" in docs/training.md).
 """
 
 import json
@@ -118,14 +119,15 @@ def binary_entropy(rate: float) -> float:
     return 0.0 if rate <= 0 or rate >= 1 else -(rate * math.log(rate) + (1 - rate) * math.log(1 - rate))
 
 
-LEARNING, BEGINNING, GUESSING = "learning", "beginning to learn", "not better than the constant guess"
+LEARNING, BEGINNING, GUESSING = "learning", "beginning to learn", "not better than chance"
 
 
-def verdict(loss: float, *, constant: float, auc: float) -> str:
-    """Judge a discriminator by its loss, next to that of the constant guess, and its AUC; losses in nats a token."""
-    if loss < 0.95 * constant and auc > 0.6:
-        return LEARNING
-    return BEGINNING if loss < constant and auc > 0.52 else GUESSING
+def verdict(auc: float) -> str:
+    """Judge a discriminator by its AUC on standard fakes.
+
+    Small networks on Wikipedia had 0.496 to 0.514 with fresh weights, 0.517 to 0.536 on the plateau, and 0.562 to 0.772 beyond it.
+    """
+    return LEARNING if auc > 0.55 else BEGINNING if auc > 0.52 else GUESSING
 
 
 def health_line(metrics: dict[str, float], *, vocab_size: int) -> str:
@@ -133,8 +135,10 @@ def health_line(metrics: dict[str, float], *, vocab_size: int) -> str:
     parts = []
     if "discriminator_loss" in metrics:
         loss, constant, auc = (metrics[f"discriminator_{name}"] for name in ("loss", "constant_loss", "auc"))
-        words = verdict(loss, constant=constant, auc=auc)
-        parts.append(f"discriminator {loss:.3f} vs {constant:.3f} for the constant guess, AUC {auc:.2f}: {words}")
+        parts.append(f"discriminator {loss:.3f} vs {constant:.3f} for the constant guess, AUC {auc:.2f}")
+    if "discriminator_standard_auc" in metrics:
+        standard = metrics["discriminator_standard_auc"]
+        parts.append(f"AUC on standard fakes {standard:.3f}: {verdict(standard)}")
     if "encoder_loss" in metrics:
         right = 100 * metrics["encoder_accuracy"]
         parts.append(f"encoder {metrics['encoder_loss']:.3f} nats, right {right:.0f} % of the time at chosen positions")
