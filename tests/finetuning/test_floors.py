@@ -16,8 +16,9 @@ from electra_trainer.finetuning.examples import TextExample
 from electra_trainer.finetuning.squad.squad_task import QuestionAnswering
 from electra_trainer.finetuning.tagging.tagging import Tagging
 from electra_trainer.finetuning.task import Task, TaskData, measure_baselines
-from electra_trainer.finetuning.texts import tasks
-from electra_trainer.finetuning.texts.tasks import Classification, Regression, learn, terms
+from electra_trainer.finetuning.texts import overlap, tasks
+from electra_trainer.finetuning.texts.overlap import inverse_frequency, overlap_features
+from electra_trainer.finetuning.texts.tasks import Classification, Regression, bag_of_words, learn, terms
 
 
 def classified(labels: Sequence[str], dev: Sequence[str]) -> TaskData:
@@ -71,7 +72,46 @@ def test_what_a_pair_shares_is_seen() -> None:
         train=alike(400, seed=0, words=500),
         dev={"dev": alike(100, seed=1, words=500)},
     )
-    assert measure_baselines(data)["bag_of_words"]["dev"]["accuracy"] > 0.97
+    found = measure_baselines(data)
+    assert found["bag_of_words"]["dev"]["accuracy"] > 0.97 and found["word_overlap"]["dev"]["accuracy"] == 1.0
+
+
+def test_forms_of_a_word_are_alike_and_rare_words_count_more() -> None:
+    """No word of dev is in the training texts, so only its letters can say which two are forms of one word."""
+    random, made = np.random.default_rng(0), []
+    for number in range(400):
+        stems = ["".join(random.choice(list("abcdefghijklmnop"), 9)) for _ in range(2)]
+        pair = stems[number % 2] + "ing"
+        made.append(TextExample(text=f"the {stems[0]} of it", pair=f"the {pair}", value=float(number % 2 == 0)))
+    data = TaskData(task=Regression(), train=made[:200], dev={"dev": made[200:]})
+    assert measure_baselines(data)["word_overlap"]["dev"]["pearson"] > 0.9
+    matrix, read = overlap_features(made[:200])
+    the, rare = TextExample(text="the qrs", pair="the xyz"), TextExample(text="xyz qrs", pair="xyz the")
+    common, seldom = read([the, rare])
+    assert seldom[0] > common[0] + 1 and seldom[5] > common[5] + 1  # weighted by idf
+    assert abs(seldom[4] - common[4]) < 0.2 and abs(seldom[6] - common[6]) < 0.2  # and not
+    assert np.allclose(matrix.mean(0), 0, atol=1e-4) and np.allclose(read(made[:200]), matrix)
+
+
+def test_the_eight_numbers_of_a_pair_in_a_loop() -> None:
+    random = np.random.default_rng(3)
+    a, b = (random.standard_normal((count, 5)) for count in (3, 4))
+    a, b = (side / np.linalg.norm(side, axis=1, keepdims=True) for side in (a, b))
+    p, q = random.random(3), random.random(4)
+    there, back = ([max(float(x @ y) for y in two) for x in one] for one, two in ((a, b), (b, a)))
+    ab, ba = sum(p * there) / sum(p), sum(q * back) / sum(q)
+    means = [
+        sum(w * x for w, x in zip(by, side, strict=True))
+        for by, side in ((p, a), (q, b), (np.ones(3), a), (np.ones(4), b))
+    ]
+    cosines = [x @ y / np.sqrt(x @ x * (y @ y)) for x, y in (means[:2], means[2:])]
+    expected = [ab, ba, min(ab, ba), (ab + ba) / 2, (sum(there) / 3 + sum(back) / 4) / 2, *cosines, 3 / 4]
+    assert overlap._overlap(a, b, p, q).tolist() == pytest.approx(expected)
+    assert inverse_frequency([0, 4, 9], 9).tolist() == pytest.approx(np.log([11, 11 / 5, 11 / 10]).tolist())
+
+
+def test_one_text_overlaps_with_nothing() -> None:
+    assert set(measure_baselines(Toy(rows=60).load())) == {"majority", "bag_of_words", "notes"}
 
 
 def test_sides_of_a_pair_are_not_mixed_up() -> None:
@@ -109,8 +149,10 @@ def test_terms() -> None:
 
 def test_texts_and_labels_that_say_nothing() -> None:
     empty = TextExample(text="", pair=None, label="a")
-    said = learn([empty, replace(empty, label="b")], ["a", "b"])([empty, replace(empty, text="never seen")])
-    assert set(said) <= {"a", "b"}
+    pairs = [replace(empty, pair=""), replace(empty, pair="", label="b")]
+    for train, features in (([empty, replace(empty, label="b")], bag_of_words), (pairs, overlap_features)):
+        said = learn(train, ["a", "b"], features)([train[0], replace(train[0], text="never seen")])
+        assert set(said) <= {"a", "b"}
     assert measure_baselines(classified("aaa", "ab"))["bag_of_words"] == {"dev": {"accuracy": 0.5}}
     same = [TextExample(text="x", value=2.0) for _ in range(4)]
     data = TaskData(task=Regression(), train=same, dev={"dev": same})
@@ -122,6 +164,8 @@ def test_more_rows_than_are_learned_from_are_said(monkeypatch: pytest.MonkeyPatc
     found = measure_baselines(Toy(rows=1000, dev=200).load())
     assert found["notes"] == ["the bag of words learned from 300 of the 1,000 rows"]
     assert found["bag_of_words"]["dev"]["accuracy"] > 0.7
+    notes = measure_baselines(Toy(rows=400, paired=True).load())["notes"]
+    assert notes == [f"the {name} learned from 300 of the 400 rows" for name in ("bag of words", "word overlap")]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -55,8 +55,8 @@ class ExperimentFlags:
     recipe: tyro.conf.OmitArgPrefixes[RecipeFlags] = field(default_factory=RecipeFlags)
     """How the encoder is fine-tuned."""
     baselines: Annotated[bool, tyro.conf.arg(aliases=["--floors"])] = False
-    """Also score what the encoder has to beat: itself with fresh weights, and baselines without an encoder: the majority class and a bag of
-    words; of questions the sentence with most of their words, and never answering (2.0)."""
+    """Also score what the encoder has to beat: itself with fresh weights, and baselines without an encoder: the majority class, a bag of
+    words, and of two texts the overlap of their words; of questions the sentence with most of their words, and never answering (2.0)."""
     parallel: int | None = None
     """Runs at once. Default: as many as the machine has cores or GPUs for."""
     shard: str = "1/1"

@@ -257,8 +257,8 @@ def most_frequent(counts: Mapping[str, int]) -> str:
 
 
 def measure_baselines(data: TaskData) -> dict[str, Any]:
-    """What floors.json holds: {"majority": ..., "bag_of_words": ..., "notes": [...]}, for questions also "word_overlap"; null: no such
-    baseline. Scores are by split and metric; the same for the same data.
+    """What floors.json holds: {"majority": ..., "bag_of_words": ..., "notes": [...]}, for questions and pairs also "word_overlap"; null:
+    no such baseline. Scores are by split and metric; the same for the same data.
     """
     found: dict[str, Any] = {"majority": None, "bag_of_words": None, "notes": []}
     for name, baseline in data.task.baselines(data.train).items():

@@ -68,7 +68,7 @@ class TaskSummary:
     untrained: Spreads
     """Of the encoder with fresh weights."""
     floors: dict[str, Scores]
-    """Baselines without an encoder, by name: `majority`, `bag_of_words`, of questions `word_overlap`."""
+    """Baselines without an encoder, by name: `majority`, `bag_of_words`, of questions and pairs `word_overlap`."""
     comparisons: tuple[Comparison, ...]
     best_seed: int | None
     """The run with the best main score, the first of equals."""

@@ -21,7 +21,9 @@ _OWN = {
     "STS-B Spearman": ("stsb", "dev", "spearman"), "QQP F1": ("qqp", "dev", "f1"), "QQP acc.": ("qqp", "dev", "accuracy"),
     "MNLI-m": ("mnli", "dev_matched", "accuracy"), "MNLI-mm": ("mnli", "dev_mismatched", "accuracy"),
 }  # fmt: skip
-_BASELINES = {"untrained": "untrained encoder", "majority": "majority", "bag_of_words": "bag of words"}
+_BASELINES = {
+    "untrained": "untrained encoder", "majority": "majority", "bag_of_words": "bag of words", "word_overlap": "word overlap",
+}  # fmt: skip
 _STATISTICS = ("median", "mean", "SD", "best")
 """Rows of a table; in lower case they are fields of a Spread."""
 

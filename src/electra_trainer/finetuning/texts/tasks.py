@@ -1,17 +1,17 @@
 """Classification and regression of a text or a pair: one linear layer on [CLS], or on the mean of all tokens (§3.1; released).
 
-Classification learns by cross-entropy, regression by squared error (released for STS-B). Metrics are scikit-learn's and SciPy's; a
-correlation with a constant is 0, not undefined.
+Classification learns by cross-entropy, regression by squared error (released for STS-B).
+Metrics are scikit-learn's and SciPy's; a correlation with a constant is 0, not undefined.
 
-Their baselines are the most frequent label or the mean value, and a bag of words: a linear model on words and pairs of words.
+Their baselines are the most frequent label or the mean value, and linear models: on words and pairs of words (a bag of words), and of
+two texts on what they share (overlap.py).
 """
 
-import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from typing import Any, Literal, cast
 
@@ -28,6 +28,7 @@ from electra_trainer.files.wording import render
 from electra_trainer.finetuning.examples import Prediction, TextExample
 from electra_trainer.finetuning.recipe import Recipe
 from electra_trainer.finetuning.task import Baseline, CardWords, Row, Task, TaskData, most_frequent
+from electra_trainer.finetuning.texts.overlap import Reads, overlap_features, words
 from electra_trainer.finetuning.transformers_head import TransformersHead, text_head
 from electra_trainer.settings.config import Model
 
@@ -213,6 +214,10 @@ def with_pooling(data: TaskData, recipe: Recipe) -> tuple[TaskData, Recipe]:
     return replace(data, task=replace(task, pooling=recipe.pooling)), recipe
 
 
+def _are_pairs(examples: Sequence[Any]) -> bool:
+    return any(getattr(example, "pair", None) is not None for example in examples[:1])
+
+
 def classification_scores(truth: Sequence[int], said: Sequence[int], *, metrics: Sequence[str]) -> dict[str, float]:
     """Metrics of class numbers.
 
@@ -255,48 +260,56 @@ def _measured(measures: Mapping[str, Callable[[], Any]], metrics: Sequence[str])
 
 
 def text_baselines(train: Sequence[TextExample], answer: Literal["label", "value"]) -> dict[str, Baseline]:
-    """The most frequent label (the mean value) and a bag of words; none if a row has no answer."""
+    """The most frequent label (the mean value) and a bag of words, of pairs also the overlap of words; none if a row has no answer."""
     answers = [getattr(one, answer) for one in train]
     if None in answers:
         return {}
     always = most_frequent(Counter(answers)) if answer == "label" else sum(answers) / len(answers)
-    model = cache(lambda: learn(train, answers))  # when it is asked for: it takes minutes
-    note = f"the bag of words learned from {LEARNED_ROWS:,} of the {len(train):,} rows"
-    return {
+
+    def learned(title: str, features: Learns) -> Baseline:
+        model = cache(lambda: learn(train, answers, features))  # when it is asked for: it takes minutes
+        note = f"{title} learned from {LEARNED_ROWS:,} of the {len(train):,} rows"
+        return Baseline(
+            title=title,
+            predict=lambda examples: [{answer: said} for said in model()(examples)],
+            note=note if len(train) > LEARNED_ROWS else "",
+        )
+
+    found = {
         "majority": Baseline(
             title="the majority class" if answer == "label" else "the mean value",
             predict=lambda examples: [{answer: always} for _ in examples],
         ),
-        "bag_of_words": Baseline(
-            title="the bag of words",
-            predict=lambda examples: [{answer: said} for said in model()(examples)],
-            note=note if len(train) > LEARNED_ROWS else "",
-        ),
+        "bag_of_words": learned("the bag of words", bag_of_words),
     }
+    if _are_pairs(train):
+        found["word_overlap"] = learned("the word overlap", overlap_features)
+    return found
 
 
 LEARNED_ROWS = 100_000
 """Largest number of rows to learn from, a fixed sample: one or two minutes on one core."""
-_PIECE = re.compile(r"\w+|[^\w\s]")
+Learns = Callable[[Sequence[TextExample]], tuple[Any, Reads]]
+"""Training examples -> the matrix of their features, and what gives those of others."""
 
 
 def terms(text: str) -> list[str]:
     """Lower-case words and punctuation, and every two neighbours; an empty text has one term."""
-    words = _PIECE.findall(text.lower())
-    return words + [f"{one} {two}" for one, two in pairwise(words)] or [" "]
+    said = words(text)
+    return said + [f"{one} {two}" for one, two in pairwise(said)] or [" "]
 
 
-def learn(train: Sequence[TextExample], answers: Sequence[str | float]) -> Callable[[Sequence[TextExample]], list[Any]]:
-    """A linear model (logistic or ridge regression) on words and pairs of words; the same for the same rows.
+def learn(
+    train: Sequence[TextExample], answers: Sequence[str | float], features: Learns
+) -> Callable[[Sequence[TextExample]], list[Any]]:
+    """A linear model (logistic or ridge regression) on some features; the same for the same rows.
 
-    The two texts of a pair have separate features, and numbers that say how much they share: without these, tasks such as paraphrase
-    would have no baseline. It computes on one thread, because the order of sums depends on the number of threads.
+    It computes on one thread, because the order of sums depends on the number of threads.
 
     Args:
         answers: the label of each row, or its value.
     """
     from sklearn.exceptions import ConvergenceWarning
-    from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression, Ridge
     from threadpoolctl import threadpool_limits
 
@@ -305,23 +318,35 @@ def learn(train: Sequence[TextExample], answers: Sequence[str | float]) -> Calla
         train, answers = [train[index] for index in picked], [answers[index] for index in picked]
     if len(set(answers)) == 1:
         return lambda examples: [answers[0] for _ in examples]
-    texts = [text for example in train for text in (example.text, example.pair) if text is not None]
-    rare = 2 if len(train) > 1000 else 1
-    vectorizer = TfidfVectorizer(analyzer=terms, sublinear_tf=True, min_df=rare).fit(texts)
     model = LogisticRegression(C=10.0, max_iter=100) if isinstance(answers[0], str) else Ridge(solver="sparse_cg")
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # a baseline need not be exact to the last digit
-        model.fit(_features(train, vectorizer), answers)
+        matrix, read = features(train)
+        model.fit(matrix, answers)
 
     def predict(examples: Sequence[TextExample]) -> list[Any]:
         with threadpool_limits(1):
-            said: list[Any] = model.predict(_features(examples, vectorizer)).tolist()
+            said: list[Any] = model.predict(read(examples)).tolist()
         return said
 
     return predict
 
 
-def _features(examples: Sequence[TextExample], vectorizer: Any) -> Any:
+def bag_of_words(train: Sequence[TextExample]) -> tuple[Any, Reads]:
+    """Words and pairs of words, sparse.
+
+    The two texts of a pair have separate features, and numbers that say how much they share: without these, tasks such as paraphrase
+    would have no baseline.
+    """
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    texts = [text for example in train for text in (example.text, example.pair) if text is not None]
+    rare = 2 if len(train) > 1000 else 1
+    vectorizer = TfidfVectorizer(analyzer=terms, sublinear_tf=True, min_df=rare).fit(texts)
+    return _counted(train, vectorizer), partial(_counted, vectorizer=vectorizer)
+
+
+def _counted(examples: Sequence[TextExample], vectorizer: Any) -> Any:
     """Sparse [examples, features]."""
     from scipy import sparse
 
