@@ -91,6 +91,19 @@ def test_a_plan_with_floors_leaves_what_it_says(model: str, tmp_path: Path) -> N
     assert "seconds" not in (tmp_path / "out" / "summary.json").read_text()
 
 
+def test_the_baselines_of_pairs_stand_beside_them(model: str, tmp_path: Path) -> None:
+    """Of one text there are none, and `--pooling pair` is the mean; in the tables by their names."""
+    tasks = (Toy(rows=48, epochs=1.0), Toy(name="pairs", rows=48, epochs=1.0, paired=True))
+    found = go(plan(model, *tasks, seeds=(1,), floors=True, changes={**SMALL, "pooling": "pair"}), tmp_path / "out")
+    single, pairs = found.tasks
+    assert (single.recipe["pooling"], pairs.recipe["pooling"]) == ("mean", "pair")
+    assert set(single.floors) == {"majority", "bag_of_words"}
+    assert set(pairs.floors) == {*single.floors, "word_overlap", "random_words"} and not pairs.missing
+    page = (tmp_path / "out" / "summary.md").read_text()
+    assert "| bag of words | word overlap | random words |" in page
+    assert "the word overlap" in page and "the pair features over random words" in page
+
+
 def test_seeds_and_tasks_are_added_to_what_is_there(model: str, tmp_path: Path) -> None:
     one, two = Toy(rows=24, epochs=1.0), Toy(name="pairs", rows=24, epochs=1.0, paired=True)
     go(plan(model, one, two, seeds=(1, 2, 5), floors=True), tmp_path / "at once")

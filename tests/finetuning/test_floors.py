@@ -110,8 +110,21 @@ def test_the_eight_numbers_of_a_pair_in_a_loop() -> None:
     assert inverse_frequency([0, 4, 9], 9).tolist() == pytest.approx(np.log([11, 11 / 5, 11 / 10]).tolist())
 
 
-def test_one_text_overlaps_with_nothing() -> None:
-    assert set(measure_baselines(Toy(rows=60).load())) == {"majority", "bag_of_words", "notes"}
+def test_the_features_of_a_pair_over_random_words() -> None:
+    """Asked for by `--pooling pair` alone; the numbers after the eight say which words are there, not only which are shared."""
+    single, data = Toy(rows=60).load(), Toy(rows=1500, dev=300, paired=True).load()
+    assert set(measure_baselines(single)) == {"majority", "bag_of_words", "notes"}
+    found = measure_baselines(data)
+    assert set(found) == {"majority", "bag_of_words", "word_overlap", "notes"}
+    more = measure_baselines(replace(data, task=replace(data.task, pooling="pair")))  # type: ignore[type-var]
+    assert more.pop("random_words")["dev"]["accuracy"] > found["word_overlap"]["dev"]["accuracy"] + 0.1
+    assert more == found
+    matrix, read = overlap_features(data.train[:30], vectors=True)
+    assert matrix.shape == (30, 8 + 4 * overlap.WIDTH)
+    one, two = read([TextExample(text="w1 w2", pair="w3"), TextExample(text="w3", pair="w2 w1")])
+    u, v, away, product = (slice(8 + overlap.WIDTH * n, 8 + overlap.WIDTH * (n + 1)) for n in range(4))
+    assert np.allclose(one[away], two[away], atol=1e-4) and np.allclose(one[product], two[product], atol=1e-4)
+    assert not np.allclose(one[u], two[u], atol=0.1) and not np.allclose(one[v], two[v], atol=0.1)
 
 
 def test_sides_of_a_pair_are_not_mixed_up() -> None:

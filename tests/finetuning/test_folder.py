@@ -16,6 +16,7 @@ import torch
 from tests.finetuning import test_folder_heads
 from tests.finetuning.own_files import rows, write_csv, write_encoder
 from tests.finetuning.test_folder_heads import ASKED, SENTENCES, ours
+from tests.finetuning.test_run import weights
 
 from electra_trainer.errors import (
     CheckpointError,
@@ -34,12 +35,14 @@ from electra_trainer.finetuning.texts.tasks import Classification, Regression
 from electra_trainer.finetuning.training_step import collate
 from electra_trainer.finetuning.transformers_head import TransformersHead
 from electra_trainer.pretrained import export
+from electra_trainer.pretrained.export import read_tensors
 from electra_trainer.pretrained.source import load_source
 
 TEXTS = [text for text, _ in rows(12)]
 OTHERS = [text for text, _ in rows(40)][28:]
 heads = test_folder_heads.models
-KINDS = ("classes", "pairs", "numbers", "many", "means")
+KINDS = ("classes", "pairs", "numbers", "many", "means", "compared")
+PAIRED = ("pairs", "means", "compared")
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,7 @@ class Made:
 
 def table_of(kind: str) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
     pairs = rows(60)
-    if kind in ("pairs", "means"):
+    if kind in PAIRED:
         return [(a, b, c) for (a, c), (b, _) in zip(pairs, pairs[3:], strict=False)], (
             "sentence1",
             "sentence2",
@@ -81,20 +84,20 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
         train = write_csv(root / f"{kind}.csv", table, header)
         own = OwnTask(train=train, kind="regression" if kind == "numbers" else "classification", label=header[-1])
         data = own.load()
-        pooling = "mean" if kind == "means" else None
+        pooling = {"means": "mean", "compared": "pair"}.get(kind)
         job = Job(source=source, data=data, recipe=recipe("paper", hidden_size=32, epochs=2, pooling=pooling), seed=3)
         finetune_run(job, out=Made(root).run(kind), keep_weights=True, quiet=True, device="cpu")
         export_finetuned(
             Made(root).run(kind),
             out=Made(root).model(kind),
-            facts=Facts(notes=data.notes, pair=kind in ("pairs", "means")),
+            facts=Facts(notes=data.notes, pair=kind in PAIRED),
             columns=data.columns,
         )
     return Made(root)
 
 
 def inputs(kind: str) -> list[Any]:
-    return list(zip(TEXTS, OTHERS, strict=True)) if kind in ("pairs", "means") else TEXTS
+    return list(zip(TEXTS, OTHERS, strict=True)) if kind in PAIRED else TEXTS
 
 
 @torch.no_grad()
@@ -281,6 +284,22 @@ def test_a_head_upon_the_mean(made: Made) -> None:
     assert [list(one["probabilities"].values()) for one in said] == [
         pytest.approx(shares, abs=1e-4) for shares in logits_BC.softmax(-1).tolist()
     ]
+
+
+def test_a_head_that_compares_two_texts(made: Made) -> None:
+    """The encoder alone for transformers; the head, its idf included, beside it, and as the run left them."""
+    from transformers import AutoModel
+
+    folder = made.model("compared")
+    loaded = load_finetuned(folder)
+    theirs = AutoModel.from_pretrained(folder).state_dict()
+    kept = weights(made.run("compared")).weights
+    head = {name.removeprefix("head."): tensor for name, tensor in kept.items() if name.startswith("head.")}
+    assert loaded.network.head.state_dict().keys() == head.keys() == read_tensors(folder / "head.safetensors").keys()
+    assert len(head["idf_V"].unique()) > 3 and torch.equal(loaded.network.head.idf_V, head["idf_V"])  # type: ignore[arg-type]
+    encoder = loaded.network.electra.state_dict()
+    assert theirs.keys() == encoder.keys() and all(torch.equal(theirs[name], encoder[name]) for name in encoder)
+    assert "head.safetensors, the head, which electra-trainer reads" in (folder / "README.md").read_text()
 
 
 @pytest.mark.slow

@@ -105,7 +105,7 @@ def test_tasks_outside_the_papers_eight(monkeypatch: pytest.MonkeyPatch) -> None
         replace(ROWS["mnli"], name="poems", folder="Poems", metrics=("f1", "accuracy"), dev={"dev": 9, "old": 9}),
     )
     beaten = {"majority": (0.5, "the majority class", "does not beat")}
-    above = {"untrained": (0.4, "the untrained encoder", "beats")}
+    above = {"untrained": (0.4, "the untrained encoder", "beats"), "random_words": (0.43, "random words", "beats")}
     wnli = scores("wnli", {1: 0.563}, baselines=above | {"word_overlap": (0.42, "the word overlap", "beats")})
     own = [wnli, scores("poems", {1: 0.45, 2: 0.5}, baselines=beaten)]
     (table,) = glue_tables(own)
@@ -118,9 +118,9 @@ def test_tasks_outside_the_papers_eight(monkeypatch: pytest.MonkeyPatch) -> None
         "Poems accuracy old",
     )
     found = rows(table)
-    others = ["untrained encoder", "majority", "word overlap"]
+    others = ["untrained encoder", "majority", "word overlap", "pair features, random"]
     assert list(found) == ["median", "mean", "SD", "best", *others]
-    assert [found[name]["WNLI accuracy"] for name in others] == ["40.0", "—", "42.0"]
+    assert [found[name]["WNLI accuracy"] for name in others] == ["40.0", "—", "42.0", "43.0"]
     assert list(found["median"].values()) == ["56.3", "47.5", "37.5", "37.5", "37.5"]
     assert (
         list(found["majority"].values()) == ["—", "50.0", "—", "—", "—"]

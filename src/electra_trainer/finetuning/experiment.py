@@ -190,11 +190,13 @@ class FineTuning:
     def do(self, order: Order, declared: Declared, *, device: str, reports: Reports) -> None:
         """See `Work`."""
         cell, data = order.cell, self._load(order.cell.key)
+        settings = recipe.Recipe(**declared.rows[cell.key]["recipe"])
         if data.sha256 != declared.rows[cell.key]["data_sha256"]:
             raise ConfigError(f"{cell.key}: its data changed after the experiment began. Choose another --out.")
         if cell.kind == "floors":
             cell.folder.mkdir(parents=True, exist_ok=True)
-            durable.replace_durably(cell.result, (json.dumps(measure_baselines(data), indent=1) + "\n").encode())
+            found = measure_baselines(with_pooling(data, settings)[0])
+            durable.replace_durably(cell.result, (json.dumps(found, indent=1) + "\n").encode())
             return
         source = self._encoder()
         if source.sha256 != declared.facts["model_sha256"]:
@@ -203,7 +205,6 @@ class FineTuning:
                 "such as an export, and another --out."
             )
         encoder = source if cell.kind == "encoder" else untrained(source, seed=cell.seed)
-        settings = recipe.Recipe(**declared.rows[cell.key]["recipe"])
         job = run.Job(source=encoder, data=data, recipe=settings, seed=cell.seed)
         try:
             run.finetune_run(

@@ -35,6 +35,7 @@ from electra_trainer.runs.signals import StopRequest
 from electra_trainer.settings.records import differences, read_table
 from electra_trainer.train import resumable, step
 from electra_trainer.train.device import choose_device, choose_precision
+from electra_trainer.train.weights import stored
 
 SAVE_EVERY = 60.0
 """Seconds between checkpoints; when one is saved changes no result."""
@@ -194,6 +195,7 @@ def _built(
     feed = build_feed(job, device=device, precision=job.recipe.precision)
     share = training_step.layer_share(job.recipe, job.source.model.num_hidden_layers)
     network = training_step.build_network(job.source, job.data.task, job.recipe, seed=job.seed)
+    job.data.task.prepare(network.head, job.data.train, job.source.text(job.recipe.max_length))
     return FineTuning(
         network=network, folder=folder, device=device, precision=job.recipe.precision, settings=job.recipe.optimizer, share=share,
         steps=feed.steps, log_every=_LOG_EVERY, keep=1, display=show(feed.steps), job=job, feed=feed,
@@ -228,6 +230,6 @@ def _evaluate(run: FineTuning, stop: Callable[[], str | None]) -> tuple[dict[str
 
 def _keep(run: FineTuning) -> None:
     """Keep the weights, as a checkpoint keeps them: whole or not at all."""
-    saved = verified.Saved(step=run.steps, weights=dict(run.network.named_parameters()), optimizer={}, state={})
+    saved = verified.Saved(step=run.steps, weights=stored(run.network), optimizer={}, state={})
     place, origin = run.folder.path / "weights", run.folder.origin
     checkpoint.surely(lambda: checkpoint.save(place, saved, origin=origin, keep=1), say=run.warn)

@@ -136,6 +136,10 @@ class Task(Protocol):
     def doubts(self, examples: Sequence[Any], predictions: Sequence[Prediction]) -> list[str]:
         """Sentences on what looks wrong, for example one class everywhere. After "collapsed: ..." the engine adds what to try."""
 
+    def prepare(self, head: "nn.Module", train: Sequence[Any], text: "Text") -> None:
+        """Fill the buffers of a fresh head from the training examples; by default it has none."""
+        return
+
     whole_text: ClassVar[bool] = True
     """It judges whole texts, so it has dropout before its head under `head_dropout="texts"`."""
     endings: ClassVar[Sequence[str]] = ()
@@ -257,8 +261,8 @@ def most_frequent(counts: Mapping[str, int]) -> str:
 
 
 def measure_baselines(data: TaskData) -> dict[str, Any]:
-    """What floors.json holds: {"majority": ..., "bag_of_words": ..., "notes": [...]}, for questions and pairs also "word_overlap"; null:
-    no such baseline. Scores are by split and metric; the same for the same data.
+    """What floors.json holds: {"majority": ..., "bag_of_words": ..., "notes": [...]}, for questions and pairs also "word_overlap", for
+    pairs with `--pooling pair` "random_words"; null: no such baseline. Scores are by split and metric; the same for the same data.
     """
     found: dict[str, Any] = {"majority": None, "bag_of_words": None, "notes": []}
     for name, baseline in data.task.baselines(data.train).items():

@@ -34,7 +34,7 @@ class Comparison:
     """The encoder against a baseline."""
 
     floor: str
-    """`untrained`, `majority`, `bag_of_words`, `word_overlap`."""
+    """`untrained`, `majority`, `bag_of_words`, `word_overlap`, `random_words`."""
     title: str
     """The same in words: "the bag of words"."""
     median: float
@@ -68,7 +68,7 @@ class TaskSummary:
     untrained: Spreads
     """Of the encoder with fresh weights."""
     floors: dict[str, Scores]
-    """Baselines without an encoder, by name: `majority`, `bag_of_words`, of questions and pairs `word_overlap`."""
+    """Baselines without an encoder, by name: `majority`, `bag_of_words`, of questions and pairs `word_overlap`, of pairs `random_words`."""
     comparisons: tuple[Comparison, ...]
     best_seed: int | None
     """The run with the best main score, the first of equals."""

@@ -6,7 +6,7 @@ windows of some batches, and its batches shuffled again. A step is a pure functi
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -22,6 +22,7 @@ from electra_trainer.data.tokenizer import Specials, Text
 from electra_trainer.finetuning.examples import Prediction
 from electra_trainer.finetuning.recipe import Recipe
 from electra_trainer.finetuning.task import Row, Task, lengths_of
+from electra_trainer.finetuning.texts.pair_head import PairHead
 from electra_trainer.model.attention import Dropout
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.pretrained.source import Source
@@ -42,7 +43,12 @@ class FineTuned(nn.Module):
         self.head = head
 
     def forward(self, batch: Batch) -> Tensor:
-        """Hidden states for the head, fp32 [B, T, D]; the head itself is the task's to call, outside of autocast."""
+        """Hidden states for the head, fp32 [B, T, D]; the head itself is the task's to call, outside of autocast.
+
+        A head that compares two texts reads more than the last layer, and drops after pooling: see `PairHead`.
+        """
+        if isinstance(self.head, PairHead):
+            return self.head.states(self.electra, batch)
         hidden_BTD: Tensor = self.electra(batch.ids_BT, batch)
         dropped: Tensor = self.dropout(hidden_BTD.float())
         return dropped
@@ -54,7 +60,8 @@ def build_network(source: Source, task: Task, recipe: Recipe, *, seed: int) -> F
     The recipe's `head_dropout` decides on dropout between the two.
     """
     encoder = source.encoder(dropout=recipe.dropout, attention_dropout=recipe.attention_dropout)
-    head = task.head(source.model)
+    dropout = recipe.dropout if task.whole_text or recipe.head_dropout == "all" else 0.0
+    head = task.head(replace(source.model, hidden_dropout_prob=dropout))
     for name, parameter in head.named_parameters():
         with torch.no_grad():
             if parameter.dim() < 2:
@@ -62,8 +69,7 @@ def build_network(source: Source, task: Task, recipe: Recipe, *, seed: int) -> F
             else:
                 generator = torch.Generator().manual_seed(randomness.key(seed, f"weights/head/{name}"))
                 nn.init.xavier_uniform_(parameter, generator=generator)
-    dropped = task.whole_text or recipe.head_dropout == "all"
-    return FineTuned(encoder, head, dropout=recipe.dropout if dropped else 0.0)
+    return FineTuned(encoder, head, dropout=dropout)
 
 
 def layer_share(recipe: Recipe, layers: int) -> Callable[[str], float]:

@@ -8,6 +8,8 @@ attention and the residual LayerNorm on a GPU (kernels/gpu). Tests compare each 
 layers compute (kernels/native/layers.py). Whoever changes a `forward` changes the declaration with it.
 """
 
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import ClassVar
 
 import torch
@@ -135,15 +137,20 @@ class Layers(nn.Module):
 
     arithmetic: ClassVar[str] = "each layer in turn"
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, layers: Iterable[nn.Module] | None = None) -> None:
         super().__init__()
         self.model = model
-        self.layer = nn.ModuleList(Layer(model) for _ in range(model.num_hidden_layers))
+        self.layer = nn.ModuleList((Layer(model) for _ in range(model.num_hidden_layers)) if layers is None else layers)
 
     def forward(self, hidden_BTD: Tensor, bias_B1TT: Tensor | None) -> Tensor:
         for layer in self.layer:
             hidden_BTD = layer(hidden_BTD, bias_B1TT)
         return hidden_BTD
+
+    def part(self, chosen: slice) -> "Layers":
+        """Some of the layers, one at least, as a stack of the same weights."""
+        layers = self.layer[chosen]
+        return Layers(replace(self.model, num_hidden_layers=len(layers)), layers).train(self.training)
 
 
 class Encoder(nn.Module):
@@ -164,13 +171,26 @@ class Encoder(nn.Module):
 
     def forward(self, ids_BT: Tensor, batch: Batch) -> Tensor:
         """Encode `ids_BT`, laid out (segments, positions, pieces) as `batch` says."""
-        hidden = self.embeddings(ids_BT, batch)
-        if self.embeddings_project is not None:
-            hidden = self.embeddings_project(hidden)
-        if native.fits(self.encoder, hidden):
-            return native.run_layers(self.encoder, hidden, batch.piece_BT)
-        encoded: Tensor = self.encoder(hidden, attention_bias(batch.piece_BT, hidden.dtype))
-        return encoded
+        return _through(self.encoder, self._embedded(ids_BT, batch), batch)
+
+    def halves(self, ids_BT: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Hidden states after n // 2 of the n layers (of one layer: before it), and after all, each [B, T, D]."""
+        half, middle = len(self.encoder.layer) // 2, self._embedded(ids_BT, batch)
+        if half:
+            middle = _through(self.encoder.part(slice(half)), middle, batch)
+        return middle, _through(self.encoder.part(slice(half, None)), middle, batch)
+
+    def _embedded(self, ids_BT: Tensor, batch: Batch) -> Tensor:
+        hidden: Tensor = self.embeddings(ids_BT, batch)
+        return hidden if self.embeddings_project is None else self.embeddings_project(hidden)
+
+
+def _through(layers: Layers, hidden: Tensor, batch: Batch) -> Tensor:
+    """`layers` upon the hidden states of a batch, [B, T, D]."""
+    if native.fits(layers, hidden):
+        return native.run_layers(layers, hidden, batch.piece_BT)
+    encoded: Tensor = layers(hidden, attention_bias(batch.piece_BT, hidden.dtype))
+    return encoded
 
 
 def attention_bias(piece_BT: Tensor, dtype: torch.dtype) -> Tensor | None:

@@ -23,6 +23,7 @@ _OWN = {
 }  # fmt: skip
 _BASELINES = {
     "untrained": "untrained encoder", "majority": "majority", "bag_of_words": "bag of words", "word_overlap": "word overlap",
+    "random_words": "pair features, random",
 }  # fmt: skip
 _STATISTICS = ("median", "mean", "SD", "best")
 """Rows of a table; in lower case they are fields of a Spread."""

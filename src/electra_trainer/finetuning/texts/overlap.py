@@ -38,10 +38,13 @@ def inverse_frequency(seen: Any, texts: int) -> Array:
     return weight
 
 
-def overlap_features(train: Sequence[TextExample]) -> tuple[Any, Reads]:
+def overlap_features(train: Sequence[TextExample], *, vectors: bool = False) -> tuple[Any, Reads]:
     """float32 [pairs, 8], see `_overlap`, of `train`, and a function that computes the same of other pairs.
 
     Each number has mean 0 and standard deviation 1 over `train`, whose texts also decide the words' idf.
+
+    Args:
+        vectors: add [u, v, |u - v|, u * v], as `--pooling pair` has them; u and v are the means of the vectors of each text's words.
     """
     from sklearn.feature_extraction.text import HashingVectorizer
     from sklearn.preprocessing import StandardScaler
@@ -64,8 +67,12 @@ def overlap_features(train: Sequence[TextExample]) -> tuple[Any, Reads]:
         rows = []
         for pair in sides:
             a, b = ([number[word] for word in text] for text in pair)
-            rows.append(_overlap(vector_VW[a], vector_VW[b], idf_V[a], idf_V[b]))
-        return np.stack(rows, dtype=np.float32, casting="same_kind")
+            u, v = (vector_VW[side].mean(0) for side in (a, b))
+            joined = [u, v, abs(u - v), u * v] if vectors else []
+            rows.append(
+                np.concatenate([_overlap(vector_VW[a], vector_VW[b], idf_V[a], idf_V[b]), *joined], dtype=np.float32)
+            )
+        return np.stack(rows)
 
     scaler = StandardScaler(copy=False)
     return scaler.fit_transform(read(train)), lambda examples: scaler.transform(read(examples))

@@ -1,6 +1,6 @@
-"""Classification and regression of a text or a pair: one linear layer on [CLS], or on the mean of all tokens (§3.1; released).
+"""Classification and regression of a text or a pair: one linear layer on [CLS], the mean of all tokens, or a pair's features.
 
-Classification learns by cross-entropy, regression by squared error (released for STS-B).
+[CLS] is the paper's (§3.1; released). Classification learns by cross-entropy, regression by squared error (released for STS-B).
 Metrics are scikit-learn's and SciPy's; a correlation with a constant is 0, not undefined.
 
 Their baselines are the most frequent label or the mean value, and linear models: on words and pairs of words (a bag of words), and of
@@ -29,15 +29,18 @@ from electra_trainer.finetuning.examples import Prediction, TextExample
 from electra_trainer.finetuning.recipe import Recipe
 from electra_trainer.finetuning.task import Baseline, CardWords, Row, Task, TaskData, most_frequent
 from electra_trainer.finetuning.texts.overlap import Reads, overlap_features, words
+from electra_trainer.finetuning.texts.pair_head import PairHead
 from electra_trainer.finetuning.transformers_head import TransformersHead, text_head
 from electra_trainer.settings.config import Model
 
-Pooling = Literal["cls", "mean"]
-"""`cls`: the hidden state of [CLS], as in the paper. `mean`: the mean over all tokens of the row, [CLS] and [SEP] included."""
+Pooling = Literal["cls", "mean", "pair"]
+"""`cls`: the hidden state of [CLS], as in the paper. `mean`: the mean over all tokens of the row, [CLS] and [SEP] included. `pair`: two
+texts compared (pair_head.py).
+"""
 
 
 class TextTask(Task):
-    """What classification and regression share: one linear layer on the vector of a text or pair."""
+    """What classification and regression share: one linear layer on the vector of a text or pair, or upon `PairHead`'s features."""
 
     metrics: tuple[str, ...]
     pooling: Pooling
@@ -55,8 +58,20 @@ class TextTask(Task):
         rows = zip(text_rows(examples, text), targets, strict=True)
         return [Row(ids=ids, example=index, target=target) for index, (ids, target) in enumerate(rows)]
 
+    def layer(self, model: Model, outputs: int) -> nn.Module:
+        """The head, with so many outputs."""
+        return PairHead(model, outputs) if self.pooling == "pair" else nn.Linear(model.hidden_size, outputs)
+
+    def prepare(self, head: nn.Module, train: Sequence[TextExample], text: Text) -> None:
+        if isinstance(head, PairHead):
+            texts = [one for example in train for one in (example.text, example.pair) if one is not None]
+            head.count([encoding.ids for encoding in text.encode(texts)])
+
     def output(self, head: nn.Module, hidden_BTD: Tensor, batch: Batch) -> Tensor:
         """The head's output, [B, C]."""
+        if self.pooling == "pair":
+            both_BC: Tensor = head(hidden_BTD, batch)
+            return both_BC
         output_BC: Tensor = head(text_vector(hidden_BTD, batch, self.pooling))
         return output_BC
 
@@ -70,7 +85,9 @@ class TextTask(Task):
             longer="; longer texts are cut",
             sample=f"[({texts})]" if pair else f"[{texts}]",
             code=render("card_texts.py", texts=texts, pair=pair),
-            unaided=render("card_head.py", texts=texts, pooling=self.pooling, computed=computed),
+            unaided=""
+            if self.pooling == "pair"
+            else render("card_head.py", texts=texts, pooling=self.pooling, computed=computed),
         )
 
 
@@ -86,7 +103,7 @@ class Classification(TextTask):
 
     def head(self, model: Model) -> nn.Module:
         """[B, D] -> [B, C]."""
-        return nn.Linear(model.hidden_size, len(self.labels))
+        return self.layer(model, len(self.labels))
 
     def targets(self, examples: Sequence[TextExample]) -> list[int | None]:
         number = {label: index for index, label in enumerate(self.labels)}
@@ -117,7 +134,7 @@ class Classification(TextTask):
         return [f"collapsed: {next(iter(counts))!r} for every example."] if collapsed else []
 
     def baselines(self, train: Sequence[TextExample]) -> dict[str, Baseline]:
-        return text_baselines(train, "label")
+        return text_baselines(train, "label", pooling=self.pooling)
 
     def as_transformers(self, *, hidden_size: int) -> TransformersHead:
         return text_head(self.labels, "single_label_classification", pooling=self.pooling, hidden_size=hidden_size)
@@ -142,7 +159,7 @@ class Regression(TextTask):
 
     def head(self, model: Model) -> nn.Module:
         """[B, D] -> [B, 1]."""
-        return nn.Linear(model.hidden_size, 1)
+        return self.layer(model, 1)
 
     def targets(self, examples: Sequence[TextExample]) -> list[float | None]:
         return [None if example.value is None else (example.value - self.shift) / self.scale for example in examples]
@@ -168,7 +185,7 @@ class Regression(TextTask):
         return ["collapsed: the same value for every example."] if collapsed else []
 
     def baselines(self, train: Sequence[TextExample]) -> dict[str, Baseline]:
-        return text_baselines(train, "value")
+        return text_baselines(train, "value", pooling=self.pooling)
 
     def as_transformers(self, *, hidden_size: int) -> TransformersHead:
         units = {"scale": self.scale, "shift": self.shift}
@@ -197,21 +214,28 @@ def text_vector(hidden_BTD: Tensor, batch: Batch, pooling: Pooling) -> Tensor:
 
 
 def with_pooling(data: TaskData, recipe: Recipe) -> tuple[TaskData, Recipe]:
-    """The data with the recipe's pooling in its task; if the recipe names none, the recipe with the task's.
+    """The data with the recipe's pooling in its task; if the recipe names none, the recipe with the task's. For one text `pair` is `mean`.
 
     Raises:
-        ConfigError: the recipe names a pooling, and the task has no field `pooling`.
+        ConfigError: the recipe names a pooling, and the task has no field `pooling`; or `pair`, and the task has a head of its own.
     """
     task = cast(Any, data.task)
     pools = "pooling" in {field.name for field in fields(task)}
-    if recipe.pooling is None:
-        return data, replace(recipe, pooling=task.pooling) if pools else recipe
+    if not pools and recipe.pooling is None:
+        return data, recipe
     if not pools:
         raise ConfigError(
             f"--pooling {recipe.pooling}: {task.name} has no choice of what represents a text; classification and regression have it. "
             "Leave it out."
         )
-    return replace(data, task=replace(task, pooling=recipe.pooling)), recipe
+    pooling = recipe.pooling or task.pooling
+    if pooling == "pair" and not _are_pairs(data.train):
+        pooling = "mean"
+    if pooling == "pair" and not isinstance(task, TextTask):
+        raise ConfigError(
+            f"--pooling pair: {task.name} has a head of its own, which reads one vector. Say --pooling mean."
+        )
+    return replace(data, task=replace(task, pooling=pooling)), replace(recipe, pooling=pooling)
 
 
 def _are_pairs(examples: Sequence[Any]) -> bool:
@@ -259,8 +283,12 @@ def _measured(measures: Mapping[str, Callable[[], Any]], metrics: Sequence[str])
     return {metric: float(measures[metric]()) for metric in metrics}
 
 
-def text_baselines(train: Sequence[TextExample], answer: Literal["label", "value"]) -> dict[str, Baseline]:
-    """The most frequent label (the mean value) and a bag of words, of pairs also the overlap of words; none if a row has no answer."""
+def text_baselines(
+    train: Sequence[TextExample], answer: Literal["label", "value"], *, pooling: Pooling
+) -> dict[str, Baseline]:
+    """The most frequent label (the mean value) and a bag of words, of pairs also the overlap of words, and the features of `pooling` pair
+    over random words; none if a row has no answer.
+    """
     answers = [getattr(one, answer) for one in train]
     if None in answers:
         return {}
@@ -284,6 +312,9 @@ def text_baselines(train: Sequence[TextExample], answer: Literal["label", "value
     }
     if _are_pairs(train):
         found["word_overlap"] = learned("the word overlap", overlap_features)
+        if pooling == "pair":
+            features = partial(overlap_features, vectors=True)
+            found["random_words"] = learned("the pair features over random words", features)
     return found
 
 

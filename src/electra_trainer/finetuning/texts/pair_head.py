@@ -1,0 +1,107 @@
+"""A head that compares two texts: the means of their tokens, and how well each token is matched in the other text (`--pooling pair`)."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from electra_trainer.batch import Batch
+from electra_trainer.finetuning.texts.overlap import inverse_frequency
+from electra_trainer.model.attention import Dropout
+from electra_trainer.model.encoder import Encoder
+from electra_trainer.settings.config import Model
+
+TEMPERATURE = 0.05
+"""Of the softmax over the tokens of the other text; 0 would take the best alone, and give the others no gradient."""
+DEPTHS = 3
+"""Word vectors as they are in the table, the middle layer and the last one."""
+SPREAD = 8.0
+"""Matches are shares that differ by a tenth from pair to pair; as features they are centred and made as large as those of a LayerNorm, or
+a learning rate of fine-tuning would not reach them in the 300 steps of a small task.
+"""
+MATCHES = 3 * DEPTHS + 1
+"""Three numbers a depth, and the ratio of lengths."""
+
+
+class PairHead(nn.Module):
+    """The tokens' `states` [B, T, E + 2 D] -> [B, outputs]: one linear layer on 4 D + `MATCHES` features of a row [CLS] A [SEP] B [SEP].
+
+    With u and v the means of the last hidden states over the tokens of A and of B, the features are dropout(LayerNorm([u, v, |u - v|,
+    u * v])) (Conneau et al., 2017, with a norm), then at each depth three soft best matches, see `soft_match`, and last how
+    many times as long the longer text is, as min / max.
+    """
+
+    idf_V: Tensor
+
+    def __init__(self, model: Model, outputs: int) -> None:
+        super().__init__()
+        self.widths = [model.embedding_size, model.hidden_size, model.hidden_size]
+        self.LayerNorm = nn.LayerNorm(4 * model.hidden_size, eps=model.layer_norm_eps)
+        self.dropout = Dropout(model.hidden_dropout_prob)
+        self.dense = nn.Linear(4 * model.hidden_size + MATCHES, outputs)
+        self.register_buffer("idf_V", torch.ones(model.vocab_size))
+
+    def count(self, texts: Sequence[Sequence[int]]) -> None:
+        """Take the word pieces' idf from some texts, given as ids."""
+        seen_V = np.zeros(len(self.idf_V))
+        for ids in texts:
+            seen_V[list(set(ids))] += 1
+        self.idf_V.copy_(torch.from_numpy(inverse_frequency(seen_V, len(texts))))
+
+    def states(self, encoder: Encoder, batch: Batch) -> Tensor:
+        """What is read of each token: its word vector, less the mean of all, and two hidden states; fp32 [B, T, E + 2 D]."""
+        table_VE = encoder.embeddings.word_embeddings.weight
+        words_BTE = F.embedding(batch.ids_BT, table_VE) - table_VE.mean(0)
+        middle_BTD, last_BTD = encoder.halves(batch.ids_BT, batch)
+        return torch.cat([words_BTE, middle_BTD.float(), last_BTD.float()], -1)
+
+    def forward(self, states: Tensor, batch: Batch) -> Tensor:
+        first_BT, second_BT = sides(batch)
+        depths = torch.split(states, self.widths, -1)
+        u_BD, v_BD = (_mean(depths[-1], side_BT) for side_BT in (first_BT, second_BT))
+        pooled = torch.cat([u_BD, v_BD, (u_BD - v_BD).abs(), u_BD * v_BD], -1)
+        idf_BT = self.idf_V[batch.ids_BT]
+        matches = [soft_match(depth, first_BT, second_BT, idf_BT) for depth in depths]
+        lengths_B2 = torch.stack([first_BT.sum(-1), second_BT.sum(-1)], -1)
+        ratio_B1 = lengths_B2.amin(-1, keepdim=True) / lengths_B2.amax(-1, keepdim=True).clamp(min=1)
+        shares = SPREAD * (torch.cat([*matches, ratio_B1], -1) - 0.5)
+        out: Tensor = self.dense(torch.cat([self.dropout(self.LayerNorm(pooled)), shares], -1))
+        return out
+
+
+def sides(batch: Batch) -> tuple[Tensor, Tensor]:
+    """The tokens of A and of B in rows [CLS] A [SEP] B [SEP], without the special ones; two bool [B, T]."""
+    segment_BT = batch.segment_BT.masked_fill(~batch.real_BT, -1)
+    ends_BT = segment_BT != F.pad(segment_BT[:, 1:], (0, 1), value=-1)
+    inner_BT = batch.real_BT & (batch.position_BT > 0) & ~ends_BT
+    return inner_BT & (segment_BT == 0), inner_BT & (segment_BT == 1)
+
+
+def soft_match(vectors: Tensor, first_BT: Tensor, second_BT: Tensor, idf_BT: Tensor) -> Tensor:
+    """How well the tokens of A are matched in B, those of B in A, and the smaller of the two, [B, 3]; 0 where a text is empty.
+
+    A token's match is the mean of its cosines with the tokens of the other text, weighted by their softmax at `TEMPERATURE`; a text's is
+    the idf-weighted mean of its tokens'.
+
+    Args:
+        vectors: of the tokens, [B, T, any].
+        first_BT, second_BT: which tokens are of A and of B.
+        idf_BT: of the tokens, above 0.
+    """
+    unit = F.normalize(vectors, dim=-1)
+    cosine_BTT = unit @ unit.transpose(1, 2)
+    found = []
+    for mine_BT, other_BT in ((first_BT, second_BT), (second_BT, first_BT)):
+        other_B1T = other_BT.unsqueeze(1)
+        weight_BTT = (cosine_BTT / TEMPERATURE).masked_fill(~other_B1T, -1e4).softmax(-1)  # finite: B may be empty
+        match_BT = (weight_BTT * cosine_BTT * other_B1T).sum(-1)
+        found.append(_mean(match_BT.unsqueeze(-1), idf_BT * mine_BT))
+    return torch.cat([*found, torch.minimum(*found)], -1)
+
+
+def _mean(values: Tensor, weight_BT: Tensor) -> Tensor:
+    """[B, T, X] -> [B, X]; 0 where all weights are."""
+    weight_BT1 = weight_BT.unsqueeze(-1)
+    return (values * weight_BT1).sum(1) / weight_BT1.sum(1).clamp(min=1e-6)
