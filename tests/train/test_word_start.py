@@ -27,7 +27,6 @@ from electra_trainer.runs.checkpoint import numbered
 from electra_trainer.runs.run_folder import WORDS
 from electra_trainer.runs.verified import read
 from electra_trainer.settings.config import Config, changed
-from electra_trainer.settings.methods import MLM
 from electra_trainer.train import loop
 from electra_trainer.train.loop import pretrain
 from electra_trainer.train.weights import stored
@@ -36,7 +35,7 @@ TABLE = "discriminator.electra.embeddings.word_embeddings.weight"
 
 
 def config(**model: str) -> Config:
-    started = model or {"word_initializer": "co-occurrence", "output_bias": "log-frequency"}
+    started = model or {"word_initializer": "co-occurrence"}
     return changed(small_config(steps=6), model=started, checkpoint={"keep": 100}, evaluation={"rows": 0})
 
 
@@ -60,7 +59,7 @@ def other_words(*_: Any, vocab_size: int, width: int, **__: Any) -> Any:
 
 
 @pytest.mark.parametrize("sharing", ["embeddings", "none"])
-def test_all_tables_and_biases_begin_so_and_nothing_else(data: Path, tmp_path: Path, sharing: str) -> None:
+def test_all_tables_begin_so_and_nothing_else(data: Path, tmp_path: Path, sharing: str) -> None:
     """Words have the directions of the file and the lengths of their random vectors; special and unseen ones stay random."""
     settings = dataclasses.replace(config(), sharing=sharing)
     begun = at(pretrain(settings, data, out=tmp_path / "run", device="cpu", quiet=True), 0)
@@ -78,16 +77,12 @@ def test_all_tables_and_biases_begin_so_and_nothing_else(data: Path, tmp_path: P
         assert torch.equal(begun[name][~known_V], fresh[name][~known_V])
         cosine_V = torch.cosine_similarity(begun[name], directions_VE)[known_V]
         torch.testing.assert_close(cosine_V, torch.ones_like(cosine_V))
-    p_V = (counts_V + 1) / (counts_V + 1).sum()
-    biases = [name for name in fresh if "lm_head.bias" in name]
-    assert len(biases) == 1
-    torch.testing.assert_close(begun[biases[0]], p_V.log())
-    rest = fresh.keys() - {*tables, *biases}
+    rest = fresh.keys() - {*tables}
     assert rest and all(torch.equal(begun[name], fresh[name]) for name in rest)
 
 
 def test_by_default_nothing_begins_so(data: Path, tmp_path: Path) -> None:
-    plain = changed(config(), model={"word_initializer": "random", "output_bias": "zero"})
+    plain = changed(config(), model={"word_initializer": "random"})
     out = pretrain(plain, data, out=tmp_path / "run", device="cpu", quiet=True)
     fresh = stored(build(plain))
     assert plain.model == small_config().model
@@ -106,7 +101,7 @@ def test_killed_before_the_first_checkpoint(
     def killed(*_: object) -> None:
         raise Killed
 
-    monkeypatch.setattr(loop, "begin_from_counts", killed)
+    monkeypatch.setattr(loop, "begin_words", killed)
     with pytest.raises(Killed):
         pretrain(config(), data, out=tmp_path / "run", device="cpu", quiet=True)
     monkeypatch.undo()
@@ -200,20 +195,3 @@ def test_trained_weights_bring_their_words(run: Path, data: Path, tmp_path: Path
 def test_a_width_that_no_vectors_have() -> None:
     with pytest.raises(ConfigError, match=r"model\.embedding_size = 401: expected at most model\.vocab_size = 400"):
         changed(config(), model={"embedding_size": 401})
-
-
-def test_the_first_loss_is_the_entropy_of_words(data: Path, tmp_path: Path) -> None:
-    """Of a masked language model; without the bias it is that of a uniform guess."""
-    counts_V = word_counts(Store.open(data))
-    p_V = counts_V[counts_V > 0] / counts_V.sum()
-    entropy = -(p_V * np.log(p_V)).sum()
-    found = {}
-    for bias in ("zero", "log-frequency"):
-        settings = changed(config(output_bias=bias), schedule={"steps": 1, "warmup_steps": 1}, batch={"size": 256})
-        settings = dataclasses.replace(settings, objective=MLM())
-        out = pretrain(settings, data, out=tmp_path / bias, device="cpu", quiet=True)
-        (row,) = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-        found[bias] = row["generator_loss"]
-    assert found["zero"] == pytest.approx(np.log(400), abs=0.02)
-    assert found["log-frequency"] == pytest.approx(entropy, abs=0.1)
-    assert entropy < np.log(400) - 0.4

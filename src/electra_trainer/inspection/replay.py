@@ -149,7 +149,7 @@ def replay(
     objective.to(where)
     optimizer = optim.build_optimizer(objective, config.optimizer)
     feed = steps.Feed.of(config, store, device=where, precision=precision)
-    began = _restore_before(step, folder, store, objective, optimizer, tell)
+    began = _restore_before(step, folder, objective, optimizer, tell)
     if step - 1 > began:
         tell(f"training again from step {began:,} to {step - 1:,} ({step - 1 - began:,} steps), in memory")
     phases = optim.Phases(config, objective)
@@ -222,9 +222,7 @@ def _machine(config: Config, facts: dict[str, Any], device: str) -> tuple[torch.
     return where, precision, found
 
 
-def _restore_before(
-    step: int, folder: RunFolder, store: Store, objective: Objective, optimizer: Optimizer, tell: Tell
-) -> int:
+def _restore_before(step: int, folder: RunFolder, objective: Objective, optimizer: Optimizer, tell: Tell) -> int:
     """Restore the newest checkpoint before `step` that verifies, or else the initial weights; returns its step, or 0."""
     for path in reversed([path for at, path in checkpoint.numbered(folder.checkpoints) if at < step]):
         try:
@@ -247,7 +245,7 @@ def _restore_before(
             return _restored(initial.saved, objective, optimizer)
         weights.begin_with(objective, initial)
     else:
-        word_start.begin_from_counts(objective, folder, store)
+        word_start.begin_words(objective, folder)
     return 0
 
 

@@ -252,7 +252,7 @@ def initial_run(config: Config, store: Store, out: Path) -> None:
         raise ConfigError(f"{out} began with other settings ({'; '.join(changed)}). Choose another --out.")
     objective = build(config)
     weights.give_frequencies(objective, store)
-    word_start.begin_from_counts(objective, folder, store)
+    word_start.begin_words(objective, folder)
     saved = weights.state_of(objective, optim.build_optimizer(objective, config.optimizer), step=0, seconds=0.0)
     checkpoint.save(folder.checkpoints, saved, origin=folder.origin, keep=1)
 

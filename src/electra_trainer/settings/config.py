@@ -65,8 +65,6 @@ class Model:
     word_initializer: Literal["random", "co-occurrence"] = "random"
     """First values of the word embeddings: `random` as all weights (released), or vectors of the same length whose directions come from
     the `co-occurrence` of word pieces in the training rows (data/co_occurrence.py). Trained weights (`--init`) bring their own."""
-    output_bias: Literal["zero", "log-frequency"] = "zero"
-    """First value of a token predictor's output bias: `zero` (released), or the `log-frequency` of each word in the training rows."""
 
     def __post_init__(self) -> None:
         widths = "vocab_size embedding_size hidden_size intermediate_size max_position_embeddings type_vocab_size"

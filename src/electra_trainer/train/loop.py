@@ -34,7 +34,7 @@ from electra_trainer.train.graph import forget, train_step
 from electra_trainer.train.step import Feed, StepResult, evaluate
 from electra_trainer.train.timing import measure_time
 from electra_trainer.train.weights import Initial, ReadsInitial, begin_with, check_initial, give_frequencies, parts_of
-from electra_trainer.train.word_start import begin_from_counts, keep_directions
+from electra_trainer.train.word_start import begin_words, keep_directions
 
 
 def pretrain(
@@ -137,7 +137,7 @@ class Pretraining(resumable.Resumable[Objective]):
             fresh = begin_with(self.network, self.initial)
             self.say(f"weights of {self.initial.name}" + (f"; fresh: {', '.join(parts_of(fresh))}" if fresh else ""))
         else:
-            begin_from_counts(self.network, self.folder, self.store)
+            begin_words(self.network, self.folder)
         return None
 
     def before_steps(self) -> None:

@@ -1,23 +1,19 @@
-"""Word embeddings and output biases that begin from counts of the training rows, where the settings say so.
+"""Word embeddings that begin from co-occurrence in the training rows, where the settings say so.
 
-The directions of the embeddings are computed once, when a run begins, and kept in its folder, since an SVD's bits differ between
-machines. Biases are computed again where they are needed.
+Their directions are computed once, when a run begins, and kept in its folder, since an SVD's bits differ between machines.
 """
 
 import hashlib
 
-import numpy as np
 import safetensors.torch
 import torch
 from torch import Tensor
 
-from electra_trainer.data.batches import word_counts
 from electra_trainer.data.store import Store
 from electra_trainer.errors import CheckpointError, MissingInputError
 from electra_trainer.files.durable import replace_durably
 from electra_trainer.files.reading import MOST_TEXT, read_file
 from electra_trainer.model.encoder import Embeddings
-from electra_trainer.model.networks import VocabularyBias
 from electra_trainer.objectives import Objective
 from electra_trainer.runs import signals
 from electra_trainer.runs.run_folder import WORDS, RunFolder
@@ -64,27 +60,21 @@ def _directions(folder: RunFolder, config: Config) -> Tensor:
 
 
 @torch.no_grad()
-def begin_from_counts(objective: Objective, folder: RunFolder, store: Store) -> None:
-    """Give fresh networks of a run their first word embeddings and output biases, as its settings say.
+def begin_words(objective: Objective, folder: RunFolder) -> None:
+    """Give fresh networks of a run their first word embeddings, as its settings say.
 
     A word's embedding keeps the length of its random one, which LayerNorm sees beside the positions; words without a direction keep all
-    of it. A bias is log((n + 1) / (N + V)) of a word that the training rows have n times among N; special tokens have none.
+    of it.
 
     Raises:
         CheckpointError, StorageError: the run's directions are missing, changed or cannot be read.
     """
-    model = objective.config.model
-    if model.word_initializer == "co-occurrence":
-        directions_VE = _directions(folder, objective.config)
-        for module in objective.modules():
-            if isinstance(module, Embeddings):
-                random_VE = module.word_embeddings.weight.cpu()  # a run begins on the CPU, a replay may be on a GPU
-                turned_VE = directions_VE * random_VE.norm(dim=1, keepdim=True)
-                first_VE = torch.where(directions_VE.any(1, keepdim=True), turned_VE, random_VE)
-                module.word_embeddings.weight.copy_(first_VE)
-    if model.output_bias == "log-frequency":
-        counts_V = word_counts(store) + 1
-        log_p_V = torch.from_numpy(np.log(counts_V / counts_V.sum()))
-        for module in objective.modules():
-            if isinstance(module, VocabularyBias):
-                module.bias.copy_(log_p_V)
+    if objective.config.model.word_initializer == "random":
+        return
+    directions_VE = _directions(folder, objective.config)
+    for module in objective.modules():
+        if isinstance(module, Embeddings):
+            random_VE = module.word_embeddings.weight.cpu()  # a run begins on the CPU, a replay may be on a GPU
+            turned_VE = directions_VE * random_VE.norm(dim=1, keepdim=True)
+            first_VE = torch.where(directions_VE.any(1, keepdim=True), turned_VE, random_VE)
+            module.word_embeddings.weight.copy_(first_VE)
