@@ -117,7 +117,7 @@ class Optimizer:
     orthogonal steps for the matrices of the layers of every network, `adamw` for all else (Jordan et al., 2024)."""
     learning_rate: float = 5e-4
     """Peak learning rate."""
-    muon_learning_rate: float = 0.02
+    muon_learning_rate: float = 0.01
     """Peak learning rate of the matrices of the layers, with `muon`."""
     beta1: float = 0.9
     """Decay of the mean of gradients."""
