@@ -89,7 +89,7 @@ def bert_large() -> config.Config:
 
 
 def tiny() -> config.Config:
-    """Ours, for CPUs, the demo and the tests: rows of 32 tokens; every choice was measured (docs/recipes.md)."""
+    """Ours, for CPUs, the demo and the tests: rows of 32 tokens; choices were measured (records/2026-11-20-tiny-choice, 2026-11-23-demo-recipe)."""
     return config.Config(
         preset="tiny",
         model=replace(
