@@ -1,22 +1,18 @@
 """A run that is trained longer, or ended sooner, from one of its checkpoints: the bits of the run that had those steps from the start."""
 
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 from tests.command import Electra
 from tests.prepared import small_config, write_store
-from tests.train.test_resume import TIMED
+from tests.train.test_resume import assert_same_state, curve
 
 from electra_trainer.errors import ConfigError, MissingInputError
 from electra_trainer.inspection.replay import replay
 from electra_trainer.runs.checkpoint import numbered
 from electra_trainer.runs.run_folder import RunFolder
-from electra_trainer.runs.verified import read
 from electra_trainer.settings.config import Config, changed
 from electra_trainer.settings.methods import Learned, TwoStage
 from electra_trainer.train import loop
@@ -48,20 +44,11 @@ def go_on(settings: Config, data: Path, out: Path, name: object) -> Path:
     return pretrain(settings, data, out=out, init=ContinueFrom(name=str(name)), device="cpu", quiet=True)
 
 
-def curve(run: Path) -> list[dict[str, Any]]:
-    """Rows after step 8."""
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return [{n: value for n, value in row.items() if n not in TIMED} for row in rows if row["step"] > FROM]
-
-
 def assert_same_end(one: Path, two: Path) -> None:
-    first, second = (read(numbered(run / "checkpoints")[-1][1]) for run in (one, two))
-    assert first.step == second.step
-    for mine, theirs in ((first.weights, second.weights), (first.optimizer, second.optimizer)):
-        assert mine.keys() == theirs.keys()
-        for name in mine:
-            assert torch.equal(mine[name], theirs[name]), name
-    assert curve(one) == curve(two) != []
+    """The state, and the curve after step 8."""
+    assert_same_state(one, two)
+    mine, theirs = ([row for row in curve(run) if row["step"] > FROM] for run in (one, two))
+    assert mine == theirs != []
 
 
 @pytest.mark.parametrize(("begun", "ends"), [(SHORT, SHORT), (SHORT, LONG), (LONG, SHORT)])

@@ -41,13 +41,18 @@ def curve(run: Path) -> list[dict[str, Any]]:
     return [{name: value for name, value in row.items() if name not in TIMED} for row in rows]
 
 
-def assert_same_end(one: Path, two: Path) -> None:
+def assert_same_state(one: Path, two: Path) -> None:
+    """Step, weights and moments of the newest checkpoints."""
     first, second = (read(numbered(run / "checkpoints")[-1][1]) for run in (one, two))
     assert first.step == second.step
     for mine, theirs in ((first.weights, second.weights), (first.optimizer, second.optimizer)):
         assert mine.keys() == theirs.keys()
         for name in mine:
             assert torch.equal(mine[name], theirs[name]), name
+
+
+def assert_same_end(one: Path, two: Path) -> None:
+    assert_same_state(one, two)
     assert curve(one) == curve(two)
     assert 0 < curve(one)[-1]["discriminator_standard_auc"] < 1
     assert (one / "examples.jsonl").read_text() == (two / "examples.jsonl").read_text()
