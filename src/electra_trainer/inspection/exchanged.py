@@ -49,16 +49,16 @@ def exchange_words(store: Store, *, count: int, seed: int = 1) -> list[Exchanged
     The words that are exchanged, and those that take their place, are drawn alike from a seed: nothing is chosen.
     """
     words, frequent = _vocabulary(store), _frequent(store, FREQUENT)
-    sentences, random = list(_sentences(store, words)), np.random.default_rng(seed)
+    sentences, draws = list(_sentences(store, words)), np.random.default_rng(seed)
     found = []
-    for index in random.permutation(len(sentences))[:count]:
+    for index in draws.permutation(len(sentences))[:count]:
         ids = sentences[index]
         # a word of several pieces would leave its other pieces behind
         places = [i for i, one in enumerate(ids) if words[one].isalpha() and not words[ids[i + 1]].startswith("##")]
         if not places:
             continue
-        place = int(random.choice(places))
-        other = int(random.choice(frequent[frequent != ids[place]]))
+        place = int(draws.choice(places))
+        other = int(draws.choice(frequent[frequent != ids[place]]))
         found.append(Exchanged(ids=[*ids[:place], other, *ids[place + 1 :]], place=place, original=words[ids[place]]))
     return found
 

@@ -6,6 +6,7 @@ TokenPredictor =  transformers' ElectraForMaskedLM: ELECTRA's generator, and the
 WordFrequencies is a generator without a network: it samples words by fixed frequencies (§3.2, "unigram"; in Google's code "uniform").
 """
 
+import math
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -83,7 +84,7 @@ def initialize(network: Network, model: Model, weights: Weights, *, leave: nn.Mo
 
     Truncated normal (0.02, cut at two standard deviations) everywhere, but Glorot-uniform for `embeddings_project` and for the
     discriminator's last layer; biases 0, LayerNorm 1 and 0. With `initializer = "fan-in"` the standard deviation is
-    1/sqrt(inputs) instead of 0.02; `position_initializer = "local"` is in local_start.py.
+    1/sqrt(inputs) instead of 0.02, and with `position_initializer = "sinusoidal"` positions begin as waves; "local" is in local_start.py.
 
     Args:
         model: the shape of this network.
@@ -101,6 +102,8 @@ def initialize(network: Network, model: Model, weights: Weights, *, leave: nn.Mo
                 parameter.fill_(1.0)
             elif "embeddings_project" in name or "dense_prediction" in name:
                 nn.init.xavier_uniform_(parameter, generator=generator)
+            elif "position_embeddings" in name and model.position_initializer == "sinusoidal":
+                parameter.copy_(waves(*parameter.shape) * math.sqrt(2) * parameter.shape[-1] ** -0.5)
             else:
                 # nn.Linear weights are [outputs, inputs]; embedding tables [words, width]: the last axis either way
                 std = (
@@ -110,6 +113,13 @@ def initialize(network: Network, model: Model, weights: Weights, *, leave: nn.Mo
             if model.position_initializer == "local":
                 begin_local(name, parameter, model)
     return network
+
+
+def waves(positions: int, width: int) -> Tensor:
+    """Sines and cosines of falling frequency, [positions, width], as in the first transformer (Vaswani et al., 2017)."""
+    frequency_W = 10_000.0 ** (-torch.arange(0, width, 2) / width)
+    angle_PW = torch.arange(positions)[:, None] * frequency_W
+    return torch.stack([angle_PW.sin(), angle_PW.cos()], dim=-1).flatten(1)[:, :width]
 
 
 def build_discriminator(config: Config, weights: Weights) -> Discriminator:
