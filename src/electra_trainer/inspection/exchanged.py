@@ -48,7 +48,8 @@ def exchange_words(store: Store, *, count: int, seed: int = 1) -> list[Exchanged
 
     The words that are exchanged, and those that take their place, are drawn alike from a seed: nothing is chosen.
     """
-    words, frequent = _vocabulary(store), _frequent(store, FREQUENT)
+    words = _vocabulary(store)
+    frequent = _frequent(store, words, FREQUENT)
     sentences, draws = list(_sentences(store, words)), np.random.default_rng(seed)
     found = []
     for index in draws.permutation(len(sentences))[:count]:
@@ -81,7 +82,8 @@ def suspect(discriminator: Discriminator, store: Store, sentences: list[Exchange
 @torch.no_grad()
 def nearest_words(discriminator: Discriminator, store: Store, *, count: int) -> list[tuple[str, list[str]]]:
     """The `count` most frequent words of six letters and more, each with the four frequent words whose embeddings are nearest by cosine."""
-    words, known = _vocabulary(store), _frequent(store, 4 * FREQUENT)
+    words = _vocabulary(store)
+    known = _frequent(store, words, 4 * FREQUENT)
     embeddings_ND = discriminator.electra.embeddings.word_embeddings.weight[torch.from_numpy(known)]
     directions_ND = torch.nn.functional.normalize(embeddings_ND - embeddings_ND.mean(0), dim=-1)
     long = [index for index, one in enumerate(known) if len(words[one]) >= 6][:count]
@@ -105,9 +107,9 @@ def _sentences(store: Store, words: list[str]) -> Iterator[list[int]]:
                     sentence = []
 
 
-def _frequent(store: Store, count: int) -> NDArray[np.intp]:
+def _frequent(store: Store, words: list[str], count: int) -> NDArray[np.intp]:
     """Ids of the most frequent whole words of the training rows, the most frequent first."""
-    whole_V = np.array([word.isalpha() for word in _vocabulary(store)])
+    whole_V = np.array([word.isalpha() for word in words])
     return np.argsort(-word_counts(store) * whole_V, kind="stable")[: min(count, int(whole_V.sum()))]
 
 

@@ -21,7 +21,7 @@ from electra_trainer import randomness
 from electra_trainer.data.tokenizer import Text, as_plain_text, specials_of
 from electra_trainer.finetuning.examples import TextExample
 from electra_trainer.finetuning.glue.glue_tasks import GlueTask
-from electra_trainer.finetuning.task import Row
+from electra_trainer.finetuning.task import Row, TaskData
 from electra_trainer.finetuning.training_step import collate
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.paper.part_of_speech import layer_outputs
@@ -72,8 +72,8 @@ def probe_sentences(
         "": lambda texts: _represent(texts, text, lambda rows: _states(encoder, rows, text, device)),
         "_random": lambda texts: _represent(texts, text, lambda rows: _words(random_VE, rows)),
     }
-    tasks = sentence_tasks(folder)
-    return SentenceScores(**{task.task + name: _score(task, way) for name, way in ways.items() for task in tasks})
+    data = {task.task: task.load() for task in sentence_tasks(folder)}
+    return SentenceScores(**{task + name: _score(data[task], way) for name, way in ways.items() for task in data})
 
 
 def sentence_tasks(folder: Path) -> list[GlueTask]:
@@ -81,16 +81,15 @@ def sentence_tasks(folder: Path) -> list[GlueTask]:
     return [GlueTask(folder=str(folder), task=task, limit=limit, test=False) for task, limit in _TASKS.items()]
 
 
-def _score(task: GlueTask, represent: Represent) -> float:
+def _score(data: TaskData, represent: Represent) -> float:
     """Fit one task's linear model upon representations, and score it: a correlation for STS-B, a share for SST-2."""
     from scipy.stats import spearmanr
     from sklearn.linear_model import RidgeClassifierCV, RidgeCV
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    data = task.load()
     dev = next(iter(data.dev.values()))
-    regression = task.task == "stsb"
+    regression = data.train[0].value is not None
     truths = [[one.value if regression else one.label for one in part] for part in (data.train, dev)]
     features = [_features(part, represent) for part in (data.train, dev)]
     kind = RidgeCV if regression else RidgeClassifierCV
