@@ -123,6 +123,7 @@ def finetune(
     recipe: str = "paper",
     baselines: bool = False,
     floors: bool = False,
+    search: bool = False,
     parallel: int | None = None,
     device: str = "auto",
     quiet: bool = False,
@@ -138,6 +139,7 @@ def finetune(
         recipe: paper or released.
         baselines: also score the majority class, a bag of words and fresh weights.
         floors: the old name of `baselines`.
+        search: first choose learning rate, layer decay and epochs on a tenth of the training rows.
         parallel: runs at once; None: as many as the machine has cores or GPUs for.
         device: auto, cpu, cuda or cuda:N.
         quiet: show nothing.
@@ -150,11 +152,14 @@ def finetune(
         ElectraError: see errors.py.
     """
     from electra_trainer.finetuning.experiment import Plan, export_best, run_plan
+    from electra_trainer.finetuning.search import searched
 
     plan = Plan(
         model=str(model), tasks=(task,), recipe=recipe, changes=changes, seeds=_numbered(seeds),
         floors=baselines or floors, keep="best",
     )  # fmt: skip
+    if search:
+        plan = searched(plan, out=Path(out), device=device, parallel=parallel, quiet=quiet)
     data = task.load()
     run_plan(plan, out=Path(out), device=device, parallel=parallel, quiet=quiet, data=data)
     best = export_best(task, data, model=str(model), out=Path(out))

@@ -57,6 +57,9 @@ class ExperimentFlags:
     baselines: Annotated[bool, tyro.conf.arg(aliases=["--floors"])] = False
     """Also score what the encoder has to beat: itself with fresh weights, and baselines without an encoder: the majority class, a bag of
     words, and of two texts the overlap of their words; of questions the sentence with most of their words, and never answering (2.0)."""
+    search: bool = False
+    """First choose learning rate, layer decay and epochs of each task on a tenth of its training rows, some seven runs with one seed, for
+    the encoder and for fresh weights alike; what is given by a flag stays."""
     parallel: int | None = None
     """Runs at once. Default: as many as the machine has cores or GPUs for."""
     shard: str = "1/1"
@@ -96,10 +99,15 @@ class ExperimentFlags:
             data: what the only task loads, where it is loaded already.
         """
         from electra_trainer.finetuning.experiment import run_plan
+        from electra_trainer.finetuning.search import searched
 
-        shard = folder.parse_shard(self.shard)
+        shard, quiet = folder.parse_shard(self.shard), self.quiet or self.json
+        if self.search:
+            if shard[1] > 1:
+                raise ConfigError("--search: chooses before the runs that --shard divides. Run it without --shard.")
+            plan = searched(plan, out=self.out, device=self.device, parallel=self.parallel, quiet=quiet)
         summary = run_plan(
-            plan, out=self.out, device=self.device, parallel=self.parallel, shard=shard, quiet=self.quiet or self.json, data=data
+            plan, out=self.out, device=self.device, parallel=self.parallel, shard=shard, quiet=quiet, data=data
         )  # fmt: skip
         if shard[1] == 1:
             return summary

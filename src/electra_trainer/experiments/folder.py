@@ -27,6 +27,8 @@ from electra_trainer.settings import records
 
 VERSION = 4
 FILE = "experiment.json"
+SEARCH = "search"
+"""Folder of the experiments that choose a recipe before the experiment itself begins."""
 PATIENCE = 10.0
 """Seconds to wait for another command, or for the workers of one that was killed."""
 Of = Literal["compare", "finetune"]
@@ -229,7 +231,7 @@ def declaring(root: Path, of: Of) -> Iterator[None]:
     Raises:
         ConfigError: another command holds it for long, or the folder holds something else.
     """
-    with durable.open_lock(root, markers={FILE}, what=_TITLES[of]) as lock:
+    with durable.open_lock(root, markers={FILE}, what=_TITLES[of], before={SEARCH}) as lock:
         if not _waited(lock.fileno()):
             raise ConfigError(f"--out {root}: another command is at work there. Wait for it or stop it.")
         try:

@@ -48,6 +48,12 @@ class Plan:
     """`paper` or `released`: see recipe.py."""
     changes: Mapping[str, object] = field(default_factory=dict)
     """Fields of the recipe that are set otherwise, in all tasks."""
+    chosen: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """The same of single tasks, by name; see search.py."""
+    chosen_untrained: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """The same for the untrained encoder, where that has a recipe of its own."""
+    fresh: bool = False
+    """The encoder begins with fresh weights."""
     seeds: tuple[int, ...] = (1,)
     floors: bool = False
     """Measure the baselines too: the untrained encoder with the same seeds, majority, bag of words."""
@@ -143,14 +149,15 @@ class FineTuning:
 
     def _row(self, task: TaskSource, source: Source, where: torch.device, old: Declared | None) -> dict[str, Any]:
         """What is known of a task before anything is trained. Precision is as asked for; else as the task, or the experiment, began."""
-        own = {"epochs": task.epochs, "max_length": getattr(task, "max_length", None)}
-        changes = own | {name: value for name, value in self._plan.changes.items() if value is not None}
+        own: dict[str, Any] = {"epochs": task.epochs, "max_length": getattr(task, "max_length", None)}
+        given = {name: value for name, value in self._plan.changes.items() if value is not None}
+        changes: dict[str, Any] = own | dict(self._plan.chosen.get(task.name, {})) | given
         if changes.get("precision") in (None, "auto"):
             begun = old and old.rows.get(task.name, next(iter(old.rows.values())))
             changes["precision"] = begun["recipe"]["precision"] if begun else choose_precision("auto", where)
         named, width = self._plan.recipe, source.model.hidden_size
-        asked = recipe.recipe(named, hidden_size=width, **changes)  # type: ignore[arg-type]
-        base = recipe.recipe(named, hidden_size=width, **own)  # type: ignore[arg-type]
+        asked = recipe.recipe(named, hidden_size=width, **changes)
+        base = recipe.recipe(named, hidden_size=width, **own)
         data = self._load(task.name)
         if not data.dev:
             raise errors.DataError(f"{data.task.name}: has no examples with answers to score on. Give it a dev set.")
@@ -160,12 +167,17 @@ class FineTuning:
             notes.append(
                 f"rows have up to {source.length} tokens, the longest that the encoder was trained on, and not {asked.max_length} (--max-length)."
             )
-        return {
+        row: dict[str, Any] = {
             "task": data.task.described(), "data_sha256": data.sha256, "recipe": asdict(settled), "metric": data.task.metric,
             "dev": list(data.dev), "train_rows": len(data.train), "notes": notes,
             "changed": recipe.deviations(settled, base.fitted(source.length)),
             "baselines": {name: one.title for name, one in data.task.baselines(data.train).items()} if data.train else {},
         }  # fmt: skip
+        if (fresh := self._plan.chosen_untrained.get(task.name)) is not None:
+            row["untrained_recipe"] = row["recipe"] | {"epochs": given.get("epochs", task.epochs)} | fresh
+            says = ", ".join(f"{name.replace('_', '-')} {value:g}" for name, value in fresh.items())
+            row["notes"] = [*notes, f"the untrained encoder was searched for by itself: {says}."]
+        return row
 
     def identity(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
         """Everything a score depends on. Pooling is taken from the task, not from the recipe."""
@@ -185,12 +197,13 @@ class FineTuning:
     def units(self, cell: Cell, declared: Declared) -> float:
         """Rows to be trained on; counting words is as nothing."""
         row = declared.rows[cell.key]
-        return 0.0 if cell.kind == "floors" else row["train_rows"] * float(row["recipe"]["epochs"])
+        epochs = float(task_summary.recipe_of(row, cell.kind)["epochs"])
+        return 0.0 if cell.kind == "floors" else row["train_rows"] * epochs
 
     def do(self, order: Order, declared: Declared, *, device: str, reports: Reports) -> None:
         """See `Work`."""
         cell, data = order.cell, self._load(order.cell.key)
-        settings = recipe.Recipe(**declared.rows[cell.key]["recipe"])
+        settings = recipe.Recipe(**task_summary.recipe_of(declared.rows[cell.key], cell.kind))
         if data.sha256 != declared.rows[cell.key]["data_sha256"]:
             raise ConfigError(f"{cell.key}: its data changed after the experiment began. Choose another --out.")
         if cell.kind == "floors":
@@ -204,7 +217,8 @@ class FineTuning:
                 f"{self._plan.model}: its weights changed after the experiment began. Give a folder that stays as it is, "
                 "such as an export, and another --out."
             )
-        encoder = source if cell.kind == "encoder" else untrained(source, seed=cell.seed)
+        trained = cell.kind == "encoder" and not self._plan.fresh
+        encoder = source if trained else untrained(source, seed=cell.seed)
         job = run.Job(source=encoder, data=data, recipe=settings, seed=cell.seed)
         try:
             run.finetune_run(
@@ -233,7 +247,8 @@ class FineTuning:
     def alone(self) -> str | None:
         """A class in the script itself cannot be imported by other processes."""
         for name, task in self._tasks.items():
-            if type(task).__module__ == "__main__" or "<locals>" in type(task).__qualname__:
+            its = type(getattr(task, "source", task))  # of a search that of its task
+            if its.__module__ == "__main__" or "<locals>" in its.__qualname__:
                 return f"{name}: its class is in the script itself, where other processes cannot import it: one run at a time"
         return None
 

@@ -140,6 +140,16 @@ class Task(Protocol):
         """Fill the buffers of a fresh head from the training examples; by default it has none."""
         return
 
+    def hold_out(self, train: Sequence[Any], *, where: str) -> tuple[Sequence[Any], Sequence[Any]]:
+        """Training examples, and about a tenth of them to score on, without a text in common; here those of texts.
+
+        Raises:
+            DataError: `train`, which is named `where`, has too few.
+        """
+        from electra_trainer.finetuning.texts.splits import hold_out
+
+        return hold_out(train, where=where)
+
     whole_text: ClassVar[bool] = True
     """It judges whole texts, so it has dropout before its head under `head_dropout="texts"`."""
     endings: ClassVar[Sequence[str]] = ()

@@ -189,6 +189,12 @@ def results_of(
     return {seed: result for seed, result in found.items() if result is not None}
 
 
+def recipe_of(row: Mapping[str, Any], kind: folder.Kind) -> dict[str, Any]:
+    """The recipe of a task's cells; that of the untrained encoder may be its own."""
+    found: dict[str, Any] = row.get("untrained_recipe", row["recipe"]) if kind == "untrained" else row["recipe"]
+    return found
+
+
 def best_cell(cell: folder.Cell, declared: folder.Declared) -> folder.Cell | None:
     """The run of a cell's task with the best main score, the smallest seed of equals; None where there is no score."""
     row = declared.rows[cell.key]
@@ -276,7 +282,7 @@ def timing(out: Path) -> dict[str, Any]:
     declared, runs = folder.read(out, of="finetune"), {}
     for cell in declared.cells(out, kinds=("encoder", "untrained")):
         if (result := results.read_task(cell)) is not None:
-            epochs = float(declared.rows[cell.key]["recipe"]["epochs"])
+            epochs = float(recipe_of(declared.rows[cell.key], cell.kind)["epochs"])
             rate = round(result.rows * epochs / result.seconds, 1) if result.seconds else None
             runs[cell.named(cell.folder)] = {"seconds": result.seconds, "rows_per_second": rate}
     return {"version": 1, "seconds": round(sum(one["seconds"] or 0.0 for one in runs.values()), 3), "runs": runs}

@@ -197,6 +197,10 @@ class QuestionAnswering(tasks.Task):
             examples, rows, said, n_best=self.n_best, null_threshold=threshold, null_against_best=bert
         )
 
+    def hold_out(self, train: Sequence[Question], *, where: str) -> tuple[Sequence[Question], Sequence[Question]]:
+        """See `Task`; whole articles."""
+        return squad_files.split_by_article(train, dev_share=0.1, where=where)
+
     def score(self, examples: Sequence[Question], predictions: Sequence[Prediction]) -> dict[str, float]:
         golds, said, no_answer = _to_score(examples, predictions)
         if self.version == 1:

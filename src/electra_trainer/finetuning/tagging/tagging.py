@@ -26,7 +26,7 @@ from electra_trainer.finetuning import task, transformers_head
 from electra_trainer.finetuning.examples import Prediction, TaggedSentence, jsonl, strings, tagged_text
 from electra_trainer.finetuning.tagging import spans
 from electra_trainer.finetuning.tagging.column_files import read_tagged
-from electra_trainer.finetuning.texts.splits import hold_out_sentences, require_other_file
+from electra_trainer.finetuning.texts.splits import Split, hold_out_sentences, require_other_file
 from electra_trainer.settings.config import Model
 
 _SPAN_METRICS = ("f1", "precision", "recall")
@@ -111,6 +111,10 @@ class Tagging(task.Task):
         for row, numbers in zip(rows, said, strict=True):
             tags[row.example] += [self.labels[number] for number in numbers]
         return [{"words": list(example.words), "tags": found} for example, found in zip(examples, tags, strict=True)]
+
+    def hold_out(self, train: Sequence[TaggedSentence], *, where: str) -> Split[TaggedSentence]:
+        """See `Task`."""
+        return hold_out_sentences(train, where=where)
 
     def score(self, examples: Sequence[TaggedSentence], predictions: Sequence[Prediction]) -> dict[str, float]:
         """Over labelled words. No prediction is right where the label does not occur in training."""

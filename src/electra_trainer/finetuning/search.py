@@ -1,0 +1,120 @@
+"""`--search`: learning rate, layer decay and epochs of each task, chosen on a tenth of its training rows. Dev sets are not looked at.
+
+First every rate with every decay, at the recipe's epochs; then the best of each task with more epochs. Every choice is an experiment of
+one seed in OUT/search/encoder; with baselines, fresh weights are searched in the same way in OUT/search/untrained.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from electra_trainer.errors import ConfigError
+from electra_trainer.experiments import folder
+from electra_trainer.files import durable
+from electra_trainer.finetuning import experiment, recipe, task_summary
+from electra_trainer.finetuning.task import TaskData, TaskSource
+from electra_trainer.pretrained.source import load_source
+from electra_trainer.randomness import key
+
+Choice = Mapping[str, float]
+"""Fields of the recipe."""
+RATES = (1.0, 2.0, 10 / 3)
+"""Learning rates, as multiples of the recipe's: 3e-4, 6e-4 and 1e-3 for Small."""
+DECAYS = (0.8, 1.0)
+LONGER = 3.0
+"""Epochs of the longer trial, as a multiple of the task's."""
+MOST_ROWS = 10_000
+"""Of larger training sets so many rows are searched on, at the task's own epochs: fewer rows would want more of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingRows:
+    """A task's training rows alone: a tenth of them is what its runs are scored on."""
+
+    source: TaskSource
+
+    @property
+    def name(self) -> str:
+        return self.source.name
+
+    @property
+    def epochs(self) -> float:
+        return self.source.epochs
+
+    @property
+    def max_length(self) -> int | None:
+        """As the task's own."""
+        return getattr(self.source, "max_length", None)
+
+    def load(self) -> TaskData:
+        """Read the task; see `TaskSource`."""
+        data = self.source.load()
+        train, held_out = data.task.hold_out(_some(data.train, self.name), where=f"{self.name}, --search")
+        note = f"{len(held_out):,} training rows were held out to score on, and {len(train):,} trained on."
+        return replace(data, train=train, dev={"held-out": held_out}, test={}, notes=(note,))
+
+
+def searched(plan: experiment.Plan, *, out: Path, device: str, parallel: int | None, quiet: bool) -> experiment.Plan:
+    """The plan with what the search chose for each task, and for fresh weights. What is found already is read.
+
+    Raises:
+        ConfigError: all three are given, so there is nothing to search. ElectraError: as `run_plan`.
+    """
+    if {"learning_rate", "layer_decay", "epochs"} <= plan.changes.keys():
+        raise ConfigError("--search: learning rate, layer decay and epochs are all given. Leave one of them out.")
+    with folder.declaring(out, "finetune"):  # what does not belong there is refused now
+        durable.make_folder(out / folder.SEARCH)
+    run_trial = partial(experiment.run_plan, device=device, parallel=parallel, quiet=quiet)
+    asked = replace(plan, seeds=(1,), floors=False, keep="none")
+    chosen = _search(asked, out=out / folder.SEARCH / "encoder", run_trial=run_trial)
+    if not plan.floors:
+        return replace(plan, chosen=chosen)
+    fresh = _search(replace(asked, fresh=True), out=out / folder.SEARCH / task_summary.UNTRAINED, run_trial=run_trial)
+    return replace(plan, chosen=chosen, chosen_untrained=fresh)
+
+
+def _search(plan: experiment.Plan, *, out: Path, run_trial: Callable[..., task_summary.Summary]) -> dict[str, Choice]:
+    best: dict[str, tuple[float, Choice]] = {}
+
+    def trial(name: str, choices: dict[str, Choice]) -> None:
+        """One run of each task, with its choice."""
+        tasks = tuple(TrainingRows(source=task) for task in plan.tasks if task.name in choices)
+        found = run_trial(replace(plan, tasks=tasks, chosen=choices), out=out / name)
+        for task, choice in choices.items():
+            main = found.task(task).main  # None: it diverged
+            if main is not None and (task not in best or main.median > best[task][0]):
+                best[task] = main.median, choice
+
+    for choice in _choices(plan):
+        trial(_named(choice), {task.name: choice for task in plan.tasks})
+    longer: dict[str, Choice] = {
+        task.name: {**best[task.name][1], "epochs": LONGER * task.epochs}
+        for task in plan.tasks
+        if "epochs" not in plan.changes and task.name in best and len(task.load().train) <= MOST_ROWS
+    }
+    if longer:
+        trial("longer", longer)
+    return {task: choice for task, (_, choice) in best.items()}
+
+
+def _choices(plan: experiment.Plan) -> Iterator[Choice]:
+    """Every rate with every decay that the plan leaves open."""
+    width = load_source(plan.model).model.hidden_size
+    base = recipe.recipe(plan.recipe, hidden_size=width, epochs=1).learning_rate
+    axes = {"learning_rate": [float(f"{base * factor:.2g}") for factor in RATES], "layer_decay": list(DECAYS)}
+    open_axes = {name: values for name, values in axes.items() if name not in plan.changes}
+    yield from (dict(zip(open_axes, values, strict=True)) for values in product(*open_axes.values()))
+
+
+def _named(choice: Choice) -> str:
+    return "-".join(f"{name.replace('_', '-')}-{value:g}" for name, value in choice.items()) or "as-given"
+
+
+def _some(train: Sequence[Any], task: str) -> list[Any]:
+    order = np.random.default_rng(key(0, f"searched rows/{task}")).permutation(len(train))
+    return [train[index] for index in np.sort(order[:MOST_ROWS])]
