@@ -18,6 +18,7 @@ from rich.console import Console
 from electra_trainer.cost.parameters import learned_generator
 from electra_trainer.experiments import folder, pages, results, statistics
 from electra_trainer.files import durable, wording
+from electra_trainer.paper import composite
 from electra_trainer.settings import methods, records
 from electra_trainer.settings.config import Config
 
@@ -100,6 +101,9 @@ def summarize(root: Path) -> Summary:
         for name, value in state.values.items():
             by_arm[state.arm].setdefault(name, {})[state.seed] = value
     names = list(dict.fromkeys(name for state in states for name in state.values))
+    for arm, by_seed in composite.composite(by_arm, reference=next(iter(by_arm))).items():
+        by_arm[arm][composite.NAME] = by_seed
+        names += [composite.NAME] * (composite.NAME not in names)
     declared = _declared_metrics(experiment, names)
     facts = experiment.facts
     return Summary(
@@ -148,9 +152,11 @@ def _judged(name: str, config: Config) -> object:
 
 
 def _declared_metrics(experiment: folder.Declared, names: list[str]) -> tuple[str, ...]:
-    """The declared metrics; by default those of the probes that all arms share, or else held-out metrics."""
+    """The declared metrics; by default Q, or those of the probes that all arms share, or else held-out metrics."""
     if experiment.facts["metrics"]:
         return tuple(experiment.facts["metrics"])
+    if composite.NAME in names:
+        return (composite.NAME,)
     shared = tuple(name for name in names if name == "pos/accuracy" or name.startswith(("minimal-pairs/", "glue/")))
     return shared or tuple(name for name in names if name in {f"held-out/{metric}" for metric in _HELD_OUT})
 

@@ -5,6 +5,7 @@
     sentences=FOLDER      similarity and sentiment of sentences from the frozen encoder (sentence_probe.py), GLUE's folder
     minimal-pairs=FOLDER  which sentence of a pair is the grammatical one (minimal_pairs.py)
     glue=FOLDER           scores on the tasks of GLUE in it, after fine-tuning by the paper's recipe (Table 6)
+    quick=FOLDER          pos, sentences and minimal-pairs in the folders of FOLDER: what Q is made of (composite.py)
 
 A probe is one function, `Subject -> {name: number}`; `PROBES` names it, and its numbers appear as `PROBE/name`.
 """
@@ -146,11 +147,12 @@ def parse_probes(words: Sequence[str]) -> dict[str, Path | None]:
         ConfigError: no such probe, or a folder missing or one too many.
     """
     probes: dict[str, Path | None] = {}
-    for word in words:
+    known = (*PROBES, "quick")
+    for word in (one for given in words for one in _quick(given)):
         name, equals, folder = word.partition("=")
         if name not in PROBES:
             raise ConfigError(
-                f"--probe {word}: unknown probe {name!r}.{did_you_mean(name, PROBES)} Known: {', '.join(PROBES)}."
+                f"--probe {word}: unknown probe {name!r}.{did_you_mean(name, known)} Known: {', '.join(known)}."
             )
         needs = _NEEDS_FOLDER.get(name)
         if name in probes:
@@ -161,6 +163,20 @@ def parse_probes(words: Sequence[str]) -> dict[str, Path | None]:
             raise ConfigError(f"--probe {word}: {name} reads no folder. Give --probe {name}.")
         probes[name] = Path(folder) if needs else None
     return probes
+
+
+def _quick(word: str) -> list[str]:
+    """`quick=DIR` as the probes that it stands for; other words as they are."""
+    name, _, folder = word.partition("=")
+    if name != "quick":
+        return [word]
+    root = Path(folder or ".")
+    treebanks = sorted(path.parent for depth in ("*", "*/*") for path in root.glob(f"{depth}/*train.conllu"))
+    if not folder or not treebanks:
+        raise ConfigError(
+            f"--probe {word}: expected --probe quick=DIR, a folder with glue/, blimp/ and the folder of a treebank in CoNLL-U."
+        )
+    return [f"pos={treebanks[0]}", f"sentences={root / 'glue'}", f"minimal-pairs={root / 'blimp'}"]
 
 
 def fingerprint(name: str, folder: Path | None) -> str | None:

@@ -1,0 +1,62 @@
+"""Q against a hand-made table, and `--probe quick`, which measures what Q is made of."""
+
+from pathlib import Path
+
+import pytest
+
+from electra_trainer.errors import ConfigError
+from electra_trainer.paper.composite import composite
+from electra_trainer.paper.probes import parse_probes
+
+
+def arm(*seeds: tuple[float, float, float, float], grammar: str = "discriminator") -> dict[str, dict[int, float]]:
+    """Of each seed tags, similarity, sentiment and pairs; random words have 0.5 for the similarity."""
+    names = ("pos/accuracy", "sentences/stsb", "sentences/sst2", f"minimal-pairs/{grammar}")
+    columns = {name: {seed: row[index] for seed, row in enumerate(seeds, 1)} for index, name in enumerate(names)}
+    return {**columns, "sentences/stsb_random": dict.fromkeys(range(1, len(seeds) + 1), 0.5)}
+
+
+BASE = arm((0.70, 0.60, 0.60, 0.50), (0.72, 0.62, 0.64, 0.52), (0.74, 0.64, 0.68, 0.54))
+"""Standard deviations .02, .02, .04, .02."""
+
+
+def test_q_is_a_mean_of_distances_in_spreads_of_the_reference() -> None:
+    other = arm((0.74, 0.62, 0.64, 0.52), (0.72, 0.62, 0.72, 0.56))
+    found = composite({"base": BASE, "other": other}, reference="base")
+    assert found["base"] == pytest.approx({1: -1, 2: 0, 3: 1})
+    assert found["other"] == pytest.approx({1: (1 + 0 + 0 + 0) / 4, 2: (0 + 0 + 2 + 2) / 4})
+
+
+def test_similarity_counts_beyond_that_of_random_words() -> None:
+    other = arm((0.72, 0.62, 0.64, 0.52)) | {"sentences/stsb_random": {1: 0.52}}
+    assert composite({"base": BASE, "other": other}, reference="base")["other"] == pytest.approx({1: -1 / 4})
+
+
+def test_masked_models_are_judged_by_their_own_score_of_pairs() -> None:
+    other = arm((0.72, 0.62, 0.64, 0.56), grammar="pseudo-likelihood")
+    assert composite({"base": BASE, "other": other}, reference="base")["other"] == pytest.approx({1: 2 / 4})
+
+
+def test_without_two_seeds_or_spread_there_is_no_q() -> None:
+    one = (0.7, 0.6, 0.6, 0.5)
+    assert composite({"base": arm(one), "other": BASE}, reference="base") == {}
+    assert composite({"base": arm(one, one), "other": BASE}, reference="base") == {}
+    lacking = {name: values for name, values in BASE.items() if name != "sentences/sst2"}
+    assert composite({"base": BASE, "other": lacking}, reference="base")["other"] == {}
+
+
+def test_quick_finds_its_folders(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"--probe quick=.*: expected --probe quick=DIR, a folder with glue/, blimp/"):
+        parse_probes([f"quick={tmp_path}"])
+    (tmp_path / "tagging" / "ud").mkdir(parents=True)
+    (tmp_path / "tagging" / "ud" / "en-ud-train.conllu").touch()
+    assert parse_probes(["held-out", f"quick={tmp_path}"]) == {
+        "held-out": None,
+        "pos": tmp_path / "tagging" / "ud",
+        "sentences": tmp_path / "glue",
+        "minimal-pairs": tmp_path / "blimp",
+    }
+    with pytest.raises(ConfigError, match="--probe quick: expected"):
+        parse_probes(["quick"])
+    with pytest.raises(ConfigError, match="Did you mean 'quick'"):
+        parse_probes(["quik"])
