@@ -22,7 +22,6 @@ from electra_trainer.data.tokenizer import Specials, Text
 from electra_trainer.finetuning.examples import Prediction
 from electra_trainer.finetuning.recipe import Recipe
 from electra_trainer.finetuning.task import Row, Task, lengths_of
-from electra_trainer.finetuning.texts.pair_head import PairHead
 from electra_trainer.model.attention import Dropout
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.pretrained.source import Source
@@ -45,10 +44,11 @@ class FineTuned(nn.Module):
     def forward(self, batch: Batch) -> Tensor:
         """Hidden states for the head, fp32 [B, T, D]; the head itself is the task's to call, outside of autocast.
 
-        A head that compares two texts reads more than the last layer, and drops after pooling: see `PairHead`.
+        A head with a method `states` reads other states than the last layer's, and has its own dropout: see `PairHead`.
         """
-        if isinstance(self.head, PairHead):
-            return self.head.states(self.electra, batch)
+        if states := getattr(self.head, "states", None):
+            read: Tensor = states(self.electra, batch)
+            return read
         hidden_BTD: Tensor = self.electra(batch.ids_BT, batch)
         dropped: Tensor = self.dropout(hidden_BTD.float())
         return dropped
