@@ -12,6 +12,7 @@ from electra_trainer.settings.methods import (
     AllTokensMLM,
     Learned,
     ReplaceMLM,
+    RtdMLM,
     SentenceContrast,
     Uniform,
     Unigram,
@@ -24,6 +25,7 @@ OBJECTIVES = {
     "mlm": MLM(),
     "replace-mlm": ReplaceMLM(),
     "all-tokens-mlm": AllTokensMLM(),
+    "rtd-mlm": RtdMLM(),
     "adversarial": Adversarial(),
     "sentence-contrast": SentenceContrast(),
 }

@@ -80,9 +80,9 @@ def test_parameters_equal_those_of_the_networks(name: str) -> None:
 
 
 def test_an_objective_of_ones_own_is_counted_by_what_it_says(own_objective: type) -> None:
-    """A discriminator that also sends the masked positions through the vocabulary."""
+    """A discriminator beside a token head of the same encoder."""
     mine, rtd, bert = (
         parameters(narrow(objective=objective, generator=Learned(width=0.5)))
         for objective in (own_objective(), RTD(), MLM())
     )
-    assert mine.head == rtd.head + bert.head and mine.generator == rtd.generator
+    assert mine.head == rtd.head and mine.extra == bert.head and mine.generator == rtd.generator

@@ -67,6 +67,7 @@ METHODS_TRIED = [
     "replace-mlm",
     "all-tokens-mlm",
     "adversarial",
+    "rtd-mlm",
     "sentence-contrast",
     "unigram",
     "rtd other",

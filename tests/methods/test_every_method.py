@@ -281,7 +281,7 @@ def curve(run: Path) -> list[dict[str, Any]]:
 def test_arms_begin_alike() -> None:
     """Two objectives with one seed have the same initial weights wherever names and shapes agree (paired seeds)."""
     kept = {}
-    for name in ("rtd", "mlm", "replace-mlm", "all-tokens-mlm", "adversarial", "sharing none"):
+    for name in ("rtd", "mlm", "replace-mlm", "all-tokens-mlm", "adversarial", "sharing none", "rtd-mlm"):
         network = build(settings(name)).exported()[0].network
         kept[name] = {n: p for n, p in network.named_parameters() if n.startswith("electra.")}
     for name, weights in kept.items():

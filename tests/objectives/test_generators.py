@@ -25,6 +25,7 @@ from electra_trainer.settings.methods import (
     Learned,
     ObjectiveSettings,
     ReplaceMLM,
+    RtdMLM,
     SentenceContrast,
     Uniform,
     Unigram,
@@ -111,7 +112,9 @@ def test_entropy_and_probability_by_a_loop() -> None:
 
 # --- generators by frequency in an objective ---
 
-OBJECTIVES: list[ObjectiveSettings] = [RTD(), RTD(loss_over="masked"), ReplaceMLM(), AllTokensMLM(), SentenceContrast()]
+OBJECTIVES: list[ObjectiveSettings] = [
+    RTD(), RTD(loss_over="masked"), ReplaceMLM(), AllTokensMLM(), RtdMLM(), SentenceContrast(),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES, ids=lambda given: type(given).__name__)

@@ -234,8 +234,8 @@ class MinimalPairsArguments:
     """In how many minimal pairs (BLiMP) the run scores the acceptable sentence above the other one; a tie is wrong.
 
     Scores: `discriminator`, `appendix-g` and `generator` of an ELECTRA run, `pseudo-likelihood` of an MLM run,
-    `encoder` and `generator` of a replace-mlm or all-tokens-mlm run. All but `discriminator` take a forward pass for
-    each token.
+    `encoder` and `generator` of a replace-mlm or all-tokens-mlm run; rtd-mlm has those of both. All but `discriminator`
+    take a forward pass for each token.
     """
 
     run: tyro.conf.Positional[Path]

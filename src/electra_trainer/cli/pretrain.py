@@ -43,8 +43,8 @@ class PretrainArguments:
     config: Path | None = None
     """JSON or TOML file with settings, for example the config.json of another run; it need not hold all."""
     objective: str | None = None
-    """rtd: ELECTRA; mlm: BERT; replace-mlm, all-tokens-mlm (§3.5); adversarial (Appendix F); sentence-contrast (Appendix H); or one of
-    your own. Default: the preset's."""
+    """rtd: ELECTRA; mlm: BERT; replace-mlm, all-tokens-mlm (§3.5); rtd-mlm: rtd and replace-mlm in one network; adversarial (Appendix F);
+    sentence-contrast (Appendix H); or one of your own. Default: the preset's."""
     generator: str | None = None
     """learned: a small masked language model; unigram: samples by word frequency; uniform. Default: the preset's."""
     phases: str | None = None
@@ -112,7 +112,7 @@ def _choose(config: Config, name: str, kind: str | None, known: Mapping[str, typ
         return config
     if kind not in known:
         raise ConfigError(f"--{name} {kind!r}: unknown.{did_you_mean(kind, known)} Known: {', '.join(known)}.")
-    if isinstance(getattr(config, name), known[kind]):
+    if type(getattr(config, name)) is known[kind]:
         return config
     chosen = copy(config)
     object.__setattr__(chosen, name, known[kind]())  # unchecked: the settings that go with it may be in the other flags

@@ -27,7 +27,7 @@ class ShowArguments:
     """Show a preset: its whole configuration, its parameters and its FLOPs."""
 
     preset: tyro.conf.Positional[str]
-    """tiny, small, small_plus_plus, base, large, bert_small, bert_base, bert_large; or `all`, which lists these and a preset for
+    """tiny, mini, small, small_plus_plus, base, large, bert_small, bert_base, bert_large; or `all`, which lists these and a preset for
     every other published row, one line each."""
     json: bool = False
     """Print one JSON object."""
@@ -111,7 +111,7 @@ class DoctorArguments:
     bench: bool = False
     """Also measure each model: speed, time of the paper's run, and what limits it. Under two minutes."""
     presets: tuple[str, ...] = ()
-    """Presets to measure with --bench; by default the models that the paper compares, and tiny."""
+    """Presets to measure with --bench; by default the models that the paper compares, mini and tiny."""
     json: bool = False
     """Print one JSON object."""
 

@@ -17,7 +17,8 @@ class Parameters:
     head: int
     """The main network's pre-training head: that of a discriminator, or a token head."""
     extra: int
-    """The objective's separate layer: All-Tokens MLM's copy, the adversarial baseline, the sentence head; 0 otherwise."""
+    """The objective's separate layer (All-Tokens MLM's copy, the adversarial baseline, the sentence head), and a token head beside a
+    discriminator's; 0 otherwise."""
     generator: int
     """The generator on its own, with all that it shares; 0 if it is not a network."""
     generator_embeddings: int
@@ -49,12 +50,11 @@ def parameters(config: Config) -> Parameters:
     model, generator, objective = config.model, learned_generator(config), config.objective
     tables, (width, _) = _embeddings(model), single_output(config)
     head = _replaced_head(model) if objective.keeps == "discriminator" else _token_head(model)
-    if objective.keeps == "discriminator" and objective.predicts != "none":
-        head += _token_head(model)
+    beside = _token_head(model) if objective.keeps == "discriminator" and objective.predicts != "none" else 0
     own = (0, 0, 0) if generator is None else (tables, _encoder(generator), _token_head(generator))
     return Parameters(
-        embeddings=tables, encoder=_encoder(model), head=head, extra=width + 1 if width else 0, generator=sum(own),
-        generator_embeddings=own[0] if config.sharing == "none" else 0,
+        embeddings=tables, encoder=_encoder(model), head=head, extra=(width + 1 if width else 0) + beside,
+        generator=sum(own), generator_embeddings=own[0] if config.sharing == "none" else 0,
         generator_encoder=own[1] if config.sharing != "all" else 0, generator_head=own[2],
     )  # fmt: skip
 

@@ -5,6 +5,7 @@ from electra_trainer.objectives import all_tokens_mlm as all_tokens_mlm
 from electra_trainer.objectives import mlm as mlm
 from electra_trainer.objectives import replace_mlm as replace_mlm
 from electra_trainer.objectives import rtd as rtd
+from electra_trainer.objectives import rtd_mlm as rtd_mlm
 from electra_trainer.objectives import sentence_contrast as sentence_contrast
 from electra_trainer.objectives.protocol import Exported, Objective, build
 

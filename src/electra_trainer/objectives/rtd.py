@@ -7,7 +7,7 @@ Outputs:   generator_loss, a sum over the K slots (none from a generator that do
            tokens that `loss_over` names: the N real ones, specials included; the chosen ones (ELECTRA 15 %, §3.5); or as many
            random ones (footnote 8).
 Siblings:  mlm.py is its first half, with the full-size encoder. adversarial.py trains the generator otherwise, sentence_contrast.py
-           adds a loss over inputs; replace_mlm.py and all_tokens_mlm.py give the kept network words to predict.
+           adds a loss over inputs; replace_mlm.py and all_tokens_mlm.py give the kept network words to predict, rtd_mlm.py both.
 
 No gradient flows from the discriminator through the sampling; both losses reach what the two networks share.
 """
@@ -58,17 +58,21 @@ class ReplacedTokenDetection(protocol.Objective, settings=RTD):
     def discriminate(self, masked: Masked, generated: generation.Generated, rng: Rng, *, diagnose: bool) -> Losses:
         """The discriminator's sum over a lane with the samples put in, and what there is to see of both networks."""
         corrupted = generation.corrupt(masked, generated.sampled_K)
-        logits_BT = self.discriminator(corrupted.input_BT, masked.batch)
+        logits_BT, further = self.read(masked, corrupted, diagnose=diagnose)
         counted_BT = self.counted_tokens(masked, rng)
         (count,) = self.counted(masked)
         loss = replaced_loss(logits_BT, corrupted.replaced_BT, counted_BT)
-        terms = {"discriminator_loss": Term(sum=loss, count=count, weight=self.settings.weight)}
+        terms = {"discriminator_loss": Term(sum=loss, count=count, weight=self.settings.weight)} | further.terms
         if not diagnose:
             return Losses(terms=terms)
         diagnostics = generation.generator_diagnostics(generated, masked) | discriminator_diagnostics(
             corrupted, logits_BT, counted_BT
         )
-        return Losses(terms=terms, diagnostics=diagnostics)
+        return Losses(terms=terms, diagnostics=diagnostics | further.diagnostics)
+
+    def read(self, masked: Masked, corrupted: Corrupted, *, diagnose: bool) -> tuple[Tensor, Losses]:
+        """The discriminator's one pass: logits of "replaced", [B, T], and further losses of the same hidden states, here none."""
+        return self.discriminator(corrupted.input_BT, masked.batch), Losses(terms={})
 
     def counted_tokens(self, masked: Masked, rng: Rng) -> Tensor:
         """The tokens that the discriminator's loss counts, bool [B, T]."""

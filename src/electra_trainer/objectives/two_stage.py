@@ -11,7 +11,7 @@ from torch import Tensor
 
 from electra_trainer import batch, randomness
 from electra_trainer.model.networks import TokenPredictor
-from electra_trainer.objectives import generation, protocol, rtd
+from electra_trainer.objectives import generation, protocol, rtd, rtd_mlm
 
 
 class GeneratorStage(protocol.Objective):
@@ -41,11 +41,13 @@ class GeneratorStage(protocol.Objective):
 
 
 class DiscriminatorStage(protocol.Objective):
-    """Stage 2: replaced token detection against a frozen generator. Its parameters are the discriminator's."""
+    """Stage 2: replaced token detection against a frozen generator. Its parameters are all but the generator's."""
 
     def __init__(self, whole: rtd.ReplacedTokenDetection) -> None:
         super().__init__(whole.config)
-        self.discriminator = whole.discriminator
+        for name, network in whole.named_children():
+            if name != "generator":
+                self.add_module(name, network)
         self._whole = (whole,)
 
     @property
@@ -58,7 +60,7 @@ class DiscriminatorStage(protocol.Objective):
         return self._whole[0].counts(masked)
 
     def forward(self, masked: batch.Masked, rng: randomness.Rng, *, diagnose: bool = False) -> batch.Losses:
-        """The discriminator's sum over a lane."""
+        """The discriminator's sums over a lane."""
         (whole,) = self._whole
         with torch.no_grad():
             generated = generation.generate(whole.generator, self.config, masked, rng, diagnose=diagnose)
@@ -71,6 +73,8 @@ class DiscriminatorStage(protocol.Objective):
 
 @torch.no_grad()
 def begin_from_generator(whole: rtd.ReplacedTokenDetection) -> None:
-    """Copy the generator's encoder over the discriminator's, embeddings too; the heads differ and stay as they are."""
+    """Copy the generator's encoder over the discriminator's, embeddings too, and its token head where there is one; other heads stay."""
     assert isinstance(whole.generator, TokenPredictor)
     whole.discriminator.electra.load_state_dict(whole.generator.electra.state_dict())
+    if isinstance(whole, rtd_mlm.CorrectiveReplacedTokenDetection):
+        whole.encoder.load_state_dict(whole.generator.state_dict())

@@ -2,7 +2,7 @@
 
 generator    argmax of p_G(x | c), c the row with that one word masked
 appendix-g   argmax of D p_G / (a (1 - D) + p_G) over the generator's top words; D with x put into the row
-encoder      argmax of an MLM run's own encoder (or of the encoder that replace-mlm and all-tokens-mlm export)
+encoder      argmax of an MLM run's own encoder (or of the encoder that replace-mlm, all-tokens-mlm and rtd-mlm export)
 against      the same by another run, at the very same words
 
 The words are a pure function of the seed and the row.

@@ -137,7 +137,7 @@ def arm_of(config: Config) -> str | None:
 
 def _rtd(config: Config) -> methods.RTD:
     """The preset's weights where it is an ELECTRA, the paper's otherwise."""
-    return replace(config.objective, loss_over="all") if isinstance(config.objective, methods.RTD) else methods.RTD()
+    return replace(config.objective, loss_over="all") if type(config.objective) is methods.RTD else methods.RTD()
 
 
 def _learned(config: Config, **changes: Any) -> methods.Learned:

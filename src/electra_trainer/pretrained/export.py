@@ -2,7 +2,7 @@
 
     DIR/discriminator   ElectraForPreTraining: the encoder to fine-tune
     DIR/generator       ElectraForMaskedLM
-    DIR/encoder         ElectraForMaskedLM: what an MLM run exports instead of the two
+    DIR/encoder         ElectraForMaskedLM: what an MLM run exports instead of the two, and rtd-mlm beside them
 
 Each holds config.json, model.safetensors, the tokenizer's files and a model card. Parameter names are those of transformers, so
 writing is a copy. The vocabulary's output weight is tied to the word embeddings and stored once, as there.

@@ -58,7 +58,7 @@ class Pretrained:
     generator: TokenPredictor | None
     """Fills gaps: the generator, or the encoder of a run without one."""
     encoder: TokenPredictor | None = None
-    """The main network of mlm, replace-mlm and all-tokens-mlm runs."""
+    """The main network of mlm, replace-mlm, all-tokens-mlm and rtd-mlm runs, with its token head."""
     networks: tuple[Exported, ...] = ()
     """What a run exports; empty for an exported folder."""
     config: Config | None = None

@@ -65,6 +65,20 @@ class RTD(ObjectiveSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
+class RtdMLM(RTD):
+    """RTD, and Replace MLM (§3.5) by the same network: RTD's loss + corrective_weight * MLM from the generator's samples.
+
+    This is COCO-LM's corrective language modelling (Meng et al., 2021) at the chosen positions, without its copy mechanism.
+    """
+
+    title = "replaced token detection and corrective MLM"
+    predicts = "masked"
+
+    corrective_weight: float = 1.0
+    """Weight of the mean loss of the main network's own token head."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class MLM(ObjectiveSettings):
     """Masked language modelling, BERT's objective: the baseline of every table. `generator` and `sharing` are not used."""
 

@@ -1,0 +1,50 @@
+"""RTD with corrective MLM: one network finds the replaced words and says what stood there (RTD and Replace MLM of §3.5 together).
+
+What:      the discriminator has a token head too; from the corrupted input it predicts the original words at the chosen positions.
+Equation:  L_MLM(x, θ_G) + λ L_Disc(x, θ_D) + w Σ over m of -log p_D(x_t | x_corrupt)
+Paper:     corrective language modelling of COCO-LM (Meng et al., 2021), without its copy mechanism and at the chosen positions alone.
+Inputs:    Masked [B, T] with K chosen positions.
+Outputs:   generator_loss and encoder_loss, sums over the K slots; discriminator_loss as in rtd.py.
+Siblings:  rtd.py has no second head; replace_mlm.py has the second one alone; all_tokens_mlm.py joins both in one probability.
+
+One pass of the encoder serves both heads. The discriminator is exported as ever, and its encoder once more with the token head.
+"""
+
+from torch import Tensor
+
+from electra_trainer.batch import Corrupted, Losses, Masked, Term
+from electra_trainer.model.networks import TokenPredictor, at, initialize
+from electra_trainer.objectives import mlm, protocol, rtd, vocabulary_softmax
+from electra_trainer.settings.config import Config
+from electra_trainer.settings.methods import RtdMLM
+
+
+class CorrectiveReplacedTokenDetection(rtd.ReplacedTokenDetection, settings=RtdMLM):
+    """Generator, discriminator, and a token head on the discriminator's encoder."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        assert isinstance(config.objective, RtdMLM)
+        self.corrective_weight = config.objective.corrective_weight
+        electra = self.discriminator.electra
+        predictor = TokenPredictor(config.model, encoder=electra)
+        self.encoder = initialize(predictor, config.model, self.weights("kept"), leave=electra)
+
+    def read(self, masked: Masked, corrupted: Corrupted, *, diagnose: bool) -> tuple[Tensor, Losses]:
+        """Logits of "replaced", [B, T], and the corrective loss, a sum over the K slots."""
+        hidden_BTD = self.discriminator.electra(corrupted.input_BT, masked.batch)
+        tokens = vocabulary_softmax.token_softmax(
+            self.encoder.generator_predictions(at(hidden_BTD, masked.slots_K)),
+            *self.encoder.output(),
+            labels_K=masked.labels_K,
+            draws_K=None,
+            diagnose=diagnose,
+        )
+        terms = {"encoder_loss": Term(sum=tokens.loss, count="masked", weight=self.corrective_weight)}
+        seen = {"encoder_correct_K": tokens.correct_K, "encoder_entropy_K": tokens.entropy_K}
+        return self.discriminator.replaced(hidden_BTD), Losses(terms=terms, diagnostics=seen)
+
+    def exported(self) -> list[protocol.Exported]:
+        """The discriminator, which is fine-tuned, its encoder with the token head, and the generator."""
+        discriminator, *generator = super().exported()
+        return [discriminator, mlm.exported_encoder(self.config, self.encoder), *generator]
