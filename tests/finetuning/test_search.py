@@ -3,6 +3,7 @@
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,11 +11,10 @@ from tests.finetuning import toy
 from tests.finetuning.test_experiment import SMALL
 from tests.finetuning.toy import Toy
 
-from electra_trainer.errors import ConfigError
+from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.finetuning import search
 from electra_trainer.finetuning.experiment import Plan, run_plan
 from electra_trainer.finetuning.task import TaskData
-from electra_trainer.finetuning.task_summary import summarize
 from electra_trainer.finetuning.texts.tasks import Classification
 
 GIVEN = {name: value for name, value in SMALL.items() if name != "learning_rate"}
@@ -34,19 +34,60 @@ def found(asked: Plan, out: Path) -> Plan:
     return search.searched(asked, out=out, device="cpu", parallel=1, quiet=True)
 
 
-def test_the_best_of_the_trials_is_what_the_seeds_run_with(model: str, tmp_path: Path) -> None:
-    asked = found(Plan(model=model, tasks=(Toy(rows=60),), changes=GIVEN, seeds=(1, 2), floors=True), tmp_path)
-    run_plan(asked, out=tmp_path, device="cpu", parallel=1, quiet=True)
-    for arm, kind in (("encoder", "seed"), ("untrained", "untrained")):
-        tried = sorted((tmp_path / "search" / arm).iterdir())
-        scores = {path.name: main.median for path in tried if (main := summarize(path).task("toy").main)}
-        assert len(scores) == 7, "three rates with two decays, and the best of them for longer"
-        best = [name for name in scores if scores[name] == max(scores.values())]
-        recipes = [_config(tmp_path / "search" / arm / name / "cells/toy/seed-1")["recipe"] for name in best]
-        for seed in (1, 2):
-            assert _config(tmp_path / f"cells/toy/{kind}-{seed}")["recipe"] in recipes, arm
-    fresh = _config(tmp_path / "search/untrained/longer/cells/toy/seed-1")["model"]
-    assert fresh.startswith("untrained") and not _config(tmp_path / "cells/toy/seed-1")["model"].startswith("untrained")
+def test_each_arm_runs_with_its_own_best(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scores are given: of the encoder 2 x the rate without decay is best, for longer; of fresh weights the first trial."""
+    given = (
+        {"learning-rate-0.0006-layer-decay-1": 0.8, "longer": 0.9},
+        {"learning-rate-0.0003-layer-decay-0.8": 0.8, "longer": 0.7},
+    )
+
+    def run_trial(asked: Plan, *, out: Path, **_: Any) -> Any:
+        assert asked.seeds == (1,) and not asked.floors and asked.fresh == (out.parent.name == "untrained")
+        main = SimpleNamespace(median=given[asked.fresh].get(out.name, 0.5))
+        return SimpleNamespace(task=lambda name: SimpleNamespace(main=main))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("electra_trainer.finetuning.experiment.run_plan", run_trial)
+        asked = found(Plan(model=model, tasks=(Toy(rows=60),), changes=GIVEN, floors=True), tmp_path)
+    assert asked.chosen == {"toy": {"learning_rate": 6e-4, "layer_decay": 1.0, "epochs": 9.0}}
+    assert asked.chosen_untrained == {"toy": {"learning_rate": 3e-4, "layer_decay": 0.8}}
+    summary = run_plan(asked, out=tmp_path, device="cpu", parallel=1, quiet=True)
+    for kind, recipe in (("seed-1", (6e-4, 1.0, 9.0)), ("untrained-1", (3e-4, 0.8, 3.0))):
+        ran = _config(tmp_path / "cells/toy" / kind)["recipe"]
+        assert (ran["learning_rate"], ran["layer_decay"], ran["epochs"]) == recipe, kind
+    assert "toy: searched on training rows: learning-rate 0.0006, layer-decay 1, epochs 9." in summary.task("toy").notes
+
+
+def test_trials_of_fresh_weights_begin_with_them(model: str, tmp_path: Path) -> None:
+    asked = found(Plan(model=model, tasks=(Toy(rows=40),), changes=SMALL, floors=True), tmp_path)
+    for arm, fresh in (("encoder", False), ("untrained", True)):
+        trials = sorted(path.name for path in (tmp_path / "search" / arm).iterdir())
+        assert trials == ["layer-decay-0.8", "layer-decay-1", "longer"]
+        run = tmp_path / "search" / arm / "layer-decay-1" / "cells/toy/seed-1"
+        assert _config(run)["model"].startswith("untrained") == fresh
+        page = (tmp_path / "search" / arm / "longer/summary.md").read_text()
+        assert ("fresh weights, not those of the model" in page) == fresh
+    assert asked.chosen_untrained
+
+
+def test_baselines_may_come_later(model: str, tmp_path: Path) -> None:
+    plan = Plan(model=model, tasks=(Toy(rows=40),), changes=SMALL | {"epochs": 1.0})
+    for floors in (False, True, False):
+        asked = found(replace(plan, floors=floors), tmp_path)
+        summary = run_plan(asked, out=tmp_path, device="cpu", parallel=1, quiet=True)
+    assert summary.task("toy").untrained
+
+
+def test_what_the_experiment_refuses_is_refused_before_the_search(model: str, tmp_path: Path) -> None:
+    plan = Plan(model=model, tasks=(Toy(rows=40),), changes=SMALL | {"epochs": 1.0})
+    with pytest.raises(DataError, match="no examples with answers"):
+        found(replace(plan, tasks=(_NoDev(),)), tmp_path / "no-dev")
+    run_plan(plan, out=tmp_path / "unsearched", device="cpu", parallel=1, quiet=True)
+    with pytest.raises(ConfigError, match=r"began without --search\. Choose another --out"):
+        found(plan, tmp_path / "unsearched")
+    with pytest.raises(DataError, match=r"^--search: .*Or leave --search out"):
+        search.TrainingRows(source=Toy(rows=1)).load()
+    assert not list(tmp_path.glob("*/search"))
 
 
 def _config(run: Path) -> dict[str, Any]:
@@ -84,6 +125,12 @@ def test_a_search_that_is_done_is_read(model: str, tmp_path: Path) -> None:
     written = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("result.json")}
     assert found(asked, tmp_path) == first
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("result.json")} == written
+
+
+@dataclass(frozen=True, kw_only=True)
+class _NoDev(Toy):
+    def load(self) -> TaskData:
+        return replace(super().load(), dev={})
 
 
 @dataclass(frozen=True, kw_only=True)

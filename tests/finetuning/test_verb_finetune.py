@@ -19,8 +19,8 @@ from electra_trainer.api import finetune
 from electra_trainer.cli.main import main, read
 from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.files.tables import Table
+from electra_trainer.finetuning.confusion import counts, shown
 from electra_trainer.finetuning.examples import TextExample, predicted_csv, predicted_jsonl, tagged_text
-from electra_trainer.finetuning.experiment import counts, shown
 from electra_trainer.finetuning.recipe import Recipe, recipe
 from electra_trainer.finetuning.texts.tasks import Classification
 

@@ -278,6 +278,13 @@ def curve(run: Path) -> list[dict[str, Any]]:
     return [{n: v for n, v in row.items() if n not in ("seconds", "tokens_per_second")} for row in rows]
 
 
+def test_a_first_stage_says_nothing_of_a_discriminator_that_has_not_begun(data: Path, tmp_path: Path) -> None:
+    pretrain(run_config("two-stage"), data, out=tmp_path / "run", device="cpu", quiet=True)
+    first, *later = (line for line in (tmp_path / "run/log.txt").read_text().splitlines() if "held-out" in line)
+    assert "generator" in first and "; the discriminator begins after step 3" in first and "guess" not in first
+    assert len(later) == 2 and all("guess" in line and "begins" not in line for line in later)
+
+
 def test_arms_begin_alike() -> None:
     """Two objectives with one seed have the same initial weights wherever names and shapes agree (paired seeds)."""
     kept = {}

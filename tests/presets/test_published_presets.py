@@ -109,3 +109,12 @@ def test_figure_4(hidden: int) -> None:
 
 def test_bert_by_its_other_name() -> None:
     assert differences(preset("bert_large"), preset("bert_large_ours")) == ["preset: 'bert_large' -> 'bert_large_ours'"]
+
+
+def test_every_arm_can_be_trained_from_a_preset_in_two_stages() -> None:
+    """`mini` is one: the paper's arms of it are joint unless their name says otherwise, and `preset` is the preset itself."""
+    start = MODELS["mini"]()
+    assert arms.arm("preset", start) == start
+    staged = {name for name in arms.ARMS if isinstance(arms.arm(name, start).phases, TwoStage)}
+    assert staged == {"two-stage", "two-stage-fresh"}
+    assert arms.arm("electra", start).sharing == "embeddings"

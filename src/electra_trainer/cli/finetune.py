@@ -196,7 +196,7 @@ def _print_notes(data: "TaskData") -> None:
 
 
 def _print_result(done: "BestExport", data: "TaskData", arguments: FinetuneArguments) -> None:
-    from electra_trainer.finetuning.experiment import shown
+    from electra_trainer.finetuning.confusion import shown
 
     print("\n" + (arguments.out / "summary.md").read_text(encoding="utf-8").strip())
     if done.confusion:

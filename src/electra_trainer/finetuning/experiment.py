@@ -22,8 +22,8 @@ from electra_trainer.errors import ConfigError
 from electra_trainer.experiments import runner
 from electra_trainer.experiments.folder import Cell, Declared, Event, Of, Order, Reports
 from electra_trainer.experiments.results import Result, read_result, write_result
-from electra_trainer.files import durable, processes, reading, table_writer
-from electra_trainer.finetuning import model_folder, recipe, run, task_summary
+from electra_trainer.files import durable, processes, reading
+from electra_trainer.finetuning import confusion, model_folder, recipe, run, task_summary
 from electra_trainer.finetuning.examples import Prediction
 from electra_trainer.finetuning.task import TaskData, TaskSource, measure_baselines
 from electra_trainer.finetuning.texts.tasks import with_pooling
@@ -52,6 +52,8 @@ class Plan:
     """The same of single tasks, by name; see search.py."""
     chosen_untrained: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """The same for the untrained encoder, where that has a recipe of its own."""
+    notes: Mapping[str, str] = field(default_factory=dict)
+    """What is to be said of single tasks, by name."""
     fresh: bool = False
     """The encoder begins with fresh weights."""
     seeds: tuple[int, ...] = (1,)
@@ -143,7 +145,7 @@ class FineTuning:
             },
             rows=rows,
             seeds=tuple(sorted(plan.seeds)),
-            parts={"floors": {}} if plan.floors else {},
+            parts={"floors": self._floors(rows, old)} if plan.floors else {},
             about={"model": plan.model, "encoder": _encoder_facts(plan.model)},
         )  # fmt: skip
 
@@ -155,9 +157,9 @@ class FineTuning:
         if changes.get("precision") in (None, "auto"):
             begun = old and old.rows.get(task.name, next(iter(old.rows.values())))
             changes["precision"] = begun["recipe"]["precision"] if begun else choose_precision("auto", where)
-        named, width = self._plan.recipe, source.model.hidden_size
-        asked = recipe.recipe(named, hidden_size=width, **changes)
-        base = recipe.recipe(named, hidden_size=width, **own)
+        asked, base = (
+            recipe.recipe(self._plan.recipe, hidden_size=source.model.hidden_size, **one) for one in (changes, own)
+        )
         data = self._load(task.name)
         if not data.dev:
             raise errors.DataError(f"{data.task.name}: has no examples with answers to score on. Give it a dev set.")
@@ -167,17 +169,22 @@ class FineTuning:
             notes.append(
                 f"rows have up to {source.length} tokens, the longest that the encoder was trained on, and not {asked.max_length} (--max-length)."
             )
-        row: dict[str, Any] = {
+        notes += [f"{task.name}: {note}" for name, note in self._plan.notes.items() if name == task.name]
+        return {
             "task": data.task.described(), "data_sha256": data.sha256, "recipe": asdict(settled), "metric": data.task.metric,
             "dev": list(data.dev), "train_rows": len(data.train), "notes": notes,
             "changed": recipe.deviations(settled, base.fitted(source.length)),
             "baselines": {name: one.title for name, one in data.task.baselines(data.train).items()} if data.train else {},
         }  # fmt: skip
-        if (fresh := self._plan.chosen_untrained.get(task.name)) is not None:
-            row["untrained_recipe"] = row["recipe"] | {"epochs": given.get("epochs", task.epochs)} | fresh
-            says = ", ".join(f"{name.replace('_', '-')} {value:g}" for name, value in fresh.items())
-            row["notes"] = [*notes, f"the untrained encoder was searched for by itself: {says}."]
-        return row
+
+    def _floors(self, rows: Mapping[str, Mapping[str, Any]], old: Declared | None) -> dict[str, Any]:
+        """What experiment.json says of the baselines: recipes of the untrained encoder that are its own."""
+        said = old.parts.get("floors", {}).get("recipes", {}) if old is not None else {}
+        epochs = {
+            name: {"epochs": self._plan.changes.get("epochs") or task.epochs} for name, task in self._tasks.items()
+        }
+        mine = {name: rows[name]["recipe"] | epochs[name] | own for name, own in self._plan.chosen_untrained.items()}
+        return {"recipes": mine | said} if mine or said else {}
 
     def identity(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
         """Everything a score depends on. Pooling is taken from the task, not from the recipe."""
@@ -197,13 +204,13 @@ class FineTuning:
     def units(self, cell: Cell, declared: Declared) -> float:
         """Rows to be trained on; counting words is as nothing."""
         row = declared.rows[cell.key]
-        epochs = float(task_summary.recipe_of(row, cell.kind)["epochs"])
+        epochs = float(task_summary.recipe_of(cell, declared)["epochs"])
         return 0.0 if cell.kind == "floors" else row["train_rows"] * epochs
 
     def do(self, order: Order, declared: Declared, *, device: str, reports: Reports) -> None:
         """See `Work`."""
         cell, data = order.cell, self._load(order.cell.key)
-        settings = recipe.Recipe(**task_summary.recipe_of(declared.rows[cell.key], cell.kind))
+        settings = recipe.Recipe(**task_summary.recipe_of(cell, declared))
         if data.sha256 != declared.rows[cell.key]["data_sha256"]:
             raise ConfigError(f"{cell.key}: its data changed after the experiment began. Choose another --out.")
         if cell.kind == "floors":
@@ -247,7 +254,7 @@ class FineTuning:
     def alone(self) -> str | None:
         """A class in the script itself cannot be imported by other processes."""
         for name, task in self._tasks.items():
-            its = type(getattr(task, "source", task))  # of a search that of its task
+            its: type = getattr(task, "wrapped", type(task))
             if its.__module__ == "__main__" or "<locals>" in its.__qualname__:
                 return f"{name}: its class is in the script itself, where other processes cannot import it: one run at a time"
         return None
@@ -361,38 +368,11 @@ def export_best(source: TaskSource, data: TaskData, *, model: str, out: Path) ->
         predictions = out / name
         durable.replace_durably(predictions, write(_predictions(best, next(iter(data.test)))).encode())
     split, examples = next(iter(data.dev.items()))
-    return BestExport(model=folder, predictions=predictions, confusion=counts(examples, _predictions(best, split)))
+    return BestExport(
+        model=folder, predictions=predictions, confusion=confusion.counts(examples, _predictions(best, split))
+    )
 
 
 def _predictions(best: Path, split: str) -> list[Prediction]:
     content = reading.read_file(best / "predictions" / f"{split}.jsonl", limit=sys.maxsize)
     return [json.loads(line) for line in content.splitlines()]
-
-
-WIDEST = 10
-"""Most classes for which the table has a row and a column each; with more, the most frequent confusions are listed."""
-_LONGEST = 14
-"""Most characters of a label in the table."""
-
-
-def counts(examples: Sequence[Any], predictions: Sequence[Prediction]) -> Counter[tuple[str, str]]:
-    """(true, predicted) label -> count, of texts or of words; empty for tasks without labels."""
-    pairs: list[tuple[str | None, str]] = []
-    for example, prediction in zip(examples, predictions, strict=True):
-        if "label" in prediction:
-            pairs.append((example.label, prediction["label"]))
-        elif "tags" in prediction:
-            pairs += zip(example.labels, prediction["tags"], strict=True)
-    return Counter((truth, said) for truth, said in pairs if truth is not None)
-
-
-def shown(found: Counter[tuple[str, str]], labels: Sequence[str]) -> str:
-    """The counts as lines of text: true classes down, predicted ones across."""
-    if len(labels) > WIDEST:
-        wrong = [(pair, count) for pair, count in found.most_common() if pair[0] != pair[1]][:WIDEST]
-        lines = [f"  {truth} taken for {said}: {count:,}" for (truth, said), count in wrong]
-        return "\n".join(["confused most often:", *(lines or ["  nothing"])])
-    names = [label if len(label) <= _LONGEST else label[: _LONGEST - 2] + ".." for label in labels]
-    rows = [[name, *(f"{found[truth, said]:,}" for said in labels)] for name, truth in zip(names, labels, strict=True)]
-    widest = len(f"{max(found.values(), default=0):,}")
-    return table_writer.Table(head=["true \\ said", *names], rows=rows, words=1).text(least=widest)

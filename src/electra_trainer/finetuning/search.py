@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from electra_trainer.errors import ConfigError
+from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.experiments import folder
 from electra_trainer.files import durable
 from electra_trainer.finetuning import experiment, recipe, task_summary
@@ -25,11 +25,12 @@ Choice = Mapping[str, float]
 """Fields of the recipe."""
 RATES = (1.0, 2.0, 10 / 3)
 """Learning rates, as multiples of the recipe's: 3e-4, 6e-4 and 1e-3 for Small."""
-DECAYS = (0.8, 1.0)
+NO_DECAY = 1.0
+"""Tried beside the recipe's own layer decay."""
 LONGER = 3.0
 """Epochs of the longer trial, as a multiple of the task's."""
 MOST_ROWS = 10_000
-"""Of larger training sets so many rows are searched on, at the task's own epochs: fewer rows would want more of them."""
+"""Larger training sets are searched on so many rows, at the task's own epochs: the best number for fewer rows would be too high."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +48,11 @@ class TrainingRows:
         return self.source.epochs
 
     @property
+    def wrapped(self) -> type:
+        """The class of the task's own source."""
+        return type(self.source)
+
+    @property
     def max_length(self) -> int | None:
         """As the task's own."""
         return getattr(self.source, "max_length", None)
@@ -54,7 +60,10 @@ class TrainingRows:
     def load(self) -> TaskData:
         """Read the task; see `TaskSource`."""
         data = self.source.load()
-        train, held_out = data.task.hold_out(_some(data.train, self.name), where=f"{self.name}, --search")
+        try:
+            train, held_out = data.task.hold_out(_some(data.train, self.name), where=self.name)
+        except DataError as error:
+            raise DataError(f"--search: {error} Or leave --search out.") from None
         note = f"{len(held_out):,} training rows were held out to score on, and {len(train):,} trained on."
         return replace(data, train=train, dev={"held-out": held_out}, test={}, notes=(note,))
 
@@ -65,17 +74,28 @@ def searched(plan: experiment.Plan, *, out: Path, device: str, parallel: int | N
     Raises:
         ConfigError: all three are given, so there is nothing to search. ElectraError: as `run_plan`.
     """
-    if {"learning_rate", "layer_decay", "epochs"} <= plan.changes.keys():
+    if not any(_is_open(plan, name) for name in ("learning_rate", "layer_decay", "epochs")):
         raise ConfigError("--search: learning rate, layer decay and epochs are all given. Leave one of them out.")
-    with folder.declaring(out, "finetune"):  # what does not belong there is refused now
-        durable.make_folder(out / folder.SEARCH)
+    begun = out / folder.SEARCH
+    if folder.exists(out) and not begun.is_dir():
+        raise ConfigError(f"--out {out}: the experiment there began without --search. Choose another --out.")
+    experiment.FineTuning(plan, device=device, data=None, sharded=False).declare(
+        None
+    )  # what it refuses, it refuses now
+    with folder.declaring(out, "finetune"):
+        durable.make_folder(begun)
     run_trial = partial(experiment.run_plan, device=device, parallel=parallel, quiet=quiet)
     asked = replace(plan, seeds=(1,), floors=False, keep="none")
-    chosen = _search(asked, out=out / folder.SEARCH / "encoder", run_trial=run_trial)
+    chosen = _search(asked, out=begun / "encoder", run_trial=run_trial)
+    searched = replace(
+        plan, chosen=chosen, notes={task: f"searched on training rows: {_told(chosen[task])}." for task in chosen}
+    )
     if not plan.floors:
-        return replace(plan, chosen=chosen)
-    fresh = _search(replace(asked, fresh=True), out=out / folder.SEARCH / task_summary.UNTRAINED, run_trial=run_trial)
-    return replace(plan, chosen=chosen, chosen_untrained=fresh)
+        return searched
+    fresh = replace(
+        asked, fresh=True, notes={task.name: "fresh weights, not those of the model." for task in plan.tasks}
+    )
+    return replace(searched, chosen_untrained=_search(fresh, out=begun / task_summary.UNTRAINED, run_trial=run_trial))
 
 
 def _search(plan: experiment.Plan, *, out: Path, run_trial: Callable[..., task_summary.Summary]) -> dict[str, Choice]:
@@ -95,7 +115,7 @@ def _search(plan: experiment.Plan, *, out: Path, run_trial: Callable[..., task_s
     longer: dict[str, Choice] = {
         task.name: {**best[task.name][1], "epochs": LONGER * task.epochs}
         for task in plan.tasks
-        if "epochs" not in plan.changes and task.name in best and len(task.load().train) <= MOST_ROWS
+        if _is_open(plan, "epochs") and task.name in best and len(task.load().train) <= MOST_ROWS
     }
     if longer:
         trial("longer", longer)
@@ -105,10 +125,20 @@ def _search(plan: experiment.Plan, *, out: Path, run_trial: Callable[..., task_s
 def _choices(plan: experiment.Plan) -> Iterator[Choice]:
     """Every rate with every decay that the plan leaves open."""
     width = load_source(plan.model).model.hidden_size
-    base = recipe.recipe(plan.recipe, hidden_size=width, epochs=1).learning_rate
-    axes = {"learning_rate": [float(f"{base * factor:.2g}") for factor in RATES], "layer_decay": list(DECAYS)}
-    open_axes = {name: values for name, values in axes.items() if name not in plan.changes}
+    base = recipe.recipe(plan.recipe, hidden_size=width, epochs=1)
+    rates = [float(f"{base.learning_rate * factor:.2g}") for factor in RATES]
+    axes = {"learning_rate": rates, "layer_decay": [base.layer_decay, NO_DECAY]}
+    open_axes = {name: values for name, values in axes.items() if _is_open(plan, name)}
     yield from (dict(zip(open_axes, values, strict=True)) for values in product(*open_axes.values()))
+
+
+def _told(choice: Choice) -> str:
+    return ", ".join(f"{name.replace('_', '-')} {value:g}" for name, value in choice.items()) or "nothing was open"
+
+
+def _is_open(plan: experiment.Plan, name: str) -> bool:
+    """Whether a field of the recipe is not given."""
+    return plan.changes.get(name) is None
 
 
 def _named(choice: Choice) -> str:

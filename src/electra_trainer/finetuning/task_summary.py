@@ -189,9 +189,10 @@ def results_of(
     return {seed: result for seed, result in found.items() if result is not None}
 
 
-def recipe_of(row: Mapping[str, Any], kind: folder.Kind) -> dict[str, Any]:
-    """The recipe of a task's cells; that of the untrained encoder may be its own."""
-    found: dict[str, Any] = row.get("untrained_recipe", row["recipe"]) if kind == "untrained" else row["recipe"]
+def recipe_of(cell: folder.Cell, declared: folder.Declared) -> dict[str, Any]:
+    """The recipe of a cell; that of the untrained encoder may be its own."""
+    own = declared.parts.get("floors", {}).get("recipes", {}) if cell.kind == "untrained" else {}
+    found: dict[str, Any] = own.get(cell.key, declared.rows[cell.key]["recipe"])
     return found
 
 
@@ -282,7 +283,7 @@ def timing(out: Path) -> dict[str, Any]:
     declared, runs = folder.read(out, of="finetune"), {}
     for cell in declared.cells(out, kinds=("encoder", "untrained")):
         if (result := results.read_task(cell)) is not None:
-            epochs = float(recipe_of(declared.rows[cell.key], cell.kind)["epochs"])
+            epochs = float(recipe_of(cell, declared)["epochs"])
             rate = round(result.rows * epochs / result.seconds, 1) if result.seconds else None
             runs[cell.named(cell.folder)] = {"seconds": result.seconds, "rows_per_second": rate}
     return {"version": 1, "seconds": round(sum(one["seconds"] or 0.0 for one in runs.values()), 3), "runs": runs}

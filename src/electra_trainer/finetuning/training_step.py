@@ -44,10 +44,10 @@ class FineTuned(nn.Module):
     def forward(self, batch: Batch) -> Tensor:
         """Hidden states for the head, fp32 [B, T, D]; the head itself is the task's to call, outside of autocast.
 
-        A head with a method `states` reads other states than the last layer's, and has its own dropout: see `PairHead`.
+        A head with a method `read_states` reads other states than the last layer's, and has its own dropout: see `PairHead`.
         """
-        if states := getattr(self.head, "states", None):
-            read: Tensor = states(self.electra, batch)
+        if read_states := getattr(self.head, "read_states", None):
+            read: Tensor = read_states(self.electra, batch)
             return read
         hidden_BTD: Tensor = self.electra(batch.ids_BT, batch)
         dropped: Tensor = self.dropout(hidden_BTD.float())

@@ -1,8 +1,8 @@
 """The two stages of two-stage training (§3.2, "Training Algorithms"), made of one replaced token detection.
 
 What:      stage 1 trains the generator alone with L_MLM; stage 2 begins the discriminator's encoder from the generator's weights and
-           trains it alone with L_Disc against samples of the frozen generator.
-Inputs, outputs: as rtd.py; each stage has one of its two terms.
+           trains it alone with L_Disc (of rtd_mlm.py also its token loss) against samples of the frozen generator.
+Inputs, outputs: as rtd.py or rtd_mlm.py; a stage has the terms of the networks that it trains.
 Siblings:  rtd.py, which holds both networks, evaluates them and is what a checkpoint stores; train/optim.py, which says when.
 """
 

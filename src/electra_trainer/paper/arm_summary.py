@@ -152,11 +152,13 @@ def _judged(name: str, config: Config) -> object:
 
 
 def _declared_metrics(experiment: folder.Declared, names: list[str]) -> tuple[str, ...]:
-    """The declared metrics; by default Q, or those of the probes that all arms share, or else held-out metrics."""
+    """The declared metrics; by default Q where its probes and two seeds are asked for, and GLUE; or those of the probes that all arms
+    share; or else held-out metrics.
+    """
     if experiment.facts["metrics"]:
         return tuple(experiment.facts["metrics"])
-    if composite.NAME in names:
-        return (composite.NAME,)
+    if experiment.parts.keys() >= composite.PROBES and len(experiment.seeds) > 1:
+        return (composite.NAME, *(name for name in names if name.startswith("glue/")))
     shared = tuple(name for name in names if name == "pos/accuracy" or name.startswith(("minimal-pairs/", "glue/")))
     return shared or tuple(name for name in names if name in {f"held-out/{metric}" for metric in _HELD_OUT})
 

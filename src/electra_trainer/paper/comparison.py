@@ -17,6 +17,7 @@ from electra_trainer.experiments.folder import Cell, Declared, Event, Of, Order,
 from electra_trainer.experiments.results import FACTS, Measured, read_arm, write_arm
 from electra_trainer.experiments.runner import run_experiment, run_facts
 from electra_trainer.objectives import build
+from electra_trainer.paper import composite
 from electra_trainer.paper.arm_summary import UNTRAINED, Summary, summarize, write_summary
 from electra_trainer.paper.probes import METRICS, PROBES, Subject, fingerprint, parse_probes, probe
 from electra_trainer.presets.arms import arm
@@ -68,8 +69,12 @@ class Comparison:
         for name in self.metrics:
             probe, _, metric = name.partition("/")
             names = METRICS.get(probe, (metric,))  # those of other probes depend on the objective
-            if name not in FACTS and not (metric in names and metric and probe in PROBES):
-                known = [*FACTS, *(f"{probe}/{metric}" for probe in PROBES for metric in METRICS.get(probe, "…"))]
+            if name not in (*FACTS, composite.NAME) and not (metric in names and metric and probe in PROBES):
+                known = [
+                    *FACTS,
+                    composite.NAME,
+                    *(f"{probe}/{metric}" for probe in PROBES for metric in METRICS.get(probe, "…")),
+                ]
                 raise ConfigError(f"--metrics {name}:{did_you_mean(name, known)} Known: {', '.join(known)}.")
 
 
@@ -127,8 +132,10 @@ class Comparing(Work):
             for name, folder in probes.items()
         }
         for name in asked.metrics:  # a metric that cannot be measured is refused now, not after the training
-            part = name.partition("/")[0]
-            if name not in FACTS and part not in {**parts, **(old.parts if old is not None else {})}:
+            part, there = name.partition("/")[0], {**parts, **(old.parts if old is not None else {})}
+            if name == composite.NAME and not there.keys() >= composite.PROBES:
+                raise ConfigError(f"--metrics {name}: its probes are not all requested. Add --probe quick=DIR.")
+            if name not in (*FACTS, composite.NAME) and part not in there:
                 raise ConfigError(
                     f"--metrics {name}: the probe {part} is not requested. "
                     f"Add --probe {part}{'=DIR' if part in METRICS else ''}."

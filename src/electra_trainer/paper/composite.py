@@ -8,13 +8,15 @@ from collections.abc import Mapping
 from statistics import mean, stdev
 
 NAME = "q"
-_GRAMMAR = ("minimal-pairs/discriminator", "minimal-pairs/pseudo-likelihood")
+PROBES = {"pos", "sentences", "minimal-pairs"}
+"""What it is made of."""
+_GRAMMAR = ("minimal-pairs/discriminator", "minimal-pairs/pseudo-likelihood", "minimal-pairs/encoder")
 """The score of an arm is the first that its networks have."""
 BySeed = dict[int, float]
 
 
 def composite(arms: Mapping[str, Mapping[str, BySeed]], *, reference: str) -> dict[str, BySeed]:
-    """Q of every arm and seed that has all four; empty where the reference has fewer than two such seeds, or no spread.
+    """Q of every arm and seed that has all four; nothing where the reference has fewer than two such seeds, or no spread.
 
     Args:
         arms: arm -> metric -> seed -> value.
@@ -32,6 +34,7 @@ def composite(arms: Mapping[str, Mapping[str, BySeed]], *, reference: str) -> di
             for seed, values in by_seed.items()
         }
         for arm, by_seed in parts.items()
+        if by_seed
     }
 
 

@@ -117,11 +117,25 @@ ARMS: dict[str, Callable[[Config], Config]] = {
 }  # fmt: skip
 
 
+PRESET = "preset"
+"""The arm that is the preset as it stands."""
+
+
 def arm(name: str, config: Config) -> Config:
-    """`config` as the arm of that name; raises ConfigError with the nearest name otherwise."""
+    """`config` as the arm of that name; raises ConfigError with the nearest name otherwise. Of a preset in two stages the other arms are
+    joint, with shared embeddings, as the paper's are.
+    """
+    if name == PRESET:
+        return config
     if name not in ARMS:
-        raise ConfigError(f"Unknown arm {name!r}.{did_you_mean(name, ARMS)} Known: {', '.join(ARMS)}.")
-    return ARMS[name](config)
+        known = (*ARMS, PRESET)
+        raise ConfigError(f"Unknown arm {name!r}.{did_you_mean(name, known)} Known: {', '.join(known)}.")
+    joint = (
+        config
+        if isinstance(config.phases, methods.Joint)
+        else replace(config, phases=methods.Joint(), sharing="embeddings")
+    )
+    return ARMS[name](joint)
 
 
 def arm_of(config: Config) -> str | None:

@@ -275,7 +275,8 @@ def _check_combination(config: Config) -> None:
         "phases.start = 'generator' begins the discriminator from the generator's weights, which needs the same size (§3.2). Set "
         "--generator.width 1 --generator.depth 1, or --phases.start fresh.": smaller and from_generator,
         "phases = two-stage trains a generator first and then a discriminator (§3.2): it needs --objective rtd or rtd-mlm, and "
-        "--generator learned.": two_stage and not (learned and isinstance(objective, methods.RTD)),
+        "--generator learned; other objectives are joint: --phases joint.": two_stage
+        and not (learned and isinstance(objective, methods.RTD)),
         f"sharing = {sharing!r}: two-stage training keeps the generator frozen while the discriminator moves, so they cannot share. "
         "Set --sharing none.": two_stage and sharing != "none",
         "objective = adversarial trains the distribution that it samples from (Appendix F): it needs --generator learned with "

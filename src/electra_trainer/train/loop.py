@@ -212,11 +212,13 @@ class Pretraining(resumable.Resumable[Objective]):
         self.metrics.write({**self.place_of(), "split": "valid", **metrics})
         if rows:
             self.metrics.examples.write({"step": self.step, "rows": rows})
-        vocab_size = self.config.model.vocab_size
-        self.say(f"step {self.step}  held-out: {measures.health_line(metrics, vocab_size=vocab_size)}")
-        turn = self.config.first_stage_steps  # before it the discriminator has not begun
+        vocab_size, turn = self.config.model.vocab_size, self.config.first_stage_steps
+        begun = self.step > turn  # in the first stage only the generator has
+        shown = metrics if begun else {name: metrics[name] for name in metrics if name.startswith("generator_")}
+        later = "" if begun else f"; the discriminator begins after step {turn:,}"
+        self.say(f"step {self.step}  held-out: {measures.health_line(shown, vocab_size=vocab_size)}{later}")
         found = measures.alarms(metrics, vocab_size=vocab_size, step=self.step - turn, steps=self.steps - turn)
-        for alarm in found if self.step > turn else []:
+        for alarm in found if begun else []:
             self.say(f"  ALARM: {alarm}", style="bold red")
 
 

@@ -26,7 +26,7 @@ MATCHES = 3 * DEPTHS + 1
 
 
 class PairHead(nn.Module):
-    """The tokens' `states` [B, T, E + 2 D] -> [B, outputs]: one linear layer on 4 D + `MATCHES` features of a row [CLS] A [SEP] B [SEP].
+    """`read_states` [B, T, E + 2 D] -> [B, outputs]: one linear layer on 4 D + `MATCHES` features of a row [CLS] A [SEP] B [SEP].
 
     With u and v the means of the last hidden states over the tokens of A and of B, the features are dropout(LayerNorm([u, v, |u - v|,
     u * v])) (Conneau et al., 2017, with a norm), then at each depth three soft best matches, see `soft_match`, and last how
@@ -50,7 +50,7 @@ class PairHead(nn.Module):
             seen_V[list(set(ids))] += 1
         self.idf_V.copy_(torch.from_numpy(inverse_frequency(seen_V, len(texts))))
 
-    def states(self, encoder: Encoder, batch: Batch) -> Tensor:
+    def read_states(self, encoder: Encoder, batch: Batch) -> Tensor:
         """What is read of each token: its word vector, less the mean of all, and two hidden states; fp32 [B, T, E + 2 D]."""
         table_VE = encoder.embeddings.word_embeddings.weight
         words_BTE = F.embedding(batch.ids_BT, table_VE) - table_VE.mean(0)
