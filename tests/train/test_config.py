@@ -36,7 +36,7 @@ GENERATORS = {  # multiplier -> hidden, feed-forward, heads
 
 
 def test_every_published_run_is_here() -> None:
-    assert set(models.MODELS) == {*TABLE_5, "tiny"}
+    assert set(models.MODELS) == {*TABLE_5, "mini", "tiny"}
     assert all(models.preset(name).preset == name for name in PRESETS)
 
 
@@ -71,7 +71,7 @@ def test_presets_are_complete() -> None:
     given = inspect.signature(models._published).parameters
     assert {name for name, one in given.items() if one.default is empty} == {"name", "size", "steps", "changes"}
     assert models._Size._fields == ("model", "learning_rate", "batch") and not models._Size._field_defaults
-    for name in set(models.MODELS) - {"tiny"}:
+    for name in set(models.MODELS) - {"mini", "tiny"}:
         (size,) = (size for size in ("small", "base", "large") if size in name)
         assert f'_published("{name}", _{size.upper()}, steps=' in inspect.getsource(getattr(models, name))
     for argument in ("model", "objective", "masking", "optimizer", "schedule", "batch"):
