@@ -1,10 +1,13 @@
 """Q against a hand-made table, and `--probe quick`, which measures what Q is made of."""
 
+import json
 from pathlib import Path
 
 import pytest
+from tests.paper.experiments import write_cell, write_experiment
 
 from electra_trainer.errors import ConfigError
+from electra_trainer.paper.arm_summary import write_summary
 from electra_trainer.paper.composite import composite
 from electra_trainer.paper.probes import parse_probes
 
@@ -43,6 +46,17 @@ def test_without_two_seeds_or_spread_there_is_no_q() -> None:
     assert composite({"base": arm(one, one), "other": BASE}, reference="base") == {}
     lacking = {name: values for name, values in BASE.items() if name != "sentences/sst2"}
     assert composite({"base": BASE, "other": lacking}, reference="base").keys() == {"base"}
+
+
+def test_an_arm_without_q_leaves_the_summary_standing(tmp_path: Path) -> None:
+    root = write_experiment(tmp_path / "exp", seeds=(1, 2))
+    declared = json.loads((root / "experiment.json").read_text())
+    (root / "experiment.json").write_text(json.dumps(declared | {"metrics": []}))
+    for seed in (1, 2):
+        write_cell(root, "electra", seed, {name: values[seed] for name, values in BASE.items()})
+        write_cell(root, "mlm", seed, {"pos/accuracy": 0.8})
+    summary = write_summary(root)
+    assert summary.arms["electra"]["q"].mean == pytest.approx(0) and "q" not in summary.arms["mlm"]
 
 
 def test_quick_finds_its_folders(tmp_path: Path) -> None:
