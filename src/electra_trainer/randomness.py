@@ -6,6 +6,7 @@ to step, so nothing needs saving, and any step can be computed again on its own.
 
 import hashlib
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,6 +17,11 @@ def key(seed: int, purpose: str, *numbers: int) -> int:
     text = "/".join([str(seed), purpose, *map(str, numbers)])
     digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
+
+
+def drawn(purpose: str, *, count: int, total: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """At most `count` of the indices below `total`, in random order: the same for the same purpose and total."""
+    return np.random.default_rng(key(0, purpose)).permutation(total)[:count]
 
 
 @dataclass(frozen=True)

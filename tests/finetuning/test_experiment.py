@@ -33,14 +33,8 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 SMALL = {"learning_rate": 5e-3, "batch_size": 8, "max_length": 24}
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return toy.write_model(tmp_path_factory.mktemp("model") / "encoder")
-
-
 @pytest.fixture(autouse=True)
-def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+def _one_thread(one_thread: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("electra_trainer.finetuning.run.SAVE_EVERY", 60.0)  # put back: loading a task may set it
 
 

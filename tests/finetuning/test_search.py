@@ -7,7 +7,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.finetuning import toy
 from tests.finetuning.test_experiment import SMALL
 from tests.finetuning.toy import Toy
 
@@ -20,14 +19,7 @@ from electra_trainer.finetuning.texts.tasks import Classification
 GIVEN = {name: value for name, value in SMALL.items() if name != "learning_rate"}
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return toy.write_model(tmp_path_factory.mktemp("model") / "encoder")
-
-
-@pytest.fixture(autouse=True)
-def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def found(asked: Plan, out: Path) -> Plan:

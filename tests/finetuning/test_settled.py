@@ -18,11 +18,6 @@ from electra_trainer.finetuning.task_summary import Summary
 BRIEF = {"learning_rate": 5e-3, "batch_size": 8, "max_length": 24, "epochs": 1.0}
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return toy.write_model(tmp_path_factory.mktemp("model") / "encoder")
-
-
 def go(model: str, out: Path, *tasks: Toy, seeds: tuple[int, ...] = (1,), **changes: Any) -> Summary:
     plan = Plan(model=model, tasks=tasks or (Toy(rows=16),), seeds=seeds, changes=BRIEF | changes)
     return run_plan(plan, out=out, device="cpu", parallel=1, quiet=True)

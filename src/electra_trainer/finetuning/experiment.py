@@ -62,6 +62,11 @@ class Plan:
     keep: Keep = "none"
     """Whose weights stay on disk: no run's, those of the best of each task (by its main dev score), or every run's."""
 
+    @property
+    def given(self) -> dict[str, Any]:
+        """The changes that are not None."""
+        return {name: value for name, value in self.changes.items() if value is not None}
+
     def __post_init__(self) -> None:
         names, known = [task.name for task in self.tasks], [one.name for one in fields(recipe.Recipe)]
         if not names or not self.seeds:
@@ -152,14 +157,13 @@ class FineTuning:
     def _row(self, task: TaskSource, source: Source, where: torch.device, old: Declared | None) -> dict[str, Any]:
         """What is known of a task before anything is trained. Precision is as asked for; else as the task, or the experiment, began."""
         own: dict[str, Any] = {"epochs": task.epochs, "max_length": getattr(task, "max_length", None)}
-        given = {name: value for name, value in self._plan.changes.items() if value is not None}
-        changes: dict[str, Any] = own | dict(self._plan.chosen.get(task.name, {})) | given
+        changes: dict[str, Any] = own | dict(self._plan.chosen.get(task.name, {})) | self._plan.given
         if changes.get("precision") in (None, "auto"):
             begun = old and old.rows.get(task.name, next(iter(old.rows.values())))
             changes["precision"] = begun["recipe"]["precision"] if begun else choose_precision("auto", where)
-        asked, base = (
-            recipe.recipe(self._plan.recipe, hidden_size=source.model.hidden_size, **one) for one in (changes, own)
-        )
+        named, width = self._plan.recipe, source.model.hidden_size
+        asked = recipe.recipe(named, hidden_size=width, **changes)
+        base = recipe.recipe(named, hidden_size=width, **own)
         data = self._load(task.name)
         if not data.dev:
             raise errors.DataError(f"{data.task.name}: has no examples with answers to score on. Give it a dev set.")
@@ -169,7 +173,8 @@ class FineTuning:
             notes.append(
                 f"rows have up to {source.length} tokens, the longest that the encoder was trained on, and not {asked.max_length} (--max-length)."
             )
-        notes += [f"{task.name}: {note}" for name, note in self._plan.notes.items() if name == task.name]
+        if task.name in self._plan.notes:
+            notes.append(f"{task.name}: {self._plan.notes[task.name]}")
         return {
             "task": data.task.described(), "data_sha256": data.sha256, "recipe": asdict(settled), "metric": data.task.metric,
             "dev": list(data.dev), "train_rows": len(data.train), "notes": notes,
@@ -180,10 +185,10 @@ class FineTuning:
     def _floors(self, rows: Mapping[str, Mapping[str, Any]], old: Declared | None) -> dict[str, Any]:
         """What experiment.json says of the baselines: recipes of the untrained encoder that are its own."""
         said = old.parts.get("floors", {}).get("recipes", {}) if old is not None else {}
-        epochs = {
-            name: {"epochs": self._plan.changes.get("epochs") or task.epochs} for name, task in self._tasks.items()
+        mine = {
+            name: rows[name]["recipe"] | {"epochs": self._plan.given.get("epochs", self._tasks[name].epochs)} | own
+            for name, own in self._plan.chosen_untrained.items()
         }
-        mine = {name: rows[name]["recipe"] | epochs[name] | own for name, own in self._plan.chosen_untrained.items()}
         return {"recipes": mine | said} if mine or said else {}
 
     def identity(self, row: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -16,10 +16,9 @@ import numpy as np
 from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.experiments import folder
 from electra_trainer.files import durable
-from electra_trainer.finetuning import experiment, recipe, task_summary
+from electra_trainer.finetuning import experiment, task_summary
 from electra_trainer.finetuning.task import TaskData, TaskSource
-from electra_trainer.pretrained.source import load_source
-from electra_trainer.randomness import key
+from electra_trainer.randomness import drawn
 
 Choice = Mapping[str, float]
 """Fields of the recipe."""
@@ -74,31 +73,33 @@ def searched(plan: experiment.Plan, *, out: Path, device: str, parallel: int | N
     Raises:
         ConfigError: all three are given, so there is nothing to search. ElectraError: as `run_plan`.
     """
-    if not any(_is_open(plan, name) for name in ("learning_rate", "layer_decay", "epochs")):
+    if {"learning_rate", "layer_decay", "epochs"} <= plan.given.keys():
         raise ConfigError("--search: learning rate, layer decay and epochs are all given. Leave one of them out.")
     begun = out / folder.SEARCH
     if folder.exists(out) and not begun.is_dir():
         raise ConfigError(f"--out {out}: the experiment there began without --search. Choose another --out.")
-    experiment.FineTuning(plan, device=device, data=None, sharded=False).declare(
-        None
-    )  # what it refuses, it refuses now
+    # what the experiment would refuse after the search, this refuses before it
+    declared = experiment.FineTuning(plan, device=device, data=None, sharded=False).declare(None)
     with folder.declaring(out, "finetune"):
         durable.make_folder(begun)
-    run_trial = partial(experiment.run_plan, device=device, parallel=parallel, quiet=quiet)
+    search = partial(
+        _search,
+        declared=declared,
+        run_trial=partial(experiment.run_plan, device=device, parallel=parallel, quiet=quiet),
+    )
     asked = replace(plan, seeds=(1,), floors=False, keep="none")
-    chosen = _search(asked, out=begun / "encoder", run_trial=run_trial)
-    searched = replace(
-        plan, chosen=chosen, notes={task: f"searched on training rows: {_told(chosen[task])}." for task in chosen}
-    )
+    chosen = search(asked, out=begun / "encoder")
+    notes = {task: f"searched on training rows: {_told(choice)}." for task, choice in chosen.items()}
     if not plan.floors:
-        return searched
-    fresh = replace(
-        asked, fresh=True, notes={task.name: "fresh weights, not those of the model." for task in plan.tasks}
-    )
-    return replace(searched, chosen_untrained=_search(fresh, out=begun / task_summary.UNTRAINED, run_trial=run_trial))
+        return replace(plan, chosen=chosen, notes=notes)
+    about = {task.name: "fresh weights, not those of the model." for task in plan.tasks}
+    untrained = search(replace(asked, fresh=True, notes=about), out=begun / task_summary.UNTRAINED)
+    return replace(plan, chosen=chosen, notes=notes, chosen_untrained=untrained)
 
 
-def _search(plan: experiment.Plan, *, out: Path, run_trial: Callable[..., task_summary.Summary]) -> dict[str, Choice]:
+def _search(
+    plan: experiment.Plan, *, out: Path, declared: folder.Declared, run_trial: Callable[..., task_summary.Summary]
+) -> dict[str, Choice]:
     best: dict[str, tuple[float, Choice]] = {}
 
     def trial(name: str, choices: dict[str, Choice]) -> None:
@@ -110,25 +111,24 @@ def _search(plan: experiment.Plan, *, out: Path, run_trial: Callable[..., task_s
             if main is not None and (task not in best or main.median > best[task][0]):
                 best[task] = main.median, choice
 
-    for choice in _choices(plan):
+    for choice in _choices(plan, declared):
         trial(_named(choice), {task.name: choice for task in plan.tasks})
     longer: dict[str, Choice] = {
         task.name: {**best[task.name][1], "epochs": LONGER * task.epochs}
         for task in plan.tasks
-        if _is_open(plan, "epochs") and task.name in best and len(task.load().train) <= MOST_ROWS
+        if "epochs" not in plan.given and task.name in best and declared.rows[task.name]["train_rows"] <= MOST_ROWS
     }
     if longer:
         trial("longer", longer)
     return {task: choice for task, (_, choice) in best.items()}
 
 
-def _choices(plan: experiment.Plan) -> Iterator[Choice]:
-    """Every rate with every decay that the plan leaves open."""
-    width = load_source(plan.model).model.hidden_size
-    base = recipe.recipe(plan.recipe, hidden_size=width, epochs=1)
-    rates = [float(f"{base.learning_rate * factor:.2g}") for factor in RATES]
-    axes = {"learning_rate": rates, "layer_decay": [base.layer_decay, NO_DECAY]}
-    open_axes = {name: values for name, values in axes.items() if _is_open(plan, name)}
+def _choices(plan: experiment.Plan, declared: folder.Declared) -> Iterator[Choice]:
+    """Every rate with every decay that the plan leaves open; the recipe's own are those of any task."""
+    base = next(iter(declared.rows.values()))["recipe"]
+    rates = [float(f"{base['learning_rate'] * factor:.2g}") for factor in RATES]
+    axes = {"learning_rate": rates, "layer_decay": [base["layer_decay"], NO_DECAY]}
+    open_axes = {name: values for name, values in axes.items() if name not in plan.given}
     yield from (dict(zip(open_axes, values, strict=True)) for values in product(*open_axes.values()))
 
 
@@ -136,15 +136,9 @@ def _told(choice: Choice) -> str:
     return ", ".join(f"{name.replace('_', '-')} {value:g}" for name, value in choice.items()) or "nothing was open"
 
 
-def _is_open(plan: experiment.Plan, name: str) -> bool:
-    """Whether a field of the recipe is not given."""
-    return plan.changes.get(name) is None
-
-
 def _named(choice: Choice) -> str:
     return "-".join(f"{name.replace('_', '-')}-{value:g}" for name, value in choice.items()) or "as-given"
 
 
 def _some(train: Sequence[Any], task: str) -> list[Any]:
-    order = np.random.default_rng(key(0, f"searched rows/{task}")).permutation(len(train))
-    return [train[index] for index in np.sort(order[:MOST_ROWS])]
+    return [train[index] for index in np.sort(drawn(f"searched rows/{task}", count=MOST_ROWS, total=len(train)))]

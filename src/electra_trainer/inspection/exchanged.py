@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from electra_trainer.data.batches import encode_rows, word_counts
+from electra_trainer.data.batches import word_counts
 from electra_trainer.data.store import Store
 from electra_trainer.model.networks import Discriminator
-from electra_trainer.pretrained.pretrained import Scored
+from electra_trainer.pretrained.pretrained import Scored, replaced_probability
 
 FREQUENT = 100
 """The exchanged word is one of so many that are most frequent in the training rows."""
@@ -64,13 +64,11 @@ def exchange_words(store: Store, *, count: int, seed: int = 1) -> list[Exchanged
     return found
 
 
-@torch.no_grad()
 def suspect(discriminator: Discriminator, store: Store, sentences: list[Exchanged]) -> list[Suspected]:
     """What the discriminator, on the CPU, says of each sentence."""
     words, found = _vocabulary(store), []
     for sentence in sentences:
-        batch = encode_rows([sentence.ids])
-        probabilities: list[float] = discriminator(batch.ids_BT, batch)[0, 1:-1].sigmoid().tolist()
+        probabilities = replaced_probability(discriminator, sentence.ids)
         most = int(np.argmax(probabilities))
         tokens = [words[one] for one in sentence.ids[1:-1]]
         scored = Scored(tokens=tokens, replaced_probability=probabilities)

@@ -71,7 +71,6 @@ class Pretrained:
                 network.to(device)
         return self
 
-    @torch.no_grad()
     def score(self, text: str) -> Scored:
         """The discriminator's probability that each token was replaced; longer texts are read in windows.
 
@@ -87,8 +86,7 @@ class Pretrained:
         probabilities: list[float] = []
         for first in range(0, len(ids), self.length - 2):
             row = [self.specials.cls, *ids[first : first + self.length - 2], self.specials.sep]
-            batch = encode_rows([row])
-            probabilities += self.discriminator(batch.ids_BT, batch)[0, 1:-1].sigmoid().tolist()
+            probabilities += replaced_probability(self.discriminator, row)
         return Scored(tokens=[self._token(i) for i in ids], replaced_probability=probabilities)
 
     @torch.no_grad()
@@ -131,6 +129,14 @@ class Pretrained:
         if not ids:
             raise DataError("the text is empty: give at least one word.")
         return ids
+
+
+@torch.no_grad()
+def replaced_probability(discriminator: Discriminator, row: list[int]) -> list[float]:
+    """The probability that each token of a row between [CLS] and [SEP] was replaced."""
+    batch = encode_rows([row])
+    found: list[float] = discriminator(batch.ids_BT, batch)[0, 1:-1].sigmoid().tolist()
+    return found
 
 
 def kept_encoder(pretrained: Pretrained) -> Encoder:

@@ -234,9 +234,6 @@ def _counted(row: GlueRow, split: str, found: int, official: int) -> list[str]:
 
 
 def _some(train: Sequence[TextExample], limit: int, task: str) -> list[TextExample]:
-    import numpy as np
+    from electra_trainer.randomness import drawn
 
-    from electra_trainer.randomness import key
-
-    order = np.random.default_rng(key(0, f"glue rows/{task}")).permutation(len(train))
-    return [train[index] for index in order[:limit]]
+    return [train[index] for index in drawn(f"glue rows/{task}", count=limit, total=len(train))]
