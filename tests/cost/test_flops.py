@@ -12,12 +12,13 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from electra_trainer import objectives
 from electra_trainer.batch import Batch, Masked
-from electra_trainer.cost.flops import infer_flops, row_parts, run_flops, step_flops, steps_for_flops
+from electra_trainer.cost.flops import infer_flops, muon_products, row_parts, run_flops, step_flops, steps_for_flops
 from electra_trainer.cost.parameters import single_output, slots
 from electra_trainer.presets import models
 from electra_trainer.randomness import Rng
-from electra_trainer.settings.config import Config, generator_shape
+from electra_trainer.settings.config import Config, Optimizer, generator_shape
 from electra_trainer.settings.methods import MLM, RTD, Adversarial, AllTokensMLM, Learned, TwoStage, Uniform, Unigram
+from electra_trainer.train import optim
 
 
 @pytest.mark.parametrize(
@@ -102,6 +103,30 @@ def test_real_flops_equal_the_products_of_a_step(name: str) -> None:
         width, read = single_output(config)
         beside = slots(config) * logits - 2 * width * read
     assert counted_by_torch(config, backward=True) == step_flops(config).real + config.batch.size * beside
+
+
+@pytest.mark.parametrize("sharing", ["none", "embeddings", "all"])
+def test_real_flops_have_muons_products(sharing: Any) -> None:
+    """Of the matrices that it moves, counted while it steps."""
+    generator = Learned(width=1.0 if sharing == "all" else 0.5)
+    config = narrow(sharing=sharing, generator=generator, optimizer=Optimizer(name="muon"))
+    network = objectives.build(config)
+    for parameter in network.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    optimizer = optim.build_optimizer(network, config.optimizer)
+    with FlopCounterMode(display=False) as counter:
+        optimizer.step()
+    without = dataclasses.replace(config, optimizer=Optimizer())
+    assert step_flops(config).real - step_flops(without).real == counter.get_total_flops() > 0
+    assert step_flops(config).paper == step_flops(without).paper
+
+
+def test_muon_moves_what_a_stage_trains() -> None:
+    """The generator alone, then the discriminator alone; here they have one shape."""
+    config = dataclasses.replace(two_stage(), optimizer=Optimizer(name="muon"))
+    first, second = (muon_products(config, stage) for stage in (True, False))
+    assert first == second > 0
+    assert muon_products(dataclasses.replace(config, phases=narrow().phases)) == first + second
 
 
 def two_stage(**changes: Any) -> Config:

@@ -8,7 +8,8 @@ They are counted in two ways, and every number says which:
     real   matrix products alone, as they are needed here, 2mkn each; look-ups are free, backward = 2 x forward. Attention counts as if
            every token saw its whole row; rows of several pieces need less. For hours and hardware utilisation.
 
-Recomputation in the backward pass to save memory is not counted, nor is the optimizer.
+Recomputation in the backward pass to save memory is not counted. Of the optimizer Muon's products are, as real: they are a fifth of a
+small step, and runs that are compared at equal operations shall not have them for nothing.
 """
 
 import bisect
@@ -100,7 +101,8 @@ def _step(config: Config, first_stage: bool, norm_slip: bool) -> Flops:
     parts = row_parts(config, first_stage, norm_slip)
     return Flops(
         paper=config.batch.size * sum(part.paper * (2 if part.trained else 1) for part in parts),
-        real=config.batch.size * sum(part.real * (3.0 if part.trained else 1.0) for part in parts),
+        real=config.batch.size * sum(part.real * (3.0 if part.trained else 1.0) for part in parts)
+        + muon_products(config, first_stage),
     )
 
 
@@ -144,6 +146,30 @@ def _kept_parts(config: Config, norm_slip: bool) -> list[Part]:
     if width:
         parts.append(Part("the objective's own layer", 2.0 * width * positions, 2.0 * width * positions))
     return parts
+
+
+def muon_products(config: Config, first_stage: bool = True) -> float:
+    """Products of Muon's Newton-Schulz steps over the matrices of the layers that are trained; 0 with another optimizer."""
+    if config.optimizer.name != "muon":
+        return 0.0
+    generator = learned_generator(config) if config.sharing != "all" else None
+    stages = isinstance(config.phases, TwoStage)
+    trained = [generator] if not stages or first_stage else []
+    trained += [config.model] if not stages or not first_stage else []
+    return float(sum(_muon_layer(model) * model.num_hidden_layers for model in trained if model is not None))
+
+
+def _muon_layer(model: Model) -> int:
+    """Query, key, value and output, and the two matrices of the feed-forward network."""
+    return 4 * _orthogonal(model.hidden_size, model.hidden_size) + 2 * _orthogonal(
+        model.hidden_size, model.intermediate_size
+    )
+
+
+def _orthogonal(rows: int, columns: int) -> int:
+    """Five steps of three products: of the matrix with itself, of that with itself, of both with the matrix."""
+    short, long = sorted((rows, columns))
+    return 5 * (4 * short * short * long + 2 * short**3)
 
 
 def paper_encoder(model: Model, length: int, *, norm_slip: bool = NORM_SLIP) -> float:
