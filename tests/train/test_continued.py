@@ -128,8 +128,20 @@ def test_what_does_not_fit_is_refused(data: Path, runs: dict[int, Path], tmp_pat
 def test_two_stages_keep_their_switch(data: Path, tmp_path: Path) -> None:
     made = replace(small_config(), phases=TwoStage(start="fresh"), sharing="none", generator=Learned(width=0.5))
     first = pretrain(made, data, out=tmp_path / "first", device="cpu", quiet=True)
-    with pytest.raises(ConfigError, match="6 there and 8 here"):
+    with pytest.raises(ConfigError, match="began after step 6; here it would begin after step 8"):
         go_on(changed(made, schedule={"steps": 16}), data, tmp_path / "run", first)
+
+
+def test_a_switch_that_lies_ahead_may_move(data: Path, tmp_path: Path) -> None:
+    """From a checkpoint of the first stage, also the last one of it, the run is that which had the other switch from the start."""
+    made = replace(small_config(), phases=TwoStage(), sharing="none", generator=Learned(width=1.0))
+    made = changed(made, schedule={"shape": "wsd", "warmup_steps": 2}, checkpoint={"every": 1, "keep": 100})
+    short = changed(made, schedule={"steps": 8})
+    first = pretrain(short, data, out=tmp_path / "first", device="cpu", quiet=True)
+    whole = pretrain(made, data, out=tmp_path / "whole", device="cpu", quiet=True)
+    go_on(made, data, tmp_path / "run", Path(f"{first}@2"))
+    assert_same_end(tmp_path / "run", whole)
+    go_on(replace(made, phases=TwoStage(share=0.34)), data, tmp_path / "late", Path(f"{first}@4"))
 
 
 def test_the_command(data: Path, runs: dict[int, Path], tmp_path: Path, electra: Electra) -> None:

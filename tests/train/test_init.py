@@ -16,7 +16,7 @@ from electra_trainer.runs.checkpoint import numbered
 from electra_trainer.runs.run_folder import RunFolder
 from electra_trainer.runs.verified import read
 from electra_trainer.settings.config import Config
-from electra_trainer.settings.methods import MLM, RTD, Learned
+from electra_trainer.settings.methods import MLM, RTD, Learned, RtdMLM, TwoStage
 from electra_trainer.train import loop
 from electra_trainer.train.loop import pretrain
 
@@ -91,6 +91,18 @@ def test_another_objective_takes_the_encoder(data: Path, first: Path, tmp_path: 
     ended = last(tmp_path / "mlm")
     for name in (name for name in back if name.startswith("discriminator.electra.")):
         assert torch.equal(back[name], ended[name.replace("discriminator.", "encoder.", 1)]), name
+
+
+@pytest.mark.parametrize("objective", [RTD(), RtdMLM()])
+def test_the_second_stage_begins_from_a_masked_language_model(data: Path, tmp_path: Path, objective: RTD) -> None:
+    """It is the frozen generator and what the discriminator begins from, after the one step that the first stage keeps."""
+    pretrain(config(objective=MLM(), seed=9), data, out=tmp_path / "mlm", device="cpu", quiet=True)
+    stages = config(objective=objective, generator=Learned(width=1.0), sharing="none", phases=TwoStage(share=0.0))
+    mine, theirs = begun(data, tmp_path / "run", tmp_path / "mlm", stages), last(tmp_path / "mlm")
+    assert {name.replace("encoder.", "generator.", 1) for name in theirs} <= mine.keys()
+    for name, tensor in theirs.items():
+        assert torch.equal(mine[name.replace("encoder.", "generator.", 1)], tensor), name
+    assert stages.first_stage_steps == 1
 
 
 def test_rows_may_grow(first: Path, tmp_path: Path) -> None:

@@ -210,12 +210,13 @@ class TwoStage:
     """
 
     share: float = 0.5
-    """Share of the steps that train the generator; the paper trains both for n steps."""
+    """Share of the steps that train the generator, at least one; the paper trains both for n steps. 0 is for a generator that is trained
+    already: `--init` of a masked language model of the same size."""
     start: Literal["generator", "fresh"] = "generator"
     """How the discriminator's encoder begins: from the `generator`'s weights, which needs one of the same size, or `fresh`."""
 
     def __post_init__(self) -> None:
-        require(0 < self.share < 1, "phases.share", self.share, "a share above 0 and below 1")
+        require(0 <= self.share < 1, "phases.share", self.share, "a share of at least 0 and below 1")
 
     def first_steps(self, steps: int) -> int:
         """Steps that train the generator alone, out of `steps`; each stage has at least one, where there are two."""

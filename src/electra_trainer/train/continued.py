@@ -17,7 +17,7 @@ from electra_trainer.settings import records
 from electra_trainer.settings.config import Config
 from electra_trainer.train.optim import rate_at
 
-_TENSORS = ("model.", "generator.", "sharing:", "objective.kind", "phases.", "optimizer.name")
+_TENSORS = ("model.", "generator.", "sharing:", "objective.kind", "phases.kind", "phases.start", "optimizer.name")
 """Beginnings of the settings that weights and moments belong to; the others may change."""
 _JUMP = 0.1
 """Relative difference of learning rates that is called a jump."""
@@ -87,10 +87,12 @@ def check_continued(continued: Continued, config: Config, store: Store) -> None:
     """Refuse a state that a run of `config` on these rows cannot go on from.
 
     Raises:
-        ConfigError: another vocabulary, other networks or another optimizer; the steps are done already; or a switch of stages moves.
+        ConfigError: another vocabulary, other networks or another optimizer; the steps are done already; or a switch of stages that lies
+            behind or between moves.
     """
     told, folder, step = f"--continue-from {continued.name}:", continued.folder, continued.saved.step
-    theirs, steps = folder.config(), config.schedule.steps
+    theirs, steps, turn = folder.config(), config.schedule.steps, config.first_stage_steps
+    theirs_turn = theirs.first_stage_steps
     odd = [one for one in records.differences(theirs, config) if one.startswith(_TENSORS)]
     faults = {
         f"{told} {store.folder} was prepared with another tokenizer. Prepare it with --tokenizer {folder.tokenizer}.": (
@@ -100,8 +102,9 @@ def check_continued(continued: Continued, config: Config, store: Store) -> None:
         "--init.": bool(odd),
         f"{told} is at step {step:,}, and the new run has {steps:,} steps, counted from the first step of the old one. Give more --steps, "
         "or name an earlier checkpoint with @STEP.": step >= steps,
-        f"{told} two-stage training switches after a share of all steps, {theirs.first_stage_steps:,} there and "
-        f"{config.first_stage_steps:,} here. Set --phases.share so that they agree.": theirs.first_stage_steps
-        != config.first_stage_steps,
+        f"{told} step {step:,} is in the second stage of two-stage training there, which began after step {theirs_turn:,}; here it would begin "
+        f"after step {turn:,}. Set --phases.share so that they agree, or name a checkpoint before both with @STEP.": theirs_turn
+        != turn
+        and step > min(theirs_turn, turn),
     }
     refuse_if(faults)

@@ -19,8 +19,8 @@ from electra_trainer.ranks.sharding import whole
 from electra_trainer.runs.checkpoint import newest
 from electra_trainer.runs.run_folder import RunFolder
 from electra_trainer.runs.verified import Saved
-from electra_trainer.settings.config import Config, Model
-from electra_trainer.settings.methods import Unigram
+from electra_trainer.settings.config import Config, Model, generator_shape
+from electra_trainer.settings.methods import TwoStage, Unigram
 from electra_trainer.train.optim import optimizer_tensors
 
 _SHAPE = (
@@ -141,6 +141,8 @@ def check_initial(initial: Initial, config: Config, store: Store) -> None:
 def begin_with(objective: Objective, initial: Initial) -> list[str]:
     """Copy trained weights into an objective: into its main encoder, whatever both call it, and into networks of equal name.
 
+    A masked language model is also the generator of a run in two stages, if it has that one's shape.
+
     Returns:
         Names of the tensors without trained weights, which stay freshly initialised.
 
@@ -150,6 +152,9 @@ def begin_with(objective: Objective, initial: Initial) -> list[str]:
     kept = getattr(objective.exported()[0].network, "electra", None)
     prefix = next(name for name, module in objective.named_modules() if module is kept)
     networks = {**initial.networks, prefix: initial.encoder}
+    config = objective.config
+    if isinstance(config.phases, TwoStage) and generator_shape(config) == config.model and "encoder" in networks:
+        networks.setdefault("generator", initial.networks["encoder"])
     found = {f"{network}.{name}": tensor for network, tensors in networks.items() for name, tensor in tensors.items()}
     mine = stored(objective)
     for name, tensor in mine.items():
