@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.command import Electra
 from tests.prepared import embedded_lines, small_config, write_store
 
 from electra_trainer import load
@@ -16,9 +17,12 @@ from electra_trainer.data.corpus import PrepareSettings
 from electra_trainer.data.prepare import prepare, train_tokenizer_from
 from electra_trainer.data.tokenizer import load_tokenizer
 from electra_trainer.errors import CheckpointError, ConfigError, MissingInputError
+from electra_trainer.inspection.replay import evaluate
 from electra_trainer.model.networks import Discriminator
 from electra_trainer.pretrained import export
 from electra_trainer.pretrained.pretrained import export_run
+from electra_trainer.pretrained.source import InitFrom, load_source
+from electra_trainer.runs.verified import read
 from electra_trainer.train.loop import pretrain
 
 LINES = 10_000
@@ -52,6 +56,35 @@ def test_reads_back_bit_for_bit(run: Path, exported: Path, name: str) -> None:
         assert torch.equal(tensor, theirs[key]), key
     item = next(item for item in load(run).networks if item.name == name)
     assert model.hidden_size == item.model.hidden_size
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_weights_of_16_bits(run: Path, exported: Path, tmp_path: Path, dtype: str, electra: Electra) -> None:
+    """Half the size; rounded once, and read as fp32 here and on request in transformers."""
+    assert electra("export", run, "--out", tmp_path / "half", "--dtype", dtype)[0] == 0
+    for name in ("discriminator", "generator"):
+        whole, half = (folder / name for folder in (exported, tmp_path / "half"))
+        assert (half / "model.safetensors").stat().st_size < 0.6 * (whole / "model.safetensors").stat().st_size
+        assert json.loads((half / "config.json").read_text())["dtype"] == dtype
+        read, before = (export.read_network(folder)[0].state_dict() for folder in (half, whole))
+        for key, tensor in before.items():
+            assert torch.equal(read[key], tensor.to(getattr(torch, dtype)).float()), key
+        assert export.check_with_transformers(half, ids=[[2, *range(5, 30), 3]]) <= 1e-5
+
+
+def test_an_earlier_checkpoint(run: Path, tmp_path: Path, electra: Electra) -> None:
+    """RUN@STEP is the run as it was then, wherever weights of a run are read."""
+    then = read(run / "checkpoints" / "step-00000000").weights
+    name, words = "embeddings.word_embeddings.weight", then["discriminator.electra.embeddings.word_embeddings.weight"]
+    export_run(f"{run}@0", tmp_path / "export")
+    assert "step 0 of 4" in (tmp_path / "export" / "discriminator" / "README.md").read_text()
+    for model in (f"{run}@0", tmp_path / "export"):
+        assert torch.equal(load_source(model).weights[name], words)
+    assert torch.equal(InitFrom(name=f"{run}@0").read().networks["discriminator"][f"electra.{name}"], words)
+    assert not torch.equal(load_source(run).weights[name], words)
+    assert evaluate(f"{run}@0", run.parent / "data").step == 0
+    code, _, err = electra("export", f"{run}@3", "--out", tmp_path / "none")
+    assert code == MissingInputError.exit_code and "no checkpoint of step 3 is there (but: 0, 4)" in err
 
 
 def test_transformers_writes_what_we_read(exported: Path, tmp_path: Path) -> None:

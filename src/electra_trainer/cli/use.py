@@ -3,7 +3,7 @@
 electra evaluate RUN DATA
 electra score RUN "the chef flew the meal"
 electra fill RUN "the [MASK] cooked the meal"
-electra export RUN --out DIR
+electra export RUN[@STEP] --out DIR
 electra replay RUN --step 1000
 electra report RUN [RUN …]
 """
@@ -11,7 +11,7 @@ electra report RUN [RUN …]
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
@@ -27,7 +27,7 @@ class EvaluateArguments:
     """Held-out metrics of a run, over all held-out rows of DATA, always with the same masks."""
 
     run: tyro.conf.Positional[Path]
-    """Run folder."""
+    """Run folder; RUN@STEP: a checkpoint before the newest, as for all verbs that read a run's weights."""
     data: tyro.conf.Positional[Path]
     """Prepared folder, with the tokenizer of the run."""
     json: bool = False
@@ -124,9 +124,11 @@ class ExportArguments:
     """Write DIR/discriminator and DIR/generator: folders that `transformers` loads, with tokenizer and model card."""
 
     run: tyro.conf.Positional[Path]
-    """Run folder."""
+    """Run folder; RUN@STEP: a checkpoint before the newest."""
     out: Path
     """A new or empty folder."""
+    dtype: Literal["float32", "float16", "bfloat16"] = "float32"
+    """Of the stored weights. In 16 bits the folder has half the size; weights of training have 32."""
 
 
 def run_export(arguments: ExportArguments) -> None:
@@ -135,7 +137,7 @@ def run_export(arguments: ExportArguments) -> None:
 
     from electra_trainer.pretrained import export, pretrained
 
-    for folder in pretrained.export_run(arguments.run, arguments.out):
+    for folder in pretrained.export_run(arguments.run, arguments.out, dtype=arguments.dtype):
         line = f"{folder}: written and read back bit for bit"
         if find_spec("transformers") is not None:
             difference = export.check_with_transformers(folder, ids=[list(range(5, 21))] * 2)

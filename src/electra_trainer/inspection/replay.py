@@ -23,6 +23,7 @@ from electra_trainer.pretrained.source import InitFrom
 from electra_trainer.runs import checkpoint, verified
 from electra_trainer.runs.run_folder import RunFolder, environment_facts, read_jsonl
 from electra_trainer.settings.config import Config
+from electra_trainer.settings.records import run_and_step
 from electra_trainer.train import device as devices
 from electra_trainer.train import graph, measures, optim, plan, weights, word_start
 from electra_trainer.train import step as steps
@@ -343,13 +344,15 @@ class Evaluated:
 
 
 def evaluate(run: str | Path, data: str | Path, *, device: str = "auto") -> Evaluated:
-    """Metrics over all held-out rows of `data`, with fixed masks and no dropout.
+    """Metrics of a run, or of its checkpoint `RUN@STEP`, over all held-out rows of `data`, with fixed masks and no dropout.
 
     Raises:
+        MissingInputError: there is no such run or checkpoint.
         DataError: `data` was prepared with another tokenizer than the run's, or holds no held-out rows.
     """
     devices.use_threads()
-    folder, store, where = RunFolder(Path(run)), Store.open(Path(data)), devices.choose_device(device)
+    path, step = run_and_step(run)
+    folder, store, where = RunFolder(path), Store.open(Path(data)), devices.choose_device(device)
     config = plan.fit_to_data(folder.config(), store)
     if folder.tokenizer_sha256 != store.manifest.tokenizer_sha256:
         raise errors.DataError(
@@ -357,7 +360,7 @@ def evaluate(run: str | Path, data: str | Path, *, device: str = "auto") -> Eval
         )
     if not len(store.rows("valid")):
         raise errors.DataError(f"{data}: holds no held-out rows. Prepare it with a --valid-fraction above 0.")
-    objective, at = weights.trained(folder, config)
+    objective, at = weights.trained(folder, config, step=step)
     objective.to(where)
     feed = steps.Feed.of(config, store, device=where, precision=devices.choose_precision(config.precision, where))
     metrics = steps.evaluate(objective, feed)

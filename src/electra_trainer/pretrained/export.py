@@ -45,19 +45,21 @@ _SHAPE_KEYS = (
     "max_position_embeddings", "type_vocab_size", "hidden_dropout_prob", "attention_probs_dropout_prob", "layer_norm_eps",
     "initializer_range",
 )  # fmt: skip
+_DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 NETWORKS: dict[str, type[Discriminator] | type[TokenPredictor]] = {
     "ElectraForPreTraining": Discriminator,
     "ElectraForMaskedLM": TokenPredictor,
 }
 
 
-def shape_table(model: Model, *, pad_id: int, layers: Layers | None = None) -> dict[str, Any]:
+def shape_table(model: Model, *, pad_id: int, layers: Layers | None = None, dtype: str = "float32") -> dict[str, Any]:
     """The config.json of any network of that shape, in transformers' terms, without its architecture.
 
     Args:
         model: the shape.
         pad_id: id of [PAD].
         layers: the network's own; None: layers of that shape as this program builds them.
+        dtype: that transformers loads the weights in, by its name there.
 
     Raises:
         ConfigError: the layers compute something that transformers' ELECTRA does not.
@@ -76,7 +78,7 @@ def shape_table(model: Model, *, pad_id: int, layers: Layers | None = None) -> d
         "hidden_act": "gelu",
         "pad_token_id": pad_id,
         "tie_word_embeddings": True,
-        "dtype": "float32",
+        "dtype": dtype,
     }
 
 
@@ -90,6 +92,7 @@ def export(
     metrics: dict[str, float],
     step: int | None = None,
     init: str | None = None,
+    dtype: str = "float32",
 ) -> list[Path]:
     """Write one folder a network under `out`.
 
@@ -100,6 +103,7 @@ def export(
         pad_id: id of [PAD].
         out: a new or empty folder.
         metrics: held-out metrics for the model card; may be empty.
+        dtype: of the stored weights: float32, float16 or bfloat16.
         step, init: for the model card too: how far the run was, and whose weights it began with.
 
     Raises:
@@ -108,18 +112,21 @@ def export(
         CheckpointError: what was written does not read back bit for bit.
     """
 
+    def stored(exported: Exported) -> dict[str, Tensor]:
+        return {name: tensor.to(_DTYPES[dtype]) for name, tensor in exported.network.state_dict().items()}
+
     def files() -> Iterator[tuple[str, bytes]]:
         for exported in networks:
             table = {
                 "architectures": [exported.architecture],
-                **shape_table(exported.model, pad_id=pad_id, layers=_layers_of(exported.network)),
+                **shape_table(exported.model, pad_id=pad_id, layers=_layers_of(exported.network), dtype=dtype),
             }
             # the files of a tokenizer, and nothing else that may be in its folder or that a link there may lead to
             names = [name for name in TOKENIZER_FILES if (tokenizer / name).exists()]
             contents = {
                 **{name: read_file(tokenizer / name, limit=MOST_TEXT) for name in names},
                 "config.json": (json.dumps(table, indent=2) + "\n").encode(),
-                "model.safetensors": safetensors_bytes(exported.network.state_dict()),
+                "model.safetensors": safetensors_bytes(stored(exported)),
                 "README.md": model_card(exported, config=config, metrics=metrics, step=step, init=init).encode(),
             }
             yield from ((f"{exported.name}/{name}", content) for name, content in contents.items())
@@ -127,7 +134,11 @@ def export(
     def check(folder: Path) -> None:
         for exported in networks:
             network, _ = read_network(folder / exported.name)
-            check_equal(folder / exported.name, network.state_dict(), exported.network.state_dict())
+            check_equal(
+                folder / exported.name,
+                network.state_dict(),
+                {name: one.float() for name, one in stored(exported).items()},
+            )
 
     publish(out, files(), check)
     return [out / exported.name for exported in networks]
@@ -267,7 +278,7 @@ def _layers_of(network: nn.Module) -> Layers | None:
 
 
 def check_with_transformers(folder: Path, *, ids: list[list[int]]) -> float:
-    """Load an exported folder with `transformers` and compare logits; the largest absolute difference.
+    """Load an exported folder with `transformers` and compare logits, computed in fp32; the largest absolute difference.
 
     Args:
         folder: one network's folder.
@@ -285,7 +296,10 @@ def check_with_transformers(folder: Path, *, ids: list[list[int]]) -> float:
     transformers.utils.logging.disable_progress_bar()
     network, _ = read_network(folder)
     theirs = (
-        getattr(transformers, read_table(folder / "config.json")["architectures"][0]).from_pretrained(folder).eval()
+        getattr(transformers, read_table(folder / "config.json")["architectures"][0])
+        .from_pretrained(folder)
+        .float()
+        .eval()
     )
     batch = encode_rows(ids)
     with torch.no_grad():

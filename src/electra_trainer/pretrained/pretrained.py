@@ -18,7 +18,7 @@ from electra_trainer.objectives import Exported
 from electra_trainer.pretrained.export import export, read_network
 from electra_trainer.runs.run_folder import RunFolder, read_jsonl
 from electra_trainer.settings.config import Config
-from electra_trainer.settings.records import read_table
+from electra_trainer.settings.records import read_table, run_and_step
 from electra_trainer.train.weights import trained
 
 _NAMES = ("discriminator", "generator", "encoder")
@@ -148,17 +148,17 @@ def kept_encoder(pretrained: Pretrained) -> Encoder:
 
 
 def load(path: str | Path) -> Pretrained:
-    """Load a run folder, an export (`DIR`) or one exported network (`DIR/discriminator`).
+    """Load a run (`RUN`, or `RUN@STEP` for a checkpoint before the newest), an export (`DIR`) or one exported network (`DIR/discriminator`).
 
     Raises:
-        MissingInputError: the folder holds neither.
+        MissingInputError: the folder holds neither, or no such checkpoint.
         CheckpointError: its files do not verify.
     """
-    folder = Path(path)
+    folder, wanted = run_and_step(path)
     if (folder / "checkpoints").is_dir():
         run = RunFolder(folder)
         config = run.config()
-        objective, step = trained(run, config)
+        objective, step = trained(run, config, step=wanted)
         exported = tuple(objective.eval().exported())
         networks: dict[str, nn.Module] = {item.name: item.network for item in exported}
         length = config.batch.sequence_length
@@ -168,7 +168,7 @@ def load(path: str | Path) -> Pretrained:
     names = [name for name in _NAMES if (folder / name / "config.json").is_file()]
     parts = [folder / name for name in names] or ([folder] if (folder / "config.json").is_file() else [])
     if not parts:
-        raise MissingInputError(f"{folder}: neither a run nor an exported model. Check the path.")
+        raise MissingInputError(f"{path}: neither a run nor an exported model. Check the path.")
     read = [read_network(part) for part in parts]
     by_name = {
         part.name
@@ -202,8 +202,13 @@ def _pretrained(by_name: Mapping[str, nn.Module], *, tokenizer: Path, length: in
     )  # fmt: skip
 
 
-def export_run(run: str | Path, out: str | Path) -> list[Path]:
+def export_run(run: str | Path, out: str | Path, *, dtype: str = "float32") -> list[Path]:
     """Export a run's networks to folders that transformers loads; returns the folders.
+
+    Args:
+        run: the run, or `RUN@STEP`.
+        out: a new or empty folder.
+        dtype: of the stored weights, float32, float16 or bfloat16.
 
     Raises:
         ConfigError: `run` is no run folder, or `out` is not empty.
@@ -211,14 +216,14 @@ def export_run(run: str | Path, out: str | Path) -> list[Path]:
     pretrained = load(run)
     if pretrained.config is None:
         raise ConfigError(f"{run}: is an exported model already. Give a run folder.")
-    rows = read_jsonl(Path(run) / "metrics.jsonl") if (Path(run) / "metrics.jsonl").exists() else []
-    held_out = [row for row in rows if row.get("split") == "valid"]
+    folder = RunFolder(run_and_step(run)[0])
+    rows = read_jsonl(folder.path / "metrics.jsonl") if (folder.path / "metrics.jsonl").exists() else []
+    held_out = [row for row in rows if row.get("split") == "valid" and row["step"] <= (pretrained.step or 0)]
     last = held_out[-1] if held_out else {}
     metrics = {name: float(last[name]) for name in _ON_THE_CARD if isinstance(last.get(name), int | float)}
-    folder = RunFolder(Path(run))
     began = folder.environment().get("init")
     return export(
         list(pretrained.networks), config=pretrained.config, step=pretrained.step,
         init=str(began.get("name")) if isinstance(began, dict) else None, tokenizer=folder.tokenizer,
-        pad_id=pretrained.specials.pad, out=Path(out), metrics=metrics,
+        pad_id=pretrained.specials.pad, out=Path(out), metrics=metrics, dtype=dtype,
     )  # fmt: skip

@@ -18,6 +18,7 @@ from electra_trainer.model.networks import initialize
 from electra_trainer.pretrained.export import holds_network, read_encoder
 from electra_trainer.pretrained.pretrained import kept_encoder, load, trained_length
 from electra_trainer.randomness import key
+from electra_trainer.settings import records
 from electra_trainer.settings.config import Model
 from electra_trainer.train.weights import Initial
 
@@ -60,7 +61,7 @@ class Source:
 
 
 def load_source(name: str | Path) -> Source:
-    """Load the encoder of a run folder, of any ELECTRA folder, or of a Hub name such as `google/electra-small-discriminator`.
+    """Load the encoder of a run (`RUN` or `RUN@STEP`), of any ELECTRA folder, or of a Hub name such as `google/electra-small-discriminator`.
 
     An export with several networks gives the discriminator's encoder, or that of the main token predictor.
 
@@ -68,13 +69,13 @@ def load_source(name: str | Path) -> Source:
         MissingInputError: there is no such folder and no such Hub name. CheckpointError: it does not verify, or is not an ELECTRA.
         ConfigError: the Hub cannot be reached.
     """
-    folder = located(name)
-    if (folder / "checkpoints").is_dir():
-        pretrained = load(folder)
+    if (records.run_and_step(name)[0] / "checkpoints").is_dir():
+        pretrained = load(name)
         assert pretrained.config is not None
         encoder, model = kept_encoder(pretrained), pretrained.config.model
         tokenizer, length = pretrained.tokenizer, pretrained.length
     else:
+        folder = located(name)
         parts = [folder / part for part in ("discriminator", "encoder") if (folder / part / "config.json").is_file()]
         folder = parts[0] if parts else folder
         if not (folder / "config.json").is_file():
@@ -129,7 +130,7 @@ class InitFrom:
         source = load_source(self.name)
         networks = {
             name: {parameter: tensor.detach().contiguous() for parameter, tensor in network.named_parameters()}
-            for name, network in _networks(located(self.name)).items()
+            for name, network in _networks(self.name).items()
         }
         digest = hashlib.sha256(source.sha256.encode())
         for name, tensors in networks.items():
@@ -140,14 +141,15 @@ class InitFrom:
         )  # fmt: skip
 
 
-def _networks(folder: Path) -> dict[str, nn.Module]:
+def _networks(name: str) -> dict[str, nn.Module]:
     """Networks with a pre-training head, by the names that a run gives them; a folder of one network gives the main one."""
-    one = (folder / "config.json").is_file() and not (folder / "checkpoints").is_dir()
+    if (records.run_and_step(name)[0] / "checkpoints").is_dir():
+        return {exported.name: exported.network for exported in load(name).networks}
+    folder = located(name)
+    one = (folder / "config.json").is_file()
     if one and not holds_network(folder):
         return {}
     pretrained = load(folder)
-    if pretrained.networks:
-        return {exported.name: exported.network for exported in pretrained.networks}
     if one:
         encoder = pretrained.generator if pretrained.discriminator is None else None
         parts = {"discriminator": pretrained.discriminator, "encoder": encoder}

@@ -197,6 +197,25 @@ def newest(folder: Path, *, origin: Origin, network: Builds | None = None, timed
     raise errors.MissingInputError(f"{folder}: no checkpoint is here yet. Wait for the run, or start it again.")
 
 
+def of_step(
+    folder: Path, step: int | None, *, origin: Origin, network: Builds | None = None, timed: bool = False
+) -> Saved:
+    """The checkpoint of a step, or where that is None the newest one, for reading only.
+
+    Raises:
+        MissingInputError: there is none of that step. CheckpointError, StorageError: as `newest` and `read`.
+    """
+    if step is None:
+        return newest(folder, origin=origin, network=network, timed=timed)
+    kept = dict(numbered(folder))
+    if step not in kept:
+        there = ", ".join(f"{one:,}" for one in kept) or "none"
+        raise errors.MissingInputError(
+            f"{folder}: no checkpoint of step {step:,} is there (but: {there}). Give one of those; --checkpoint.keep says how many stay."
+        )
+    return read(kept[step], origin=origin, network=network, timed=timed)
+
+
 def numbered(folder: Path) -> list[tuple[int, Path]]:
     """Committed checkpoints by step, oldest first.
 

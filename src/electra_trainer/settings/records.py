@@ -207,9 +207,9 @@ def flat(table: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def run_and_step(name: str) -> tuple[Path, int | None]:
+def run_and_step(name: str | Path) -> tuple[Path, int | None]:
     """`RUN@700` -> RUN and 700; a name without a step, or of a folder with an @ in it, as it is, and None."""
-    match = re.fullmatch(r"(.+)@([0-9]{1,12})", name)
+    match = re.fullmatch(r"(.+)@([0-9]{1,12})", str(name))
     return (Path(match[1]), int(match[2])) if match and not Path(name).exists() else (Path(name), None)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from electra_trainer.data.store import Store
-from electra_trainer.errors import MissingInputError, refuse_if
+from electra_trainer.errors import refuse_if
 from electra_trainer.objectives import build
 from electra_trainer.runs import checkpoint, verified
 from electra_trainer.runs.run_folder import RunFolder
@@ -65,17 +65,7 @@ class ContinueFrom:
         path, named = records.run_and_step(self.name)
         step, folder = self.step if named is None else named, RunFolder(path)
         config, origin = folder.config(), folder.origin
-        if step is None:
-            saved = checkpoint.newest(folder.checkpoints, origin=origin, network=lambda: build(config), timed=True)
-        else:
-            kept = dict(checkpoint.numbered(folder.checkpoints))
-            if step not in kept:
-                there = ", ".join(map(str, kept)) or "none"
-                raise MissingInputError(
-                    f"--continue-from {self.name}: no checkpoint of step {step} is there (but: {there}). Give one of those; "
-                    "--checkpoint.keep says how many stay."
-                )
-            saved = verified.read(kept[step], origin=origin, network=lambda: build(config), timed=True)
+        saved = checkpoint.of_step(folder.checkpoints, step, origin=origin, network=lambda: build(config), timed=True)
         digest = hashlib.sha256()
         for tensors in (saved.weights, saved.optimizer):
             for piece in verified.TensorFile(tensors):

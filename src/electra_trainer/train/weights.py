@@ -16,7 +16,7 @@ from electra_trainer.errors import CheckpointError, ConfigError
 from electra_trainer.model.networks import WordFrequencies
 from electra_trainer.objectives import Objective, build
 from electra_trainer.ranks.sharding import whole
-from electra_trainer.runs.checkpoint import newest
+from electra_trainer.runs.checkpoint import of_step
 from electra_trainer.runs.run_folder import RunFolder
 from electra_trainer.runs.verified import Saved
 from electra_trainer.settings.config import Config, Model, generator_shape
@@ -55,16 +55,16 @@ def restore(network: nn.Module, weights: Mapping[str, Tensor]) -> None:
             tensor.copy_(weights[name])
 
 
-def trained(folder: RunFolder, config: Config) -> tuple[Objective, int]:
-    """The networks of a run with the weights of its newest checkpoint, and its step.
+def trained(folder: RunFolder, config: Config, *, step: int | None = None) -> tuple[Objective, int]:
+    """The networks of a run with the weights of a checkpoint, by default the newest, and its step.
 
     They are built only when the checkpoint is known to be the run's: a config.json may ask for any size.
 
     Raises:
-        MissingInputError, CheckpointError, StorageError: as checkpoint.newest and `restore`.
+        MissingInputError, CheckpointError, StorageError: as checkpoint.of_step and `restore`.
     """
     built = cache(partial(build, config))
-    saved = newest(folder.checkpoints, origin=folder.origin, network=built)
+    saved = of_step(folder.checkpoints, step, origin=folder.origin, network=built)
     restore(built(), saved.weights)
     return built(), saved.step
 
