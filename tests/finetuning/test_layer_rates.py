@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.finetuning.small_source import LABELS, shape
 from tests.google import reference
+from tests.google.mini_reference import FOLDER as MINI
 from torch import nn
 
 from electra_trainer.finetuning.recipe import Recipe, recipe
@@ -47,9 +48,17 @@ def our_name(variable: str) -> str:
     return reference.our_name(variable).removeprefix("discriminator.")
 
 
+def test_every_row_of_the_released_code() -> None:
+    check_rows(MINI / "layer_lr_2layer_0.8.csv", 2)
+
+
 @pytest.mark.parametrize("layers", [4, 12])
-def test_every_row_of_the_released_code(shared: Path, layers: int) -> None:
-    with (shared / "reference" / "tf" / f"layer_lr_{layers}layer_0.8.csv").open() as file:
+def test_every_row_of_deeper_networks(shared: Path, layers: int) -> None:
+    check_rows(shared / "reference" / "tf" / f"layer_lr_{layers}layer_0.8.csv", layers)
+
+
+def check_rows(path: Path, layers: int) -> None:
+    with path.open() as file:
         rows = list(csv.DictReader(file))
     ours = rates(recipe("released", hidden_size=256, epochs=3), layers)
     assert {our_name(row["variable"]) for row in rows} == set(ours) and len(rows) == len(ours)
