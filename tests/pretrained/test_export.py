@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 import torch
 from tests.command import Electra
 from tests.prepared import embedded_lines, small_config, write_store
+from torch import nn
 
 from electra_trainer import load
 from electra_trainer.data.batches import encode_rows
@@ -20,9 +22,11 @@ from electra_trainer.errors import CheckpointError, ConfigError, MissingInputErr
 from electra_trainer.inspection.replay import evaluate
 from electra_trainer.model.networks import Discriminator
 from electra_trainer.pretrained import export
+from electra_trainer.pretrained.agreement import check_agreement
 from electra_trainer.pretrained.pretrained import export_run
 from electra_trainer.pretrained.source import InitFrom, load_source
 from electra_trainer.runs.verified import read
+from electra_trainer.settings.config import changed
 from electra_trainer.train.loop import pretrain
 
 LINES = 10_000
@@ -30,8 +34,10 @@ LINES = 10_000
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Its weights begin large enough for attention to look somewhere."""
     folder = tmp_path_factory.mktemp("export")
-    return pretrain(small_config(steps=4), write_store(folder / "data"), out=folder / "run", device="cpu", quiet=True)
+    settings = changed(small_config(steps=4), model={"initializer": "fan-in"})
+    return pretrain(settings, write_store(folder / "data"), out=folder / "run", device="cpu", quiet=True)
 
 
 @pytest.fixture(scope="module")
@@ -40,10 +46,51 @@ def exported(run: Path) -> Path:
     return run.parent / "exported"
 
 
+def network_of(run: Path, name: str) -> nn.Module:
+    return next(item.network for item in load(run).networks if item.name == name)
+
+
 @pytest.mark.parametrize("name", ["discriminator", "generator"])
-def test_same_logits_in_transformers(exported: Path, name: str) -> None:
-    ids = [[2, *range(5, 30), 3], [2, *range(40, 65), 3]]
-    assert export.check_with_transformers(exported / name, ids=ids) <= 1e-5
+def test_same_logits_in_transformers(run: Path, exported: Path, name: str) -> None:
+    """As the run's own networks, on text."""
+    assert check_agreement(exported / name, network_of(run, name), load(run).tokenizer, length=30) <= 1e-5
+
+
+FAULTS = {
+    "heads": lambda table: table.pop("num_attention_heads"),
+    "epsilon": lambda table: table.update(layer_norm_eps=0.1),
+    "activation": lambda table: table.update(hidden_act="relu"),
+}
+
+
+@pytest.mark.parametrize("name", ["discriminator", "generator"])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_config_that_says_another_function_is_found(
+    run: Path, exported: Path, tmp_path: Path, name: str, fault: str
+) -> None:
+    """It is the run that transformers is compared with, not what is read back from the same file."""
+    folder = shutil.copytree(exported / name, tmp_path / name)
+    table = json.loads((folder / "config.json").read_text())
+    FAULTS[fault](table)
+    (folder / "config.json").write_text(json.dumps(table))
+    with pytest.raises(CheckpointError, match="logits differ from transformers' by"):
+        check_agreement(folder, network_of(run, name), load(run).tokenizer, length=30)
+
+
+def test_a_tokenizer_that_reads_otherwise_is_found(run: Path, exported: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(exported / "discriminator", tmp_path / "discriminator")
+    table = json.loads((folder / "tokenizer.json").read_text())
+    table["normalizer"] = None
+    (folder / "tokenizer.json").write_text(json.dumps(table))
+    with pytest.raises(CheckpointError, match="has other ids in transformers"):
+        check_agreement(folder, network_of(run, "discriminator"), load(run).tokenizer, length=30)
+
+
+def test_the_command_says_what_agrees(run: Path, tmp_path: Path, electra: Electra) -> None:
+    code, said, _ = electra("export", run, "--out", tmp_path / "out")
+    assert code == 0 and len(said.splitlines()) == 2
+    for line in said.splitlines():
+        assert "has the ids of 1,000 lines, and on text the run's logits within" in line
 
 
 @pytest.mark.parametrize("name", ["discriminator", "generator"])
@@ -69,7 +116,7 @@ def test_weights_of_16_bits(run: Path, exported: Path, tmp_path: Path, dtype: st
         read, before = (export.read_network(folder)[0].state_dict() for folder in (half, whole))
         for key, tensor in before.items():
             assert torch.equal(read[key], tensor.to(getattr(torch, dtype)).float()), key
-        assert export.check_with_transformers(half, ids=[[2, *range(5, 30), 3]]) <= 1e-5
+        assert check_agreement(half, network_of(run, name), load(run).tokenizer, length=30) <= 1e-5
 
 
 def test_an_earlier_checkpoint(run: Path, tmp_path: Path, electra: Electra) -> None:

@@ -277,41 +277,6 @@ def _layers_of(network: nn.Module) -> Layers | None:
     return layers if isinstance(layers, Layers) else None
 
 
-def check_with_transformers(folder: Path, *, ids: list[list[int]]) -> float:
-    """Load an exported folder with `transformers` and compare logits, computed in fp32; the largest absolute difference.
-
-    Args:
-        folder: one network's folder.
-        ids: some rows of token ids of equal length.
-
-    Raises:
-        ConfigError: transformers is not installed.
-    """
-    try:
-        import transformers
-    except ImportError:
-        raise ConfigError('transformers is not installed. Type: pip install "electra-trainer[hub]"') from None
-    from electra_trainer.data.batches import encode_rows
-
-    transformers.utils.logging.disable_progress_bar()
-    network, _ = read_network(folder)
-    theirs = (
-        getattr(transformers, read_table(folder / "config.json")["architectures"][0])
-        .from_pretrained(folder)
-        .float()
-        .eval()
-    )
-    batch = encode_rows(ids)
-    with torch.no_grad():
-        expected = theirs(input_ids=batch.ids_BT, token_type_ids=batch.segment_BT).logits
-        if isinstance(network, Discriminator):
-            found = network(batch.ids_BT, batch)
-        else:
-            slots = torch.arange(batch.ids_BT.numel())
-            found = network(batch.ids_BT, batch, slots).view(expected.shape)
-    return float((found - expected).abs().max())
-
-
 def model_card(
     exported: Exported, *, config: Config, metrics: dict[str, float], step: int | None = None, init: str | None = None
 ) -> str:
