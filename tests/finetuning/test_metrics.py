@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from electra_trainer.finetuning.texts.tasks import classification_scores, regression_scores
+from electra_trainer.finetuning.examples import TextExample
+from electra_trainer.finetuning.texts.tasks import Regression, classification_scores, regression_scores
 
 
 def matthews(truth: list[int], said: list[int], labels: int) -> float:
@@ -90,6 +91,16 @@ def test_regression_equals_loops(pairs: list[tuple[int, int]]) -> None:
         return
     expected = {"spearman": pearson(ranks(truth), ranks(said)), "pearson": pearson(truth, said)}
     assert found == pytest.approx(expected, abs=1e-9)
+
+
+def test_a_number_is_learned_in_its_scale_and_given_in_the_files() -> None:
+    """STS-B's 0 to 5 as 0 to 1, as released."""
+    task = Regression(shift=1.0, scale=5.0)
+    examples = [TextExample(text="a", value=value) for value in (1.0, 3.0, 6.0)]
+    targets = task.targets(examples)
+    assert targets == pytest.approx([0.0, 0.4, 1.0])
+    said = task.predict(examples, [], targets)
+    assert [one["value"] for one in said] == pytest.approx([1.0, 3.0, 6.0])
 
 
 def test_what_is_constant_has_no_correlation() -> None:

@@ -9,7 +9,7 @@ import torch
 from tests.prepared import small_config, write_store
 
 from electra_trainer.data.batches import encode_rows
-from electra_trainer.data.conllu import Sentence, Word
+from electra_trainer.data.conllu import UPOS, Sentence, Word
 from electra_trainer.data.store import Store
 from electra_trainer.data.tokenizer import Text, as_plain_text, specials_of, word_piece
 from electra_trainer.errors import DataError
@@ -78,6 +78,16 @@ def test_beats_chance_and_the_baselines_where_context_tells(wide: Encoder) -> No
 def test_is_a_function_of_the_seed(wide: Encoder) -> None:
     assert scores(encoder=wide) == scores(encoder=wide)
     assert scores(encoder=wide, seed=2) != scores(encoder=wide)
+
+
+def test_the_probe_learns_which_layer_to_read() -> None:
+    """Of three states only one tells the tags; without a learned mix two thirds of what is read would be noise."""
+    random = torch.Generator().manual_seed(1)
+    tags_W = torch.randint(len(UPOS), (4000,), generator=random)
+    states_WSD = torch.randn(4000, 3, 24, generator=random)
+    states_WSD[:, 1] = torch.randn(len(UPOS), 24, generator=random)[tags_W]
+    probe = part_of_speech._fit(states_WSD, tags_W, seed=1)
+    assert float(probe.mix_S.detach().softmax(0)[1]) > 0.5
 
 
 def test_majority_by_hand() -> None:

@@ -57,6 +57,21 @@ def test_rows_at_equal_compute(name: str, arm: str) -> None:
     assert {line.split(":")[0] for line in changed} <= {"preset", "schedule.steps"}
 
 
+@pytest.mark.parametrize(
+    ("name", "neighbour", "changed"),
+    [
+        ("mlm-rare", "mlm", ["masking.rarity: 0.0 -> 0.5"]),
+        ("warm-sampling", "electra", ["generator.temperature: 1.0 -> 1.5"]),
+        ("disallow-correct", "electra", ["generator.disallow_correct: False -> True"]),
+        ("electra-15", "electra", ["objective.loss_over: 'all' -> 'masked'"]),
+        ("replace-mlm", "mlm", ["objective.kind: 'mlm' -> 'replace-mlm'"]),
+    ],
+)
+def test_an_arm_differs_from_its_neighbour_by_its_field(name: str, neighbour: str, changed: list[str]) -> None:
+    found = differences(*(arms.arm(one, preset("small")) for one in (neighbour, name)))
+    assert [line for line in found if "None" not in line] == changed
+
+
 def test_steps_at_equal_compute() -> None:
     """ELECTRA 15 % costs what ELECTRA does; BERT has no generator; predicting every token takes more of the vocabulary."""
     steps = {name: preset(name).schedule.steps for name in EQUAL_COMPUTE}

@@ -105,6 +105,19 @@ def test_reads_back_bit_for_bit(run: Path, exported: Path, name: str) -> None:
     assert model.hidden_size == item.model.hidden_size
 
 
+@torch.no_grad()
+def test_a_score_is_the_probability_of_replaced(run: Path) -> None:
+    """Not that of an original, and of each token by its own logit."""
+    made = load(run)
+    assert made.discriminator is not None
+    scored = made.score("a class with methods")
+    batch = encode_rows([made.tokenizer.encode("a class with methods").ids])
+    logits = made.discriminator(batch.ids_BT, batch)[0, 1:-1]
+    assert scored.replaced_probability == pytest.approx((1 / (1 + torch.exp(-logits))).tolist(), abs=1e-6)
+    made.discriminator.discriminator_predictions.dense_prediction.bias.add_(9)
+    assert min(made.score("a class with methods").replaced_probability) > 0.99
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_weights_of_16_bits(run: Path, exported: Path, tmp_path: Path, dtype: str, electra: Electra) -> None:
     """Half the size; rounded once, and read as fp32 here and on request in transformers."""

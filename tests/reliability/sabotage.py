@@ -29,8 +29,10 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from tests.reliability.figures import report
-from tests.reliability.sabotages import ALL, NINE, Sabotage, Stale
+from tests.reliability.sabotages import FURTHER, NINE, Sabotage, Stale
+from tests.reliability.sabotages_of_numbers import NUMBERS
 
+ALL = (*NINE, *FURTHER, *NUMBERS)
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 3600
 """Seconds by the clock that a test may take: it may hang without what was taken away, and the machine may be busy."""

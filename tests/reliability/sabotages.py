@@ -335,5 +335,3 @@ FURTHER = (
         caught_by={f"{_BAD_STEP}[loss nan-2]": r"assert named_rows\(log\) == |assert \[\d+, .* == \["},
     ),
 )  # fmt: skip
-
-ALL = (*NINE, *FURTHER)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from tests.reliability import sabotage
 from tests.reliability.figures import LONG
-from tests.reliability.sabotage import ROOT, Ran, sabotaged, unfit_without, verdict
-from tests.reliability.sabotages import ALL, NINE, Sabotage, Stale
+from tests.reliability.sabotage import ALL, ROOT, Ran, sabotaged, unfit_without, verdict
+from tests.reliability.sabotages import NINE, Sabotage, Stale
 
 PACKAGE = ROOT / "src" / "electra_trainer"
 QUICKEST = ("signal-mask",)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from electra_trainer.batch import Losses, Term
-from electra_trainer.train.measures import binary_entropy, measure
+from electra_trainer.train.measures import binary_entropy, keep_measured, measure
 
 
 def lane(seed: int, *, slots: int, real: int) -> Losses:
@@ -67,6 +67,21 @@ def test_rates_and_auc() -> None:
     assert found["discriminator_auc"] == pytest.approx(auc(replaced, joined("counted_logit_N")))
     constant = -sum(math.log(rate if fake else 1 - rate) for fake in replaced) / 40
     assert found["discriminator_constant_loss"] == pytest.approx(constant)
+
+
+def test_the_rate_of_fakes_is_that_of_real_tokens_whatever_the_loss_counts() -> None:
+    """ELECTRA 15 % counts the chosen tokens alone; of these a larger share is replaced."""
+    real_BT = torch.ones(2, 10, dtype=torch.bool)
+    chosen_BT, replaced_BT = torch.zeros_like(real_BT), torch.zeros_like(real_BT)
+    chosen_BT[:, :4] = replaced_BT[:, :3] = True
+    diagnostics = {
+        "real_BT": real_BT, "counted_BT": chosen_BT, "replaced_BT": replaced_BT, "replaced_logit_BT": torch.zeros(2, 10),
+    }  # fmt: skip
+    term = Term(sum=torch.ones(()), count="chosen", weight=50.0)
+    kept = keep_measured(Losses(terms={"discriminator_loss": term}, diagnostics=diagnostics))
+    found = measure([kept], {"chosen": 8.0})
+    assert found["fake_rate"] == pytest.approx(0.3)
+    assert found["discriminator_constant_loss"] == pytest.approx(binary_entropy(0.75))
 
 
 @pytest.mark.parametrize("everything", [True, False])
