@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import threading
 import time
@@ -22,7 +23,7 @@ from electra_trainer.experiments.runner import shard_of
 from electra_trainer.objectives import build
 from electra_trainer.paper import comparison as cells_module
 from electra_trainer.paper import comparison as compare_module
-from electra_trainer.paper.arm_summary import Summary, comparable, print_summary, summarize
+from electra_trainer.paper.arm_summary import Summary, comparable, print_summary, summarize, write_summary
 from electra_trainer.paper.comparison import arm_config
 from electra_trainer.paper.probes import parse_probes
 from electra_trainer.settings.config import Masking
@@ -388,6 +389,21 @@ def test_differences_by_hand(data: Path, tmp_path: Path) -> None:
     )
     assert one["p_holm"] == pytest.approx(one["p"])  # the only declared metric that both arms have
     assert all(row["p_holm"] is None for row in summary["differences"] if not row["declared"])
+
+
+def test_the_correction_counts_what_was_declared_and_is_missing(data: Path, tmp_path: Path) -> None:
+    """An arm that is not finished makes no other arm's difference surer, and the page names it."""
+    name, whole = "held-out/generator_loss", tmp_path / "exp"
+    run(data, whole, arms=("electra", "mlm", "electra-15"), metrics=(name,))
+    both = [row for row in json.loads((whole / "summary.json").read_text())["differences"] if row["declared"]]
+    assert [row["arm"] for row in both] == ["mlm", "electra-15"]
+    shutil.rmtree(whole / "cells" / "electra-15")
+    left = write_summary(whole)
+    (one,) = [contrast for contrast in left.contrasts if contrast.declared]
+    assert one.p_holm == pytest.approx(min(1.0, 2 * one.found.p))
+    assert left.unmeasured == [(name, "electra-15")]
+    told = f"Declared and not measured, but counted by Holm's correction: {name} of electra-15."
+    assert told in (whole / "summary.md").read_text()
 
 
 def test_unlike_things_are_not_compared(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:

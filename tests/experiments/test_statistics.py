@@ -122,3 +122,5 @@ def test_holm_by_hand() -> None:
     )
     assert holm({"a": 0.9, "b": 0.8}) == {"b": 1.0, "a": 1.0}
     assert holm({}) == {}
+    declared = {"a": 0.02, "not measured": None, "one seed": None}
+    assert holm(declared) == pytest.approx({"a": 0.06})

@@ -168,12 +168,15 @@ def seeds_needed(difference: float, sd: float) -> int | None:
 
 
 def holm(p_values: Mapping[K, float | None]) -> dict[K, float]:
-    """Holm's step-down correction over one family of contrasts: the adjusted p-value of each that has one."""
+    """Holm's step-down correction over one family of contrasts: the adjusted p-value of each that has one.
+
+    Those without one count as well: the family is what was declared, not what was finished.
+    """
     known = {name: p for name, p in p_values.items() if p is not None}
     adjusted: dict[K, float] = {}
     so_far = 0.0
     for rank, name in enumerate(sorted(known, key=lambda name: known[name])):
-        so_far = max(so_far, min(1.0, (len(known) - rank) * known[name]))
+        so_far = max(so_far, min(1.0, (len(p_values) - rank) * known[name]))
         adjusted[name] = so_far
     return adjusted
 

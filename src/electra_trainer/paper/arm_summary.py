@@ -1,7 +1,7 @@
 """The summary of `electra compare`: means of arms, paired differences, missing cells, as JSON, page and terminal.
 
 The declared contrasts are those of all trained arms to the reference on the declared metrics; Holm's correction is over
-them, once. All other metrics are in the summary too, uncorrected. Held-out metrics are compared only between networks
+them, once, those that are not measured yet included. All other metrics are in the summary too, uncorrected. Held-out metrics are compared only between networks
 of the same kind judged on the same tokens, unless a metric was declared by name: the loss of ELECTRA 15 %, which counts
 masked tokens only, differs whatever the network learned.
 """
@@ -80,6 +80,8 @@ class Summary:
     arms: dict[str, dict[str, statistics.Spread]]
     """Arm -> metric -> its values over the seeds."""
     contrasts: list[Contrast]
+    unmeasured: list[tuple[str, str]]
+    """Declared contrasts, metric and arm, that no seed of both arms has yet; the correction counts them."""
 
     def plain(self) -> dict[str, Any]:
         """The same as summary.json has it."""
@@ -106,6 +108,8 @@ def summarize(root: Path) -> Summary:
         names += [composite.NAME] * (composite.NAME not in names)
     declared = _declared_metrics(experiment, names)
     facts = experiment.facts
+    unfinished = {state.arm for state in states if state.state != "done"}
+    contrasts, unmeasured = _contrasts(experiment, by_arm, names, declared, unfinished)
     return Summary(
         preset=facts["preset"], match=facts["match"], amount=facts["amount"], seeds=experiment.seeds,
         reference=next(iter(experiment.rows)), declared=declared, cells=states,
@@ -113,7 +117,7 @@ def summarize(root: Path) -> Summary:
             arm: {name: statistics.spread(values[name], lower_is_better=name.endswith("loss")) for name in names if name in values}
             for arm, values in by_arm.items()
         },
-        contrasts=_contrasts(experiment, by_arm, names, declared),
+        contrasts=contrasts, unmeasured=unmeasured,
     )  # fmt: skip
 
 
@@ -164,26 +168,33 @@ def _declared_metrics(experiment: folder.Declared, names: list[str]) -> tuple[st
 
 
 def _contrasts(
-    experiment: folder.Declared, by_arm: ByArm, names: list[str], declared: tuple[str, ...]
-) -> list[Contrast]:
+    experiment: folder.Declared, by_arm: ByArm, names: list[str], declared: tuple[str, ...], unfinished: set[str]
+) -> tuple[list[Contrast], list[tuple[str, str]]]:
+    """Every difference, and the declared ones that are not measured: named by --metrics, or of an arm that is not finished."""
     configs = {name: records.read(Config, row, where=f"arms: {name}") for name, row in experiment.rows.items()}
     reference, *others = configs
     found: dict[tuple[str, str], statistics.Paired] = {}
+    unmeasured = []
     for name in dict.fromkeys([*declared, *(n for n in names if n not in results.FACTS)]):
         for arm in others:
             pair = statistics.compare_paired(by_arm[arm].get(name, {}), by_arm[reference].get(name, {}))
-            wanted = name in experiment.facts["metrics"] or comparable(name, configs[arm], configs[reference])
-            if pair is not None and wanted:
+            named = name in experiment.facts["metrics"]
+            if not (named or comparable(name, configs[arm], configs[reference])):
+                continue
+            if pair is not None:
                 found[name, arm] = pair
-    family = {(name, arm): pair for (name, arm), pair in found.items() if name in declared and arm != UNTRAINED}
-    p_holm = statistics.holm({key: pair.p for key, pair in family.items()})
-    return [
+            elif name in declared and arm != UNTRAINED and (named or unfinished & {arm, reference}):
+                unmeasured.append((name, arm))
+    family = {(name, arm): pair.p for (name, arm), pair in found.items() if name in declared and arm != UNTRAINED}
+    p_holm = statistics.holm({**family, **dict.fromkeys(unmeasured)})
+    contrasts = [
         Contrast(
             metric=name, arm=arm, reference=reference, declared=(name, arm) in family, found=pair,
             p_holm=p_holm.get((name, arm)),
         )
         for (name, arm), pair in found.items()
     ]  # fmt: skip
+    return contrasts, unmeasured
 
 
 def write_summary(root: Path) -> Summary:
@@ -227,7 +238,12 @@ def print_summary(summary: Summary, *, console: Console | None = None) -> None:
 def _unfinished(summary: Summary) -> list[str]:
     failed = [f"FAILED: {one.arm}, seed {one.seed}: {one.message}" for one in summary.cells if one.state == "failed"]
     missing = [f"{one.arm} seed {one.seed}" for one in summary.cells if one.state == "missing"]
-    return failed + ([f"Missing: {', '.join(missing)}."] if missing else [])
+    declared = [f"{metric} of {arm}" for metric, arm in summary.unmeasured]
+    return [
+        *failed,
+        *([f"Missing: {', '.join(missing)}."] if missing else []),
+        *([f"Declared and not measured, but counted by Holm's correction: {', '.join(declared)}."] if declared else []),
+    ]
 
 
 def _not_compared(summary: Summary) -> list[str]:
