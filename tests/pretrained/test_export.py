@@ -77,6 +77,24 @@ def test_a_config_that_says_another_function_is_found(
         check_agreement(folder, network_of(run, name), load(run).tokenizer, length=30)
 
 
+def test_what_disagrees_does_not_appear(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, electra: Electra
+) -> None:
+    """The comparison comes before the folder has its name, so the same command can be given again."""
+    monkeypatch.setattr("electra_trainer.pretrained.agreement.BOUND", -1.0)
+    code, _, err = electra("export", run, "--out", tmp_path / "out")
+    assert code == CheckpointError.exit_code and "logits differ from transformers' by" in err
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(ConfigError, match="dtype 'fp16': expected float32, float16, bfloat16"):
+        export_run(run, tmp_path / "out", dtype="fp16")
+
+
+def test_a_network_of_few_positions(tmp_path: Path, electra: Electra) -> None:
+    settings = changed(small_config(steps=4), model={"max_position_embeddings": 32})
+    run = pretrain(settings, write_store(tmp_path / "data"), out=tmp_path / "run", device="cpu", quiet=True)
+    assert electra("export", run, "--out", tmp_path / "out")[0] == 0
+
+
 def test_a_tokenizer_that_reads_otherwise_is_found(run: Path, exported: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(exported / "discriminator", tmp_path / "discriminator")
     table = json.loads((folder / "tokenizer.json").read_text())
@@ -143,8 +161,11 @@ def test_an_earlier_checkpoint(run: Path, tmp_path: Path, electra: Electra) -> N
     assert torch.equal(InitFrom(name=f"{run}@0").read().networks["discriminator"][f"electra.{name}"], words)
     assert not torch.equal(load_source(run).weights[name], words)
     assert evaluate(f"{run}@0", run.parent / "data").step == 0
+    Path(f"{run}@4").mkdir()  # what is not a run does not hide one
+    assert load(f"{run}@4").step == 4
+    Path(f"{run}@4").rmdir()
     code, _, err = electra("export", f"{run}@3", "--out", tmp_path / "none")
-    assert code == MissingInputError.exit_code and "no checkpoint of step 3 is there (but: 0, 4)" in err
+    assert code == MissingInputError.exit_code and "no checkpoint of step 3 is there. Give one of 0, 4;" in err
 
 
 def test_transformers_writes_what_we_read(exported: Path, tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ def test_what_does_not_fit_is_refused(data: Path, runs: dict[int, Path], tmp_pat
         go_on(changed(config(LONG), model={"num_attention_heads": 4}), data, out, first)
     with pytest.raises(ConfigError, match=r"is at step 12, and the new run has 12 steps.*@STEP"):
         go_on(config(SHORT), data, out, first)
-    with pytest.raises(MissingInputError, match=r"no checkpoint of step 5 is there \(but: 0, 4, 8, 12\)"):
+    with pytest.raises(MissingInputError, match=r"no checkpoint of step 5 is there. Give one of 0, 4, 8, 12;"):
         go_on(config(LONG), data, out, f"{first}@5")
     with pytest.raises(MissingInputError, match="no run is here"):
         go_on(config(LONG), data, out, tmp_path / "nowhere")
@@ -128,7 +128,7 @@ def test_what_does_not_fit_is_refused(data: Path, runs: dict[int, Path], tmp_pat
 def test_two_stages_keep_their_switch(data: Path, tmp_path: Path) -> None:
     made = replace(small_config(), phases=TwoStage(start="fresh"), sharing="none", generator=Learned(width=0.5))
     first = pretrain(made, data, out=tmp_path / "first", device="cpu", quiet=True)
-    with pytest.raises(ConfigError, match="began after step 6; here it would begin after step 8"):
+    with pytest.raises(ConfigError, match="after step 6 there and after step 8 here, and step 12 lies beyond"):
         go_on(changed(made, schedule={"steps": 16}), data, tmp_path / "run", first)
 
 
@@ -141,7 +141,11 @@ def test_a_switch_that_lies_ahead_may_move(data: Path, tmp_path: Path) -> None:
     whole = pretrain(made, data, out=tmp_path / "whole", device="cpu", quiet=True)
     go_on(made, data, tmp_path / "run", Path(f"{first}@2"))
     assert_same_end(tmp_path / "run", whole)
-    go_on(replace(made, phases=TwoStage(share=0.34)), data, tmp_path / "late", Path(f"{first}@4"))
+    last = go_on(made, data, tmp_path / "last", Path(f"{first}@4"))  # decayed by then: other weights, the same switch
+    with pytest.raises(ConfigError, match="after step 6 there and after step 4 here, and step 5 lies beyond one"):
+        go_on(short, data, tmp_path / "back", Path(f"{whole}@5"))
+    switched = [row["step"] for row in curve(last) if "discriminator_loss" in row and "split" not in row]
+    assert min(switched) == 7
 
 
 def test_the_command(data: Path, runs: dict[int, Path], tmp_path: Path, electra: Electra) -> None:

@@ -16,7 +16,7 @@ GOOD = {
 }  # fmt: skip
 FAILURES = {
     "uniform": {"generator_entropy": 0.95 * math.log(VOCAB)},
-    "AUC": {"discriminator_standard_auc": 0.51},
+    "AUC": {"discriminator_standard_auc": 0.53},
     "right so often": {"fake_rate": 0.02},
     "diverged": {"discriminator_loss": 0.5},
 }

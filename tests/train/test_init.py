@@ -15,7 +15,7 @@ from electra_trainer.pretrained.source import InitFrom
 from electra_trainer.runs.checkpoint import numbered
 from electra_trainer.runs.run_folder import RunFolder
 from electra_trainer.runs.verified import read
-from electra_trainer.settings.config import Config
+from electra_trainer.settings.config import Config, changed
 from electra_trainer.settings.methods import MLM, RTD, Learned, RtdMLM, TwoStage
 from electra_trainer.train import loop
 from electra_trainer.train.loop import pretrain
@@ -103,6 +103,23 @@ def test_the_second_stage_begins_from_a_masked_language_model(data: Path, tmp_pa
     for name, tensor in theirs.items():
         assert torch.equal(mine[name.replace("encoder.", "generator.", 1)], tensor), name
     assert stages.first_stage_steps == 1
+
+
+@pytest.mark.parametrize("shape", ["linear", "released", "wsd"])
+@pytest.mark.parametrize("name", ["adam", "adamw", "muon"])
+def test_the_one_step_that_is_left_moves_nothing(data: Path, tmp_path: Path, shape: str, name: str) -> None:
+    pretrain(config(objective=MLM(), seed=9), data, out=tmp_path / "mlm", device="cpu", quiet=True)
+    stages = config(generator=Learned(width=1.0), sharing="none", phases=TwoStage(share=0.0))
+    stages = changed(
+        stages,
+        schedule={"shape": shape, "steps": 2, "warmup_steps": 1},
+        optimizer={"name": name},
+        checkpoint={"every": 1},
+    )
+    begun(data, tmp_path / "run", tmp_path / "mlm", stages)
+    given, after = last(tmp_path / "mlm"), read(tmp_path / "run" / "checkpoints" / "step-00000001").weights
+    for parameter, tensor in given.items():
+        assert torch.equal(after[parameter.replace("encoder.", "generator.", 1)], tensor), parameter
 
 
 def test_rows_may_grow(first: Path, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import tyro
 
 from electra_trainer.errors import ConfigError
 from electra_trainer.files import durable, table_writer
+from electra_trainer.settings.records import run_and_step
 
 if TYPE_CHECKING:
     from electra_trainer.experiments import results, statistics
@@ -90,7 +91,7 @@ def run_figure(arguments: FigureArguments) -> None:
         raise ConfigError(
             "figure: give experiment folders (figure 2: a run), for example: electra figure 1 experiments/tiny"
         )
-    out = arguments.out or arguments.paths[0] / f"figure-{arguments.number}.svg"
+    out = arguments.out or run_and_step(arguments.paths[0])[0] / f"figure-{arguments.number}.svg"
     form = out.suffix.lower().removeprefix(".")
     content = _worked_example(arguments, form) if arguments.number == 2 else _from_experiments(arguments, form)
     durable.write_output(out, content)

@@ -18,6 +18,9 @@ import tyro
 from electra_trainer.errors import ConfigError
 
 if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+    from torch import nn
+
     from electra_trainer.inspection.replay import Replayed, ReplayedRow
     from electra_trainer.pretrained.pretrained import Scored
 
@@ -128,7 +131,7 @@ class ExportArguments:
     out: Path
     """A new or empty folder."""
     dtype: Literal["float32", "float16", "bfloat16"] = "float32"
-    """Of the stored weights. In 16 bits the folder has half the size; weights of training have 32."""
+    """Of the stored weights. In 16 bits the folder has half the size."""
 
 
 def run_export(arguments: ExportArguments) -> None:
@@ -136,16 +139,19 @@ def run_export(arguments: ExportArguments) -> None:
     from importlib.util import find_spec
 
     from electra_trainer.pretrained.agreement import check_agreement, some_lines
-    from electra_trainer.pretrained.pretrained import export_run, load
+    from electra_trainer.pretrained.pretrained import export_run
 
-    folders = export_run(arguments.run, arguments.out, dtype=arguments.dtype)
-    run = load(arguments.run)
-    for folder, exported in zip(folders, run.networks, strict=True):
+    texts, found = some_lines(), dict[str, float]()
+
+    def compare(folder: Path, network: "nn.Module", tokenizer: "Tokenizer") -> None:
+        found[folder.name] = check_agreement(folder, network, tokenizer, texts=texts)
+
+    there = find_spec("transformers") is not None
+    for folder in export_run(arguments.run, arguments.out, dtype=arguments.dtype, compare=compare if there else None):
         line = f"{folder}: written and read back bit for bit"
-        if find_spec("transformers") is not None:
-            texts = some_lines()
-            difference = check_agreement(folder, exported.network, run.tokenizer, texts=texts)
-            line += f"; transformers has the ids of {len(texts):,} lines, and on text the run's logits within {difference:.0e}"
+        if there:
+            whose = "the run's logits" if arguments.dtype == "float32" else "the logits of these rounded weights"
+            line += f"; transformers has the ids of {len(texts):,} lines, and on text {whose} within {found[folder.name]:.0e}"
         print(line)
 
 

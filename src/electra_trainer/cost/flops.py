@@ -8,7 +8,7 @@ They are counted in two ways, and every number says which:
     real   matrix products alone, as they are needed here, 2mkn each; look-ups are free, backward = 2 x forward. Attention counts as if
            every token saw its whole row; rows of several pieces need less. For hours and hardware utilisation.
 
-Recomputation in the backward pass to save memory is not counted. Of the optimizer Muon's products are, as real: they are a fifth of a
+Recomputation in the backward pass to save memory is not counted. Of the optimizer Muon's products are, as real: they are a sixth of a
 small step, and runs that are compared at equal operations shall not have them for nothing.
 """
 

@@ -335,7 +335,7 @@ def finite_rows(masked: batch.Masked, losses: batch.Losses) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluated:
-    """Metrics of a run's newest checkpoint."""
+    """Metrics of a checkpoint of a run."""
 
     step: int
     rows: int

@@ -1,9 +1,9 @@
 """The summary of `electra compare`: means of arms, paired differences, missing cells, as JSON, page and terminal.
 
 The declared contrasts are those of all trained arms to the reference on the declared metrics; Holm's correction is over
-them, once, those that are not measured yet included. All other metrics are in the summary too, uncorrected. Held-out metrics are compared only between networks
-of the same kind judged on the same tokens, unless a metric was declared by name: the loss of ELECTRA 15 %, which counts
-masked tokens only, differs whatever the network learned.
+them, once, those that wait for a cell included. All other metrics are in the summary too, uncorrected. Held-out metrics
+are compared only between networks of the same kind judged on the same tokens, unless a metric was declared by name: the
+loss of ELECTRA 15 %, which counts masked tokens only, differs whatever the network learned.
 """
 
 import json
@@ -108,7 +108,7 @@ def summarize(root: Path) -> Summary:
         names += [composite.NAME] * (composite.NAME not in names)
     declared = _declared_metrics(experiment, names)
     facts = experiment.facts
-    unfinished = {state.arm for state in states if state.state != "done"}
+    unfinished = _unfinished_parts(experiment, root)
     contrasts, unmeasured = _contrasts(experiment, by_arm, names, declared, unfinished)
     return Summary(
         preset=facts["preset"], match=facts["match"], amount=facts["amount"], seeds=experiment.seeds,
@@ -129,6 +129,18 @@ def _state(cell: folder.Cell) -> CellState:
     if result.failed is not None:  # what a failed run took is not a cost of the arm
         return made(state="failed", message=result.failed)
     return made(state="done", values={name: float(value) for name, value in result.facts.items()} | result.metrics)
+
+
+def _unfinished_parts(experiment: folder.Declared, root: Path) -> set[tuple[str, str]]:
+    """Arms and probes (or facts) that some cell has no result of, though it has not failed."""
+    found = set()
+    for cell in experiment.cells(root):
+        result = results.read_arm(cell)
+        if result is None:
+            found |= {(cell.key, part) for part in (*experiment.parts, *results.FACTS)}
+        elif result.failed is None:
+            found |= {(cell.key, part) for part in experiment.parts.keys() - result.parts}
+    return found
 
 
 def comparable(metric: str, one: Config, other: Config) -> bool:
@@ -168,9 +180,17 @@ def _declared_metrics(experiment: folder.Declared, names: list[str]) -> tuple[st
 
 
 def _contrasts(
-    experiment: folder.Declared, by_arm: ByArm, names: list[str], declared: tuple[str, ...], unfinished: set[str]
+    experiment: folder.Declared,
+    by_arm: ByArm,
+    names: list[str],
+    declared: tuple[str, ...],
+    unfinished: set[tuple[str, str]],
 ) -> tuple[list[Contrast], list[tuple[str, str]]]:
-    """Every difference, and the declared ones that are not measured: named by --metrics, or of an arm that is not finished."""
+    """Every difference, and the declared ones that wait for a cell.
+
+    Args:
+        unfinished: arms and probes of which a cell lacks the result.
+    """
     configs = {name: records.read(Config, row, where=f"arms: {name}") for name, row in experiment.rows.items()}
     reference, *others = configs
     found: dict[tuple[str, str], statistics.Paired] = {}
@@ -183,8 +203,10 @@ def _contrasts(
                 continue
             if pair is not None:
                 found[name, arm] = pair
-            elif name in declared and arm != UNTRAINED and (named or unfinished & {arm, reference}):
-                unmeasured.append((name, arm))
+            elif name in declared and arm != UNTRAINED:
+                parts = composite.PROBES if name == composite.NAME else {name.partition("/")[0]}
+                if any((one, part) in unfinished for one in (arm, reference) for part in parts):
+                    unmeasured.append((name, arm))
     family = {(name, arm): pair.p for (name, arm), pair in found.items() if name in declared and arm != UNTRAINED}
     p_holm = statistics.holm({**family, **dict.fromkeys(unmeasured)})
     contrasts = [

@@ -46,10 +46,10 @@ def check_agreement(
         network: the run's network that it was written from, on the CPU.
         tokenizer: the run's.
         texts: what is tokenized; the first ids make two rows whose logits are compared. None: a thousand lines.
-        length: ids in a row.
+        length: ids in a row, or as many as the network has positions.
 
     Returns:
-        The largest absolute difference of logits, computed in fp32 from the weights as they are stored.
+        The largest absolute difference of logits, computed in fp32 from the weights as they are stored: the run's, rounded to that type.
 
     Raises:
         ConfigError: transformers is not installed.
@@ -69,7 +69,7 @@ def check_agreement(
         if ours != theirs:
             raise CheckpointError(f"{folder}: {text[:60]!r} has other ids in transformers. Please report it.")
     flat = list(chain.from_iterable(mine))
-    length = min(length, len(flat) // _ROWS)
+    length = min(length, len(flat) // _ROWS, read_table(folder / "config.json")["max_position_embeddings"])
     difference = _difference(folder, network, [flat[row * length : (row + 1) * length] for row in range(_ROWS)])
     if not difference <= BOUND:
         raise CheckpointError(f"{folder}: logits differ from transformers' by {difference:.1e}. Please report it.")

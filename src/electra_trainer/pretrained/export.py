@@ -93,6 +93,7 @@ def export(
     step: int | None = None,
     init: str | None = None,
     dtype: str = "float32",
+    compare: Callable[[Path, nn.Module], object] | None = None,
 ) -> list[Path]:
     """Write one folder a network under `out`.
 
@@ -104,13 +105,16 @@ def export(
         out: a new or empty folder.
         metrics: held-out metrics for the model card; may be empty.
         dtype: of the stored weights: float32, float16 or bfloat16.
+        compare: is given each folder with its network before they appear under `out`, and raises where they disagree.
         step, init: for the model card too: how far the run was, and whose weights it began with.
 
     Raises:
-        ConfigError: `out` holds something already, or the layers are not those of transformers' ELECTRA.
+        ConfigError: `out` holds something already, the layers are not those of transformers' ELECTRA, or there is no such `dtype`.
         StorageError: the disk is full or read-only; nothing is left behind.
         CheckpointError: what was written does not read back bit for bit.
     """
+    if dtype not in _DTYPES:
+        raise ConfigError(f"dtype {dtype!r}: expected {', '.join(_DTYPES)}.")
 
     def stored(exported: Exported) -> dict[str, Tensor]:
         return {name: tensor.to(_DTYPES[dtype]) for name, tensor in exported.network.state_dict().items()}
@@ -139,6 +143,8 @@ def export(
                 network.state_dict(),
                 {name: one.float() for name, one in stored(exported).items()},
             )
+            if compare is not None:
+                compare(folder / exported.name, exported.network)
 
     publish(out, files(), check)
     return [out / exported.name for exported in networks]

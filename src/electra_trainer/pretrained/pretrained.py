@@ -1,6 +1,6 @@
 """Load a run or an exported folder; score its tokens, fill its gaps, export it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -202,16 +202,23 @@ def _pretrained(by_name: Mapping[str, nn.Module], *, tokenizer: Path, length: in
     )  # fmt: skip
 
 
-def export_run(run: str | Path, out: str | Path, *, dtype: str = "float32") -> list[Path]:
+Compare = Callable[[Path, nn.Module, Tokenizer], object]
+"""Is given an exported network's folder, and the network and tokenizer of the run."""
+
+
+def export_run(
+    run: str | Path, out: str | Path, *, dtype: str = "float32", compare: Compare | None = None
+) -> list[Path]:
     """Export a run's networks to folders that transformers loads; returns the folders.
 
     Args:
         run: the run, or `RUN@STEP`.
         out: a new or empty folder.
         dtype: of the stored weights, float32, float16 or bfloat16.
+        compare: called before anything appears under `out`, for example with `agreement.check_agreement`; what it raises ends the export.
 
     Raises:
-        ConfigError: `run` is no run folder, or `out` is not empty.
+        ConfigError: `run` is no run folder, `out` is not empty, or there is no such `dtype`.
     """
     pretrained = load(run)
     if pretrained.config is None:
@@ -226,4 +233,5 @@ def export_run(run: str | Path, out: str | Path, *, dtype: str = "float32") -> l
         list(pretrained.networks), config=pretrained.config, step=pretrained.step,
         init=str(began.get("name")) if isinstance(began, dict) else None, tokenizer=folder.tokenizer,
         pad_id=pretrained.specials.pad, out=Path(out), metrics=metrics, dtype=dtype,
+        compare=compare and (lambda folder, network: compare(folder, network, pretrained.tokenizer)),
     )  # fmt: skip

@@ -209,9 +209,13 @@ def of_step(
         return newest(folder, origin=origin, network=network, timed=timed)
     kept = dict(numbered(folder))
     if step not in kept:
-        there = ", ".join(f"{one:,}" for one in kept) or "none"
+        there = (
+            f"Give one of {', '.join(map(str, kept))}"
+            if kept
+            else "None is here yet: wait for the run, or start it again"
+        )
         raise errors.MissingInputError(
-            f"{folder}: no checkpoint of step {step:,} is there (but: {there}). Give one of those; --checkpoint.keep says how many stay."
+            f"{folder}: no checkpoint of step {step} is there. {there}; --checkpoint.keep says how many stay."
         )
     return read(kept[step], origin=origin, network=network, timed=timed)
 

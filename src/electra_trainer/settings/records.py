@@ -208,9 +208,12 @@ def flat(table: dict[str, Any]) -> dict[str, Any]:
 
 
 def run_and_step(name: str | Path) -> tuple[Path, int | None]:
-    """`RUN@700` -> RUN and 700; a name without a step, or of a folder with an @ in it, as it is, and None."""
-    match = re.fullmatch(r"(.+)@([0-9]{1,12})", str(name))
-    return (Path(match[1]), int(match[2])) if match and not Path(name).exists() else (Path(name), None)
+    """`RUN@700` -> RUN and 700; a name without a step, or of a run with an @ in its name, as it is, and None."""
+    match, whole = re.fullmatch(r"(.+)@([0-9]{1,12})", str(name)), Path(name)
+    if match is None or (whole / "checkpoints").is_dir():
+        return whole, None
+    run = Path(match[1])
+    return (run, int(match[2])) if (run / "checkpoints").is_dir() or not whole.exists() else (whole, None)
 
 
 AGAIN = "Delete it and repeat the command that wrote it."

@@ -77,8 +77,8 @@ def check_continued(continued: Continued, config: Config, store: Store) -> None:
     """Refuse a state that a run of `config` on these rows cannot go on from.
 
     Raises:
-        ConfigError: another vocabulary, other networks or another optimizer; the steps are done already; or a switch of stages that lies
-            behind or between moves.
+        ConfigError: another vocabulary, other networks or another optimizer; the steps are done already; or the switch of stages moves and
+            does not lie ahead in both.
     """
     told, folder, step = f"--continue-from {continued.name}:", continued.folder, continued.saved.step
     theirs, steps, turn = folder.config(), config.schedule.steps, config.first_stage_steps
@@ -92,8 +92,8 @@ def check_continued(continued: Continued, config: Config, store: Store) -> None:
         "--init.": bool(odd),
         f"{told} is at step {step:,}, and the new run has {steps:,} steps, counted from the first step of the old one. Give more --steps, "
         "or name an earlier checkpoint with @STEP.": step >= steps,
-        f"{told} step {step:,} is in the second stage of two-stage training there, which began after step {theirs_turn:,}; here it would begin "
-        f"after step {turn:,}. Set --phases.share so that they agree, or name a checkpoint before both with @STEP.": theirs_turn
+        f"{told} the second stage of two-stage training begins after step {theirs_turn:,} there and after step {turn:,} here, and step "
+        f"{step:,} lies beyond one of them. Set --phases.share so that they agree, or name an earlier checkpoint with @STEP.": theirs_turn
         != turn
         and step > min(theirs_turn, turn),
     }

@@ -165,10 +165,10 @@ def alarms(metrics: dict[str, float], *, vocab_size: int, step: int, steps: int)
     if "discriminator_loss" in metrics:
         share = 100 * metrics["fake_rate"]
         worse = metrics["discriminator_loss"] > 1.5 * metrics["discriminator_constant_loss"]
-        blind = verdict(metrics.get("discriminator_standard_auc", 1.0)) == GUESSING
+        blind = verdict(metrics.get("discriminator_standard_auc", 1.0)) != LEARNING
         found |= {
-            "the discriminator is no better than chance on standard fakes (AUC of 0.52 at most): lower the learning rate, narrow the "
-            "generator, or for a narrow model use --model.initializer fan-in": blind,
+            "the discriminator has not left the plateau (AUC on standard fakes 0.55 at most): train longer, lower the learning rate, or for "
+            "a narrow model use --model.initializer fan-in": blind,
             f"only {share:.1f} % of the tokens are replaced, because the generator is right so often: use a smaller --generator.width or "
             "a higher --masking.fraction": metrics["fake_rate"] < 0.04,
             "the discriminator is far worse than a constant guess: it diverged; lower the learning rate": worse,

@@ -272,12 +272,15 @@ def learning_rate(step: int, *, peak: float, schedule: Schedule, warmup: float |
 
 
 def rate_at(step: int, config: Config) -> float:
-    """Learning rate of step `step` of a run: its whole schedule, or in two-stage training that of the stage it falls in."""
+    """Learning rate of step `step` of a run: its whole schedule, or in two-stage training that of the stage it falls in.
+
+    A stage of one step has a rate of 0: what is there already stays as it is.
+    """
     schedule, turn, peak = config.schedule, config.first_stage_steps, config.optimizer.learning_rate
     if not turn:
         return learning_rate(step, peak=peak, schedule=schedule)
     first, steps = (0, turn) if step < turn else (turn, schedule.steps - turn)
-    stage = dataclasses.replace(schedule, steps=steps, warmup_steps=min(schedule.warmup_steps, steps))
+    stage = dataclasses.replace(schedule, steps=steps, warmup_steps=min(schedule.warmup_steps, steps - 1))
     return learning_rate(step - first, peak=peak, schedule=stage)
 
 

@@ -266,7 +266,7 @@ def forecast(config: Config, machine: Machine, *, limit: float = 8.0) -> Forecas
     At least two steps are computed, however long they take: rows and layers are chosen by FLOPs to keep the limit.
     """
     rate = machine.matrix_flops[machine.precision]
-    rows = int(limit / 5 * _FIRST_GUESS * rate / (flops.step_flops(config).real / config.batch.size))
+    rows = int(limit / 5 * _FIRST_GUESS * rate / _row_flops(config))
     whole = rows >= config.batch.size and _fits(config, machine)
     if not whole:
         rows = _rows_that_fit(config, machine, most=rows)
@@ -303,13 +303,18 @@ def _scaled(config: Config, timed_config: Config, times: dict[int, float], rate:
     """Seconds of a whole step of `config` from steps of `timed_config`; at least the time of its products at `rate`."""
     update, row = prices(times)
     update *= parameters.parameters(config).joint / parameters.parameters(timed_config).joint
-    row *= flops.step_flops(config).real / flops.step_flops(timed_config).real
+    row *= _row_flops(config) / _row_flops(timed_config)
     return update + max(row * config.batch.size, flops.step_flops(config).real / rate)
+
+
+def _row_flops(config: Config) -> float:
+    """Of a row in a step; Muon's products are the step's."""
+    return (flops.step_flops(config).real - flops.muon_products(config)) / config.batch.size
 
 
 def _with_few_layers(config: Config, rows: int, *, seconds: float, rate: float) -> Config:
     """`config` with as many layers as `rows` rows pass in `seconds` at `rate` operations a second; at least two."""
-    expected = rows * flops.step_flops(config).real / config.batch.size / rate
+    expected = rows * _row_flops(config) / rate
     layers = min(config.model.num_hidden_layers, max(2, int(config.model.num_hidden_layers * seconds / expected)))
     return changed(config, model={"num_hidden_layers": layers})
 
