@@ -119,7 +119,7 @@ def mini() -> config.Config:
         ),
         generator=methods.Learned(width=1.0),
         sharing="none",
-        objective=methods.RtdMLM(),
+        objective=methods.RtdMLM(weight=10.0),
         phases=methods.TwoStage(share=2 / 3),
         schedule=config.Schedule(steps=12_000, warmup_steps=100, shape="wsd"),
         batch=config.BatchShape(size=32, sequence_length=128),
