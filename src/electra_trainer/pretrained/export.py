@@ -116,9 +116,6 @@ def export(
     if dtype not in _DTYPES:
         raise ConfigError(f"dtype {dtype!r}: expected {', '.join(_DTYPES)}.")
 
-    def stored(exported: Exported) -> dict[str, Tensor]:
-        return {name: tensor.to(_DTYPES[dtype]) for name, tensor in exported.network.state_dict().items()}
-
     def files() -> Iterator[tuple[str, bytes]]:
         for exported in networks:
             table = {
@@ -130,24 +127,25 @@ def export(
             contents = {
                 **{name: read_file(tokenizer / name, limit=MOST_TEXT) for name in names},
                 "config.json": (json.dumps(table, indent=2) + "\n").encode(),
-                "model.safetensors": safetensors_bytes(stored(exported)),
+                "model.safetensors": safetensors_bytes(_stored(exported, dtype)),
                 "README.md": model_card(exported, config=config, metrics=metrics, step=step, init=init).encode(),
             }
             yield from ((f"{exported.name}/{name}", content) for name, content in contents.items())
 
     def check(folder: Path) -> None:
         for exported in networks:
-            network, _ = read_network(folder / exported.name)
-            check_equal(
-                folder / exported.name,
-                network.state_dict(),
-                {name: one.float() for name, one in stored(exported).items()},
-            )
+            place, written = folder / exported.name, _stored(exported, dtype)
+            network, _ = read_network(place)
+            check_equal(place, network.state_dict(), {name: tensor.float() for name, tensor in written.items()})
             if compare is not None:
-                compare(folder / exported.name, exported.network)
+                compare(place, exported.network)
 
     publish(out, files(), check)
     return [out / exported.name for exported in networks]
+
+
+def _stored(exported: Exported, dtype: str) -> dict[str, Tensor]:
+    return {name: tensor.to(_DTYPES[dtype]) for name, tensor in exported.network.state_dict().items()}
 
 
 def read_network(folder: Path) -> tuple[nn.Module, Model]:
