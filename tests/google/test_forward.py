@@ -33,16 +33,6 @@ def objective(shared: Path) -> ReplacedTokenDetection:
 
 
 @pytest.fixture(scope="module")
-def masked(forward: Arrays) -> Masked:
-    return reference.masked(forward)
-
-
-@pytest.fixture(scope="module")
-def corrupted(forward: Arrays, masked: Masked) -> Corrupted:
-    return corrupt(masked, reference.samples(forward))
-
-
-@pytest.fixture(scope="module")
 def token_logits(objective: ReplacedTokenDetection, masked: Masked) -> Tensor:
     with torch.no_grad():
         logits: Tensor = objective.generator(masked.input_BT, masked.batch, masked.slots_K)

@@ -45,16 +45,6 @@ def objective() -> rtd.ReplacedTokenDetection:
     return mini.objective()
 
 
-@pytest.fixture(scope="module")
-def masked(forward: Arrays) -> Masked:
-    return reference.masked(forward)
-
-
-@pytest.fixture(scope="module")
-def corrupted(forward: Arrays, masked: Masked) -> Corrupted:
-    return corrupt(masked, reference.samples(forward))
-
-
 def test_every_variable_has_one_parameter(objective: rtd.ReplacedTokenDetection) -> None:
     names = [reference.our_name(row["name"]) for row in mini.table("variables.tsv")]
     assert len(names) == 80
