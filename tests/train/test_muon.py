@@ -55,6 +55,22 @@ def test_singular_values_come_near_one(rows: int, columns: int) -> None:
         assert len(found) >= 0.9 * min(rows, columns) and found.min() > 0.65 and found.max() < 1.25
 
 
+@pytest.mark.parametrize(("rows", "columns"), [(128, 128), (16, 64), (64, 16)])
+def test_rounded_it_is_nearly_the_same(rows: int, columns: int) -> None:
+    """bf16 has 8 bits: the direction stays, and no singular value leaves Muon's range by much."""
+    made = torch.randn(3, rows, columns, generator=torch.Generator().manual_seed(rows))
+    exact, found = orthogonal(made), orthogonal(made, rounded=True)
+    assert found.dtype == torch.float32 and not torch.equal(exact, found)
+    assert float(((exact - found).norm(dim=(1, 2)) / exact.norm(dim=(1, 2))).max()) < 0.05
+    assert float(torch.linalg.matrix_norm(found, ord=2).max()) < 1.3
+
+
+def test_a_run_in_bf16_rounds_muons_products() -> None:
+    objective = build(config())
+    groups = build_optimizer(objective, SETTINGS, precision="bf16").param_groups
+    assert [group["rounded"] for group in groups if group.get("orthogonal")] == [True]
+
+
 def gradients(objective: Objective, step: int) -> dict[str, torch.Tensor]:
     random = torch.Generator().manual_seed(step)
     return {name: 1e-3 * torch.randn(p.shape, generator=random) for name, p in objective.named_parameters()}

@@ -148,7 +148,7 @@ def replay(
     objective = build(config)
     weights.give_frequencies(objective, store)
     objective.to(where)
-    optimizer = optim.build_optimizer(objective, config.optimizer)
+    optimizer = optim.build_optimizer(objective, config.optimizer, precision=precision)
     feed = steps.Feed.of(config, store, device=where, precision=precision)
     began = _restore_before(step, folder, objective, optimizer, tell)
     if step - 1 > began:

@@ -50,8 +50,15 @@ def parameter_groups(network: nn.Module, weight_decay: float, share: Share | Non
     ]
 
 
-def build_optimizer(network: nn.Module, settings: Settings, share: Share | None = None) -> Optimizer:
-    """The optimizer that `settings` names, over all parameters of `network`; call `set_rate` before each step."""
+def build_optimizer(
+    network: nn.Module, settings: Settings, share: Share | None = None, *, precision: str = "fp32"
+) -> Optimizer:
+    """The optimizer that `settings` names, over all parameters of `network`; call `set_rate` before each step.
+
+    Args:
+        share: as `parameter_groups` takes it.
+        precision: fp32 or bf16, in which the networks compute, and Muon's products too. Everything else is fp32.
+    """
     groups = parameter_groups(network, settings.weight_decay, share)
     betas = (settings.beta1, settings.beta2)
     if settings.name == "lamb":
@@ -59,6 +66,7 @@ def build_optimizer(network: nn.Module, settings: Settings, share: Share | None 
     if settings.name == "muon":
         matrices, (weights, rest) = layer_matrices(network), groups
         mine = {**weights, "params": [one for one in weights["params"] if one in matrices], "orthogonal": True}
+        mine["rounded"] = precision == "bf16"
         mine["share"] = settings.muon_learning_rate / settings.learning_rate
         weights["params"] = [one for one in weights["params"] if one not in matrices]
         return Muon([weights, rest, mine], lr=0.0, betas=betas, eps=settings.epsilon, fused=True)
@@ -118,19 +126,24 @@ class Muon(_AdamW):
         mean_NRC.lerp_(gradient_NRC, pace)
         torch._foreach_copy_(means, list(mean_NRC))
         rows, columns = matrices[0].shape
-        change_NRC = rate * max(1, rows / columns) ** 0.5 * orthogonal(gradient_NRC.lerp(mean_NRC, _MUON_MOMENTUM))
+        ahead_NRC = gradient_NRC.lerp(mean_NRC, _MUON_MOMENTUM)
+        change_NRC = rate * max(1, rows / columns) ** 0.5 * orthogonal(ahead_NRC, rounded=group["rounded"])
         torch._foreach_mul_(matrices, 1 - rate * group["weight_decay"])
         torch._foreach_sub_(matrices, list(change_NRC))
         for matrix in matrices:
             matrix.grad = None
 
 
-def orthogonal(matrices_NRC: Tensor) -> Tensor:
-    """The same singular vectors with singular values near 1, by five Newton-Schulz steps; in bf16 on a GPU. 0 stays 0."""
+def orthogonal(matrices_NRC: Tensor, *, rounded: bool = False) -> Tensor:
+    """The same singular vectors with singular values near 1, by five Newton-Schulz steps; 0 stays 0.
+
+    Args:
+        rounded: compute in bf16, as Jordan does: that moves singular values by some 1e-2.
+    """
     turned = matrices_NRC.shape[1] > matrices_NRC.shape[2]  # products with the shorter side are the cheaper ones
     x = matrices_NRC.mT if turned else matrices_NRC
     x = x / torch.linalg.matrix_norm(x, keepdim=True).clamp(min=1e-7)
-    x = x.bfloat16() if x.is_cuda else x
+    x = x.bfloat16().contiguous() if rounded else x
     a, b, c = _QUINTIC
     for _ in range(5):
         gram = torch.bmm(x, x.mT)

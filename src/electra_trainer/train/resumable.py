@@ -146,7 +146,7 @@ class Resumable(ABC, Generic[Network]):
             for name, tensor in handed_out(mine):
                 mine[name].copy_(tensor)
         place(self.network, self.device, precision=self.precision, shard=self.shard)
-        self.optimizer = build_optimizer(self.network, self.settings, self.share)
+        self.optimizer = build_optimizer(self.network, self.settings, self.share, precision=self.precision)
         load_optimizer_tensors(self.network, self.optimizer, handed_out(moments))
         if self.keeps_checkpoints and not found:
             self.save(checkpoint.Saver.write)  # a bad disk is found before any work

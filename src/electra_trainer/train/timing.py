@@ -64,7 +64,7 @@ class Trial:
         self.feed = feed
         self.objective = build(config)
         sharding.place(self.objective, feed.device, precision=feed.precision, shard=shard)
-        self.optimizer = optim.build_optimizer(self.objective, config.optimizer)
+        self.optimizer = optim.build_optimizer(self.objective, config.optimizer, precision=feed.precision)
         self._phases = optim.Phases(config, self.objective)
         self.begin_at(0)
 
