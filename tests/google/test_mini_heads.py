@@ -5,6 +5,7 @@ The encoder is the discriminator's of the small reference, the rows are its batc
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,6 +32,7 @@ from electra_trainer.train.step import update
 LOGITS, LOSSES = 3e-5, 2e-5  # absolute
 NEVER = -500.0
 """Below are positions outside of the passage: 1,000 is subtracted from them."""
+CLASSES = Classification(labels=("0", "1"))
 LAYERS = {
     "dense": "start",
     "qa_hidden": "end_dense",
@@ -44,51 +46,62 @@ class Reference(NamedTuple):
     arrays: Arrays
     encoder: Encoder
     batch: Batch
-    hidden_BTD: Tensor
 
 
 @pytest.fixture(scope="module")
 def google() -> Reference:
-    encoder = mini.objective().discriminator.electra
     batch = reference.masked(mini.read("forward")).batch
-    with torch.no_grad():
-        return Reference(mini.read("finetune"), encoder, batch, encoder(batch.ids_BT, batch))
+    return Reference(mini.read("finetune"), mini.objective().discriminator.electra, batch)
 
 
-def filled(head: nn.Module, google: Reference, task: str, names: dict[str, str]) -> nn.Module:
-    """The head with Google's weights; `names` are our layers by Google's."""
-    given = {}
-    for theirs, ours in names.items():
-        for leaf, name in (("kernel", "weight"), ("bias", "bias")):
-            values = google.arrays[f"var/task_specific/{task}/{theirs}/{leaf}"]
-            given[f"{ours}.{name}" if ours else name] = reference.as_ours(leaf, values)
+def layer(google: Reference, task: str, name: str) -> dict[str, Tensor]:
+    """Google's weight and bias of one layer of a head, as ours."""
+    values = {leaf: google.arrays[f"var/task_specific/{task}/{name}/{leaf}"] for leaf in ("kernel", "bias")}
+    return {
+        "weight": reference.as_ours("kernel", values["kernel"]), "bias": reference.as_ours("bias", values["bias"]),
+    }  # fmt: skip
+
+
+def linear(google: Reference, task: str, *names: str) -> nn.Linear:
+    """A linear layer with Google's weights; several of theirs are the rows of one here."""
+    layers = [layer(google, task, name) for name in names]
+    given = {leaf: torch.cat([one[leaf] for one in layers]) for leaf in ("weight", "bias")}
+    head = nn.Linear(32, len(given["bias"]))
     mini.fill(head, given)
     return head
 
 
+def joint(google: Reference) -> JointHead:
+    """SQuAD 2.0's head with Google's weights."""
+    head = JointHead(32, width=512, answerable=True)
+    mini.fill(
+        head,
+        {
+            f"{ours}.{leaf}": values
+            for theirs, ours in LAYERS.items()
+            for leaf, values in layer(google, "squad", theirs).items()
+        },
+    )
+    return head
+
+
+HEADS: dict[str, Callable[[Reference], nn.Module]] = {
+    "mrpc": lambda google: linear(google, "mrpc", "dense"),
+    "sts": lambda google: linear(google, "sts", "dense"),
+    "squad_train": joint,
+    "squadv1_train": lambda google: linear(google, "squadv1", "dense", "dense_1"),
+}
+
+
+def fine_tuned(google: Reference, run: str) -> FineTuned:
+    """A fresh copy of the encoder under Google's head of that run."""
+    encoder = Encoder(mini.MODEL)
+    encoder.load_state_dict(google.encoder.state_dict())
+    return FineTuned(encoder, HEADS[run](google), dropout=0.0).eval()
+
+
 def targets(values: Any) -> list[Row]:
     return [Row(ids=(), example=index, target=value) for index, value in enumerate(values.tolist())]
-
-
-def test_classification(google: Reference) -> None:
-    task = Classification(labels=("0", "1"))
-    head = filled(task.head(mini.MODEL), google, "mrpc", {"dense": ""})
-    with torch.no_grad():
-        assert worst(task.output(head, google.hidden_BTD, google.batch), google.arrays["mrpc/logits"]) <= LOGITS
-        loss, rows = task.loss(head, google.hidden_BTD, google.batch, targets(google.arrays["label_ids"]))
-        said = task.read(head, google.hidden_BTD, google.batch, [])
-    assert float(loss) == pytest.approx(float(google.arrays["mrpc/loss_sum"]), abs=8 * LOSSES) and rows == 8
-    assert np.argmax(said, axis=1).tolist() == google.arrays["mrpc/predictions"].tolist()
-
-
-def test_regression(google: Reference) -> None:
-    task = Regression()
-    head = filled(task.head(mini.MODEL), google, "sts", {"dense": ""})
-    with torch.no_grad():
-        said = torch.tensor(task.read(head, google.hidden_BTD, google.batch, []))
-        loss, _ = task.loss(head, google.hidden_BTD, google.batch, targets(google.arrays["targets"]))
-    assert worst(said, google.arrays["sts/predictions"]) <= LOGITS
-    assert float(loss) == pytest.approx(float(google.arrays["sts/loss_sum"]), abs=8 * LOSSES)
 
 
 def spans(google: Reference) -> tuple[Tensor, Tensor]:
@@ -101,70 +114,9 @@ def allowed(google: Reference, run: str) -> Tensor:
     return torch.from_numpy(google.arrays[f"{run}/start_logits"] > NEVER)
 
 
-@torch.no_grad()
-def test_joint_head(google: Reference) -> None:
-    """SQuAD 2.0: the start, the end given the true start, and whether there is an answer."""
-    head = filled(JointHead(32, width=512, answerable=True), google, "squad", LAYERS)
-    assert isinstance(head, JointHead)
-    theirs, allowed_BT, (span_B2, none_B) = google.arrays, allowed(google, "squad_train"), spans(google)
-    start_BT = head.start_logits(google.hidden_BTD, allowed_BT)
-    end_BT = head.end_logits(google.hidden_BTD, span_B2[:, :1], allowed_BT)[:, 0]
-    for name, ours in (("start", start_BT), ("end", end_BT)):
-        assert worst(ours[allowed_BT], theirs[f"squad_train/{name}_logits"][allowed_BT.numpy()]) <= LOGITS
-    none = head.no_answer_logits(google.hidden_BTD, start_BT)
-    assert none is not None and worst(none, theirs["squad_train/answerable_logit"]) <= LOGITS
-    loss = squad_head.joint_loss(head, google.hidden_BTD, allowed_BT, span_B2=span_B2, no_answer_B=none_B, weight=0.5)
-    assert float(loss) == pytest.approx(float(theirs["squad_train/loss_sum"]), abs=8 * LOSSES)
-
-
-@torch.no_grad()
-def test_beam(google: Reference) -> None:
-    """The five best starts and of each the five best ends, where there are so many."""
-    head = filled(JointHead(32, width=512, answerable=True), google, "squad", LAYERS)
-    assert isinstance(head, JointHead)
-    theirs, allowed_BT = google.arrays, allowed(google, "squad_predict")
-    beam = squad_head.joint_beam(head, google.hidden_BTD, Places(allowed_BT, allowed_BT), beam=5)
-    there_BS = torch.from_numpy(theirs["squad_predict/start_top_log_probs"] > NEVER)
-    assert worst(beam.start_score_BS[there_BS], theirs["squad_predict/start_top_log_probs"][there_BS.numpy()]) <= LOGITS
-    assert beam.start_BS[there_BS].tolist() == theirs["squad_predict/start_top_index"][there_BS.numpy()].tolist()
-    score_BSE, end_BSE = beam.end_score_BST.topk(5, dim=-1)
-    both = torch.from_numpy(theirs["squad_predict/end_top_log_probs"] > NEVER) & there_BS[..., None]
-    assert worst(score_BSE[both], theirs["squad_predict/end_top_log_probs"][both.numpy()]) <= LOGITS
-    assert end_BSE[both].tolist() == theirs["squad_predict/end_top_index"][both.numpy()].tolist()
-    assert int(both.sum()) > 50
-    assert worst(beam.no_answer_B, theirs["squad_predict/answerable_logit"]) <= LOGITS
-
-
-def two_layers(google: Reference) -> nn.Linear:
-    """SQuAD 1.1 by two linear layers, which are the rows of one here."""
-    layers = [
-        reference.as_ours("kernel", google.arrays[f"var/task_specific/squadv1/{name}/kernel"])
-        for name in ("dense", "dense_1")
-    ]
-    biases = [
-        reference.as_ours("bias", google.arrays[f"var/task_specific/squadv1/{name}/bias"])
-        for name in ("dense", "dense_1")
-    ]
-    head = nn.Linear(32, 2)
-    mini.fill(head, {"weight": torch.cat(layers), "bias": torch.cat(biases)})
-    return head
-
-
-@torch.no_grad()
-def test_independent_head(google: Reference) -> None:
-    head = two_layers(google)
-    allowed_BT, (span_B2, _) = allowed(google, "squadv1_train"), spans(google)
-    logits_BT2 = head(google.hidden_BTD)
-    for index, name in enumerate(("start", "end")):
-        expected = google.arrays[f"squadv1_train/{name}_logits"][allowed_BT.numpy()]
-        assert worst(logits_BT2[..., index][allowed_BT], expected) <= LOGITS
-    loss = squad_head.independent_loss(head, google.hidden_BTD, allowed_BT, span_B2=span_B2)
-    assert float(loss) == pytest.approx(float(google.arrays["squadv1_train/loss_sum"]), abs=8 * LOSSES)
-
-
 def classification_loss(google: Reference, network: FineTuned) -> Tensor:
-    task, rows = Classification(labels=("0", "1")), targets(google.arrays["label_ids"])
-    return task.loss(network.head, network(google.batch), google.batch, rows)[0]
+    rows = targets(google.arrays["label_ids"])
+    return CLASSES.loss(network.head, network(google.batch), google.batch, rows)[0]
 
 
 def regression_loss(google: Reference, network: FineTuned) -> Tensor:
@@ -173,6 +125,7 @@ def regression_loss(google: Reference, network: FineTuned) -> Tensor:
 
 
 def joint_loss(google: Reference, network: FineTuned) -> Tensor:
+    """SQuAD 2.0: the start, the end given the true start, and whether there is an answer."""
     assert isinstance(network.head, JointHead)
     allowed_BT, (span_B2, none_B) = allowed(google, "squad_train"), spans(google)
     return squad_head.joint_loss(
@@ -185,29 +138,76 @@ def independent_loss(google: Reference, network: FineTuned) -> Tensor:
     return squad_head.independent_loss(network.head, network(google.batch), allowed_BT, span_B2=span_B2)
 
 
-def fine_tuned(google: Reference, run: str) -> FineTuned:
-    """A fresh copy of the encoder under Google's head of that run."""
-    heads = {
-        "mrpc": lambda: filled(nn.Linear(32, 2), google, "mrpc", {"dense": ""}),
-        "sts": lambda: filled(nn.Linear(32, 1), google, "sts", {"dense": ""}),
-        "squad_train": lambda: filled(JointHead(32, width=512, answerable=True), google, "squad", LAYERS),
-        "squadv1_train": lambda: two_layers(google),
-    }
-    encoder = Encoder(mini.MODEL)
-    encoder.load_state_dict(google.encoder.state_dict())
-    return FineTuned(encoder, heads[run](), dropout=0.0).eval()
-
-
-FINE_TUNING = {
+LOSS = {
     "mrpc": classification_loss, "sts": regression_loss, "squad_train": joint_loss, "squadv1_train": independent_loss,
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("run", FINE_TUNING)
+@pytest.mark.parametrize("run", LOSS)
+def test_losses(run: str, google: Reference) -> None:
+    loss = LOSS[run](google, fine_tuned(google, run))
+    assert float(loss.detach()) == pytest.approx(float(google.arrays[f"{run}/loss_sum"]), abs=8 * LOSSES)
+
+
+@torch.no_grad()
+def test_predictions(google: Reference) -> None:
+    """Of a classification and a regression."""
+    classes = fine_tuned(google, "mrpc")
+    hidden_BTD = classes(google.batch)
+    assert worst(CLASSES.output(classes.head, hidden_BTD, google.batch), google.arrays["mrpc/logits"]) <= LOGITS
+    said = CLASSES.read(classes.head, hidden_BTD, google.batch, [])
+    assert np.argmax(said, axis=1).tolist() == google.arrays["mrpc/predictions"].tolist()
+    value = Regression().read(fine_tuned(google, "sts").head, hidden_BTD, google.batch, [])
+    assert worst(torch.tensor(value), google.arrays["sts/predictions"]) <= LOGITS
+
+
+@torch.no_grad()
+def test_joint_head(google: Reference) -> None:
+    """The start, the end given the true start, and no answer, each before the loss."""
+    network = fine_tuned(google, "squad_train")
+    head, hidden_BTD = network.head, network(google.batch)
+    assert isinstance(head, JointHead)
+    theirs, allowed_BT, (span_B2, _) = google.arrays, allowed(google, "squad_train"), spans(google)
+    start_BT = head.start_logits(hidden_BTD, allowed_BT)
+    end_BT = head.end_logits(hidden_BTD, span_B2[:, :1], allowed_BT)[:, 0]
+    for name, ours in (("start", start_BT), ("end", end_BT)):
+        assert worst(ours[allowed_BT], theirs[f"squad_train/{name}_logits"][allowed_BT.numpy()]) <= LOGITS
+    none = head.no_answer_logits(hidden_BTD, start_BT)
+    assert none is not None and worst(none, theirs["squad_train/answerable_logit"]) <= LOGITS
+
+
+@torch.no_grad()
+def test_beam(google: Reference) -> None:
+    """The five best starts and of each the five best ends, where there are so many."""
+    network = fine_tuned(google, "squad_train")
+    assert isinstance(network.head, JointHead)
+    theirs, allowed_BT = google.arrays, allowed(google, "squad_predict")
+    beam = squad_head.joint_beam(network.head, network(google.batch), Places(allowed_BT, allowed_BT), beam=5)
+    there_BS = torch.from_numpy(theirs["squad_predict/start_top_log_probs"] > NEVER)
+    assert worst(beam.start_score_BS[there_BS], theirs["squad_predict/start_top_log_probs"][there_BS.numpy()]) <= LOGITS
+    assert beam.start_BS[there_BS].tolist() == theirs["squad_predict/start_top_index"][there_BS.numpy()].tolist()
+    score_BSE, end_BSE = beam.end_score_BST.topk(5, dim=-1)
+    both = torch.from_numpy(theirs["squad_predict/end_top_log_probs"] > NEVER) & there_BS[..., None]
+    assert worst(score_BSE[both], theirs["squad_predict/end_top_log_probs"][both.numpy()]) <= LOGITS
+    assert end_BSE[both].tolist() == theirs["squad_predict/end_top_index"][both.numpy()].tolist()
+    assert int(both.sum()) > 50
+    assert worst(beam.no_answer_B, theirs["squad_predict/answerable_logit"]) <= LOGITS
+
+
+@torch.no_grad()
+def test_independent_head(google: Reference) -> None:
+    network, allowed_BT = fine_tuned(google, "squadv1_train"), allowed(google, "squadv1_train")
+    logits_BT2 = network.head(network(google.batch))
+    for index, name in enumerate(("start", "end")):
+        expected = google.arrays[f"squadv1_train/{name}_logits"][allowed_BT.numpy()]
+        assert worst(logits_BT2[..., index][allowed_BT], expected) <= LOGITS
+
+
+@pytest.mark.parametrize("run", LOSS)
 def test_gradients(run: str, google: Reference) -> None:
     """The norm of all of them, and of the word table's alone."""
     network = fine_tuned(google, run)
-    FINE_TUNING[run](google, network).backward()
+    LOSS[run](google, network).backward()
     norms = google.arrays[f"{run}/grad_norms"].tolist()
     whole = torch.stack([one.grad.double().norm() for one in network.parameters() if one.grad is not None]).norm()
     words = network.electra.embeddings.word_embeddings.weight.grad

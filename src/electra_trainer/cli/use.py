@@ -138,20 +138,22 @@ def run_export(arguments: ExportArguments) -> None:
     """Write, read back, and compare with the run where transformers is installed."""
     from importlib.util import find_spec
 
-    from electra_trainer.pretrained.agreement import check_agreement, some_lines
+    from electra_trainer.pretrained.agreement import LINES, check_agreement
     from electra_trainer.pretrained.pretrained import export_run
 
-    texts, found = some_lines(), dict[str, float]()
+    found = dict[str, float]()
 
     def compare(folder: Path, network: "nn.Module", tokenizer: "Tokenizer") -> None:
-        found[folder.name] = check_agreement(folder, network, tokenizer, texts=texts)
+        found[folder.name] = check_agreement(folder, network, tokenizer)
 
     there = find_spec("transformers") is not None
     for folder in export_run(arguments.run, arguments.out, dtype=arguments.dtype, compare=compare if there else None):
         line = f"{folder}: written and read back bit for bit"
         if there:
             whose = "the run's logits" if arguments.dtype == "float32" else "the logits of these rounded weights"
-            line += f"; transformers has the ids of {len(texts):,} lines, and on text {whose} within {found[folder.name]:.0e}"
+            line += (
+                f"; transformers has the ids of {LINES:,} lines, and on text {whose} within {found[folder.name]:.0e}"
+            )
         print(line)
 
 

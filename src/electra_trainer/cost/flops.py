@@ -153,9 +153,8 @@ def muon_products(config: Config, first_stage: bool = True) -> float:
     if config.optimizer.name != "muon":
         return 0.0
     generator = learned_generator(config) if config.sharing != "all" else None
-    stages = isinstance(config.phases, TwoStage)
-    trained = [generator] if not stages or first_stage else []
-    trained += [config.model] if not stages or not first_stage else []
+    both = not isinstance(config.phases, TwoStage)
+    trained = [generator, config.model] if both else [generator if first_stage else config.model]
     return float(sum(_muon_layer(model) * model.num_hidden_layers for model in trained if model is not None))
 
 

@@ -97,7 +97,8 @@ def summarize(root: Path) -> Summary:
         MissingInputError: no experiment is there. DataError: a result.json is not one.
     """
     experiment = folder.read(root, of="compare")
-    states = [_state(cell) for cell in experiment.cells(root)]
+    found = [(cell, results.read_arm(cell)) for cell in experiment.cells(root)]
+    states = [_state(cell, result) for cell, result in found]
     by_arm: ByArm = {arm: {} for arm in experiment.rows}
     for state in states:
         for name, value in state.values.items():
@@ -108,7 +109,7 @@ def summarize(root: Path) -> Summary:
         names += [composite.NAME] * (composite.NAME not in names)
     declared = _declared_metrics(experiment, names)
     facts = experiment.facts
-    unfinished = _unfinished_parts(experiment, root)
+    unfinished = _unfinished_parts(experiment, found)
     contrasts, unmeasured = _contrasts(experiment, by_arm, names, declared, unfinished)
     return Summary(
         preset=facts["preset"], match=facts["match"], amount=facts["amount"], seeds=experiment.seeds,
@@ -121,9 +122,8 @@ def summarize(root: Path) -> Summary:
     )  # fmt: skip
 
 
-def _state(cell: folder.Cell) -> CellState:
+def _state(cell: folder.Cell, result: results.Measured | None) -> CellState:
     made = partial(CellState, arm=cell.key, seed=cell.seed, run=cell.named(cell.run))
-    result = results.read_arm(cell)
     if result is None:
         return made(state="missing")
     if result.failed is not None:  # what a failed run took is not a cost of the arm
@@ -131,16 +131,17 @@ def _state(cell: folder.Cell) -> CellState:
     return made(state="done", values={name: float(value) for name, value in result.facts.items()} | result.metrics)
 
 
-def _unfinished_parts(experiment: folder.Declared, root: Path) -> set[tuple[str, str]]:
+def _unfinished_parts(
+    experiment: folder.Declared, found: Sequence[tuple[folder.Cell, results.Measured | None]]
+) -> set[tuple[str, str]]:
     """Arms and probes (or facts) that some cell has no result of, though it has not failed."""
-    found = set()
-    for cell in experiment.cells(root):
-        result = results.read_arm(cell)
+    lacking = set()
+    for cell, result in found:
         if result is None:
-            found |= {(cell.key, part) for part in (*experiment.parts, *results.FACTS)}
+            lacking |= {(cell.key, part) for part in (*experiment.parts, *results.FACTS)}
         elif result.failed is None:
-            found |= {(cell.key, part) for part in experiment.parts.keys() - result.parts}
-    return found
+            lacking |= {(cell.key, part) for part in experiment.parts.keys() - result.parts}
+    return lacking
 
 
 def comparable(metric: str, one: Config, other: Config) -> bool:

@@ -1,9 +1,10 @@
 """Do `transformers` and a run agree: ids of text by the exported tokenizer, and logits by the exported network, against the run's own."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping
 from itertools import chain, islice
 from pathlib import Path
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer
@@ -28,25 +29,26 @@ _HARD = (
 )
 
 
-def some_lines(count: int = 1000) -> list[str]:
+LINES = 1000
+"""Lines of text whose ids are compared."""
+
+
+def _some_lines() -> list[str]:
     """Text that every Python has: lines of its language reference, and some that tokenizers stumble over."""
     from pydoc_data.topics import topics
 
     lines = (line for name in sorted(topics) for line in topics[name].splitlines() if line.strip())
-    return [*_HARD, *islice(lines, count - len(_HARD))]
+    return [*_HARD, *islice(lines, LINES - len(_HARD))]
 
 
-def check_agreement(
-    folder: Path, network: nn.Module, tokenizer: Tokenizer, *, texts: Sequence[str] | None = None, length: int = 64
-) -> float:
+def check_agreement(folder: Path, network: nn.Module, tokenizer: Tokenizer, *, length: int = 64) -> float:
     """Compare an exported folder, as `transformers` loads it, with the run's own network and tokenizer.
 
     Args:
         folder: one network's folder.
         network: the run's network that it was written from, on the CPU.
         tokenizer: the run's.
-        texts: what is tokenized; the first ids make two rows whose logits are compared. None: a thousand lines.
-        length: ids in a row, or as many as the network has positions.
+        length: ids in each of the two rows of text whose logits are compared, or as many as the network has positions.
 
     Returns:
         The largest absolute difference of logits, computed in fp32 from the weights as they are stored: the run's, rounded to that type.
@@ -61,27 +63,30 @@ def check_agreement(
         raise ConfigError('transformers is not installed. Type: pip install "electra-trainer[hub]"') from None
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()  # a text may be longer than a row
-    texts = some_lines() if texts is None else texts
-    mine = [encoding.ids for encoding in tokenizer.encode_batch(list(texts))]
-    for text, ours, theirs in zip(
-        texts, mine, transformers.AutoTokenizer.from_pretrained(folder)(list(texts))["input_ids"], strict=True
-    ):
-        if ours != theirs:
+    texts = _some_lines()
+    mine = [encoding.ids for encoding in tokenizer.encode_batch(texts)]
+    theirs = transformers.AutoTokenizer.from_pretrained(folder)(texts)["input_ids"]
+    for text, ours, other in zip(texts, mine, theirs, strict=True):
+        if ours != other:
             raise CheckpointError(f"{folder}: {text[:60]!r} has other ids in transformers. Please report it.")
-    flat = list(chain.from_iterable(mine))
-    length = min(length, len(flat) // _ROWS, read_table(folder / "config.json")["max_position_embeddings"])
-    difference = _difference(folder, network, [flat[row * length : (row + 1) * length] for row in range(_ROWS)])
+    flat, table = list(chain.from_iterable(mine)), read_table(folder / "config.json")
+    length = min(length, len(flat) // _ROWS, table["max_position_embeddings"])
+    rows = [flat[row * length : (row + 1) * length] for row in range(_ROWS)]
+    difference = _difference(folder, network, table, rows)
     if not difference <= BOUND:
         raise CheckpointError(f"{folder}: logits differ from transformers' by {difference:.1e}. Please report it.")
     return difference
 
 
 @torch.no_grad()
-def _difference(folder: Path, network: nn.Module, rows: list[list[int]]) -> float:
-    """Largest absolute difference of logits on rows of equal length."""
+def _difference(folder: Path, network: nn.Module, table: Mapping[str, Any], rows: list[list[int]]) -> float:
+    """Largest absolute difference of logits on rows of equal length.
+
+    Args:
+        table: config.json of the folder.
+    """
     import transformers
 
-    table = read_table(folder / "config.json")
     theirs = getattr(transformers, table["architectures"][0]).from_pretrained(folder).float().eval()
     mine = _as_stored(network, getattr(torch, table["dtype"]))
     batch = encode_rows(rows)

@@ -18,7 +18,7 @@ from electra_trainer.objectives import Exported
 from electra_trainer.pretrained.export import export, read_network
 from electra_trainer.runs.run_folder import RunFolder, read_jsonl
 from electra_trainer.settings.config import Config
-from electra_trainer.settings.records import read_table, run_and_step
+from electra_trainer.settings.records import is_run, read_table, run_and_step
 from electra_trainer.train.weights import trained
 
 _NAMES = ("discriminator", "generator", "encoder")
@@ -155,7 +155,7 @@ def load(path: str | Path) -> Pretrained:
         CheckpointError: its files do not verify.
     """
     folder, wanted = run_and_step(path)
-    if (folder / "checkpoints").is_dir():
+    if is_run(path):
         run = RunFolder(folder)
         config = run.config()
         objective, step = trained(run, config, step=wanted)

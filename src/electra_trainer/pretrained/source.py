@@ -69,7 +69,7 @@ def load_source(name: str | Path) -> Source:
         MissingInputError: there is no such folder and no such Hub name. CheckpointError: it does not verify, or is not an ELECTRA.
         ConfigError: the Hub cannot be reached.
     """
-    if (records.run_and_step(name)[0] / "checkpoints").is_dir():
+    if records.is_run(name):
         pretrained = load(name)
         assert pretrained.config is not None
         encoder, model = kept_encoder(pretrained), pretrained.config.model
@@ -143,7 +143,7 @@ class InitFrom:
 
 def _networks(name: str) -> dict[str, nn.Module]:
     """Networks with a pre-training head, by the names that a run gives them; a folder of one network gives the main one."""
-    if (records.run_and_step(name)[0] / "checkpoints").is_dir():
+    if records.is_run(name):
         return {exported.name: exported.network for exported in load(name).networks}
     folder = located(name)
     one = (folder / "config.json").is_file()

@@ -205,17 +205,13 @@ def of_step(
     Raises:
         MissingInputError: there is none of that step. CheckpointError, StorageError: as `newest` and `read`.
     """
-    if step is None:
-        return newest(folder, origin=origin, network=network, timed=timed)
     kept = dict(numbered(folder))
+    if step is None or not kept:
+        return newest(folder, origin=origin, network=network, timed=timed)
     if step not in kept:
-        there = (
-            f"Give one of {', '.join(map(str, kept))}"
-            if kept
-            else "None is here yet: wait for the run, or start it again"
-        )
         raise errors.MissingInputError(
-            f"{folder}: no checkpoint of step {step} is there. {there}; --checkpoint.keep says how many stay."
+            f"{folder}: no checkpoint of step {step} is there. Give one of {', '.join(map(str, kept))}; "
+            "--checkpoint.keep says how many stay."
         )
     return read(kept[step], origin=origin, network=network, timed=timed)
 

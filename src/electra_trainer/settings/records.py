@@ -216,6 +216,11 @@ def run_and_step(name: str | Path) -> tuple[Path, int | None]:
     return (run, int(match[2])) if (run / "checkpoints").is_dir() or not whole.exists() else (whole, None)
 
 
+def is_run(name: str | Path) -> bool:
+    """Whether a name, with a step or without, is a run's folder."""
+    return (run_and_step(name)[0] / "checkpoints").is_dir()
+
+
 AGAIN = "Delete it and repeat the command that wrote it."
 
 
