@@ -150,7 +150,7 @@ class ClozeArguments:
     """
 
     run: tyro.conf.Positional[Path]
-    """Run folder, or exported folder with --p-mask. An MLM run gives its own accuracy."""
+    """Run folder (RUN@STEP: a checkpoint before the newest), or exported folder with --p-mask. An MLM run gives its own accuracy."""
     data: tyro.conf.Positional[Path]
     """Prepared folder, with the tokenizer of the run; its held-out rows are read."""
     json: bool = False
@@ -240,7 +240,7 @@ class MinimalPairsArguments:
     """
 
     run: tyro.conf.Positional[Path]
-    """Run folder or exported folder."""
+    """Run folder (RUN@STEP: a checkpoint before the newest) or exported folder."""
     folder: tyro.conf.Positional[Path]
     """Folder of BLiMP's .jsonl files, or one of them."""
     json: bool = False

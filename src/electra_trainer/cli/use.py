@@ -58,7 +58,7 @@ class ScoreArguments:
     """The probability that a token was replaced, for each token of a text."""
 
     run: tyro.conf.Positional[Path]
-    """Run folder or exported folder."""
+    """Run folder (RUN@STEP: a checkpoint before the newest) or exported folder."""
     text: tyro.conf.Positional[str]
     """The text."""
     json: bool = False
@@ -102,7 +102,7 @@ class FillArguments:
     """The generator's most probable words for each [MASK] of a text."""
 
     run: tyro.conf.Positional[Path]
-    """Run folder, exported folder or its generator."""
+    """Run folder (RUN@STEP: a checkpoint before the newest), exported folder or its generator."""
     text: tyro.conf.Positional[str]
     """A text with at least one [MASK]."""
     top: int = 5

@@ -23,6 +23,7 @@ Scores = dict[str, dict[str, float]]
 """By split, then metric: see `Result.scores`."""
 Spreads = dict[str, dict[str, Spread]]
 """The same over seeds; empty where no seed is done."""
+Verdict = Literal["beats", "perhaps", "does not beat"]
 UNTRAINED = "untrained"
 _HEAD = ("task", "metric", "n", "median", "mean", "SD", "best", "worst")
 _NOT_ON_TERMINAL = ("mean", "worst")
@@ -44,11 +45,11 @@ class Comparison:
     """Of the medians."""
     paired: Paired
     """Differences by seed; a baseline without seeds is the same for each."""
-    verdict: Literal["beats", "perhaps", "does not beat"]
+    verdict: Verdict
     """`perhaps`: above it, by so little that Student's 95 % interval of the mean difference includes 0."""
     sentence: str
     p_holm: float | None = None
-    """Corrected over all baselines of all tasks."""
+    """Corrected over all baselines of all tasks, those that wait for a result included."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +157,8 @@ def summarize(out: Path) -> Summary:
     """
     declared = folder.read(out, of="finetune")
     tasks = [_task(out, name, declared) for name in declared.rows]
-    p_holm = holm({(one.task, floor.floor): floor.paired.p for one in tasks for floor in one.comparisons})
+    measured = {(one.task, floor.floor): floor.paired.p for one in tasks for floor in one.comparisons}
+    p_holm = holm(dict.fromkeys(_waiting(out, declared)) | measured)
     return Summary(
         model=declared.about["model"],
         **declared.facts,
@@ -166,6 +168,13 @@ def summarize(out: Path) -> Summary:
             for one in tasks
         ),
     )
+
+
+def _waiting(out: Path, declared: folder.Declared) -> Iterator[tuple[str, str]]:
+    """Tasks and baselines that were asked for and may have no result yet; one that cannot be computed is not waited for."""
+    for task, row in declared.rows.items() if declared.floors else ():
+        there = folder.Cell(root=out, key=task, kind="floors").result.is_file()
+        yield from ((task, floor) for floor in (UNTRAINED, *({} if there else row.get("baselines", {}))))
 
 
 def best_runs(summary: Summary, *, out: Path) -> dict[str, Path]:
@@ -254,18 +263,14 @@ def _comparisons(one: TaskSummary, titles: Mapping[str, str]) -> Iterator[Compar
         return
     for floor, of_floor in one.baselines.items():
         fresh = one.untrained[one.split][one.metric].by_seed if floor == UNTRAINED else None
-        values = fresh or dict.fromkeys(main.by_seed, of_floor)
-        paired = compare_paired(main.by_seed, values)
-        if paired is not None:
+        if (paired := compare_paired(main.by_seed, fresh or dict.fromkeys(main.by_seed, of_floor))) is not None:
             yield _compare(one.task, floor, titles.get(floor, floor.replace("_", " ")), main, of_floor, paired)
 
 
 def _compare(name: str, floor: str, title: str, main: Spread, of_floor: float, paired: Paired) -> Comparison:
     difference = main.median - of_floor
     low, high = paired.t_interval or (difference, difference)
-    verdict: Literal["beats", "perhaps", "does not beat"] = "does not beat"
-    if difference > 0:
-        verdict = "beats" if low > 0 else "perhaps"
+    verdict: Verdict = "does not beat" if difference <= 0 else "beats" if low > 0 else "perhaps"
     says = "is above" if verdict == "perhaps" else verdict
     digits = 5 if 0 < abs(difference) < 0.001 else 3
     words = f"median {main.median:.{digits}f} against {of_floor:.{digits}f}"
