@@ -121,7 +121,8 @@ def test_recipe_epochs_are_the_task_s_unless_given(model: str, tmp_path: Path) -
 
 def test_what_was_changed_in_a_recipe_is_told(model: str, tmp_path: Path) -> None:
     """And a task that is added may have another one; [CLS] is the same whether it was asked for or not."""
-    out, changes = tmp_path / "out", {**SMALL, "epochs": 1.0, "max_length": 24, "pooling": "mean"}
+    out = tmp_path / "out"
+    changes = {**SMALL, "epochs": 1.0, "max_length": 24, "pooling": "mean", "precision": "fp32"}
     go(plan(model, Toy(rows=16), seeds=(1,), changes=changes), out)
     said = "epochs 1, batch-size 8, max-length 24, pooling mean"
     assert f"Recipe `paper` with learning-rate 0.005, {said}; fp32 on cpu" in (out / "summary.md").read_text()
