@@ -18,7 +18,7 @@ from electra_trainer.finetuning.examples import TextExample
 from electra_trainer.finetuning.recipe import Recipe
 from electra_trainer.finetuning.tagging.tagging import Tagging
 from electra_trainer.finetuning.task import Row, TaskData
-from electra_trainer.finetuning.texts.pair_head import SPREAD, TEMPERATURE, PairHead
+from electra_trainer.finetuning.texts.pair_head import MATCHES, SPREAD, TEMPERATURE, PairHead
 from electra_trainer.finetuning.texts.tasks import Classification, Pooling, Regression, with_pooling
 from electra_trainer.finetuning.training_step import FineTuned, build_network, collate
 from electra_trainer.model.encoder import Encoder
@@ -35,11 +35,12 @@ def network() -> FineTuned:
     made = build_network(source(), Regression(pooling="pair"), Recipe(dropout=0.3), seed=1).eval()
     assert isinstance(made.head, PairHead)
     made.head.idf_V.copy_(torch.linspace(0.1, 4, len(made.head.idf_V)))
+    made.head.spelling_VS.copy_(torch.randn(made.head.spelling_VS.shape, generator=torch.Generator().manual_seed(2)))
     return made
 
 
 def read(network: FineTuned, rows: list[Row]) -> tuple[Tensor, Tensor]:
-    """The tokens' states, and the features that the linear layer has got, [B, 4 D + 10]."""
+    """The tokens' states, and the features that the linear layer has got, [B, 4 D + MATCHES]."""
     features: list[Tensor] = []
     hook = network.head.dense.register_forward_pre_hook(lambda module, given: features.append(given[0]))  # type: ignore[union-attr, operator]
     batch = collate(rows, source().specials, CPU)
@@ -65,18 +66,28 @@ def expected(network: FineTuned, a: tuple[int, ...], b: tuple[int, ...]) -> list
     batch = collate([Row(ids=(CLS, *a, SEP, *b, SEP), example=0)], source().specials, CPU)
     hidden = encoder.embeddings_project(encoder.embeddings(batch.ids_BT, batch))  # type: ignore[misc]
     table = encoder.embeddings.word_embeddings.weight
-    depths = [(table[batch.ids_BT[0]] - table.mean(0))]
+    depths = [network.head.spelling_VS[batch.ids_BT[0]], table[batch.ids_BT[0]] - table.mean(0)]
     for layer in encoder.encoder.layer:
         hidden = layer(hidden, None)
         depths.append(hidden[0])
     sides = [slice(1, 1 + len(a)), slice(2 + len(a), 2 + len(a) + len(b))]
-    u, v = (torch.stack(list(depths[2][side])).mean(0) for side in sides)
+    u, v = (torch.stack(list(depths[3][side])).mean(0) for side in sides)
     pooled = layer_norm(torch.cat([u, v, (u - v).abs(), u * v]), (4 * len(u),), eps=1e-12)
     matches = []
     for states in depths:
         one, two = (states[side] for side in sides)
-        there, back = best(one, two, idf[list(a)].tolist()), best(two, one, idf[list(b)].tolist())
-        matches += [there, back, min(there, back)]
+        first, second = idf[list(a)].tolist(), idf[list(b)].tolist()
+        there, back = best(one, two, first), best(two, one, second)
+        plain = (best(one, two, [1.0] * len(a)) + best(two, one, [1.0] * len(b))) / 2
+        weighted = cosine_similarity((torch.tensor(first) @ one), (torch.tensor(second) @ two), dim=0)
+        matches += [
+            there,
+            back,
+            min(there, back),
+            plain,
+            float(weighted),
+            float(cosine_similarity(one.sum(0), two.sum(0), dim=0)),
+        ]
     matches.append(min(len(a), len(b)) / max(len(a), len(b)))
     return [*pooled.tolist(), *(SPREAD * (match - 0.5) for match in matches)]
 
@@ -106,7 +117,7 @@ def test_an_empty_text_has_no_matches(network: FineTuned) -> None:
         Row(ids=(CLS, SEP, SEP), example=2),
     ]
     states, features = read(network, [*rows, *ROWS])
-    assert (features[:3, -10:] == -SPREAD / 2).all()
+    assert (features[:3, -MATCHES:] == -SPREAD / 2).all()
     features.sum().backward()
     assert all(p.grad.isfinite().all() for p in network.parameters() if p.grad is not None)
     assert states.isfinite().all()
@@ -119,10 +130,10 @@ def test_dropout_falls_on_the_pooled_features_alone(network: FineTuned) -> None:
     for module in network.electra.modules():
         module.eval()
     again, dropped = read(network, ROWS)
-    assert torch.equal(states, again) and torch.equal(whole[:, -10:], dropped[:, -10:])
-    kept = dropped[:, :-10] != 0
+    assert torch.equal(states, again) and torch.equal(whole[:, -MATCHES:], dropped[:, -MATCHES:])
+    kept = dropped[:, :-MATCHES] != 0
     assert (
-        torch.allclose(dropped[:, :-10][kept], whole[:, :-10][kept] / 0.7, rtol=1e-3)
+        torch.allclose(dropped[:, :-MATCHES][kept], whole[:, :-MATCHES][kept] / 0.7, rtol=1e-3)
         and 0.5 < kept.float().mean() < 0.9
     )
 

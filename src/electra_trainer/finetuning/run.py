@@ -77,6 +77,8 @@ class FineTuning(resumable.Resumable[training_step.FineTuned]):
 
     def before_steps(self) -> None:
         """See `Resumable`."""
+        if self.step == 0:
+            training_step.start(self.network, self.feed)
         self.last_saved = time.monotonic()
 
     def compute(self, *, logged: bool) -> step.StepResult:
@@ -193,8 +195,10 @@ def _built(
 ) -> FineTuning:
     """Rows, and the network as it begins, on the CPU."""
     feed = build_feed(job, device=device, precision=job.recipe.precision)
-    share = training_step.layer_share(job.recipe, job.source.model.num_hidden_layers)
     network = training_step.build_network(job.source, job.data.task, job.recipe, seed=job.seed)
+    share = training_step.layer_share(
+        job.recipe, job.source.model.num_hidden_layers, head=getattr(network.head, "rate_share", 1.0)
+    )
     job.data.task.prepare(network.head, job.data.train, job.source.text(job.recipe.max_length))
     return FineTuning(
         network=network, folder=folder, device=device, precision=job.recipe.precision, settings=job.recipe.optimizer, share=share,

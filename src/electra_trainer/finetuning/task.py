@@ -10,12 +10,13 @@ optimizer, seed or device.
 
 import hashlib
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.files.tables import read_table_file
@@ -50,6 +51,10 @@ class Row:
     """What the loss needs; None for rows to be predicted."""
     place: Any = None
     """What is needed to read a prediction back: first tokens of words, offsets of a window."""
+
+
+ReadRows = Callable[[Sequence[Row]], "Iterator[tuple[NDArray[np.int64], Tensor, Batch]]"]
+"""Rows -> indices of some of them, what the head reads of these (fp32 [B, T, D]) and their batch, until all have been read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,6 +143,10 @@ class Task(Protocol):
 
     def prepare(self, head: "nn.Module", train: Sequence[Any], text: "Text") -> None:
         """Fill the buffers of a fresh head from the training examples; by default it has none."""
+        return
+
+    def start(self, head: "nn.Module", rows: Sequence[Row], read: "ReadRows") -> None:
+        """Fit the head to the training rows before the first step, without gradients; by default it begins as it was drawn."""
         return
 
     def hold_out(self, train: Sequence[Any], *, where: str) -> tuple[Sequence[Any], Sequence[Any]]:

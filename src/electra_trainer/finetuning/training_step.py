@@ -5,9 +5,9 @@ windows of some batches, and its batches shuffled again. A step is a pure functi
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -72,16 +72,24 @@ def build_network(source: Source, task: Task, recipe: Recipe, *, seed: int) -> F
     return FineTuned(encoder, head, dropout=dropout)
 
 
-def layer_share(recipe: Recipe, layers: int) -> Callable[[str], float]:
+@torch.no_grad()
+def start(network: FineTuned, feed: "Feed") -> None:
+    """Let the task fit its head to the rows of the run; dropout is off meanwhile."""
+    read = partial(outputs, network.eval(), specials=feed.specials, device=feed.device, precision=feed.precision)
+    feed.task.start(network.head, feed.rows, read)
+    network.train()
+
+
+def layer_share(recipe: Recipe, layers: int, *, head: float = 1.0) -> Callable[[str], float]:
     """Parameter name -> its share of the learning rate (Appendix B; released `_get_layer_lrs`).
 
-    The head has 1; layer i of n, counted from 0, layer_decay ** (n - 1 - i + top_layer_power); the embeddings and their projection
-    one power more than layer 0. With a power of 2 these are the released code's multipliers.
+    The head has `head`, 1 if it was drawn; layer i of n, counted from 0, layer_decay ** (n - 1 - i + top_layer_power); the embeddings and
+    their projection one power more than layer 0. With a power of 2 these are the released code's multipliers.
     """
 
     def share(name: str) -> float:
         if name.startswith("head."):
-            return 1.0
+            return head
         found = _LAYER.match(name)
         depth = int(found[1]) if found else -1
         return float(recipe.layer_decay ** (layers - 1 - depth + recipe.top_layer_power))
@@ -202,6 +210,29 @@ EVALUATION_ROWS = 128
 """Rows that are evaluated together."""
 
 
+def outputs(
+    network: FineTuned,
+    rows: Sequence[Row],
+    *,
+    specials: Specials,
+    device: torch.device,
+    precision: str,
+    stop: Callable[[], str | None] = lambda: None,
+) -> Iterator[tuple[NDArray[np.int64], Tensor, Batch]]:
+    """Indices of some rows, the network's output for them (fp32 [B, T, D], see `FineTuned`) and their batch, until all have been read.
+
+    Raises:
+        Interrupted: `stop` named a signal.
+    """
+    for indices in by_length(lengths_of(rows), batch_size=EVALUATION_ROWS):
+        if name := stop():
+            raise errors.Interrupted(f"{name}: stopped while predicting. The same command resumes.")
+        batch = collate([rows[index] for index in indices], specials, device)
+        with autocast(precision, device):
+            hidden_BTD = network(batch)
+        yield indices, hidden_BTD, batch
+
+
 @torch.no_grad()
 def predict(
     network: FineTuned,
@@ -221,13 +252,9 @@ def predict(
     rows = task.rows(examples, text, training=False)
     said: list[Any] = [None] * len(rows)
     network.eval()
-    for indices in by_length(lengths_of(rows), batch_size=EVALUATION_ROWS):
-        if name := stop():
-            raise errors.Interrupted(f"{name}: stopped while predicting. The same command resumes.")
+    read = outputs(network, rows, specials=text.specials, device=device, precision=precision, stop=stop)
+    for indices, hidden_BTD, batch in read:
         part = [rows[index] for index in indices]
-        batch = collate(part, text.specials, device)
-        with autocast(precision, device):
-            hidden_BTD = network(batch)
         for index, value in zip(indices, task.read(network.head, hidden_BTD, batch, part), strict=True):
             said[index] = value
     return task.predict(examples, rows, said)

@@ -38,6 +38,22 @@ def inverse_frequency(seen: Any, texts: int) -> Array:
     return weight
 
 
+def spelling_vectors(spelled: Sequence[str], *, width: int) -> Any:
+    """The sum of fixed random vectors of each word's n-grams of 3 to 5 characters, of length 1 (or 0), [words, width].
+
+    Args:
+        spelled: words; `<` and `>` mark where one begins and ends.
+    """
+    from sklearn.feature_extraction.text import HashingVectorizer
+
+    table_GW = np.random.default_rng(0).standard_normal((_GRAMS, width), dtype=np.float32)
+    grams = HashingVectorizer(
+        analyzer="char", ngram_range=(3, 5), n_features=_GRAMS, alternate_sign=False, norm=None, lowercase=False
+    )
+    vector_VW = grams.transform(spelled) @ table_GW
+    return vector_VW / np.maximum(np.linalg.norm(vector_VW, axis=1, keepdims=True), 1e-9)
+
+
 def overlap_features(train: Sequence[TextExample], *, vectors: bool = False) -> tuple[Any, Reads]:
     """float32 [pairs, 8], see `_overlap`, of `train`, and a function that computes the same of other pairs.
 
@@ -46,13 +62,8 @@ def overlap_features(train: Sequence[TextExample], *, vectors: bool = False) -> 
     Args:
         vectors: add [u, v, |u - v|, u * v], as `--pooling pair` has them; u and v are the means of the vectors of each text's words.
     """
-    from sklearn.feature_extraction.text import HashingVectorizer
     from sklearn.preprocessing import StandardScaler
 
-    table_GW = np.random.default_rng(0).standard_normal((_GRAMS, WIDTH), dtype=np.float32)
-    grams = HashingVectorizer(
-        analyzer="char", ngram_range=(3, 5), n_features=_GRAMS, alternate_sign=False, norm=None, lowercase=False
-    )
     texts = [set(words(text)) for example in train for text in (example.text, example.pair or "")]
     seen = Counter(word for text in texts for word in text)
 
@@ -61,8 +72,7 @@ def overlap_features(train: Sequence[TextExample], *, vectors: bool = False) -> 
         number = {
             word: index for index, word in enumerate(sorted({word for pair in sides for text in pair for word in text}))
         }
-        vector_VW = grams.transform([f"<{word}>" for word in number]) @ table_GW
-        vector_VW /= np.maximum(np.linalg.norm(vector_VW, axis=1, keepdims=True), 1e-9)
+        vector_VW = spelling_vectors([f"<{word}>" for word in number], width=WIDTH)
         idf_V = inverse_frequency([seen[word] for word in number], len(texts))
         rows = []
         for pair in sides:

@@ -1,6 +1,6 @@
 """A head that compares two texts: the means of their tokens, and how well each token is matched in the other text (`--pooling pair`)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -8,66 +8,79 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from electra_trainer.batch import Batch
-from electra_trainer.finetuning.texts.overlap import inverse_frequency
+from electra_trainer.finetuning.texts.overlap import inverse_frequency, spelling_vectors
 from electra_trainer.model.attention import Dropout
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.settings.config import Model
 
 TEMPERATURE = 0.05
 """Of the softmax over the tokens of the other text; 0 would take the best alone, and give the others no gradient."""
-DEPTHS = 3
-"""Word vectors as they are in the table, the middle layer and the last one."""
+SPELLING = 64
+"""Numbers in a piece's spelling vector."""
+DEPTHS = 4
+"""Spelling, word vectors as they are in the table, the middle layer and the last one."""
 SPREAD = 8.0
 """Matches are shares that differ by a tenth from pair to pair; as features they are centred and made as large as those of a LayerNorm, or
 a learning rate of fine-tuning would not reach them in the 300 steps of a small task.
 """
-MATCHES = 3 * DEPTHS + 1
-"""Three numbers a depth, and the ratio of lengths."""
+MATCHES = 6 * DEPTHS + 1
+"""Six numbers a depth, and the ratio of lengths."""
 
 
 class PairHead(nn.Module):
-    """`read_states` [B, T, E + 2 D] -> [B, outputs]: one linear layer on 4 D + `MATCHES` features of a row [CLS] A [SEP] B [SEP].
+    """`read_states` [B, T, S + E + 2 D] -> [B, outputs]: one linear layer on 4 D + `MATCHES` features of a row [CLS] A [SEP] B [SEP].
 
     With u and v the means of the last hidden states over the tokens of A and of B, the features are dropout(LayerNorm([u, v, |u - v|,
-    u * v])) (Conneau et al., 2017, with a norm), then at each depth three soft best matches, see `soft_match`, and last how
-    many times as long the longer text is, as min / max.
+    u * v])) (Conneau et al., 2017, with a norm), then at each depth six numbers, see `alike`, and last how many times as long the longer
+    text is, as min / max. The linear layer begins as a probe of the encoder as it is: see linear_probe.py.
     """
 
+    rate_share = 0.1
+    """Of the recipe's learning rate. It begins fitted to the features; steps of Adam as large as those of a head that was drawn undo that."""
     idf_V: Tensor
+    spelling_VS: Tensor
 
     def __init__(self, model: Model, outputs: int) -> None:
         super().__init__()
-        self.widths = [model.embedding_size, model.hidden_size, model.hidden_size]
+        self.widths = [SPELLING, model.embedding_size, model.hidden_size, model.hidden_size]
         self.LayerNorm = nn.LayerNorm(4 * model.hidden_size, eps=model.layer_norm_eps)
         self.dropout = Dropout(model.hidden_dropout_prob)
         self.dense = nn.Linear(4 * model.hidden_size + MATCHES, outputs)
         self.register_buffer("idf_V", torch.ones(model.vocab_size))
+        self.register_buffer("spelling_VS", torch.zeros(model.vocab_size, SPELLING))
 
-    def count(self, texts: Sequence[Sequence[int]]) -> None:
-        """Take the word pieces' idf from some texts, given as ids."""
+    def count(self, texts: Sequence[Sequence[int]], pieces: Mapping[str, int]) -> None:
+        """Take the word pieces' idf from some texts, given as ids, and their spelling from the vocabulary (piece -> id)."""
         seen_V = np.zeros(len(self.idf_V))
         for ids in texts:
             seen_V[list(set(ids))] += 1
         self.idf_V.copy_(torch.from_numpy(inverse_frequency(seen_V, len(texts))))
+        spelled = [f"{piece[2:]}>" if piece.startswith("##") else f"<{piece}>" for piece in pieces]
+        self.spelling_VS[list(pieces.values())] = torch.from_numpy(spelling_vectors(spelled, width=SPELLING)).float()
 
     def read_states(self, encoder: Encoder, batch: Batch) -> Tensor:
-        """What is read of each token: its word vector, less the mean of all, and two hidden states; fp32 [B, T, E + 2 D]."""
+        """What is read of each token: its spelling, its word vector, less the mean of all, and two hidden states; fp32 [B, T, S + E + 2 D]."""
         table_VE = encoder.embeddings.word_embeddings.weight
         words_BTE = F.embedding(batch.ids_BT, table_VE) - table_VE.mean(0)
         middle_BTD, last_BTD = encoder.halves(batch.ids_BT, batch)
-        return torch.cat([words_BTE, middle_BTD.float(), last_BTD.float()], -1)
+        spelling_BTS = F.embedding(batch.ids_BT, self.spelling_VS)
+        return torch.cat([spelling_BTS, words_BTE, middle_BTD.float(), last_BTD.float()], -1)
 
-    def forward(self, states: Tensor, batch: Batch) -> Tensor:
+    def features(self, states: Tensor, batch: Batch) -> Tensor:
+        """What the linear layer gets, [B, 4 D + `MATCHES`]."""
         first_BT, second_BT = sides(batch)
         depths = torch.split(states, self.widths, -1)
         u_BD, v_BD = (_mean(depths[-1], side_BT) for side_BT in (first_BT, second_BT))
         pooled = torch.cat([u_BD, v_BD, (u_BD - v_BD).abs(), u_BD * v_BD], -1)
         idf_BT = self.idf_V[batch.ids_BT]
-        matches = [soft_match(depth, first_BT, second_BT, idf_BT) for depth in depths]
+        matches = [alike(depth, first_BT, second_BT, idf_BT) for depth in depths]
         lengths_B2 = torch.stack([first_BT.sum(-1), second_BT.sum(-1)], -1)
         ratio_B1 = lengths_B2.amin(-1, keepdim=True) / lengths_B2.amax(-1, keepdim=True).clamp(min=1)
         shares = SPREAD * (torch.cat([*matches, ratio_B1], -1) - 0.5)
-        out: Tensor = self.dense(torch.cat([self.dropout(self.LayerNorm(pooled)), shares], -1))
+        return torch.cat([self.dropout(self.LayerNorm(pooled)), shares], -1)
+
+    def forward(self, states: Tensor, batch: Batch) -> Tensor:
+        out: Tensor = self.dense(self.features(states, batch))
         return out
 
 
@@ -79,11 +92,12 @@ def sides(batch: Batch) -> tuple[Tensor, Tensor]:
     return inner_BT & (segment_BT == 0), inner_BT & (segment_BT == 1)
 
 
-def soft_match(vectors: Tensor, first_BT: Tensor, second_BT: Tensor, idf_BT: Tensor) -> Tensor:
-    """How well the tokens of A are matched in B, those of B in A, and the smaller of the two, [B, 3]; 0 where a text is empty.
+def alike(vectors: Tensor, first_BT: Tensor, second_BT: Tensor, idf_BT: Tensor) -> Tensor:
+    """Six numbers of how alike A and B are by their tokens' vectors, [B, 6]; 0 where a text is empty.
 
-    A token's match is the mean of its cosines with the tokens of the other text, weighted by their softmax at `TEMPERATURE`; a text's is
-    the idf-weighted mean of its tokens'.
+    They are the soft best match of A in B, that of B in A, the smaller of the two, the mean of the two without idf, the cosine of the
+    texts' idf-weighted means, and that of their means. A token's match is the mean of its cosines with the tokens of the other text,
+    weighted by their softmax at `TEMPERATURE`; a text's is the idf-weighted mean of its tokens'.
 
     Args:
         vectors: of the tokens, [B, T, any].
@@ -92,13 +106,21 @@ def soft_match(vectors: Tensor, first_BT: Tensor, second_BT: Tensor, idf_BT: Ten
     """
     unit = F.normalize(vectors, dim=-1)
     cosine_BTT = unit @ unit.transpose(1, 2)
-    found = []
+    weighted, plain = [], []
     for mine_BT, other_BT in ((first_BT, second_BT), (second_BT, first_BT)):
         other_B1T = other_BT.unsqueeze(1)
         weight_BTT = (cosine_BTT / TEMPERATURE).masked_fill(~other_B1T, -1e4).softmax(-1)  # finite: B may be empty
-        match_BT = (weight_BTT * cosine_BTT * other_B1T).sum(-1)
-        found.append(_mean(match_BT.unsqueeze(-1), idf_BT * mine_BT))
-    return torch.cat([*found, torch.minimum(*found)], -1)
+        match_BT1 = (weight_BTT * cosine_BTT * other_B1T).sum(-1, keepdim=True)
+        weighted.append(_mean(match_BT1, idf_BT * mine_BT))
+        plain.append(_mean(match_BT1, mine_BT))
+    cosines = [
+        F.cosine_similarity(
+            _mean(vectors, weight_BT * first_BT), _mean(vectors, weight_BT * second_BT), dim=-1, eps=1e-6
+        )
+        for weight_BT in (idf_BT, torch.ones_like(idf_BT))
+    ]
+    both = [torch.minimum(*weighted), (plain[0] + plain[1]) / 2]
+    return torch.cat([*weighted, *both, torch.stack(cosines, -1)], -1)
 
 
 def _mean(values: Tensor, weight_BT: Tensor) -> Tensor:

@@ -1,0 +1,148 @@
+"""The pair head's first weights: scikit-learn's own predictions from a linear layer, and what a run begins with."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression, Ridge
+from tests.finetuning import toy
+from tests.finetuning.test_run import go
+from tests.finetuning.toy import Toy
+
+from electra_trainer.finetuning.run import FineTuning, Job, build_feed
+from electra_trainer.finetuning.texts import linear_probe
+from electra_trainer.finetuning.texts.linear_probe import fitted
+from electra_trainer.finetuning.texts.tasks import with_pooling
+from electra_trainer.finetuning.training_step import Feed, FineTuned, build_network, outputs, start
+
+CPU = torch.device("cpu")
+
+
+def rows(*, classes: int, count: int = 300) -> tuple[np.ndarray, np.ndarray]:
+    """Features of unequal size and mean, and class numbers (or numbers) that three of them decide."""
+    random = np.random.default_rng(3)
+    matrix = (random.standard_normal((count, 12)) * np.linspace(0.1, 9, 12) + np.arange(12)).astype(np.float32)
+    said = matrix[:, :3] @ random.standard_normal((3, max(classes, 1))) + 0.1 * random.standard_normal(
+        (count, max(classes, 1))
+    )
+    return matrix, said.argmax(-1) if classes else said[:, 0]
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_the_layer_gives_the_probabilities_of_the_regression(classes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the features as they are: the regression has seen them with mean 0 and standard deviation 1."""
+    matrix, answers = rows(classes=classes)
+    monkeypatch.setattr(linear_probe, "PENALTIES", (10.0,))
+    weight, bias = fitted(matrix, answers, classes=classes)
+    scaled = (matrix - matrix.mean(0)) / matrix.std(0)
+    expected = LogisticRegression(C=0.1, max_iter=300).fit(scaled, answers).predict_proba(scaled)
+    found = torch.from_numpy(matrix @ weight.T + bias).softmax(-1).numpy()
+    assert found == pytest.approx(expected, abs=2e-3)
+    assert (found.argmax(-1) == answers).mean() > 0.8
+
+
+def test_the_layer_gives_the_numbers_of_the_regression(monkeypatch: pytest.MonkeyPatch) -> None:
+    matrix, answers = rows(classes=0)
+    monkeypatch.setattr(linear_probe, "PENALTIES", (10.0,))
+    weight, bias = fitted(matrix, answers, classes=0)
+    scaled = (matrix - matrix.mean(0)) / matrix.std(0)
+    expected = Ridge(alpha=10.0).fit(scaled, answers).predict(scaled)
+    assert (matrix @ weight.T + bias)[:, 0] == pytest.approx(expected, abs=1e-3)
+
+
+def test_the_penalty_is_chosen_on_rows_that_were_not_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Noise wants the largest, a rule the smallest."""
+    noise = np.random.default_rng(0)
+    nothing = noise.standard_normal((200, 100)).astype(np.float32), noise.integers(0, 2, 200)
+    something = rows(classes=2)
+    chosen = [fitted(*given, classes=2)[0] for given in (nothing, something)]
+    for given, found, penalty in zip((nothing, something), chosen, (1e4, 10.0), strict=True):
+        monkeypatch.setattr(linear_probe, "PENALTIES", (penalty,))
+        assert found == pytest.approx(fitted(*given, classes=2)[0])
+
+
+def test_rare_classes() -> None:
+    """One with one example, and one with none, which must not look likely for that."""
+    matrix, answers = rows(classes=2)
+    answers[0] = 2
+    weight, bias = fitted(matrix, answers, classes=4)
+    scores = matrix @ weight.T + bias
+    assert np.isfinite(scores).all()
+    assert (scores[:, :2].max(-1) >= scores[:, 3]).mean() > 0.9
+
+
+def started(job: Job) -> tuple[FineTuned, Feed]:
+    """The network of a job as its first step finds it."""
+    data, recipe = with_pooling(job.data, job.recipe)
+    job = replace(job, data=data, recipe=recipe)
+    feed, network = build_feed(job, device=CPU, precision="fp32"), build_network(job.source, data.task, recipe, seed=1)
+    data.task.prepare(network.head, data.train, job.source.text(recipe.max_length))
+    start(network, feed)
+    return network, feed
+
+
+@torch.no_grad()
+def loss(network: FineTuned, feed: Feed) -> float:
+    total = 0.0
+    for indices, hidden_BTD, batch in outputs(
+        network.eval(), feed.rows, specials=feed.specials, device=CPU, precision="fp32"
+    ):
+        part = [feed.rows[index] for index in indices]
+        total += float(feed.task.loss(network.head, hidden_BTD, batch, part)[0])
+    return total / len(feed.rows)
+
+
+@pytest.mark.parametrize("kind", ["classification", "regression"])
+def test_a_run_begins_with_what_the_encoder_knows(kind: str) -> None:
+    """Below the loss of the best constant; the encoder and all else of the head are as they were."""
+    job = replace(toy.job(pooling="pair"), data=Toy(kind=kind, paired=True).load())
+    network, feed = started(job)
+    targets = np.array([row.target for row in feed.rows], dtype=np.float64)
+    shares = np.bincount(targets.astype(int)) / len(targets) if kind == "classification" else np.ones(1)
+    constant = -float(shares @ np.log(shares)) if kind == "classification" else float(targets.var())
+    assert loss(network, feed) < 0.9 * constant
+    drawn = build_network(job.source, feed.task, feed.recipe, seed=1).state_dict()
+    changed = {name for name, tensor in network.state_dict().items() if not torch.equal(tensor, drawn[name])}
+    assert changed == {"head.dense.weight", "head.dense.bias", "head.idf_V", "head.spelling_VS"}
+
+
+def test_where_there_is_nothing_to_fit_the_head_stays_as_drawn() -> None:
+    data = Toy(paired=True, rows=16).load()
+    alike = replace(data, train=[replace(one, label=data.train[0].label) for one in data.train])
+    for given in (alike, replace(data, train=data.train[:5])):
+        network, feed = started(replace(toy.job(pooling="pair"), data=given))
+        drawn = build_network(toy.source(), feed.task, feed.recipe, seed=1)
+        assert torch.equal(network.head.dense.weight, drawn.head.dense.weight)  # type: ignore[union-attr]
+
+
+def test_the_head_learns_slowly_from_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At a tenth of the rate of a drawn one."""
+    shares: list[float] = []
+    real = FineTuning.before_steps
+
+    def noted(self: FineTuning) -> None:
+        shares.append(self.share("head.dense.weight"))
+        real(self)
+
+    monkeypatch.setattr(FineTuning, "before_steps", noted)
+    go(replace(toy.job(pooling="pair"), data=Toy(paired=True, rows=16).load()), tmp_path / "pair")
+    go(toy.job(rows=16), tmp_path / "cls")
+    assert shares == [0.1, 1.0]
+
+
+def test_a_run_takes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once, before its first step."""
+    calls: list[int] = []
+    real = linear_probe.start_from_probe
+
+    def counted(*given: object) -> None:
+        calls.append(1)
+        real(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("electra_trainer.finetuning.texts.tasks.start_from_probe", counted)
+    go(replace(toy.job(pooling="pair"), data=Toy(paired=True).load()), tmp_path / "pair")
+    assert calls == [1]
+    go(toy.job(), tmp_path / "cls")
+    assert calls == [1], "[CLS] has the paper's head"
