@@ -41,7 +41,7 @@ from electra_trainer.pretrained.source import load_source
 TEXTS = [text for text, _ in rows(12)]
 OTHERS = [text for text, _ in rows(40)][28:]
 heads = test_folder_heads.models
-KINDS = ("classes", "pairs", "numbers", "many", "means", "extremes", "compared")
+KINDS = ("classes", "pairs", "numbers", "many", "means", "compared")
 PAIRED = ("pairs", "means", "compared")
 
 
@@ -84,7 +84,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
         train = write_csv(root / f"{kind}.csv", table, header)
         own = OwnTask(train=train, kind="regression" if kind == "numbers" else "classification", label=header[-1])
         data = own.load()
-        pooling = {"means": "mean", "extremes": "extremes", "compared": "pair"}.get(kind)
+        pooling = {"means": "mean", "compared": "pair"}.get(kind)
         job = Job(source=source, data=data, recipe=recipe("paper", hidden_size=32, epochs=2, pooling=pooling), seed=3)
         finetune_run(job, out=Made(root).run(kind), keep_weights=True, quiet=True, device="cpu")
         export_finetuned(

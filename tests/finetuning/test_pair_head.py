@@ -195,34 +195,16 @@ class Own(Tagging):
     pooling: Pooling = "cls"
 
 
-def test_of_one_text_it_is_the_extremes() -> None:
+def test_one_text_is_the_mean() -> None:
     """And a head of one's own, which reads a vector, is not given two texts."""
     single, pairs = Toy().load(), Toy(paired=True).load()
     for recipe in (Recipe(pooling="pair"), Recipe()):
         asked = replace(single, task=replace(single.task, pooling="pair"))  # type: ignore[type-var]
         data, settled = with_pooling(asked, recipe)
-        assert (data.task.pooling, settled.pooling) == ("extremes", "extremes")  # type: ignore[attr-defined]
+        assert (data.task.pooling, settled.pooling) == ("mean", "mean")  # type: ignore[attr-defined]
     data, settled = with_pooling(pairs, Recipe(pooling="pair"))
     assert (data.task.pooling, settled.pooling) == ("pair", "pair")  # type: ignore[attr-defined]
     empty: Any = TaskData(task=pairs.task, train=[], dev={})
-    assert with_pooling(empty, Recipe(pooling="pair"))[1].pooling == "extremes"
-    for pooling in ("pair", "extremes"):
-        with pytest.raises(ConfigError, match=f"--pooling {pooling}: tagging has a head of its own"):
-            with_pooling(replace(pairs, task=Own(labels=("a",))), Recipe(pooling=pooling))  # type: ignore[arg-type]
-
-
-@torch.no_grad()
-def test_the_extremes_of_a_row() -> None:
-    """Against the row computed alone, without padding; [CLS] and [SEP] count, and dropout falls on the features."""
-    network = build_network(source(), Regression(pooling="extremes"), Recipe(dropout=0.3), seed=1).eval()
-    batch = collate(ROWS, source().specials, CPU)
-    states = network(batch)
-    found = network.head.features(states, batch)  # type: ignore[operator]
-    for row, features in zip(ROWS, found, strict=True):
-        alone = collate([row], source().specials, CPU)
-        hidden_TD = network.electra(alone.ids_BT, alone)[0]
-        stacked = torch.cat([hidden_TD.mean(0), hidden_TD.max(0).values, hidden_TD.min(0).values])
-        assert features.tolist() == pytest.approx(layer_norm(stacked, stacked.shape, eps=1e-12).tolist(), abs=2e-5)
-    dropped = network.train().head.features(states, batch)  # type: ignore[operator]
-    kept = dropped != 0
-    assert torch.allclose(dropped[kept], found[kept] / 0.7, rtol=1e-3) and 0.5 < kept.float().mean() < 0.9
+    assert with_pooling(empty, Recipe(pooling="pair"))[1].pooling == "mean"
+    with pytest.raises(ConfigError, match="--pooling pair: tagging has a head of its own"):
+        with_pooling(replace(pairs, task=Own(labels=("a",))), Recipe(pooling="pair"))

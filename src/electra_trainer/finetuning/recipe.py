@@ -41,9 +41,9 @@ class Recipe:
     """Dropout on attention weights."""
     head_dropout: Literal["all", "texts"] = "all"
     """Tasks with dropout before the head: all, or only those that judge whole texts, as in the released code."""
-    pooling: Literal["cls", "mean", "extremes", "pair"] | None = None
-    """What represents a whole text: [CLS], as in the paper, or the mean of its row's tokens, for encoders trained for hours, not days.
-    extremes: also each unit's largest and smallest. pair: two texts are compared, token by token too; of one text the extremes."""
+    pooling: Literal["cls", "mean", "pair"] | None = None
+    """What represents a whole text: [CLS], as in the paper, or the mean of its row's tokens, for encoders trained for hours, not days. pair:
+    two texts are compared, token by token too; one text is the mean."""
     reduction: Literal["mean", "sum"] = "mean"
     """Of the losses of a batch, before the gradient is clipped; the released code sums."""
     clip_norm: float = 1.0
@@ -65,7 +65,7 @@ class Recipe:
             ("warmup_fraction", 0 <= self.warmup_fraction < 1, "from 0 to below 1"),
             ("weight_decay", self.weight_decay >= 0, "0 or more"),
             ("clip_norm", self.clip_norm >= 0, "0 or more"),
-            ("pooling", self.pooling in (None, "cls", "mean", "extremes", "pair"), "cls, mean, extremes or pair"),
+            ("pooling", self.pooling in (None, "cls", "mean", "pair"), "cls, mean or pair"),
             ("precision", self.precision in ("auto", "fp32", "bf16"), "auto, fp32 or bf16"),
         ):
             require(fits, name, getattr(self, name), expected)

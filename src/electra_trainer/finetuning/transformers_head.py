@@ -89,7 +89,7 @@ def text_head(
     labels: Sequence[str], problem: str, *, pooling: str, hidden_size: int, scale: float = 1.0, shift: float = 0.0
 ) -> TransformersHead:
     """One linear layer on a text's vector, spread over the two layers of ElectraForSequenceClassification where these can hold it."""
-    if pooling in ("extremes", "pair"):
+    if pooling == "pair":
         return TransformersHead()
     if pooling == "mean":
         note = "transformers' head for texts reads [CLS], and this one the mean over all tokens."

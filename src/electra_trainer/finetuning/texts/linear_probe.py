@@ -1,4 +1,4 @@
-"""Heads of one linear layer that begins fitted to its features, while the encoder is still as it was pre-trained.
+"""The pair head's first weights: a linear model of its features, fitted while the encoder is still as it was pre-trained.
 
 Fine-tuning from a head that was drawn at random bends the encoder to that head before it is of any use, and forgets features that a
 linear model can read at once; linear probing first, then fine-tuning, keeps them (Kumar et al., 2022).
@@ -10,10 +10,9 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
-from electra_trainer.batch import Batch
 from electra_trainer.finetuning.task import ReadRows, Row
+from electra_trainer.finetuning.texts.pair_head import PairHead
 from electra_trainer.randomness import drawn
 
 Array = NDArray[np.float64]
@@ -24,23 +23,7 @@ MOST_ROWS = 20_000
 """Rows that are fitted, a fixed sample of larger sets: more move a thousand weights little, and take minutes."""
 
 
-class ProbedHead(nn.Module):
-    """One linear layer, `dense`, on `features`."""
-
-    rate_share = 0.1
-    """Of the recipe's learning rate. It begins fitted to the features; steps of Adam as large as those of a head that was drawn undo that."""
-    dense: nn.Linear
-
-    def features(self, states: Tensor, batch: Batch) -> Tensor:
-        """What the linear layer gets, [B, features]."""
-        raise NotImplementedError
-
-    def forward(self, states: Tensor, batch: Batch) -> Tensor:
-        out: Tensor = self.dense(self.features(states, batch))
-        return out
-
-
-def start_from_probe(head: ProbedHead, rows: Sequence[Row], read: ReadRows) -> None:
+def start_from_probe(head: PairHead, rows: Sequence[Row], read: ReadRows) -> None:
     """Fit the linear layer of `head` to the training rows: logistic regression for classes, ridge regression for numbers.
 
     Where the rows have one answer only, or are very few, it stays as it was drawn. The same for the same rows and number of threads.

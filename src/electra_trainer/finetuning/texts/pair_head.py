@@ -8,7 +8,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from electra_trainer.batch import Batch
-from electra_trainer.finetuning.texts.linear_probe import ProbedHead
 from electra_trainer.finetuning.texts.overlap import inverse_frequency, spelling_vectors
 from electra_trainer.model.attention import Dropout
 from electra_trainer.model.encoder import Encoder
@@ -28,14 +27,16 @@ MATCHES = 6 * DEPTHS + 1
 """Six numbers a depth, and the ratio of lengths."""
 
 
-class PairHead(ProbedHead):
+class PairHead(nn.Module):
     """`read_states` [B, T, S + E + 2 D] -> [B, outputs]: one linear layer on 4 D + `MATCHES` features of a row [CLS] A [SEP] B [SEP].
 
     With u and v the means of the last hidden states over the tokens of A and of B, the features are dropout(LayerNorm([u, v, |u - v|,
     u * v])) (Conneau et al., 2017, with a norm), then at each depth six numbers, see `alike`, and last how many times as long the longer
-    text is, as min / max. See `ProbedHead` for how it begins.
+    text is, as min / max. The linear layer begins as a probe of the encoder as it is: see linear_probe.py.
     """
 
+    rate_share = 0.1
+    """Of the recipe's learning rate. It begins fitted to the features; steps of Adam as large as those of a head that was drawn undo that."""
     idf_V: Tensor
     spelling_VS: Tensor
 
@@ -66,7 +67,7 @@ class PairHead(ProbedHead):
         return torch.cat([spelling_BTS, words_BTE, middle_BTD.float(), last_BTD.float()], -1)
 
     def features(self, states: Tensor, batch: Batch) -> Tensor:
-        """[B, 4 D + `MATCHES`]."""
+        """What the linear layer gets, [B, 4 D + `MATCHES`]."""
         first_BT, second_BT = sides(batch)
         depths = torch.split(states, self.widths, -1)
         u_BD, v_BD = (_mean(depths[-1], side_BT) for side_BT in (first_BT, second_BT))
@@ -77,6 +78,10 @@ class PairHead(ProbedHead):
         ratio_B1 = lengths_B2.amin(-1, keepdim=True) / lengths_B2.amax(-1, keepdim=True).clamp(min=1)
         shares = SPREAD * (torch.cat([*matches, ratio_B1], -1) - 0.5)
         return torch.cat([self.dropout(self.LayerNorm(pooled)), shares], -1)
+
+    def forward(self, states: Tensor, batch: Batch) -> Tensor:
+        out: Tensor = self.dense(self.features(states, batch))
+        return out
 
 
 def sides(batch: Batch) -> tuple[Tensor, Tensor]:

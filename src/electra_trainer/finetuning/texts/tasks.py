@@ -1,4 +1,4 @@
-"""Classification and regression of a text or a pair: one linear layer on [CLS], the mean of all tokens, or features of these or of a pair.
+"""Classification and regression of a text or a pair: one linear layer on [CLS], the mean of all tokens, or a pair's features.
 
 [CLS] is the paper's (§3.1; released). Classification learns by cross-entropy, regression by squared error (released for STS-B).
 
@@ -27,23 +27,21 @@ from electra_trainer.files.wording import render
 from electra_trainer.finetuning.examples import Prediction, TextExample
 from electra_trainer.finetuning.recipe import Recipe
 from electra_trainer.finetuning.task import Baseline, CardWords, ReadRows, Row, Task, TaskData, most_frequent
-from electra_trainer.finetuning.texts.extremes_head import ExtremesHead
-from electra_trainer.finetuning.texts.linear_probe import ProbedHead, start_from_probe
+from electra_trainer.finetuning.texts.linear_probe import start_from_probe
 from electra_trainer.finetuning.texts.overlap import Reads, overlap_features, words
 from electra_trainer.finetuning.texts.pair_head import PairHead
 from electra_trainer.finetuning.texts.scores import classification_scores, regression_scores
 from electra_trainer.finetuning.transformers_head import TransformersHead, text_head
 from electra_trainer.settings.config import Model
 
-Pooling = Literal["cls", "mean", "extremes", "pair"]
-"""`cls`: the hidden state of [CLS], as in the paper. `mean`: the mean over all tokens of the row, [CLS] and [SEP] included. `extremes`: that
-and each unit's largest and smallest (extremes_head.py). `pair`: two texts compared (pair_head.py).
+Pooling = Literal["cls", "mean", "pair"]
+"""`cls`: the hidden state of [CLS], as in the paper. `mean`: the mean over all tokens of the row, [CLS] and [SEP] included. `pair`: two
+texts compared (pair_head.py).
 """
-_PROBED: dict[str, type[ExtremesHead | PairHead]] = {"extremes": ExtremesHead, "pair": PairHead}
 
 
 class TextTask(Task):
-    """What classification and regression share: one linear layer on the vector of a text or pair, or upon a `ProbedHead`'s features."""
+    """What classification and regression share: one linear layer on the vector of a text or pair, or upon `PairHead`'s features."""
 
     metrics: tuple[str, ...]
     pooling: Pooling
@@ -63,8 +61,7 @@ class TextTask(Task):
 
     def layer(self, model: Model, outputs: int) -> nn.Module:
         """The head, with so many outputs."""
-        made = _PROBED.get(self.pooling)
-        return made(model, outputs) if made else nn.Linear(model.hidden_size, outputs)
+        return PairHead(model, outputs) if self.pooling == "pair" else nn.Linear(model.hidden_size, outputs)
 
     def prepare(self, head: nn.Module, train: Sequence[TextExample], text: Text) -> None:
         if isinstance(head, PairHead):
@@ -72,14 +69,14 @@ class TextTask(Task):
             head.count([encoding.ids for encoding in text.encode(texts)], text.tokenizer.get_vocab())
 
     def start(self, head: nn.Module, rows: Sequence[Row], read: ReadRows) -> None:
-        if isinstance(head, ProbedHead):
+        if isinstance(head, PairHead):
             start_from_probe(head, rows, read)
 
     def output(self, head: nn.Module, hidden_BTD: Tensor, batch: Batch) -> Tensor:
         """The head's output, [B, C]."""
-        if isinstance(head, ProbedHead):
-            probed_BC: Tensor = head(hidden_BTD, batch)
-            return probed_BC
+        if self.pooling == "pair":
+            both_BC: Tensor = head(hidden_BTD, batch)
+            return both_BC
         output_BC: Tensor = head(text_vector(hidden_BTD, batch, self.pooling))
         return output_BC
 
@@ -94,7 +91,7 @@ class TextTask(Task):
             sample=f"[({texts})]" if pair else f"[{texts}]",
             code=render("card_texts.py", texts=texts, pair=pair),
             unaided=""
-            if self.pooling in _PROBED
+            if self.pooling == "pair"
             else render("card_head.py", texts=texts, pooling=self.pooling, computed=computed),
         )
 
@@ -222,10 +219,10 @@ def text_vector(hidden_BTD: Tensor, batch: Batch, pooling: Pooling) -> Tensor:
 
 
 def with_pooling(data: TaskData, recipe: Recipe) -> tuple[TaskData, Recipe]:
-    """The data with the recipe's pooling in its task; if the recipe names none, the recipe with the task's. For one text `pair` is `extremes`.
+    """The data with the recipe's pooling in its task; if the recipe names none, the recipe with the task's. For one text `pair` is `mean`.
 
     Raises:
-        ConfigError: the recipe names a pooling, and the task has no field `pooling`; or one with its own head, and so has the task.
+        ConfigError: the recipe names a pooling, and the task has no field `pooling`; or `pair`, and the task has a head of its own.
     """
     task = cast(Any, data.task)
     pools = "pooling" in {field.name for field in fields(task)}
@@ -238,10 +235,10 @@ def with_pooling(data: TaskData, recipe: Recipe) -> tuple[TaskData, Recipe]:
         )
     pooling = recipe.pooling or task.pooling
     if pooling == "pair" and not _are_pairs(data.train):
-        pooling = "extremes"
-    if pooling in _PROBED and not isinstance(task, TextTask):
+        pooling = "mean"
+    if pooling == "pair" and not isinstance(task, TextTask):
         raise ConfigError(
-            f"--pooling {recipe.pooling or pooling}: {task.name} has a head of its own, which reads one vector. Say --pooling mean."
+            f"--pooling pair: {task.name} has a head of its own, which reads one vector. Say --pooling mean."
         )
     return replace(data, task=replace(task, pooling=pooling)), replace(recipe, pooling=pooling)
 
