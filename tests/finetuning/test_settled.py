@@ -77,11 +77,11 @@ def test_precisions_differ(model: str, tmp_path: Path) -> None:
 def test_a_run_notes_its_precision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that no experiment began too."""
     machine_prefers("fp32", monkeypatch)
-    finetune_run(toy.job(rows=16), out=tmp_path / "run", device="cpu", quiet=True)
+    finetune_run(toy.job(rows=16, precision="auto"), out=tmp_path / "run", device="cpu", quiet=True)
     assert json.loads((tmp_path / "run/config.json").read_text())["recipe"]["precision"] == "fp32"
     machine_prefers("bf16", monkeypatch)
     with pytest.raises(ConfigError, match=r"recipe.precision: 'fp32' -> 'bf16'"):
-        finetune_run(toy.job(rows=16), out=tmp_path / "run", device="cpu", quiet=True)
+        finetune_run(toy.job(rows=16, precision="auto"), out=tmp_path / "run", device="cpu", quiet=True)
 
 
 def test_rows_are_no_longer_than_the_encoder_s_and_it_is_said(model: str, tmp_path: Path) -> None:
