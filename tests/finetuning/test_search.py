@@ -27,10 +27,10 @@ def found(asked: Plan, out: Path) -> Plan:
 
 
 def test_each_arm_runs_with_its_own_best(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The scores are given: of the encoder 2 x the rate without decay is best, for longer; of fresh weights the first trial."""
+    """The scores are given: of the encoder 2 x the rate without decay is best, for longer; of fresh weights the first trial, for shorter."""
     given = (
         {"learning-rate-0.0006-layer-decay-1": 0.8, "longer": 0.9},
-        {"learning-rate-0.0003-layer-decay-0.8": 0.8, "longer": 0.7},
+        {"learning-rate-0.0003-layer-decay-0.8": 0.8, "longer": 0.7, "shorter": 0.9},
     )
 
     def run_trial(asked: Plan, *, out: Path, **_: Any) -> Any:
@@ -42,9 +42,9 @@ def test_each_arm_runs_with_its_own_best(model: str, tmp_path: Path, monkeypatch
         patch.setattr("electra_trainer.finetuning.experiment.run_plan", run_trial)
         asked = found(Plan(model=model, tasks=(Toy(rows=60),), changes=GIVEN, floors=True), tmp_path)
     assert asked.chosen == {"toy": {"learning_rate": 6e-4, "layer_decay": 1.0, "epochs": 9.0}}
-    assert asked.chosen_untrained == {"toy": {"learning_rate": 3e-4, "layer_decay": 0.8}}
+    assert asked.chosen_untrained == {"toy": {"learning_rate": 3e-4, "layer_decay": 0.8, "epochs": 1.0}}
     summary = run_plan(asked, out=tmp_path, device="cpu", parallel=1, quiet=True)
-    for kind, recipe in (("seed-1", (6e-4, 1.0, 9.0)), ("untrained-1", (3e-4, 0.8, 3.0))):
+    for kind, recipe in (("seed-1", (6e-4, 1.0, 9.0)), ("untrained-1", (3e-4, 0.8, 1.0))):
         ran = _config(tmp_path / "cells/toy" / kind)["recipe"]
         assert (ran["learning_rate"], ran["layer_decay"], ran["epochs"]) == recipe, kind
     assert "toy: searched on training rows: learning-rate 0.0006, layer-decay 1, epochs 9." in summary.task("toy").notes
@@ -54,7 +54,7 @@ def test_trials_of_fresh_weights_begin_with_them(model: str, tmp_path: Path) -> 
     asked = found(Plan(model=model, tasks=(Toy(rows=40),), changes=SMALL, floors=True), tmp_path)
     for arm, fresh in (("encoder", False), ("untrained", True)):
         trials = sorted(path.name for path in (tmp_path / "search" / arm).iterdir())
-        assert trials == ["layer-decay-0.8", "layer-decay-1", "longer"]
+        assert trials == ["layer-decay-0.8", "layer-decay-1", "longer", "shorter"]
         run = tmp_path / "search" / arm / "layer-decay-1" / "cells/toy/seed-1"
         assert _config(run)["model"].startswith("untrained") == fresh
         page = (tmp_path / "search" / arm / "longer/summary.md").read_text()

@@ -1,7 +1,7 @@
 """`--search`: learning rate, layer decay and epochs of each task, chosen on a tenth of its training rows. Dev sets are not looked at.
 
-First every rate with every decay, at the recipe's epochs; then the best of each task with more epochs. Every choice is an experiment of
-one seed in OUT/search/encoder; with baselines, fresh weights are searched in the same way in OUT/search/untrained.
+First every rate with every decay, at the recipe's epochs; then the best of each task with more epochs and with fewer. Every choice is an
+experiment of one seed in OUT/search/encoder; with baselines, fresh weights are searched in the same way in OUT/search/untrained.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,8 +26,8 @@ RATES = (1.0, 2.0, 10 / 3)
 """Learning rates, as multiples of the recipe's: 3e-4, 6e-4 and 1e-3 for Small."""
 NO_DECAY = 1.0
 """Tried beside the recipe's own layer decay."""
-LONGER = 3.0
-"""Epochs of the longer trial, as a multiple of the task's."""
+EPOCHS = {"longer": 3.0, "shorter": 1 / 3}
+"""Trials with other epochs than the task's, as multiples of them."""
 MOST_ROWS = 10_000
 """Larger training sets are searched on so many rows, at the task's own epochs: the best number for fewer rows would be too high."""
 
@@ -113,13 +113,14 @@ def _search(
 
     for choice in _choices(plan, declared):
         trial(_named(choice), {task.name: choice for task in plan.tasks})
-    longer: dict[str, Choice] = {
-        task.name: {**best[task.name][1], "epochs": LONGER * task.epochs}
-        for task in plan.tasks
-        if "epochs" not in plan.given and task.name in best and declared.rows[task.name]["train_rows"] <= MOST_ROWS
-    }
-    if longer:
-        trial("longer", longer)
+    for name, factor in EPOCHS.items():
+        choices: dict[str, Choice] = {
+            task.name: {**best[task.name][1], "epochs": factor * task.epochs}
+            for task in plan.tasks
+            if "epochs" not in plan.given and task.name in best and declared.rows[task.name]["train_rows"] <= MOST_ROWS
+        }
+        if choices:
+            trial(name, choices)
     return {task: choice for task, (_, choice) in best.items()}
 
 
