@@ -75,10 +75,10 @@ class FineTuning(resumable.Resumable[training_step.FineTuned]):
     keeps_checkpoints = False
     remedy = "--learning-rate"
 
-    def before_steps(self) -> None:
+    def before_steps(self, stop: Callable[[], str | None]) -> None:
         """See `Resumable`."""
         if self.step == 0:
-            training_step.start(self.network, self.feed)
+            training_step.fit_head(self.network, self.feed, stop)
         self.last_saved = time.monotonic()
 
     def compute(self, *, logged: bool) -> step.StepResult:

@@ -145,7 +145,7 @@ class Task(Protocol):
         """Fill the buffers of a fresh head from the training examples; by default it has none."""
         return
 
-    def start(self, head: "nn.Module", rows: Sequence[Row], read: "ReadRows") -> None:
+    def fit_head(self, head: "nn.Module", rows: Sequence[Row], read: "ReadRows") -> None:
         """Fit the head to the training rows before the first step, without gradients; by default it begins as it was drawn."""
         return
 

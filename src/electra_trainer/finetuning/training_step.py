@@ -73,10 +73,16 @@ def build_network(source: Source, task: Task, recipe: Recipe, *, seed: int) -> F
 
 
 @torch.no_grad()
-def start(network: FineTuned, feed: "Feed") -> None:
-    """Let the task fit its head to the rows of the run; dropout is off meanwhile."""
-    read = partial(outputs, network.eval(), specials=feed.specials, device=feed.device, precision=feed.precision)
-    feed.task.start(network.head, feed.rows, read)
+def fit_head(network: FineTuned, feed: "Feed", stop: Callable[[], str | None] = lambda: None) -> None:
+    """Let the task fit its head to the rows of the run; dropout is off meanwhile.
+
+    Raises:
+        Interrupted: `stop` named a signal. Diverged: the encoder's output is NaN or infinite.
+    """
+    read = partial(
+        outputs, network.eval(), specials=feed.specials, device=feed.device, precision=feed.precision, stop=stop
+    )
+    feed.task.fit_head(network.head, feed.rows, read)
     network.train()
 
 

@@ -5,7 +5,7 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -140,7 +140,7 @@ class Pretraining(resumable.Resumable[Objective]):
             begin_words(self.network, self.folder)
         return None
 
-    def before_steps(self) -> None:
+    def before_steps(self, stop: Callable[[], str | None]) -> None:
         """Evaluate where the run was stopped in an evaluation."""
         self.phases = optim.Phases(self.config, self.network)
         with self._given_up_on_a_signal():

@@ -81,8 +81,8 @@ class Resumable(ABC, Generic[Network]):
         """Called on rank 0 where there is no checkpoint; returns the state of another run to go on from, None to begin at step 0."""
         return None
 
-    def before_steps(self) -> None:
-        """Called once, before the first step of a session."""
+    def before_steps(self, stop: Callable[[], str | None]) -> None:
+        """Called once, before the first step of a session; `stop` as in `train`."""
 
     def after_step(self) -> None:
         """Called after each step, before it is saved."""
@@ -160,10 +160,11 @@ class Resumable(ABC, Generic[Network]):
         Raises:
             Interrupted: stopped and saved. Diverged: the gradient was not finite for several steps. StorageError: see `Saver`.
         """
-        self.started = since = time.monotonic()
+        self.started = time.monotonic()
         tokens = 0
         self.network.train()
-        self.before_steps()
+        self.before_steps(stop)
+        since = time.monotonic()
         while self.step < self.steps:
             logged = (self.step + 1) % self.log_every == 0 or self.step + 1 == self.steps
             result = self.compute(logged=logged)

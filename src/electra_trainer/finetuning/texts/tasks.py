@@ -68,7 +68,7 @@ class TextTask(Task):
             texts = [one for example in train for one in (example.text, example.pair) if one is not None]
             head.count([encoding.ids for encoding in text.encode(texts)], text.tokenizer.get_vocab())
 
-    def start(self, head: nn.Module, rows: Sequence[Row], read: ReadRows) -> None:
+    def fit_head(self, head: nn.Module, rows: Sequence[Row], read: ReadRows) -> None:
         if isinstance(head, PairHead):
             start_from_probe(head, rows, read)
 
