@@ -14,7 +14,7 @@ from electra_trainer.cost.flops import steps_for_flops
 from electra_trainer.data.store import Store
 from electra_trainer.errors import ConfigError, DataError, Diverged, did_you_mean, require
 from electra_trainer.experiments.folder import Cell, Declared, Event, Of, Order, Reports, Work
-from electra_trainer.experiments.results import FACTS, Measured, read_arm, write_arm
+from electra_trainer.experiments.results import FACTS, Measured, environment_of, read_arm, write_arm
 from electra_trainer.experiments.runner import run_experiment, run_facts
 from electra_trainer.objectives import build
 from electra_trainer.paper import composite
@@ -191,7 +191,7 @@ class Comparing(Work):
                 said = "fresh weights" if cell.key == UNTRAINED else "training"
                 reports.tell(Event(kind="said", text=said))
                 self._train(cell, declared, device=device, reports=reports)
-                result = Measured(**vars(cell), facts=run_facts(cell.run))
+                result = _trained(cell)
             todo = {name: part["folder"] for name, part in declared.parts.items() if name not in result.parts}
             reports.tell(Event(kind="said", text=f"probes {', '.join(todo)}"))
             subject = Subject(
@@ -201,7 +201,7 @@ class Comparing(Work):
             metrics = {**result.metrics, **probe(todo, subject)}
             result = replace(result, parts=(*result.parts, *todo), metrics=metrics)
         except Diverged as error:
-            result = Measured(**vars(cell), facts=run_facts(cell.run), failed=str(error))
+            result = replace(_trained(cell), failed=str(error))
             reports.tell(Event(kind="said", text=f"FAILED: {error}", style="bold red"))
         write_arm(result)
 
@@ -219,6 +219,11 @@ class Comparing(Work):
     def sum_up(self, out: Path) -> object:
         """See `Work`."""
         return write_summary(out)
+
+
+def _trained(cell: Cell) -> Measured:
+    """What a cell's training took, and where."""
+    return Measured(**vars(cell), facts=run_facts(cell.run), environment=environment_of(cell.run))
 
 
 def _without(table: Mapping[str, Any], beginnings: tuple[str, ...], prefix: str = "") -> dict[str, Any]:

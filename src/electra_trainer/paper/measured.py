@@ -6,15 +6,15 @@ import fnmatch
 import math
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from electra_trainer.cost.flops import infer_flops, run_flops
 from electra_trainer.cost.parameters import parameters
-from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError, did_you_mean
-from electra_trainer.experiments.results import Findings, Measured
+from electra_trainer.errors import ConfigError, DataError, MissingInputError, did_you_mean
+from electra_trainer.experiments.results import FACTS, Findings, Measured, environment_of
 from electra_trainer.experiments.statistics import Spread, spread_of
 from electra_trainer.finetuning.glue.glue_tasks import PAPER
 from electra_trainer.inspection.run_read import read_run
@@ -107,14 +107,17 @@ def entries(experiments: Sequence[Findings]) -> list[Entry]:
 def _tuned(experiment: Findings, done: Sequence[Measured]) -> Entry:
     """An encoder that was fine-tuned: the cells of each seed as one."""
     about, config = experiment.declared.about, experiment.encoder
-    facts = {name: value for name, value in (about.get("encoder") or {}).items() if name != "config"}
+    known = about.get("encoder") or {}
+    facts = {name: value for name, value in known.items() if name in FACTS}
+    environment = known.get("environment") or environment_of(records.run_and_step(about["model"])[0])
     cells = []
     for seed in sorted({cell.seed for cell in done}):
         of_tasks = [cell for cell in done if cell.seed == seed]
         metrics = {name: value for cell in of_tasks for name, value in _columns_of(experiment, cell).items()}
         if all(column in metrics for column in _GLUE.values()):
             metrics["glue/average"] = statistics.fmean(metrics[column] for column in _GLUE.values())
-        cells.append(Measured(root=experiment.path, key=of_tasks[0].key, seed=seed, facts=facts, metrics=metrics))
+        where = {"root": experiment.path, "key": of_tasks[0].key, "seed": seed}
+        cells.append(Measured(**where, facts=facts, metrics=metrics, environment=environment))
     name, arm = Path(about.get("model") or "encoder").name, "fine-tuned"
     if config is not None:
         name, arm = config.preset, arms.arm_of(config) or "another"
@@ -233,8 +236,7 @@ def _time_and_hardware(entry: Entry) -> str | None:
     seconds = spread_of(entry.facts("seconds"))
     if seconds is None:
         return None
-    runs = [Path(entry.experiment.declared.about["model"])] if entry.tuned else [cell.kept for cell in entry.cells]
-    machines = dict.fromkeys(machine for run in runs if (machine := _machine(run)))
+    machines = dict.fromkeys(machine for cell in entry.cells if (machine := _machine(cell.environment)))
     return f"{_duration(seconds.mean)} on {' and '.join(machines) or 'a machine that is not recorded'}"
 
 
@@ -245,12 +247,8 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.2g}s"
 
 
-def _machine(run: Path) -> str | None:
+def _machine(facts: Mapping[str, Any]) -> str | None:
     """The GPU, or the CPU's threads and instructions, as environment.json has them."""
-    try:
-        facts = records.read_table(run / "environment.json")
-    except ElectraError:
-        return None
     if isinstance(facts.get("gpu"), str):
         return str(facts["gpu"])
     threads, kind = facts.get("threads"), facts.get("cpu_capability")
