@@ -19,9 +19,11 @@ from electra_trainer import api
 from electra_trainer.cli.main import main
 from electra_trainer.data.store import Store
 from electra_trainer.errors import ConfigError, DataError, Interrupted, MissingInputError
+from electra_trainer.experiments import folder
 from electra_trainer.experiments.folder import Declared, parse_seeds, parse_shard
 from electra_trainer.experiments.runner import shard_of
 from electra_trainer.objectives import build
+from electra_trainer.paper import arm_summary
 from electra_trainer.paper import comparison as cells_module
 from electra_trainer.paper import comparison as compare_module
 from electra_trainer.paper.arm_summary import Summary, comparable, print_summary, summarize, write_summary
@@ -428,6 +430,39 @@ def test_the_correction_counts_what_was_declared_and_is_missing(data: Path, tmp_
     assert left.unmeasured == [(name, "electra-15")]
     told = f"Declared and not measured, but counted by Holm's correction: {name} of electra-15."
     assert told in (whole / "summary.md").read_text()
+    path = whole / "cells" / "mlm" / "seed-2" / "result.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "metrics": {}, "failed": "it diverged"}))
+    write_summary(whole)
+    told = f"Declared and measured for fewer seeds than were asked for: {name} of mlm (1 of 2)."
+    assert told in (whole / "summary.md").read_text()
+
+
+def test_what_was_named_beforehand_is_reported_whatever_became_of_it(data: Path, tmp_path: Path) -> None:
+    """A metric that an arm cannot give, and an arm that failed: the correction counts both, and the page has them."""
+    names, whole = ("held-out/generator_loss", "held-out/discriminator_auc"), tmp_path / "exp"
+    run(data, whole, arms=("electra", "mlm", "electra-15"), metrics=names)
+    for seed in (1, 2):
+        path = whole / "cells" / "electra-15" / f"seed-{seed}" / "result.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "metrics": {}, "failed": "it diverged"}))
+    left = write_summary(whole)
+    assert set(left.unmeasured) == {(names[1], "mlm"), *((name, "electra-15") for name in names)}
+    (one,) = [contrast for contrast in left.contrasts if contrast.declared]
+    assert one.p_holm == pytest.approx(min(1.0, 4 * one.found.p))
+    page = (whole / "summary.md").read_text()
+    assert f"{names[1]} of mlm" in page and f"| {names[1]} |" in page
+
+
+def test_a_default_metric_is_of_arms_that_can_give_it(whole: Path) -> None:
+    """Not named: MLM has no discriminator to be declared; one that failed would have had it."""
+    assert summarize(whole).unmeasured == []
+    experiment = folder.read(whole, of="compare")
+    by_arm: Any = {
+        "electra": {"minimal-pairs/discriminator": {1: 0.5, 2: 0.6}},
+        "mlm": {"minimal-pairs/pseudo-likelihood": {1: 0.5}},
+    }
+    declared = ("minimal-pairs/discriminator",)
+    for probed, unmeasured in (({("mlm", "minimal-pairs")}, []), (set(), [(*declared, "mlm")])):
+        assert arm_summary._contrasts(experiment, by_arm, list(declared), declared, probed)[1] == unmeasured
 
 
 def test_unlike_things_are_not_compared(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
