@@ -183,6 +183,8 @@ class Findings:
     """Of fine-tuning: the configuration of the encoder's pre-training; None where its folder does not say, or it cannot be read."""
     cells: dict[str, list[Measured]]
     """Finished cells by arm or task, by seed; one without any has an empty list."""
+    failed: tuple[str, ...] = ()
+    """Arms or tasks with a run that diverged."""
     notes: tuple[str, ...] = ()
     """What is not done or could not be read, in words."""
 
@@ -210,7 +212,7 @@ def read_experiment(path: Path) -> Findings:
     declared, name, about = read(path), path.resolve().name, f"{path / 'experiment.json'}: "
     cells: dict[str, list[Measured]] = {}
     configs: dict[str, config.Config | None] = {}
-    of_cells, of_configs = [], []
+    of_cells, of_configs, diverged = [], [], []
 
     def config_of(plain: Any, where: str, done: Sequence[Measured] = ()) -> config.Config | None:
         """The configuration that ran, fitted to its data; the planned one where no run is there."""
@@ -226,6 +228,7 @@ def read_experiment(path: Path) -> Findings:
     for key, row in declared.rows.items():
         cells[key], missing, failed = _cells(path, key, declared)
         of_cells += [f"{name}: {key}: {line}" for line in failed]
+        diverged += [key] if failed else []
         if missing:
             of_cells.append(f"{name}: {key}: not done: seed {', '.join(map(str, missing))}.")
         if declared.of == "compare":
@@ -233,7 +236,9 @@ def read_experiment(path: Path) -> Findings:
     plain = (declared.about.get("encoder") or {}).get("config")
     encoder = None if plain is None else config_of(plain, f"{about}encoder")
     notes = (*of_cells, *of_configs)
-    return Findings(path=path, declared=declared, configs=configs, encoder=encoder, cells=cells, notes=notes)
+    return Findings(
+        path=path, declared=declared, configs=configs, encoder=encoder, cells=cells, failed=tuple(diverged), notes=notes
+    )
 
 
 def _cells(path: Path, key: str, declared: Declared) -> tuple[list[Measured], list[int], list[str]]:

@@ -52,6 +52,8 @@ class Plan:
     """The same of single tasks, by name; see search.py."""
     chosen_untrained: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """The same for the untrained encoder, where that has a recipe of its own."""
+    grid: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """Values that `search` tries, by field of the recipe; empty: its own. See search.py."""
     notes: Mapping[str, str] = field(default_factory=dict)
     """What is to be said of single tasks, by name."""
     fresh: bool = False

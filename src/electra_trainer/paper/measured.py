@@ -18,7 +18,8 @@ from electra_trainer.experiments.results import FACTS, Findings, Measured, envir
 from electra_trainer.experiments.statistics import Spread, spread_of
 from electra_trainer.finetuning.glue.glue_tasks import PAPER
 from electra_trainer.inspection.run_read import read_run
-from electra_trainer.paper.published import GLUE_TASKS
+from electra_trainer.paper import sweep
+from electra_trainer.paper.published import GLUE_TASKS, SQUAD
 from electra_trainer.presets import arms, models
 from electra_trainer.settings import methods, records
 from electra_trainer.settings.config import Config, generator_shape
@@ -34,10 +35,6 @@ _PREFERRED = (
 """Metrics of figures: of those that most arms have, the first is shown."""
 _GLUE = {task: f"glue/{column}" for task, column in zip(PAPER, GLUE_TASKS, strict=True)}
 """Task of GLUE -> column of the paper's tables."""
-_SQUAD = {
-    "squad-1.1": {"exact_match": "squad1/em", "f1": "squad1/f1"},
-    "squad-2.0": {"best_exact_match": "squad2/em", "best_f1": "squad2/f1"},
-}
 _BASE_INFER_FLOPS = 2.9e10  # BERT-Base, the reference of Table 1's speedups
 
 
@@ -53,6 +50,13 @@ class Entry:
     """The preset that the pre-training began from; the name of an encoder whose folder does not say."""
     config: Config | None
     """The configuration of the pre-training; None where it cannot be read."""
+    chosen: bool = False
+    """Of arms that were swept: its values are those that the declared rule chose."""
+
+    @property
+    def method(self) -> str:
+        """The arm whose row of a table it fills: of chosen values the arm that was swept."""
+        return sweep.arm_of_row(self.arm) if self.chosen else self.arm
 
     @property
     def tuned(self) -> bool:
@@ -96,12 +100,28 @@ def entries(experiments: Sequence[Findings]) -> list[Entry]:
         if one.declared.of == "finetune":
             found += [_tuned(one, done)] if done else []
             continue
+        chosen = _chosen(one)
         found += [
-            Entry(experiment=one, arm=arm, cells=tuple(cells), preset=one.preset, config=one.configs[arm])
+            Entry(
+                experiment=one, arm=arm, cells=tuple(cells), preset=one.preset, config=one.configs[arm],
+                chosen=arm in chosen,
+            )
             for arm, cells in one.cells.items()
             if cells
-        ]
+        ]  # fmt: skip
     return found
+
+
+def _chosen(experiment: Findings) -> set[str | None]:
+    """The rows that the declared rule chose of each arm that was swept."""
+    metric, seeds = experiment.declared.facts.get("choose"), experiment.declared.seeds
+    if metric is None:
+        return set()
+    values = {
+        row: {cell.seed: cell.metrics[metric] for cell in cells if metric in cell.metrics}
+        for row, cells in experiment.cells.items()
+    }
+    return set(sweep.choices([*experiment.cells], metric, values, seeds=seeds, failed=experiment.failed).values())
 
 
 def _tuned(experiment: Findings, done: Sequence[Measured]) -> Entry:
@@ -116,8 +136,8 @@ def _tuned(experiment: Findings, done: Sequence[Measured]) -> Entry:
         metrics = {name: value for cell in of_tasks for name, value in _columns_of(experiment, cell).items()}
         if all(column in metrics for column in _GLUE.values()):
             metrics["glue/average"] = statistics.fmean(metrics[column] for column in _GLUE.values())
-        where = {"root": experiment.path, "key": of_tasks[0].key, "seed": seed}
-        cells.append(Measured(**where, facts=facts, metrics=metrics, environment=environment))
+        first = Measured(root=experiment.path, key=of_tasks[0].key, seed=seed, facts=facts, metrics=metrics)
+        cells.append(replace(first, environment=environment))
     name, arm = Path(about.get("model") or "encoder").name, "fine-tuned"
     if config is not None:
         name, arm = config.preset, arms.arm_of(config) or "another"
@@ -127,7 +147,7 @@ def _tuned(experiment: Findings, done: Sequence[Measured]) -> Entry:
 def _columns_of(experiment: Findings, cell: Measured) -> dict[str, float]:
     """A fine-tuning run's scores by the paper's columns; of other tasks the main one as TASK/METRIC."""
     row = experiment.declared.rows[cell.key]
-    names = _SQUAD.get(cell.key) or {row["metric"]: _GLUE.get(cell.key, f"{cell.key}/{row['metric']}")}
+    names = SQUAD.get(cell.key) or {row["metric"]: _GLUE.get(cell.key, f"{cell.key}/{row['metric']}")}
     found = {column: cell.metrics.get(f"{row['dev'][0]}/{name}") for name, column in names.items()}
     return {column: value for column, value in found.items() if value is not None}
 
