@@ -37,6 +37,7 @@ METHODS: dict[str, Callable[[Config], Config]] = {
     "rtd weights": _change(objective=RTD(weight=3.0, generator_weight=0.5)),
     "rtd masked": _change(objective=RTD(loss_over="masked")),
     "rtd other": _change(objective=RTD(loss_over="other")),
+    "sums": _change(losses="sums"),
     "mlm": _change(objective=MLM()),
     "replace-mlm": _change(objective=ReplaceMLM()),
     "replace-mlm all": _change(objective=ReplaceMLM(), generator=_SAME, sharing="all"),

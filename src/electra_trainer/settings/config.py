@@ -217,6 +217,9 @@ class Config:
     """What the generator shares with the main network (§3.2): `none`; `embeddings`: word, position and type embeddings and their
     LayerNorm; `all`: the whole encoder, which needs a generator of the same size."""
     objective: methods.ObjectiveSettings = field(default_factory=methods.RTD)
+    losses: Literal["means", "sums"] = "means"
+    """What the weights of the objective weigh: `means` over positions, as released; or `sums` over positions, means over rows, as the
+    paper prints them (§2). λ = 50 of means is λ = 7.5 of sums where 15 % are masked."""
     phases: methods.Phases = field(default_factory=methods.Joint)
     masking: Masking = field(default_factory=Masking)
     optimizer: Optimizer = field(default_factory=Optimizer)
