@@ -59,6 +59,9 @@ METHODS: dict[str, Callable[[Config], Config]] = {
     "two-stage": _change(phases=TwoStage(share=0.5), generator=_SAME, sharing="none"),
     "two-stage fresh": _change(phases=TwoStage(share=0.5, start="fresh"), sharing="none"),
     "rare": lambda config: dataclasses.replace(config, masking=dataclasses.replace(config.masking, rarity=0.5)),
+    "rounded up": lambda config: dataclasses.replace(
+        config, masking=dataclasses.replace(config.masking, fraction=0.15, rounding="up")
+    ),
     "80/10/10": lambda config: dataclasses.replace(
         config, objective=MLM(), masking=dataclasses.replace(config.masking, mask_share=0.8, random_share=0.1)
     ),

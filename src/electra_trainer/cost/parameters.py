@@ -92,7 +92,7 @@ def learned_generator(config: Config) -> Model | None:
 
 def slots(config: Config) -> int:
     """Positions of a full row that are chosen."""
-    return max(1, round(config.masking.fraction * config.batch.sequence_length))
+    return config.masking.positions(config.batch.sequence_length)
 
 
 def predicted(config: Config) -> int:

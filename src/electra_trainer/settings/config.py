@@ -6,6 +6,7 @@ the paper (Clark et al., 2020), "released" to google-research/electra.
 """
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -87,7 +88,9 @@ class Masking:
     """Positions to predict, and their replacement. Specials and padding are never chosen."""
 
     fraction: float = 0.15
-    """Share of a row's real tokens (specials counted) that is chosen: exactly k = round(fraction * n)."""
+    """Share of a row's n real tokens (specials counted) that is chosen: exactly k of them, see `rounding`."""
+    rounding: Literal["nearest", "up"] = "nearest"
+    """`nearest`: k = round(fraction * n), at most int((fraction + 0.005) * T) (released). `up`: k = ⌈fraction * n⌉ (the paper, §2)."""
     mask_share: float = 0.85
     """Share of the chosen that becomes [MASK] (released: 0.85; the paper: 1.0; BERT: 0.8)."""
     random_share: float = 0.0
@@ -106,6 +109,12 @@ class Masking:
         require(0 <= self.rarity <= 8, "masking.rarity", self.rarity, "a number from 0 to 8")
         allowed = self.rarity == 0 or self.draw == "distinct"
         require(allowed, "masking.rarity", self.rarity, "0 with masking.draw = with-replacement")
+
+    def positions(self, tokens: int) -> int:
+        """k for a row of `tokens` real ones, 1 at least."""
+        share = self.fraction * tokens
+        # 0.15 is no binary number: 0.07 * 100 is 7.000000000000001
+        return max(1, math.ceil(share - 1e-9) if self.rounding == "up" else round(share))
 
 
 @dataclass(frozen=True, kw_only=True)
