@@ -38,6 +38,9 @@ METHODS: dict[str, Callable[[Config], Config]] = {
     "rtd masked": _change(objective=RTD(loss_over="masked")),
     "rtd other": _change(objective=RTD(loss_over="other")),
     "sums": _change(losses="sums"),
+    "printed head": lambda config: dataclasses.replace(
+        config, model=dataclasses.replace(config.model, replaced_head="linear")
+    ),
     "mlm": _change(objective=MLM()),
     "replace-mlm": _change(objective=ReplaceMLM()),
     "replace-mlm all": _change(objective=ReplaceMLM(), generator=_SAME, sharing="all"),

@@ -79,9 +79,9 @@ def _token_head(model: Model) -> int:
 
 
 def _replaced_head(model: Model) -> int:
-    """Two dense layers, the second with one output."""
+    """Two dense layers, the second with one output; or w."""
     h = model.hidden_size
-    return h * (h + 1) + h + 1
+    return h * (h + 1) + h + 1 if model.replaced_head == "two-layers" else h
 
 
 def learned_generator(config: Config) -> Model | None:

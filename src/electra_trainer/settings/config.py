@@ -56,6 +56,8 @@ class Model:
     """Dropout on attention weights."""
     layer_norm_eps: float = 1e-12
     """Added to the variance in LayerNorm (released)."""
+    replaced_head: Literal["two-layers", "linear"] = "two-layers"
+    """The discriminator's head: dense, GELU, dense (released), or `linear`, sigmoid(w·h) without a bias, as the paper prints it (§2)."""
     initializer: Literal["truncated-normal", "fan-in"] = "truncated-normal"
     """`truncated-normal`: standard deviation `initializer_range`, cut at two of them (released). `fan-in`: 1/sqrt(inputs), for narrow models."""
     initializer_range: float = 0.02
@@ -76,6 +78,8 @@ class Model:
         require(segments >= 2, "model.type_vocab_size", segments, "at least 2 (segments A and B)")
         narrow = self.position_initializer == "local" and self.hidden_size // heads < 8
         require(not narrow, "model.position_initializer", "local", "random with heads that are narrower than 8")
+        linear = self.replaced_head == "linear" and self.hidden_size < 2
+        require(not linear, "model.replaced_head", "linear", "two-layers with a hidden size of 1")
         _check("model", self, "hidden_dropout_prob attention_probs_dropout_prob", "a share between 0 and 1")
         _check("model", self, "layer_norm_eps initializer_range", "a number above 0")
         most = f"at most model.vocab_size = {self.vocab_size} with model.word_initializer = co-occurrence"
