@@ -22,7 +22,7 @@ class Parameters:
     generator: int
     """The generator on its own, with all that it shares; 0 if it is not a network."""
     generator_embeddings: int
-    """The generator's own tables: 0 where they are shared."""
+    """The generator's own word, position and segment tables and their LayerNorm, without what is shared."""
     generator_encoder: int
     """The generator's own projection and layers: 0 where they are shared (`sharing = all`)."""
     generator_head: int
@@ -52,9 +52,10 @@ def parameters(config: Config) -> Parameters:
     head = _replaced_head(model) if objective.keeps == "discriminator" else _token_head(model)
     beside = _token_head(model) if objective.keeps == "discriminator" and objective.predicts != "none" else 0
     own = (0, 0, 0) if generator is None else (tables, _encoder(generator), _token_head(generator))
+    unshared = {"none": own[0], "tables": own[0] and (model.type_vocab_size + 2) * model.embedding_size}
     return Parameters(
         embeddings=tables, encoder=_encoder(model), head=head, extra=(width + 1 if width else 0) + beside,
-        generator=sum(own), generator_embeddings=own[0] if config.sharing == "none" else 0,
+        generator=sum(own), generator_embeddings=unshared.get(config.sharing, 0),
         generator_encoder=own[1] if config.sharing != "all" else 0, generator_head=own[2],
     )  # fmt: skip
 

@@ -142,7 +142,12 @@ def build_generator(config: Config, kept: Encoder, weights: Weights) -> "TokenPr
         return initialize(TokenPredictor(shape, encoder=kept), shape, weights, leave=kept)
     if config.sharing == "embeddings":
         return initialize(TokenPredictor(shape, embeddings=kept.embeddings), shape, weights, leave=kept.embeddings)
-    return initialize(TokenPredictor(shape), shape, weights)
+    network = TokenPredictor(shape)
+    if config.sharing == "none":
+        return initialize(network, shape, weights)
+    mine, tables = network.electra.embeddings, (kept.embeddings.word_embeddings, kept.embeddings.position_embeddings)
+    mine.word_embeddings, mine.position_embeddings = tables
+    return initialize(network, shape, weights, leave=nn.ModuleList(tables))
 
 
 class TokenHead(nn.Module):
