@@ -92,7 +92,10 @@ def test_k_rounded_up(percent: int, most: int) -> None:
     assert mask.most(length) == most
     assert Masking(rounding="up").positions(128) == with_masking(rounding="up").most(128) == 20
     tenth = {kind: dataclasses.replace(config(), masking=Masking(fraction=0.1, rounding=kind)) for kind in ROUNDINGS}
-    assert {kind: slots(one) for kind, one in tenth.items()} == {"nearest": 2, "up": 3}  # of 24 tokens; counted in FLOPs
+    assert {kind: slots(one) for kind, one in tenth.items()} == {
+        "nearest": 2,
+        "up": 3,
+    }  # of 24 tokens; counted in FLOPs
 
 
 def test_unknown_words_are_chosen_and_specials_never() -> None:

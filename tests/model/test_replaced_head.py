@@ -41,7 +41,9 @@ def test_the_logit_is_w_h() -> None:
     head = {name: tensor for name, tensor in network.state_dict().items() if "discriminator_predictions" in name}
     ((name, w_1D),) = head.items()
     assert name == "discriminator_predictions.prediction.weight"
-    expected = [[sum(a * b for a, b in zip(h, w_1D[0].tolist(), strict=True)) for h in row] for row in hidden_BTD.tolist()]
+    expected = [
+        [sum(a * b for a, b in zip(h, w_1D[0].tolist(), strict=True)) for h in row] for row in hidden_BTD.tolist()
+    ]
     assert torch.allclose(network(data.ids_BT, data), torch.tensor(expected), atol=1e-5)
 
 

@@ -1,6 +1,6 @@
 """How an encoder is fine-tuned (Table 6), as the paper says and as the released code does. No torch here."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
@@ -27,6 +27,9 @@ class Recipe:
     """Rows per step."""
     micro_batch: int | None = None
     """Rows computed at once, for devices with little memory; None: the whole batch. The gradient is still the batch's."""
+    batches: Literal["by-length", "random"] = "by-length"
+    """by-length: rows of like length are read together, so that little is computed on padding; random: as they come, as in the paper and the
+    released code."""
     max_length: int = 128
     """Longest row in tokens, at most the encoder's; longer texts are cut, longer contexts read in windows."""
     warmup_fraction: float = 0.1
@@ -106,6 +109,11 @@ def released(*, hidden_size: int, epochs: float = 3.0) -> Recipe:
 
 
 RECIPES: dict[str, Callable[..., Recipe]] = {"paper": paper, "released": released}
+
+
+def completed(table: Mapping[str, object]) -> dict[str, object]:
+    """A recipe as a file has it, with the defaults of the fields that an earlier version did not write."""
+    return {**asdict(Recipe()), **table}
 
 
 def deviations(asked: Recipe, base: Recipe) -> dict[str, object]:

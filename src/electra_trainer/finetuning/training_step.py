@@ -1,7 +1,7 @@
 """A fine-tuned network and its steps: encoder and head, learning rates by layer, batches, one training step, prediction.
 
 Rows of similar length are read together, so that little is computed on padding: each epoch is shuffled, sorted by length within
-windows of some batches, and its batches shuffled again. A step is a pure function of (weights, feed, step).
+windows of some batches, and its batches shuffled again (`batches = "random"`: shuffled alone). A step is a pure function of (weights, feed, step).
 """
 
 import re
@@ -171,8 +171,9 @@ _GPU_MULTIPLE = 16
 class Order:
     """The batches of a run. An epoch is rows // batch_size batches; the leftover rows differ from epoch to epoch."""
 
-    def __init__(self, lengths: NDArray[np.int64], *, batch_size: int, seed: int) -> None:
+    def __init__(self, lengths: NDArray[np.int64], *, batch_size: int, seed: int, by_length: bool = True) -> None:
         self.lengths, self.batch_size, self.seed = lengths, min(batch_size, len(lengths)), seed
+        self.by_length = by_length
         self.per_epoch = len(lengths) // self.batch_size
         self._epoch = lru_cache(maxsize=1)(self._plan)
 
@@ -188,6 +189,8 @@ class Order:
     def _plan(self, epoch: int) -> NDArray[np.int64]:
         random = np.random.default_rng(randomness.key(self.seed, "fine-tuning order", epoch))
         shuffled = random.permutation(len(self.lengths))[: self.per_epoch * self.batch_size]
+        if not self.by_length:
+            return shuffled.reshape(self.per_epoch, self.batch_size)
         reach = WINDOW * self.batch_size
         windows = [shuffled[first : first + reach] for first in range(0, len(shuffled), reach)]
         sorted_rows = np.concatenate([rows[np.argsort(self.lengths[rows], kind="stable")] for rows in windows])
