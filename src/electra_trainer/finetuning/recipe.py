@@ -51,6 +51,9 @@ class Recipe:
     """Of the losses of a batch, before the gradient is clipped; the released code sums."""
     clip_norm: float = 1.0
     """Largest global norm of the gradient; 0: not clipped."""
+    clip_words: Literal["summed", "by-token"] = "summed"
+    """What that norm takes of the word table: its gradient, or by-token: the gradients of the tokens, those of a repeated word not added up,
+    as the released code does (TensorFlow's IndexedSlices). Needs reduction sum."""
     double_unordered: bool = False
     """Train on pairs without an order (MRPC, STS-B) in both orders, as the released code does."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
@@ -72,6 +75,10 @@ class Recipe:
             ("precision", self.precision in ("auto", "fp32", "bf16"), "auto, fp32 or bf16"),
         ):
             require(fits, name, getattr(self, name), expected)
+        by_token, fits = self.clip_words == "by-token", self.reduction == "sum" and self.pooling != "pair"
+        require(
+            fits or not by_token, "clip_words", "by-token", "summed, unless reduction is sum and pooling is not pair"
+        )
         probability("dropout", self.dropout)
         probability("attention_dropout", self.attention_dropout)
 
