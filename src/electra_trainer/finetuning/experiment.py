@@ -195,7 +195,13 @@ class FineTuning:
 
     def identity(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
         """Everything a score depends on. Pooling is taken from the task, not from the recipe."""
-        return {**row, "recipe": {**row["recipe"], "pooling": None}, "notes": [], "changed": {}, "baselines": {}}
+        return {
+            **row,
+            "recipe": recipe.completed(row["recipe"]) | {"pooling": None},
+            "notes": [],
+            "changed": {},
+            "baselines": {},
+        }
 
     def orders(self, cells: Sequence[Cell], declared: Declared) -> list[Order]:
         """Cells that are not done; when all are, the best of each task if its weights are to be kept and were not."""
