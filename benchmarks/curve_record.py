@@ -133,7 +133,7 @@ def stale(folder: Path, config: Config) -> list[str]:
     """Which curves are not this tree's, each with the reason; empty where all are."""
     made, code, now = read(folder), code_hash(), values(config)
     found = []
-    for path in sorted(folder.glob("*.csv")):
+    for path in sorted(folder.glob("*-seed*.csv")):
         fact = made.get(path.name)
         if fact is None:
             found.append(f"{path.name}: {NAME} does not say how it was made")

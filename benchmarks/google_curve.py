@@ -3,7 +3,7 @@
     python -m benchmarks.google_curve REFERENCE --seed 1 --out FOLDER/curve.csv [--steps 1000] [--precision fp32]
     python -m benchmarks.google_curve REFERENCE --check FOLDER
 
-REFERENCE is a folder with `train_examples.npz`, `heldout_examples.npz` (input_ids, length, second_start) and `curve_tiny.csv`.
+REFERENCE is a folder with `train_examples.npz` and `heldout_examples.npz` (input_ids, length, second_start).
 The schedule always spans 1,000 steps; `--steps` stops earlier. Resumable it is not: a seed takes some minutes. How a curve was made, and
 from which code, is in FOLDER/made.json (curve_record.py).
 

@@ -24,21 +24,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 from benchmarks import curve_record, google_curve
-from benchmarks.google_curve_figure import PATHS, WINDOW, seeds_of, steps_of, window_means
+from benchmarks.google_curve_figure import LOSSES, PATHS, WINDOW, seeds_of, steps_of, window_means
 from numpy.typing import NDArray
 
 RECORD = Path(__file__).resolve().parents[2] / "records" / "google-curve"
-COLUMNS = {"generator_loss": "masked_lm_loss", "discriminator_loss": "disc_loss"}  # ours: theirs
 MULTIPLE = 4.0
 NEAR = 0.01  # relative; a discriminator that learns nothing would end 3.3 % above the reference
 NEAR_AT_FIRST = 0.02  # the same for the first window
 Curve = NDArray[np.float64]
-BOTH = pytest.mark.parametrize("measure", COLUMNS)
+BOTH = pytest.mark.parametrize("loss", LOSSES)
 EVERY_PATH = pytest.mark.parametrize("path", PATHS)
 
 
-def reference(shared: Path, measure: str) -> Curve:
-    return steps_of(shared / "reference" / "tf" / "curve_tiny.csv", COLUMNS[measure])
+def google(loss: str) -> Curve:
+    return steps_of(RECORD / "google.csv", loss)
 
 
 def noise(seeds: Curve) -> Curve:
@@ -62,18 +61,18 @@ def test_three_seeds_are_recorded() -> None:
 
 @EVERY_PATH
 @BOTH
-def test_seeds_explain_the_distance(path: str, measure: str, shared: Path) -> None:
-    seeds, theirs = seeds_of(RECORD, path, measure)[:, WINDOW:], reference(shared, measure)[WINDOW:]
+def test_seeds_explain_the_distance(path: str, loss: str) -> None:
+    seeds, theirs = seeds_of(RECORD, path, loss)[:, WINDOW:], google(loss)[WINDOW:]
     off = window_means(theirs) - window_means(seeds).mean(0)
-    known = noise(seeds_of(RECORD, "native-bf16", measure)[:, WINDOW:])
+    known = noise(seeds_of(RECORD, "native-bf16", loss)[:, WINDOW:])
     allowed = MULTIPLE * known * np.sqrt(1 + 1 / len(seeds))
     assert (np.abs(off) <= allowed).all(), (off / allowed).round(2)
 
 
 @EVERY_PATH
 @BOTH
-def test_every_window_is_near(path: str, measure: str, shared: Path) -> None:
-    off = window_means(seeds_of(RECORD, path, measure)).mean(0) / window_means(reference(shared, measure)) - 1
+def test_every_window_is_near(path: str, loss: str) -> None:
+    off = window_means(seeds_of(RECORD, path, loss)).mean(0) / window_means(google(loss)) - 1
     assert abs(off[0]) <= NEAR_AT_FIRST and np.abs(off[1:]).max() <= NEAR, off.round(4)
 
 
@@ -87,10 +86,10 @@ def test_first_steps_follow_the_reference(shared: Path) -> None:
     """
     folder = shared / "reference" / "tf"
     curve = google_curve.run(folder, seed=1, steps=40, precision="fp32", diagnose=False)
-    for measure, bounds in {"generator_loss": [0.15] * 4, "discriminator_loss": [0.05, 0.025, 0.025, 0.025]}.items():
-        found = np.array([row[measure] for row in curve]).reshape(4, 10).mean(1)
-        expected = reference(shared, measure)[:40].reshape(4, 10).mean(1)
-        assert (np.abs(found - expected) <= bounds).all(), (measure, found, expected)
+    for loss, bounds in {"generator_loss": [0.15] * 4, "discriminator_loss": [0.05, 0.025, 0.025, 0.025]}.items():
+        found = np.array([row[loss] for row in curve]).reshape(4, 10).mean(1)
+        expected = google(loss)[:40].reshape(4, 10).mean(1)
+        assert (np.abs(found - expected) <= bounds).all(), (loss, found, expected)
         assert found[-1] < found[0]
 
 
@@ -106,14 +105,14 @@ def test_the_first_recorded_steps_are_computed_again(shared: Path, tmp_path: Pat
 
 
 def test_only_curves_that_agree_get_the_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, arithmetic in (("a.csv", "fp32"), ("b.csv", "fp32"), ("c.csv", "bf16")):
+    for name, arithmetic in (("a-seed1.csv", "fp32"), ("b-seed1.csv", "fp32"), ("c-seed1.csv", "bf16")):
         (tmp_path / name).touch()
         old = {"arithmetic": arithmetic, "seed": 1, "settings": {}, "code": "old"}
         curve_record.write(tmp_path, curve_record.read(tmp_path) | {name: old})
-    said = {"a.csv": "", "c.csv": "step 7 differs by 1e-2"}
+    said = {"a-seed1.csv": "", "c-seed1.csv": "step 7 differs by 1e-2"}
     monkeypatch.setattr(google_curve, "compute_again", lambda _, curve, *rest: said[curve.name])
     assert not google_curve.check(Path("reference"), tmp_path)
-    assert curve_record.stale(tmp_path, google_curve.config(0)) == ["c.csv: made with another code"]
+    assert curve_record.stale(tmp_path, google_curve.config(0)) == ["c-seed1.csv: made with another code"]
 
 
 @pytest.fixture
@@ -168,11 +167,11 @@ def test_settings_count_by_their_values(tmp_path: Path) -> None:
     config = google_curve.config(1)
     now = curve_record.values(config)
     fact = {"code": curve_record.code_hash(), "settings": {name: now[name] for name in now if "rarity" not in name}}
-    (tmp_path / "a.csv").touch()
-    assert curve_record.stale(tmp_path, config) == ["a.csv: made.json does not say how it was made"]
-    curve_record.write(tmp_path, {"a.csv": fact})
+    (tmp_path / "a-seed1.csv").touch()
+    assert curve_record.stale(tmp_path, config) == ["a-seed1.csv: made.json does not say how it was made"]
+    curve_record.write(tmp_path, {"a-seed1.csv": fact})
     assert curve_record.stale(tmp_path, config) == []
-    curve_record.write(tmp_path, {"a.csv": fact | {"settings": fact["settings"] | {"objective.weight": 1.0}}})
-    assert curve_record.stale(tmp_path, config) == ["a.csv: made with another objective.weight"]
-    curve_record.write(tmp_path, {"a.csv": fact | {"code": "of yesterday"}})
-    assert curve_record.stale(tmp_path, config) == ["a.csv: made with another code"]
+    curve_record.write(tmp_path, {"a-seed1.csv": fact | {"settings": fact["settings"] | {"objective.weight": 1.0}}})
+    assert curve_record.stale(tmp_path, config) == ["a-seed1.csv: made with another objective.weight"]
+    curve_record.write(tmp_path, {"a-seed1.csv": fact | {"code": "of yesterday"}})
+    assert curve_record.stale(tmp_path, config) == ["a-seed1.csv: made with another code"]
