@@ -57,7 +57,7 @@ def value(figure: str) -> float:
     return float(figure.rstrip("kMB").replace(",", "")) * UNITS.get(figure[-1], 1.0)
 
 
-def stands(figure: str, known: set[float]) -> bool:
+def is_among(figure: str, known: set[float]) -> bool:
     """As it is, rounded to the digits that are shown, or as a percentage of a share."""
     wanted, unit = value(figure), UNITS.get(figure[-1], 1.0)
     mantissa, _, exponent = figure.rstrip("kMB").partition("e")
@@ -67,9 +67,8 @@ def stands(figure: str, known: set[float]) -> bool:
 
 @functools.cache
 def numbers_of(path: Path) -> frozenset[float]:
-    """All numbers of a file; of a record those of its pages, since among thousands of raw values any figure is found by chance."""
-    files = sorted(path.rglob("*.md")) if path.is_dir() else [path]
-    text = " ".join(file.read_text(encoding="utf-8") for file in files)
+    """All numbers of a file; of a record those of its README, since among thousands of raw values any figure is found by chance."""
+    text = (path / "README.md" if path.is_dir() else path).read_text(encoding="utf-8")
     return frozenset(value(one.rstrip(",_").replace("_", "")) for one in IN_FILES.findall(text))
 
 
@@ -118,13 +117,13 @@ def missing(page: str, folder: Path, *, strict: bool = True) -> list[tuple[str, 
         known = known_of(block if strict else f"{above} {block}", folder)
         for one in matches(block):
             figure, unit = one[0].rstrip(","), COST.match(one.string, one.end()) and not PRINTED.search(block)
-            if not (stands(figure, known) or (not strict and not unit and stands(figure, settings()))):
+            if not (is_among(figure, known) or (not strict and not unit and is_among(figure, settings()))):
                 found.append((figure, block[:80]))
     return found
 
 
 @pytest.mark.parametrize("name", [*STRICT, *DOCS])
-def test_figures_stand_in_their_records(name: str) -> None:
+def test_every_figure_is_on_record(name: str) -> None:
     page = ROOT / name
     assert missing(page.read_text(encoding="utf-8"), page.parent, strict=name in STRICT) == []
 
