@@ -138,6 +138,15 @@ def test_every_claim_says_what_measured_it(name: str) -> None:
         assert LINK.search(row) or "`pytest " in row or "not measured" in row, row
 
 
+def test_claims_about_encoders_say_n() -> None:
+    evidence = (ROOT / "docs/evidence.md").read_text(encoding="utf-8").split("## What the encoders are worth")[1]
+    readme = (ROOT / "README.md").read_text(encoding="utf-8").split("## Is it any good?")[1]
+    rows = [row for row in blocks(evidence) if row.startswith("|") and figures(row)]
+    rows += [row for row in blocks(readme) if row.startswith(("| `mini`", "| `tiny`"))]
+    assert len(rows) >= 8
+    assert [row for row in rows if not re.search(r"n = \d|\bseeds?\b|one run|one pre-training", row)] == []
+
+
 RECORD, TEST = "[record](../records/2026-11-23-pair-head)", "`pytest tests/google/test_mini.py`"
 INVENTED = {
     "a row": (f"| overlap | STS-B 79.7 | {RECORD} |", "79.7"),
