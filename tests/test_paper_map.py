@@ -12,6 +12,7 @@ import pytest
 
 from electra_trainer.cli import pretrain
 from electra_trainer.cli.main import VERBS
+from electra_trainer.finetuning.recipe import Recipe
 from electra_trainer.paper import published
 from electra_trainer.presets.arms import ARMS
 from electra_trainer.presets.models import PRESETS
@@ -86,6 +87,7 @@ def flags() -> set[str]:
     return found
 
 
+RECIPE = {field.name for field in dataclasses.fields(Recipe)}
 CHOICES = {"--objective": ObjectiveSettings.kinds, "--generator": GENERATORS, "--phases": PHASES}
 
 
@@ -102,6 +104,8 @@ def test_every_choice_exists(item: str) -> None:
     elif item.startswith("electra "):
         verb = item.split()[1]
         assert verb in VERBS
+        for flag in re.findall(r"--(\S+)", item) if verb == "finetune" else ():
+            assert flag == "recipe" or flag.replace("-", "_") in RECIPE
         if verb == "flops":
             assert item.split()[2] in ("all", *PRESETS)
     else:

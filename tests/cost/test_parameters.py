@@ -44,7 +44,7 @@ def methods() -> dict[str, Config]:
     """Every objective with every generator and sharing mode that go together."""
     found = {}
     for (objective, make), (generator, settings), sharing in product(
-        OBJECTIVES.items(), GENERATORS.items(), ("none", "embeddings", "all")
+        OBJECTIVES.items(), GENERATORS.items(), ("none", "tables", "embeddings", "all")
     ):
         try:
             found[f"{objective}, {generator}, {sharing}"] = narrow(objective=make, generator=settings, sharing=sharing)
@@ -62,7 +62,7 @@ def test_few_methods_exclude_each_other() -> None:
     against an adversary, which must learn and sample plainly."""
     assert len(METHODS) > 70
     for objective in OBJECTIVES:
-        for sharing in ("none", "embeddings"):
+        for sharing in ("none", "tables", "embeddings"):
             assert f"{objective}, half as wide, {sharing}" in METHODS
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import math
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -16,11 +17,13 @@ from scipy.stats import chisquare
 from tests.small import CLS, MASK, PAD, SEP, UNK, WORDS, batch, config, masker, rows
 
 from electra_trainer.batch import Masked
+from electra_trainer.cost.parameters import slots
 from electra_trainer.data.masking import MaskTokens
 from electra_trainer.randomness import Rng
 from electra_trainer.settings.config import Config, Masking
 
 SIGMAS = 4.5
+ROUNDINGS: tuple[Literal["nearest", "up"], ...] = ("nearest", "up")
 
 
 def with_masking(**fields: object) -> MaskTokens:
@@ -72,6 +75,27 @@ def test_k_for_every_length(fraction: float) -> None:
     masked = with_masking(fraction=fraction)(batch(made), Rng(0, 0, 0))
     for row, chosen in enumerate(slots_by_row(masked)):
         assert len(chosen) == min(wanted(row + 3, fraction, length), row + 1), row + 3
+
+
+@pytest.mark.parametrize(("percent", "most"), [(7, 14), (15, 30), (25, 50)])
+def test_k_rounded_up(percent: int, most: int) -> None:
+    """`--masking.rounding up`: ⌈percent * n / 100⌉ in whole numbers, for every n, without the released code's cap."""
+    length = 200
+    mask = with_masking(fraction=percent / 100, rounding="up")
+    made = np.full((length - 2, length), PAD)
+    for row in range(length - 2):
+        made[row, : row + 3] = 9
+        made[row, 0] = CLS
+    masked = mask(batch(made), Rng(0, 0, 0))
+    for row, chosen in enumerate(slots_by_row(masked)):
+        assert len(chosen) == -(-percent * (row + 3) // 100), row + 3
+    assert mask.most(length) == most
+    assert Masking(rounding="up").positions(128) == with_masking(rounding="up").most(128) == 20
+    tenth = {kind: dataclasses.replace(config(), masking=Masking(fraction=0.1, rounding=kind)) for kind in ROUNDINGS}
+    assert {kind: slots(one) for kind, one in tenth.items()} == {
+        "nearest": 2,
+        "up": 3,
+    }  # of 24 tokens; counted in FLOPs
 
 
 def test_unknown_words_are_chosen_and_specials_never() -> None:

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import threading
 import time
 from dataclasses import replace
@@ -28,11 +29,13 @@ from electra_trainer.paper import comparison as compare_module
 from electra_trainer.paper.arm_summary import Summary, comparable, print_summary, summarize, write_summary
 from electra_trainer.paper.comparison import arm_config
 from electra_trainer.paper.probes import parse_probes
+from electra_trainer.runs.run_folder import git_revision
 from electra_trainer.settings.config import Masking
 from electra_trainer.settings.records import to_dict
 from electra_trainer.train import loop
 from electra_trainer.train.step import Feed
 
+ROOT = Path(__file__).resolve().parents[2]
 STEPS = 8
 
 
@@ -86,6 +89,27 @@ def test_results_have_the_agreed_layout(whole: Path) -> None:
     assert arms["mlm"]["objective"] == {"kind": "mlm"}
     assert experiment["parts"] == {"held-out": {"folder": None, "sha256": None}}
     assert facts["tokenizer_sha256"] and list(arms) == ["electra", "mlm"]
+
+
+def test_a_record_needs_no_runs(whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What the documented command copies, also without any run folder: tables with the hardware, figures, and who computed what."""
+    recipe = (
+        (ROOT / "docs/analysis.md").read_text().partition("mkdir -p records/NAME\n")[2].partition("electra table")[0]
+    )
+    words = recipe.replace("records/NAME", str(tmp_path)).replace("EXP", str(whole))
+    subprocess.run(["bash", "-ec", words], check=True)
+    for runs in ("without weights", "none"):
+        assert not list(tmp_path.rglob("*.safetensors")), runs
+        assert main(["table", "1", str(tmp_path), "--format", "csv"]) == 0
+        assert "on 1 CPU thread (" in capsys.readouterr().out
+        assert main(["table", "4", str(tmp_path)]) == main(["figure", "3", str(tmp_path)]) == 0
+        for result in tmp_path.rglob("result.json"):
+            found = json.loads(result.read_text())["environment"]
+            assert found["git"] == git_revision() and {"torch", "cpu", "platform", "gpu", "threads"} <= found.keys()
+            assert "command" not in found  # it has paths
+        for run_folder in tmp_path.rglob("run"):
+            shutil.rmtree(run_folder)
+    assert [cell.state for cell in summarize(tmp_path).cells] == ["done"] * 4
 
 
 def test_held_out_numbers_are_those_of_evaluate(whole: Path, data: Path) -> None:

@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from tests.finetuning import toy
 from tests.finetuning.small_source import source
 
 from electra_trainer.data.tokenizer import Text, fit_pair, load_tokenizer, specials_of
 from electra_trainer.finetuning.examples import TextExample
+from electra_trainer.finetuning.run import build_feed
 from electra_trainer.finetuning.task import Row, lengths_of
 from electra_trainer.finetuning.texts.tasks import text_rows
 from electra_trainer.finetuning.training_step import Order, by_length, collate
@@ -69,6 +71,22 @@ def test_batches_come_in_no_order_of_length() -> None:
     assert abs(np.corrcoef(means, range(len(means)))[0, 1]) < 0.2  # 0.07 is its standard deviation by chance
     rising = np.mean(np.diff(means) > 0)
     assert 0.35 < rising < 0.65
+
+
+def test_rows_at_random() -> None:
+    """`--batches random`: every row once an epoch, in the order of the shuffle, whatever the lengths."""
+    given = lengths(32 * 60, seed=1)
+    order = Order(given, batch_size=32, seed=1, by_length=False)
+    plan = epoch(order, 0)
+    assert sorted(itertools.chain.from_iterable(plan)) == list(range(len(given)))
+    assert plan == epoch(Order(given[::-1], batch_size=32, seed=1, by_length=False), 0) != epoch(order, 1)
+    spread = [
+        np.mean([given[batch].std() for batch in epoch(one, 0)]) for one in (order, Order(given, batch_size=32, seed=1))
+    ]
+    assert spread[0] == pytest.approx(given.std(), rel=0.05) and spread[1] < 0.2 * spread[0]
+    for name, by_length in (("by-length", True), ("random", False)):
+        job = toy.job(rows=16, batches=name)
+        assert build_feed(job, device=torch.device("cpu"), precision="fp32").order.by_length == by_length
 
 
 def test_a_step_is_a_function_of_seed_and_number_alone() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,10 +13,11 @@ from tests.finetuning.small_source import data, source
 from torch import Tensor, nn
 
 from electra_trainer.batch import Batch
+from electra_trainer.errors import ConfigError
 from electra_trainer.finetuning.recipe import Recipe, recipe
 from electra_trainer.finetuning.run import Job, build_feed
 from electra_trainer.finetuning.task import Row
-from electra_trainer.finetuning.training_step import Feed, FineTuned, accumulate, build_network, train_step
+from electra_trainer.finetuning.training_step import Feed, FineTuned, accumulate, build_network, collate, train_step
 from electra_trainer.train.optim import build_optimizer
 from electra_trainer.train.step import StepResult
 
@@ -100,6 +102,44 @@ def one_step(settings: Recipe, *, spoil: bool = False) -> tuple[FineTuned, torch
         with torch.no_grad():
             network.head.bias[0] = float("nan")  # type: ignore[index, union-attr]
     return network, optimizer, train_step(network, optimizer, feed, step=0)
+
+
+@pytest.mark.parametrize("micro_batch", [None, 3])
+def test_clipping_by_token(micro_batch: int | None) -> None:
+    """`--clip-words by-token`: each token's gradient by itself, here from a table with a row for every token of a text."""
+    work = job(reduction="sum", clip_words="by-token", clip_norm=0.01, learning_rate=100.0, micro_batch=micro_batch)
+    network, feed = prepared(work)
+    before = copy.deepcopy(network)
+    norm = train_step(network, sgd(network), feed, step=0).gradient_norm
+    moved = torch.cat([(a - b).flatten() for a, b in zip(network.parameters(), before.parameters(), strict=True)])
+    rows = feed.batch(0)
+    table = before.electra.embeddings.word_embeddings
+    apart = nn.Embedding(max(len(row.ids) for row in rows), table.weight.shape[1])
+    before.electra.embeddings.word_embeddings = apart
+    expected: list[Tensor] = []
+    for row in rows:
+        with torch.no_grad():
+            apart.weight[: len(row.ids)] = table.weight[list(row.ids)]
+        part = collate([row], feed.specials, CPU)
+        numbered = replace(part, ids_BT=torch.arange(len(row.ids))[None])
+        feed.task.loss(before.head, before(numbered), part, [row])[0].backward()  # type: ignore[no-untyped-call]
+        assert apart.weight.grad is not None
+        expected.append(apart.weight.grad.flatten())
+        apart.weight.grad = None
+    others = [p.grad.flatten() for p in before.parameters() if p.grad is not None]
+    by_token = float(torch.cat([*others, *expected]).norm())
+    assert abs(by_token - norm) > 1e-3 * norm
+    assert float(moved.detach().norm()) == pytest.approx(100 * 4 / 5 * 0.01 * norm / by_token, rel=1e-4)
+
+
+def sgd(network: FineTuned) -> torch.optim.Optimizer:
+    return torch.optim.SGD(network.parameters())
+
+
+@pytest.mark.parametrize("changes", [{}, {"reduction": "sum", "pooling": "pair"}], ids=str)
+def test_clipping_by_token_needs(changes: dict[str, object]) -> None:
+    with pytest.raises(ConfigError, match="clip_words = 'by-token': expected summed, unless reduction is sum"):
+        job(clip_words="by-token", **changes)
 
 
 def test_dropout_follows_from_seed_and_step() -> None:

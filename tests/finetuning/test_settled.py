@@ -63,6 +63,29 @@ def test_an_experiment_goes_on_in_the_precision_that_it_began_in(
     assert f"; {begun} on cpu; " in (tmp_path / "other" / "summary.md").read_text()
 
 
+def test_an_experiment_of_a_version_with_fewer_fields_goes_on(model: str, tmp_path: Path) -> None:
+    """What it did not write is what it did: the default. Another value is refused, by the experiment and by a run."""
+    go(model, tmp_path / "out")
+    path, run = (tmp_path / "out" / name for name in ("experiment.json", "cells/toy/seed-1"))
+    table, config = (json.loads(file.read_text()) for file in (path, run / "config.json"))
+    for recipe in (table["rows"]["toy"]["recipe"], config["recipe"]):
+        assert recipe.pop("batches") == "by-length"
+    for file, old in ((path, table), (run / "config.json", config)):
+        file.write_text(json.dumps(old))
+    go(model, tmp_path / "out", seeds=(1, 2))
+    assert (tmp_path / "out/cells/toy/seed-2/result.json").is_file()
+    with pytest.raises(ConfigError, match="recipe.batches: 'by-length' -> 'random' in toy"):
+        go(model, tmp_path / "out", batches="random")
+    job = toy.job(rows=16)
+    finetune_run(job, out=tmp_path / "run", device="cpu", quiet=True)
+    began = json.loads((tmp_path / "run" / "config.json").read_text())
+    del began["recipe"]["batches"]
+    (tmp_path / "run" / "config.json").write_text(json.dumps(began))
+    finetune_run(job, out=tmp_path / "run", device="cpu", quiet=True)
+    with pytest.raises(ConfigError, match="recipe.batches: 'by-length' -> 'random'"):
+        finetune_run(toy.job(rows=16, batches="random"), out=tmp_path / "run", device="cpu", quiet=True)
+
+
 def test_precisions_differ(model: str, tmp_path: Path) -> None:
     """Else the test above would see nothing."""
     said = []

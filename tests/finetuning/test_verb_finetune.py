@@ -297,7 +297,7 @@ def test_every_field_of_a_recipe_is_a_flag() -> None:
         "learning_rate": 1.0, "layer_decay": 0.5, "top_layer_power": 3, "epochs": 2.0, "batch_size": 7, "micro_batch": 3,
         "max_length": 9, "warmup_fraction": 0.3, "schedule": "released", "weight_decay": 0.2, "dropout": 0.4,
         "attention_dropout": 0.6, "head_dropout": "texts", "reduction": "sum", "clip_norm": 2.0, "double_unordered": True, "precision": "bf16",
-        "pooling": "mean",
+        "pooling": "mean", "batches": "random", "clip_words": "by-token",
     }  # fmt: skip
     made = changes(*(word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", str(value))))
     assert made == given and made.keys() == {field.name for field in fields(Recipe)}

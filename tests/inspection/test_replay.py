@@ -73,6 +73,7 @@ METHODS_TRIED = [
     "rtd other",
     "two-stage",
     "rare",
+    "sums",
 ]
 
 

@@ -37,6 +37,10 @@ METHODS: dict[str, Callable[[Config], Config]] = {
     "rtd weights": _change(objective=RTD(weight=3.0, generator_weight=0.5)),
     "rtd masked": _change(objective=RTD(loss_over="masked")),
     "rtd other": _change(objective=RTD(loss_over="other")),
+    "sums": _change(losses="sums"),
+    "printed head": lambda config: dataclasses.replace(
+        config, model=dataclasses.replace(config.model, replaced_head="linear")
+    ),
     "mlm": _change(objective=MLM()),
     "replace-mlm": _change(objective=ReplaceMLM()),
     "replace-mlm all": _change(objective=ReplaceMLM(), generator=_SAME, sharing="all"),
@@ -54,10 +58,14 @@ METHODS: dict[str, Callable[[Config], Config]] = {
     "temperature": _change(generator=_learned(temperature=2.0)),
     "disallow correct": _change(generator=_learned(disallow_correct=True)),
     "sharing none": _change(sharing="none"),
+    "sharing tables": _change(sharing="tables"),
     "sharing all": _change(sharing="all", generator=_SAME),
     "two-stage": _change(phases=TwoStage(share=0.5), generator=_SAME, sharing="none"),
     "two-stage fresh": _change(phases=TwoStage(share=0.5, start="fresh"), sharing="none"),
     "rare": lambda config: dataclasses.replace(config, masking=dataclasses.replace(config.masking, rarity=0.5)),
+    "rounded up": lambda config: dataclasses.replace(
+        config, masking=dataclasses.replace(config.masking, fraction=0.15, rounding="up")
+    ),
     "80/10/10": lambda config: dataclasses.replace(
         config, objective=MLM(), masking=dataclasses.replace(config.masking, mask_share=0.8, random_share=0.1)
     ),

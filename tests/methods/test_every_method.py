@@ -28,6 +28,7 @@ from electra_trainer.settings.config import Config
 from electra_trainer.settings.methods import Learned, TwoStage
 from electra_trainer.train import loop
 from electra_trainer.train.loop import pretrain
+from electra_trainer.train.measures import divisors
 from electra_trainer.train.optim import Phases, build_optimizer
 from electra_trainer.train.static_step import StaticStep
 from electra_trainer.train.step import add_counts, train_step
@@ -92,7 +93,7 @@ def gradient(objective: Objective, whole: Masked, sizes: list[int]) -> Tensor:
     parts = [
         (small.part(whole, slice(end - size, end)), end - size, end) for end, size in zip(ends, sizes, strict=True)
     ]
-    counts = add_counts([objective.counts(masked) for masked, _, _ in parts])
+    counts = divisors(add_counts([objective.counts(masked) for masked, _, _ in parts]), objective.config)
     for masked, first, last in parts:
         losses: Losses = objective(masked, given(masked, first, last, whole))
         losses.total(counts).backward()

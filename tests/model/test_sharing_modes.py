@@ -1,4 +1,4 @@
-"""Sharing none, embeddings or all (§3.2): which parameters are the very same objects, whatever is done to the networks."""
+"""Sharing none, tables, embeddings or all (§3.2): which parameters are the very same objects, whatever is done to the networks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from electra_trainer.train.weights import restore, stored
 
 OBJECTIVES: dict[str, ObjectiveSettings] = {"rtd": RTD(), "replace-mlm": ReplaceMLM(), "all-tokens-mlm": AllTokensMLM()}
 EVERY = pytest.mark.parametrize("kind", OBJECTIVES)
-SHARING = pytest.mark.parametrize("sharing", ["none", "embeddings", "all"])
+SHARING = pytest.mark.parametrize("sharing", ["none", "tables", "embeddings", "all"])
 EMBEDDINGS = {
     "word_embeddings.weight", "position_embeddings.weight", "token_type_embeddings.weight", "LayerNorm.weight",
     "LayerNorm.bias",
@@ -51,6 +51,8 @@ def expected(objective: Any, sharing: str) -> set[str]:
     """Names, within an encoder, of what the mode shares; written out, but for the layers."""
     if sharing == "none":
         return set()
+    if sharing == "tables":
+        return {"embeddings.word_embeddings.weight", "embeddings.position_embeddings.weight"}
     embeddings = {f"embeddings.{name}" for name in EMBEDDINGS}
     if sharing == "embeddings":
         return embeddings
@@ -104,6 +106,14 @@ def test_the_very_same_parameters(kind: str, sharing: str, way: str) -> None:
 
 @EVERY
 @SHARING
+def test_the_kept_network_begins_alike(kind: str, sharing: str) -> None:
+    """Whatever is shared, its first weights are those of its own names."""
+    alone, found = (kept(build(settings(kind, mode))).state_dict() for mode in ("none", sharing))
+    assert all(torch.equal(alone[name], tensor) for name, tensor in found.items())
+
+
+@EVERY
+@SHARING
 def test_a_copy_is_not_shared_with_its_original(kind: str, sharing: str) -> None:
     objective = build(settings(kind, sharing))
     other = copy.deepcopy(objective)
@@ -126,6 +136,8 @@ def test_stored_once(kind: str, sharing: str) -> None:
     assert 4 * size <= len(content) < 4 * size + 20_000
     whole = kept(objective).electra
     saved = {"none": 0, "embeddings": sum(p.numel() for p in whole.embeddings.parameters())}
+    tables = (whole.embeddings.word_embeddings, whole.embeddings.position_embeddings)
+    saved["tables"] = sum(table.weight.numel() for table in tables)
     saved["all"] = sum(p.numel() for p in whole.parameters())
     apart = sum(p.numel() for p in build(settings(kind, "none")).parameters())
     assert size == apart - saved[sharing]

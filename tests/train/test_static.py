@@ -153,7 +153,7 @@ def test_nothing_is_asked_of_the_device(case: str, precision: str, monkeypatch: 
     _, _, static = pair(settings(**CASES[case]), precision)  # type: ignore[arg-type]
     static(0)
     (masked, rng), *_ = static.lanes(1)
-    static.inputs.fill(masked, rng, dict.fromkeys(static.inputs.counts, 5.0), rate=1e-3, skip=False)
+    static.inputs.fill(masked, rng, dict.fromkeys(static.inputs.divisors, 5.0), rate=1e-3, skip=False)
     with Operators() as watched:
         static.lane()
         static.update()

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+import torch.nn.functional as F
 from tests.small import MASK, WORDS, batch, config, feed, masker, part, rows
 from torch import Tensor
 
 from electra_trainer.batch import Batch, Corrupted, Masked
-from electra_trainer.model.networks import Discriminator
+from electra_trainer.model.networks import Discriminator, TokenPredictor
 from electra_trainer.objectives import Objective, build
 from electra_trainer.objectives.generation import corrupt
+from electra_trainer.objectives.rtd import ReplacedTokenDetection
 from electra_trainer.randomness import Rng
 from electra_trainer.settings.config import BatchShape, Config
 from electra_trainer.settings.methods import MLM
@@ -72,6 +74,42 @@ def test_lanes_do_not_change_a_step(sizes: list[int], monkeypatch: pytest.Monkey
     assert other.gradient_norm == pytest.approx(one.gradient_norm, rel=1e-5)
     for name, value in one.metrics.items():
         assert other.metrics[name] == pytest.approx(value, rel=1e-5), name
+
+
+@pytest.mark.parametrize("sizes", [[12], [1, 4, 7]], ids=["1", "uneven"])
+def test_losses_as_sums(sizes: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--losses sums` (§2): both losses as PyTorch has them, summed over positions, divided by rows; other metrics stay means."""
+    monkeypatch.setattr("electra_trainer.objectives.generation.corrupt", by_place)
+    settings = dataclasses.replace(no_dropout(), losses="sums")
+    made = build(settings)
+    assert isinstance(made, ReplacedTokenDetection) and isinstance(made.generator, TokenPredictor)
+    (whole,), given = given_lanes(settings, [12]).given, given_lanes(settings, sizes)
+    logits_KV = made.generator(whole.input_BT, whole.batch, whole.slots_K)
+    token_sum = F.cross_entropy(logits_KV, whole.labels_K, reduction="sum")
+    corrupted, real_BT = by_place(whole, whole.slots_K), whole.batch.real_BT
+    logits_N = made.discriminator(corrupted.input_BT, whole.batch)[real_BT]
+    replaced_sum = F.binary_cross_entropy_with_logits(logits_N, corrupted.replaced_BT[real_BT].float(), reduction="sum")
+    expected = (token_sum + 50 * replaced_sum) / 12
+    expected.backward()  # type: ignore[no-untyped-call]
+    norm = torch.stack([p.grad.norm() for p in made.parameters() if p.grad is not None]).norm()
+    made.zero_grad()
+    sgd = torch.optim.SGD(made.parameters(), lr=0.0)
+    result = train_step(made, sgd, given, step=0, diagnose=True)
+    assert result.gradient_norm == pytest.approx(float(norm), rel=1e-4)
+    assert result.metrics["loss"] == pytest.approx(float(expected.detach()), rel=1e-5)
+    mean = float(token_sum.detach()) / len(whole.slots_K)
+    assert result.metrics["generator_loss"] == pytest.approx(mean, rel=1e-5)
+
+
+def test_losses_as_sums_of_the_held_out_rows() -> None:
+    """Divided by their number, also where the last chunk is not full."""
+    settings = dataclasses.replace(config(), losses="sums")
+    made, given = build(settings), feed(settings, valid=70)
+    found = evaluate(made, given, limit=67)
+    masked = [masked for masked, _ in given.held_out(67)]
+    slots, real = (sum(int(m.slots_K.numel()) for m in masked), sum(int(m.batch.real_BT.sum()) for m in masked))
+    expected = (found["generator_loss"] * slots + 50 * found["discriminator_loss"] * real) / 67
+    assert found["loss"] == pytest.approx(expected, rel=1e-5)
 
 
 def test_gradients_are_clipped_to_the_norm() -> None:

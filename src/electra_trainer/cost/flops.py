@@ -191,7 +191,8 @@ def paper_token_head(model: Model, length: int, *, share: float = OUTPUT_SHARE) 
 def paper_replaced_head(model: Model, length: int) -> float:
     """A discriminator's head at every position; also what the authors put on an encoder to count its inference."""
     h = model.hidden_size
-    return float(length * (2 * h * h + (1 + _GELU) * h + 2 * h))
+    dense = 2 * h * h + (1 + _GELU) * h if model.replaced_head == "two-layers" else 0
+    return float(length * (dense + 2 * h))
 
 
 def _paper_attention(model: Model, length: int, norm_slip: bool) -> int:
@@ -229,4 +230,4 @@ def real_vocabulary(model: Model) -> int:
 
 def real_replaced_head(model: Model) -> int:
     """One token."""
-    return 2 * model.hidden_size * (model.hidden_size + 1)
+    return 2 * model.hidden_size * (model.hidden_size + 1 if model.replaced_head == "two-layers" else 1)

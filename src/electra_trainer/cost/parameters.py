@@ -22,7 +22,7 @@ class Parameters:
     generator: int
     """The generator on its own, with all that it shares; 0 if it is not a network."""
     generator_embeddings: int
-    """The generator's own tables: 0 where they are shared."""
+    """The generator's own word, position and segment tables and their LayerNorm, without what is shared."""
     generator_encoder: int
     """The generator's own projection and layers: 0 where they are shared (`sharing = all`)."""
     generator_head: int
@@ -52,9 +52,10 @@ def parameters(config: Config) -> Parameters:
     head = _replaced_head(model) if objective.keeps == "discriminator" else _token_head(model)
     beside = _token_head(model) if objective.keeps == "discriminator" and objective.predicts != "none" else 0
     own = (0, 0, 0) if generator is None else (tables, _encoder(generator), _token_head(generator))
+    unshared = {"none": own[0], "tables": own[0] and (model.type_vocab_size + 2) * model.embedding_size}
     return Parameters(
         embeddings=tables, encoder=_encoder(model), head=head, extra=(width + 1 if width else 0) + beside,
-        generator=sum(own), generator_embeddings=own[0] if config.sharing == "none" else 0,
+        generator=sum(own), generator_embeddings=unshared.get(config.sharing, 0),
         generator_encoder=own[1] if config.sharing != "all" else 0, generator_head=own[2],
     )  # fmt: skip
 
@@ -79,9 +80,9 @@ def _token_head(model: Model) -> int:
 
 
 def _replaced_head(model: Model) -> int:
-    """Two dense layers, the second with one output."""
+    """Two dense layers, the second with one output; or w."""
     h = model.hidden_size
-    return h * (h + 1) + h + 1
+    return h * (h + 1) + h + 1 if model.replaced_head == "two-layers" else h
 
 
 def learned_generator(config: Config) -> Model | None:
@@ -92,7 +93,7 @@ def learned_generator(config: Config) -> Model | None:
 
 def slots(config: Config) -> int:
     """Positions of a full row that are chosen."""
-    return max(1, round(config.masking.fraction * config.batch.sequence_length))
+    return config.masking.positions(config.batch.sequence_length)
 
 
 def predicted(config: Config) -> int:

@@ -22,9 +22,9 @@ _NARROW = 1024  # columns up to which 32-bit keys leave 22 random bits above the
 
 @dataclass(frozen=True, kw_only=True)
 class MaskTokens:
-    """Chooses k = round(fraction * n) positions of each row, n its real tokens, specials counted (as released).
+    """Chooses k = round(fraction * n) positions of each row, n its real tokens, specials counted (as released); or ⌈fraction * n⌉.
 
-    At least one position is chosen, at most int((fraction + 0.005) * T); [CLS], [SEP], [MASK] and padding never are.
+    At least one position is chosen, at most int((fraction + 0.005) * T) of the rounded; [CLS], [SEP], [MASK] and padding never are.
     """
 
     masking: Masking
@@ -59,6 +59,8 @@ class MaskTokens:
 
     def most(self, tokens: int) -> int:
         """The most positions that are chosen in a row of `tokens`."""
+        if self.masking.rounding == "up":
+            return self.masking.positions(tokens)
         return max(1, int((self.masking.fraction + 0.005) * tokens))
 
     def _chances(self, ids_BT: Ints) -> NDArray[np.float64]:
@@ -69,7 +71,10 @@ class MaskTokens:
     def _wanted(self, real_BT: Bools) -> Ints:
         """Positions to choose in each row, [B]; 0 for a row of padding."""
         real_B = np.count_nonzero(real_BT, axis=1)
-        wanted_B = np.rint(real_B.astype(np.float32) * np.float32(self.masking.fraction)).astype(np.int64)
+        if self.masking.rounding == "up":
+            wanted_B = np.array([self.masking.positions(real) for real in real_B.tolist()])
+        else:
+            wanted_B = np.rint(real_B.astype(np.float32) * np.float32(self.masking.fraction)).astype(np.int64)
         return np.where(real_B > 0, wanted_B.clip(1, self.most(real_BT.shape[1])), 0)
 
     def _replace(self, flat: Ints, slots_K: Ints, bits: "_Bits") -> None:

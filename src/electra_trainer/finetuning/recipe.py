@@ -1,6 +1,6 @@
 """How an encoder is fine-tuned (Table 6), as the paper says and as the released code does. No torch here."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
@@ -27,6 +27,9 @@ class Recipe:
     """Rows per step."""
     micro_batch: int | None = None
     """Rows computed at once, for devices with little memory; None: the whole batch. The gradient is still the batch's."""
+    batches: Literal["by-length", "random"] = "by-length"
+    """by-length: rows of like length are read together, so that little is computed on padding; random: as they come, as in the paper and the
+    released code."""
     max_length: int = 128
     """Longest row in tokens, at most the encoder's; longer texts are cut, longer contexts read in windows."""
     warmup_fraction: float = 0.1
@@ -48,6 +51,9 @@ class Recipe:
     """Of the losses of a batch, before the gradient is clipped; the released code sums."""
     clip_norm: float = 1.0
     """Largest global norm of the gradient; 0: not clipped."""
+    clip_words: Literal["summed", "by-token"] = "summed"
+    """What that norm takes of the word table: its gradient, or by-token: the gradients of the tokens, those of a repeated word not added up,
+    as the released code does (TensorFlow's IndexedSlices). Needs reduction sum."""
     double_unordered: bool = False
     """Train on pairs without an order (MRPC, STS-B) in both orders, as the released code does."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
@@ -69,6 +75,10 @@ class Recipe:
             ("precision", self.precision in ("auto", "fp32", "bf16"), "auto, fp32 or bf16"),
         ):
             require(fits, name, getattr(self, name), expected)
+        by_token, fits = self.clip_words == "by-token", self.reduction == "sum" and self.pooling != "pair"
+        require(
+            fits or not by_token, "clip_words", "by-token", "summed, unless reduction is sum and pooling is not pair"
+        )
         probability("dropout", self.dropout)
         probability("attention_dropout", self.attention_dropout)
 
@@ -106,6 +116,11 @@ def released(*, hidden_size: int, epochs: float = 3.0) -> Recipe:
 
 
 RECIPES: dict[str, Callable[..., Recipe]] = {"paper": paper, "released": released}
+
+
+def completed(table: Mapping[str, object]) -> dict[str, object]:
+    """A recipe as a file has it, with the defaults of the fields that an earlier version did not write."""
+    return {**asdict(Recipe()), **table}
 
 
 def deviations(asked: Recipe, base: Recipe) -> dict[str, object]:

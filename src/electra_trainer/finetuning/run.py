@@ -26,7 +26,7 @@ from electra_trainer.experiments.results import RESULT, Result, read_result, wri
 from electra_trainer.files.durable import make_folder, replace_durably
 from electra_trainer.finetuning import training_step
 from electra_trainer.finetuning.examples import jsonl
-from electra_trainer.finetuning.recipe import Recipe
+from electra_trainer.finetuning.recipe import Recipe, completed
 from electra_trainer.finetuning.task import TaskData, lengths_of
 from electra_trainer.finetuning.texts.tasks import with_pooling
 from electra_trainer.pretrained.source import Source
@@ -163,6 +163,7 @@ def _begin(folder: run_folder.RunFolder, job: Job) -> None:
         folder.begin(identity, {"data_sha256": job.data.sha256})
         return
     began, now = read_table(folder.path / "config.json"), json.loads(json.dumps(identity))  # tuples are lists there
+    began["recipe"] = completed(began.get("recipe", {}))
     if changed := differences({**began, "model": ""}, {**now, "model": ""}):
         raise ConfigError(
             f"{folder.path} began otherwise ({'; '.join(changed)}). Repeat the command that it began with to resume, or choose "
@@ -183,7 +184,8 @@ def build_feed(job: Job, *, device: torch.device, precision: str) -> training_st
         rows += task.rows(swapped, text, training=True)
     if not rows:
         raise DataError(f"{task.name}: there are no training rows.")
-    order = training_step.Order(lengths_of(rows), batch_size=job.recipe.batch_size, seed=job.seed)
+    lengths, by_length = lengths_of(rows), job.recipe.batches == "by-length"
+    order = training_step.Order(lengths, batch_size=job.recipe.batch_size, seed=job.seed, by_length=by_length)
     return training_step.Feed(
         task=task, rows=rows, order=order, specials=job.source.specials, recipe=job.recipe, seed=job.seed, device=device,
         precision=precision,

@@ -1,11 +1,12 @@
 """A fine-tuned network and its steps: encoder and head, learning rates by layer, batches, one training step, prediction.
 
 Rows of similar length are read together, so that little is computed on padding: each epoch is shuffled, sorted by length within
-windows of some batches, and its batches shuffled again. A step is a pure function of (weights, feed, step).
+windows of some batches, and its batches shuffled again (`batches = "random"`: shuffled alone). A step is a pure function of (weights, feed, step).
 """
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
@@ -130,12 +131,43 @@ class Feed:
 def train_step(network: FineTuned, optimizer: torch.optim.Optimizer, feed: Feed, *, step: int) -> StepResult:
     """Forward, backward and update for step `step`, counted from 0; its loss is that of a row, or a token: what the task counts."""
     recipe, rows = feed.recipe, feed.batch(step)
-    loss = accumulate(network, feed, rows, step=step)
+    with clipping(network, recipe) as limit:
+        loss = accumulate(network, feed, rows, step=step)
     schedule, warmup = recipe.schedule_of(feed.steps), recipe.warmup_of(feed.steps)
     rate = learning_rate(step, peak=recipe.learning_rate, schedule=schedule, warmup=warmup)
-    norm, finite = update(network, optimizer, clip_norm=recipe.clip_norm, rate=rate)
+    norm, finite = update(network, optimizer, clip_norm=limit(), rate=rate)
     tokens = sum(len(row.ids) for row in rows)
     return StepResult(finite=finite, gradient_norm=norm, learning_rate=rate, metrics={"loss": loss}, tokens=tokens)
+
+
+@contextmanager
+def clipping(network: FineTuned, recipe: Recipe) -> Iterator[Callable[[], float]]:
+    """The largest norm that the gradient of the backward passes within may have; 0: any.
+
+    With `clip_words = "by-token"` the norm that is held to `clip_norm` is another one, and so the limit of the gradient's own is
+    clip_norm * its norm / that one. They differ in the word table alone: the tokens' gradients are in place of their sums by word.
+    """
+    if recipe.clip_words == "summed":
+        yield lambda: recipe.clip_norm
+        return
+    words = network.electra.embeddings.word_embeddings
+    squares: list[Tensor] = []
+
+    def watch(_: nn.Module, ids: Any, vectors_BTE: Tensor) -> None:
+        vectors_BTE.register_hook(lambda gradient_BTE: squares.append(gradient_BTE.float().square().sum()))
+
+    def limit() -> float:
+        norms = torch.stack([p.grad.norm() for p in network.parameters() if p.grad is not None])
+        if words.weight.grad is None or not norms.any():
+            return recipe.clip_norm
+        square, summed = norms.square().sum(), words.weight.grad.square().sum()
+        return recipe.clip_norm * float((square / (square - summed + torch.stack(squares).sum())).sqrt())
+
+    handle = words.register_forward_hook(watch)
+    try:
+        yield limit
+    finally:
+        handle.remove()
 
 
 def accumulate(network: FineTuned, feed: Feed, rows: Sequence[Row], *, step: int) -> float:
@@ -171,8 +203,9 @@ _GPU_MULTIPLE = 16
 class Order:
     """The batches of a run. An epoch is rows // batch_size batches; the leftover rows differ from epoch to epoch."""
 
-    def __init__(self, lengths: NDArray[np.int64], *, batch_size: int, seed: int) -> None:
+    def __init__(self, lengths: NDArray[np.int64], *, batch_size: int, seed: int, by_length: bool = True) -> None:
         self.lengths, self.batch_size, self.seed = lengths, min(batch_size, len(lengths)), seed
+        self.by_length = by_length
         self.per_epoch = len(lengths) // self.batch_size
         self._epoch = lru_cache(maxsize=1)(self._plan)
 
@@ -188,6 +221,8 @@ class Order:
     def _plan(self, epoch: int) -> NDArray[np.int64]:
         random = np.random.default_rng(randomness.key(self.seed, "fine-tuning order", epoch))
         shuffled = random.permutation(len(self.lengths))[: self.per_epoch * self.batch_size]
+        if not self.by_length:
+            return shuffled.reshape(self.per_epoch, self.batch_size)
         reach = WINDOW * self.batch_size
         windows = [shuffled[first : first + reach] for first in range(0, len(shuffled), reach)]
         sorted_rows = np.concatenate([rows[np.argsort(self.lengths[rows], kind="stable")] for rows in windows])

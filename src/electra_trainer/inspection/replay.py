@@ -304,7 +304,7 @@ def rows_of_step(
             )
             for at, (number, real, finite) in enumerate(zip(numbers, real_B, finite_B, strict=True))
         ]  # fmt: skip
-    return rows, measures.measure(measured, counts)
+    return rows, measures.measure(measured, counts, measures.divisors(counts, config))
 
 
 def _parts(passages: list[Passage], feed: steps.Feed, *, row: int, real: int) -> list[DocumentPart]:

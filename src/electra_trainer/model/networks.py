@@ -31,7 +31,8 @@ class Discriminator(nn.Module):
     def __init__(self, model: Model) -> None:
         super().__init__()
         self.electra = Encoder(model)
-        self.discriminator_predictions = ReplacedHead(model)
+        head = ReplacedHead if model.replaced_head == "two-layers" else PrintedReplacedHead
+        self.discriminator_predictions = head(model)
 
     def forward(self, ids_BT: Tensor, batch: Batch) -> Tensor:
         """Logit of "replaced" for each token, fp32 [B, T]."""
@@ -100,7 +101,7 @@ def initialize(network: Network, model: Model, weights: Weights, *, leave: nn.Mo
                 parameter.zero_()
             elif "LayerNorm" in name:
                 parameter.fill_(1.0)
-            elif "embeddings_project" in name or "dense_prediction" in name:
+            elif "embeddings_project" in name or name.endswith("prediction.weight"):
                 nn.init.xavier_uniform_(parameter, generator=generator)
             elif "position_embeddings" in name and model.position_initializer == "sinusoidal":
                 parameter.copy_(waves(*parameter.shape) * math.sqrt(2) * parameter.shape[-1] ** -0.5)
@@ -141,7 +142,12 @@ def build_generator(config: Config, kept: Encoder, weights: Weights) -> "TokenPr
         return initialize(TokenPredictor(shape, encoder=kept), shape, weights, leave=kept)
     if config.sharing == "embeddings":
         return initialize(TokenPredictor(shape, embeddings=kept.embeddings), shape, weights, leave=kept.embeddings)
-    return initialize(TokenPredictor(shape), shape, weights)
+    network = TokenPredictor(shape)
+    if config.sharing == "none":
+        return initialize(network, shape, weights)
+    mine, tables = network.electra.embeddings, (kept.embeddings.word_embeddings, kept.embeddings.position_embeddings)
+    mine.word_embeddings, mine.position_embeddings = tables
+    return initialize(network, shape, weights, leave=nn.ModuleList(tables))
 
 
 class TokenHead(nn.Module):
@@ -166,10 +172,7 @@ class VocabularyBias(nn.Module):
 
 
 class ReplacedHead(nn.Module):
-    """Hidden states -> the logit of "this token was replaced": dense, GELU, dense. [B, T, D] -> [B, T].
-
-    The paper writes D = sigmoid(w·h); the released code, and so transformers, has the first dense layer too.
-    """
+    """Hidden states -> the logit of "this token was replaced": dense, GELU, dense (released). [B, T, D] -> [B, T]."""
 
     def __init__(self, model: Model) -> None:
         super().__init__()
@@ -179,6 +182,29 @@ class ReplacedHead(nn.Module):
     def forward(self, hidden_BTD: Tensor) -> Tensor:
         logits: Tensor = self.dense_prediction(F.gelu(self.dense(hidden_BTD)))
         return logits.squeeze(-1)
+
+
+class PrintedReplacedHead(nn.Module):
+    """The same as the paper prints it, D = sigmoid(w·h): one linear layer without a bias. [B, T, D] -> [B, T]."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.prediction = nn.Linear(model.hidden_size, 1, bias=False)
+
+    def forward(self, hidden_BTD: Tensor) -> Tensor:
+        logits: Tensor = self.prediction(hidden_BTD)
+        return logits.squeeze(-1)
+
+    @torch.no_grad()
+    def as_released(self, model: Model) -> ReplacedHead:
+        """The released head with the same output: gelu(z) - gelu(-z) = z, so its first layer holds w and -w, its second 1 and -1."""
+        head = ReplacedHead(model)
+        for parameter in head.parameters():
+            parameter.zero_()
+        sign_2 = torch.tensor([1.0, -1.0])
+        head.dense.weight[:2] = sign_2[:, None] * self.prediction.weight.cpu()
+        head.dense_prediction.weight[0, :2] = sign_2
+        return head
 
 
 class WordFrequencies(nn.Module):

@@ -18,7 +18,7 @@ from rich.console import Console
 from electra_trainer.cost.parameters import learned_generator
 from electra_trainer.experiments import folder, pages, results, statistics
 from electra_trainer.files import durable, wording
-from electra_trainer.paper import composite
+from electra_trainer.paper import composite, sweep
 from electra_trainer.settings import methods, records
 from electra_trainer.settings.config import Config
 
@@ -82,6 +82,10 @@ class Summary:
     contrasts: list[Contrast]
     unmeasured: list[tuple[str, str]]
     """Declared contrasts, metric and arm, that no seed of both arms has; the correction counts them."""
+    choose: str | None = None
+    """The metric by which the best row of each arm that was swept is chosen."""
+    chosen: dict[str, str | None] = field(default_factory=dict)
+    """Arm -> its best row; None while one waits for a seed."""
 
     def plain(self) -> dict[str, Any]:
         """The same as summary.json has it."""
@@ -111,6 +115,8 @@ def summarize(root: Path) -> Summary:
     facts = experiment.facts
     probed = {(cell.key, part) for cell, result in found if result and not result.failed for part in result.parts}
     contrasts, unmeasured = _contrasts(experiment, by_arm, names, declared, probed)
+    choose, failed = facts.get("choose"), {state.arm for state in states if state.state == "failed"}
+    values = {arm: found[choose] for arm, found in by_arm.items() if choose in found}
     return Summary(
         preset=facts["preset"], match=facts["match"], amount=facts["amount"], seeds=experiment.seeds,
         reference=next(iter(experiment.rows)), declared=declared, cells=states,
@@ -118,7 +124,8 @@ def summarize(root: Path) -> Summary:
             arm: {name: statistics.spread(values[name], lower_is_better=name.endswith("loss")) for name in names if name in values}
             for arm, values in by_arm.items()
         },
-        contrasts=contrasts, unmeasured=unmeasured,
+        contrasts=contrasts, unmeasured=unmeasured, choose=choose,
+        chosen=sweep.choices(list(by_arm), choose, values, seeds=experiment.seeds, failed=failed) if choose else {},
     )  # fmt: skip
 
 
@@ -162,10 +169,10 @@ def _declared_metrics(experiment: folder.Declared, names: list[str]) -> tuple[st
     if experiment.facts["metrics"]:
         return tuple(experiment.facts["metrics"])
     if experiment.parts.keys() >= composite.PROBES and len(experiment.seeds) > 1:
-        return (composite.NAME, *(name for name in names if name.startswith("glue/")))
-    if experiment.parts.keys() & {"pos", "minimal-pairs", "glue"}:
+        return (composite.NAME, *(name for name in names if name.startswith(("glue/", "squad1/", "squad2/"))))
+    if experiment.parts.keys() & {"pos", "minimal-pairs", "glue", "squad1", "squad2"}:
         tags = ("pos/accuracy",) if "pos" in experiment.parts else ()
-        return (*tags, *(name for name in names if name.startswith(("minimal-pairs/", "glue/"))))
+        return (*tags, *(name for name in names if name.startswith(("minimal-pairs/", "glue/", "squad1/", "squad2/"))))
     return tuple(name for name in names if name in {f"held-out/{metric}" for metric in _HELD_OUT})
 
 
@@ -230,7 +237,7 @@ def markdown(summary: Summary) -> str:
     }  # fmt: skip
     return wording.render(
         "arm_summary.md", summary=summary, unit=_UNITS[summary.match], amount=pages.number(summary.amount),
-        legend=pages.LEGEND, unfinished=_unfinished(summary), notes=[*_notes(declared), *_not_compared(summary)],
+        legend=pages.LEGEND, chosen=_chosen(summary), unfinished=_unfinished(summary), notes=[*_notes(declared), *_not_compared(summary)],
         **{name: "\n".join(pages.pipes(rows)) if rows else "" for name, rows in tables.items()},
     )  # fmt: skip
 
@@ -245,7 +252,26 @@ def print_summary(summary: Summary, *, console: Console | None = None) -> None:
         rows = [[row[column] for column in _ON_TERMINAL] for row in (_HEAD, *map(_row, shown))]
         pages.print_table(console, rows, title=f"\ndifferences to {summary.reference}, paired by seed")
         pages.print_lines(console, _notes(shown))
-    pages.print_lines(console, [*_not_compared(summary), *_unfinished(summary)])
+    pages.print_lines(console, [*_chosen(summary), *_not_compared(summary), *_unfinished(summary)])
+
+
+def _chosen(summary: Summary) -> list[str]:
+    """The rule, and what it chose of each arm."""
+    if summary.choose is None:
+        return []
+    lines = [
+        f"Declared before the first run: of each arm the values with the {'lowest' if summary.choose.endswith('loss') else 'highest'} mean "
+        f"of {summary.choose} over seeds {', '.join(map(str, summary.seeds))}, on rows that no table reports."
+    ]
+    for arm, row in summary.chosen.items():
+        rivals = sum(sweep.arm_of_row(one) == arm for one in summary.arms)
+        if row is None:
+            lines.append(f"Not chosen yet: {arm}, one of its {rivals} combinations waits for a seed.")
+        else:
+            lines.append(
+                f"Chosen: {row}, {_mean(summary.arms[row][summary.choose])}, of {rivals} combinations of {arm}."
+            )
+    return lines
 
 
 def _unfinished(summary: Summary) -> list[str]:

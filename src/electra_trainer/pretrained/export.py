@@ -5,7 +5,8 @@
     DIR/encoder         ElectraForMaskedLM: what an MLM run exports instead of the two, and rtd-mlm beside them
 
 Each holds config.json, model.safetensors, the tokenizer's files and a model card. Parameter names are those of transformers, so
-writing is a copy. The vocabulary's output weight is tied to the word embeddings and stored once, as there.
+writing is a copy (the paper's printed head becomes the released one, with the same output). The vocabulary's output weight is tied to
+the word embeddings and stored once, as there.
 
 An exported folder appears whole, read back and on the disk, or not at all.
 """
@@ -32,7 +33,7 @@ from electra_trainer.files.reading import MOST_TEXT, read_file, short
 from electra_trainer.files.wording import render
 from electra_trainer.kernels.native.layers import other_arithmetic
 from electra_trainer.model.encoder import Encoder, Layers
-from electra_trainer.model.networks import Discriminator, TokenPredictor
+from electra_trainer.model.networks import Discriminator, PrintedReplacedHead, TokenPredictor
 from electra_trainer.objectives import Exported
 from electra_trainer.presets.arms import objective_title
 from electra_trainer.settings import records
@@ -145,7 +146,12 @@ def export(
 
 
 def _stored(exported: Exported, dtype: str) -> dict[str, Tensor]:
-    return {name: tensor.to(_DTYPES[dtype]) for name, tensor in exported.network.state_dict().items()}
+    """The tensors by transformers' names; it has the released head alone, which can hold the printed one."""
+    tensors, part = exported.network.state_dict(), "discriminator_predictions."
+    if isinstance(head := getattr(exported.network, part[:-1], None), PrintedReplacedHead):
+        tensors.pop(f"{part}prediction.weight")
+        tensors |= {part + name: tensor for name, tensor in head.as_released(exported.model).state_dict().items()}
+    return {name: tensor.to(_DTYPES[dtype]) for name, tensor in tensors.items()}
 
 
 def read_network(folder: Path) -> tuple[nn.Module, Model]:

@@ -6,6 +6,7 @@ the paper (Clark et al., 2020), "released" to google-research/electra.
 """
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -55,6 +56,8 @@ class Model:
     """Dropout on attention weights."""
     layer_norm_eps: float = 1e-12
     """Added to the variance in LayerNorm (released)."""
+    replaced_head: Literal["two-layers", "linear"] = "two-layers"
+    """The discriminator's head: dense, GELU, dense (released), or `linear`, sigmoid(w·h) without a bias, as the paper prints it (§2)."""
     initializer: Literal["truncated-normal", "fan-in"] = "truncated-normal"
     """`truncated-normal`: standard deviation `initializer_range`, cut at two of them (released). `fan-in`: 1/sqrt(inputs), for narrow models."""
     initializer_range: float = 0.02
@@ -75,6 +78,8 @@ class Model:
         require(segments >= 2, "model.type_vocab_size", segments, "at least 2 (segments A and B)")
         narrow = self.position_initializer == "local" and self.hidden_size // heads < 8
         require(not narrow, "model.position_initializer", "local", "random with heads that are narrower than 8")
+        linear = self.replaced_head == "linear" and self.hidden_size < 2
+        require(not linear, "model.replaced_head", "linear", "two-layers with a hidden size of 1")
         _check("model", self, "hidden_dropout_prob attention_probs_dropout_prob", "a share between 0 and 1")
         _check("model", self, "layer_norm_eps initializer_range", "a number above 0")
         most = f"at most model.vocab_size = {self.vocab_size} with model.word_initializer = co-occurrence"
@@ -87,7 +92,9 @@ class Masking:
     """Positions to predict, and their replacement. Specials and padding are never chosen."""
 
     fraction: float = 0.15
-    """Share of a row's real tokens (specials counted) that is chosen: exactly k = round(fraction * n)."""
+    """Share of a row's n real tokens (specials counted) that is chosen: exactly k of them, see `rounding`."""
+    rounding: Literal["nearest", "up"] = "nearest"
+    """`nearest`: k = round(fraction * n), at most int((fraction + 0.005) * T) (released). `up`: k = ⌈fraction * n⌉ (the paper, §2)."""
     mask_share: float = 0.85
     """Share of the chosen that becomes [MASK] (released: 0.85; the paper: 1.0; BERT: 0.8)."""
     random_share: float = 0.0
@@ -106,6 +113,12 @@ class Masking:
         require(0 <= self.rarity <= 8, "masking.rarity", self.rarity, "a number from 0 to 8")
         allowed = self.rarity == 0 or self.draw == "distinct"
         require(allowed, "masking.rarity", self.rarity, "0 with masking.draw = with-replacement")
+
+    def positions(self, tokens: int) -> int:
+        """k for a row of `tokens` real ones, 1 at least."""
+        share = self.fraction * tokens
+        # 0.15 is no binary number: 0.07 * 100 is 7.000000000000001
+        return max(1, math.ceil(share - 1e-9) if self.rounding == "up" else round(share))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,10 +226,13 @@ class Config:
     """Seed of weights, order, masks, samples and dropout."""
     model: Model = field(default_factory=Model)
     generator: methods.Generator = field(default_factory=methods.Learned)
-    sharing: Literal["none", "embeddings", "all"] = "embeddings"
-    """What the generator shares with the main network (§3.2): `none`; `embeddings`: word, position and type embeddings and their
-    LayerNorm; `all`: the whole encoder, which needs a generator of the same size."""
+    sharing: Literal["none", "tables", "embeddings", "all"] = "embeddings"
+    """What the generator shares with the main network (§3.2): `none`; `tables`: word and position embeddings, as the paper says;
+    `embeddings`: type embeddings and LayerNorm too, as released; `all`: the whole encoder, which needs a generator of the same size."""
     objective: methods.ObjectiveSettings = field(default_factory=methods.RTD)
+    losses: Literal["means", "sums"] = "means"
+    """What the weights of the objective weigh: `means` over positions, as released; or `sums` over positions, means over rows, as the
+    paper prints them (§2). λ = 50 of means is λ = 7.5 of sums where 15 % are masked."""
     phases: methods.Phases = field(default_factory=methods.Joint)
     masking: Masking = field(default_factory=Masking)
     optimizer: Optimizer = field(default_factory=Optimizer)

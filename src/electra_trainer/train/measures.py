@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from electra_trainer.batch import Losses, Term
+from electra_trainer.settings.config import Config
 
 _MEANS_AT_SLOTS = {
     "generator_correct_K": "generator_accuracy",
@@ -60,23 +61,40 @@ def from_bytes(content: bytes) -> list[Losses]:
     return lanes
 
 
-def measure(lanes: Sequence[Losses], counts: dict[str, float]) -> dict[str, float]:
+def divisors(counts: dict[str, float], config: Config, *, rows: int | None = None) -> dict[str, float]:
+    """What the sum of each term is divided by: its count, or with `losses = "sums"` the number of rows (§2).
+
+    Args:
+        counts: the objective's counts, summed over all lanes and ranks.
+        config: the run.
+        rows: how many; None: those of a step.
+    """
+    return counts if config.losses == "means" else dict.fromkeys(counts, float(rows or config.batch.size))
+
+
+def measure(
+    lanes: Sequence[Losses], counts: dict[str, float], divided_by: dict[str, float] | None = None
+) -> dict[str, float]:
     """Metrics over some lanes together.
 
     Args:
         lanes: losses computed with `diagnose=True`, through `keep_measured`.
         counts: the objective's counts, summed over the lanes.
+        divided_by: the divisors of the step's loss, if not the counts.
 
     Returns:
-        The means of all terms; `loss`, their weighted sum; `generator_accuracy`, `generator_entropy` (nats); and, where there
+        The means of all terms; `loss`, what is minimised, the weighted sum of the means (or of the sums in a row); `generator_accuracy`, `generator_entropy` (nats); and, where there
         is a discriminator (or a copy layer), `fake_rate` among the real tokens, and over the tokens that its loss counts `discriminator_auc`
         (0.5 where only one class is there) and `discriminator_constant_loss`, the loss of the best constant guess; `encoder_accuracy` at the chosen
         positions where the main network predicts words from a corrupted input; `sentence_auc` where there is a head over inputs.
     """
     first = lanes[0]
     sums = {name: sum(float(lane.terms[name].sum.detach()) for lane in lanes) for name in first.terms}
-    means = {name: sums[name] / max(counts[term.count], 1.0) for name, term in first.terms.items()}
-    metrics = {"loss": sum(first.terms[name].weight * mean for name, mean in means.items()), **means}
+    loss, means = (
+        {name: sums[name] / max(by[term.count], 1.0) for name, term in first.terms.items()}
+        for by in (divided_by or counts, counts)
+    )
+    metrics = {"loss": sum(first.terms[name].weight * part for name, part in loss.items()), **means}
     for name, metric in _MEANS_AT_SLOTS.items():
         if name in first.diagnostics:
             metrics[metric] = _mean(_joined(lanes, name))

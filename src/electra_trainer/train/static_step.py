@@ -1,7 +1,7 @@
 """A training step of fixed shapes that never waits for the device, so that a CUDA graph can record it.
 
 It equals step.py's `train_step` up to rounding. The differences: masked slots are padded to the most there can be, and unused slots have no
-label (loss and gradient 0); counts, learning rate and the "finite" flag are numbers on the device; clipping and skipping happen inside the
+label (loss and gradient 0); divisors, learning rate and the "finite" flag are numbers on the device; clipping and skipping happen inside the
 fused optimizer; and in bf16 the matrices are rounded once a step, all together. It also runs without a GPU, where the tests compare it.
 """
 
@@ -53,7 +53,7 @@ class Inputs:
         batch = Batch(ids_BT=ids, segment_BT=segment, position_BT=position, piece_BT=piece)
         self.masked = Masked(batch=batch, input_BT=shown, slots_K=self.whole[5 * size :])
         self.draws_K = self.real[:slots]
-        self.counts = {name: self.real[slots + number] for number, name in enumerate(counts)}
+        self.divisors = {name: self.real[slots + number] for number, name in enumerate(counts)}
         self.rate, self.skip = self.real[-2], self.real[-1]  # skip = 1: a rehearsal, nothing moves
         locked = device.type == "cuda"
         self._staged = [
@@ -63,7 +63,7 @@ class Inputs:
         self._copied: list[torch.cuda.Event | None] = [None] * len(self._staged)
         self._turn = 0
 
-    def fill(self, masked: Masked, rng: Rng, counts: dict[str, float], *, rate: float, skip: bool) -> None:
+    def fill(self, masked: Masked, rng: Rng, divisors: dict[str, float], *, rate: float, skip: bool) -> None:
         """Copy a lane, masked on the CPU, to where the step reads it."""
         self._turn = (self._turn + 1) % len(self._staged)
         whole, real = self._staged[self._turn]
@@ -76,7 +76,7 @@ class Inputs:
         whole[-self.slots :] = -1
         whole[whole.numel() - self.slots :][:used] = masked.slots_K
         real[:used] = rng.uniform("sample", used, _CPU)
-        real[self.slots :] = torch.tensor([*counts.values(), rate, float(skip)])
+        real[self.slots :] = torch.tensor([*divisors.values(), rate, float(skip)])
         self.whole.copy_(whole, non_blocking=True)
         self.real.copy_(real, non_blocking=True)
         if self.whole.is_cuda:
@@ -122,7 +122,7 @@ class StaticStep:
             losses: Losses = functional_call(
                 self.objective, self.rounded, (self.inputs.masked, rng), {"diagnose": True}, strict=False
             )
-        backward(losses.total(self.inputs.counts))
+        backward(losses.total(self.inputs.divisors))
         for tensor, master, grad in zip(self.rounded.values(), self._masters, self._master_grads, strict=True):
             assert tensor.grad is not None
             master.grad = grad
@@ -168,10 +168,10 @@ class StaticStep:
         config = self.feed.config
         lanes = self.lanes(step)
         counts = add_counts([self.objective.counts(masked) for masked, _ in lanes])
-        rate = optim.rate_at(step, config)
+        divisors, rate = measures.divisors(counts, config), optim.rate_at(step, config)
         diagnosed = []
         for number, (masked, rng) in enumerate(lanes):
-            self.inputs.fill(masked, rng, counts, rate=rate, skip=rehearsal)
+            self.inputs.fill(masked, rng, divisors, rate=rate, skip=rehearsal)
             rng.seed_dropout()
             self.run(last=number + 1 == len(lanes))
             if diagnose:
@@ -180,7 +180,7 @@ class StaticStep:
             self.lanes(step + 1)
         norm, bad = self.outcome.tolist()
         optim.set_rate(self.optimizer, rate)
-        metrics = measures.measure(diagnosed, counts) if diagnose and not bad else {}
+        metrics = measures.measure(diagnosed, counts, divisors) if diagnose and not bad else {}
         return StepResult(
             finite=not bad, gradient_norm=norm, learning_rate=rate, metrics=metrics, tokens=config.tokens_per_step
         )

@@ -124,20 +124,21 @@ def train_step(
 ) -> StepResult:
     """Forward, backward and update for step `step`, counted from 0.
 
-    The gradient is that of the whole batch whatever the number of lanes and of ranks: each sum is divided by the count of all. So are
-    the metrics.
+    The gradient is that of the whole batch whatever the number of lanes and of ranks: each sum is divided by the count of all (or by
+    the rows of the batch: `losses`). So are the metrics.
     """
     config = feed.config
     lanes = feed.lanes(step)
     own = add_counts([objective.counts(masked) for masked, _ in lanes])
     counts = ranks.add_counts_over_ranks(own)
+    divisors = measures.divisors(counts, config)
     tree = ranks.GradientTree(objective.parameters()) if config.deterministic else None
     diagnosed: list[Losses] = []
     for masked, rng in lanes:
         rng.seed_dropout()
         with autocast(feed.precision, feed.device):
             losses: Losses = objective(masked, rng, diagnose=diagnose)
-        backward(losses.total(counts))
+        backward(losses.total(divisors))
         if tree is not None:
             tree.add_lane()
         if diagnose:
@@ -149,7 +150,7 @@ def train_step(
     rate = optim.rate_at(step, config)
     finish_first()
     norm, finite = update(objective, optimizer, clip_norm=config.optimizer.clip_norm, rate=rate)
-    metrics = measures.measure(over_ranks(diagnosed), counts) if diagnose and finite else {}
+    metrics = measures.measure(over_ranks(diagnosed), counts, divisors) if diagnose and finite else {}
     return StepResult(
         finite=finite, gradient_norm=norm, learning_rate=rate, metrics=metrics, tokens=config.tokens_per_step
     )
@@ -209,7 +210,9 @@ def evaluate(objective: Objective, feed: Feed, *, limit: int | None = None) -> d
         for _ in range(idle):  # the others need this rank's part; its result is dropped
             with autocast(feed.precision, feed.device):
                 objective(*next(feed.held_out(1)))
-        metrics = measures.measure(over_ranks(diagnosed), _counts_of_all(parts))
+        counts = _counts_of_all(parts)
+        divisors = measures.divisors(counts, feed.config, rows=min(rows, len(feed.valid)))
+        metrics = measures.measure(over_ranks(diagnosed), counts, divisors)
         return metrics | on_standard_fakes(objective, feed)
     finally:
         objective.train(was_training)
