@@ -221,10 +221,8 @@ def _task(out: Path, name: str, declared: folder.Declared) -> TaskSummary:
     scores, untrained = _spreads(found), _spreads(fresh)
     main = scores.get(split, {}).get(metric)
     lacking = [f"untrained, seed {seed}" for seed in declared.seeds if seed not in fresh]
-    if absent := [key for key in titles if key not in floors]:
-        lacking.append(" and ".join(absent).replace("_", " "))
-    elif table is None:
-        lacking.append("baselines without an encoder")
+    if (absent := [key for key in titles if key not in floors]) or table is None:
+        lacking.append(" and ".join(absent).replace("_", " ") or "baselines without an encoder")
     one = TaskSummary(
         task=name, metric=metric, split=split, train_rows=row["train_rows"], recipe=row["recipe"], changed=row["changed"],
         scores=scores, untrained=untrained, floors=floors, comparisons=(),
