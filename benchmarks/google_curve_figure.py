@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 STEPS, WINDOW = 1000, 100
-PATHS = ("plain-fp32", "native-bf16")
+PATHS = ("plain-fp32", "native-fp32", "native-bf16")
 LOSSES = ("generator_loss", "discriminator_loss")
 Curve = NDArray[np.float64]
 
@@ -77,7 +77,7 @@ def main() -> None:
     for axis, loss in zip(axes, LOSSES, strict=True):
         size = WINDOW // 2
         steps, lines = size * (np.arange(STEPS // size) + 0.5), []
-        for path, colour in zip(PATHS, ("tab:blue", "tab:orange"), strict=True):
+        for path, colour in zip(PATHS, ("tab:blue", "tab:green", "tab:orange"), strict=True):
             for number, line in enumerate(window_means(seeds_of(record, path, loss), size)):
                 lines.append(line)
                 label = f"ours, {path}, one line a seed" if number == 0 else None

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks.google_curve_figure import seeds_of, window_means
+from benchmarks.google_curve_figure import LOSSES, seeds_of, window_means
 
 RECORD = Path(__file__).resolve().parents[3] / "records" / "google-curve"
-LOSSES = pytest.mark.parametrize("loss", ["generator_loss", "discriminator_loss"])
+BOTH = pytest.mark.parametrize("loss", LOSSES)
 
 
 def held_out(path: str, loss: str) -> list[float]:
@@ -24,7 +24,7 @@ def held_out(path: str, loss: str) -> list[float]:
     return [float(row[loss]) for row in rows]
 
 
-@LOSSES
+@BOTH
 def test_held_out_losses_are_within_the_spread_of_seeds(loss: str) -> None:
     """The means differ by at most four times the standard error of their difference; the spread is that of the native seeds."""
     plain, native = held_out("plain-fp32", loss), held_out("native-bf16", loss)
@@ -32,8 +32,8 @@ def test_held_out_losses_are_within_the_spread_of_seeds(loss: str) -> None:
     assert abs(np.mean(plain) - np.mean(native)) <= 4 * error
 
 
-@LOSSES
+@BOTH
 def test_the_way_there_is_the_same(loss: str) -> None:
     """Means of 100 steps, after the first hundred, where initial weights decide, within 1 %."""
-    plain, native = (window_means(seeds_of(RECORD, path, loss)).mean(0) for path in ("plain-fp32", "native-bf16"))
+    plain, native = (window_means(seeds_of(RECORD, one, loss)).mean(0) for one in ("plain-fp32", "native-bf16"))
     assert np.abs(native / plain - 1)[1:].max() <= 0.01
