@@ -16,6 +16,7 @@ from electra_trainer.cost.parameters import parameters
 from electra_trainer.errors import ConfigError, DataError, MissingInputError, did_you_mean
 from electra_trainer.experiments.results import FACTS, Findings, Measured, environment_of
 from electra_trainer.experiments.statistics import Spread, spread_of
+from electra_trainer.finetuning.glue import submission
 from electra_trainer.finetuning.glue.glue_tasks import PAPER
 from electra_trainer.inspection.run_read import read_run
 from electra_trainer.paper import sweep
@@ -65,8 +66,8 @@ class Entry:
 
     @property
     def size(self) -> str:
-        """The preset's size in the paper's words: `bert_small` trains the same network as `small`."""
-        return self.preset.removeprefix("bert_")
+        """The preset's size in the paper's words: `bert_small` and `small_50` train the same network as `small`."""
+        return models.SIZES.get(self.preset, self.preset)
 
     @property
     def folder(self) -> Path:
@@ -74,6 +75,20 @@ class Entry:
         if self.tuned and len(self.experiment.cells) > 1:
             return self.experiment.path
         return self.cells[0].kept if len(self.cells) == 1 else self.cells[0].folder.parent
+
+    @property
+    def run(self) -> Path | None:
+        """Of a fine-tuned encoder the run folder whose checkpoint it is, where it is one's."""
+        model = self.experiment.declared.about.get("model") if self.tuned and self.config is not None else None
+        return records.run_and_step(model)[0] if model else None
+
+    @property
+    def unfinished(self) -> str:
+        """The step of a checkpoint from before the end of its run, in words; it has not decayed as a shorter run has."""
+        steps, whole = self.facts("steps"), not self.tuned and self.cells[0].kept != self.experiment.path
+        if whole or self.config is None or not steps or min(steps) >= self.config.schedule.steps:
+            return ""
+        return f"step {min(steps):,.0f} of {self.config.schedule.steps:,}"
 
     def facts(self, name: str) -> list[float]:
         """What pre-training took, of each seed that says it."""
@@ -101,14 +116,12 @@ def entries(experiments: Sequence[Findings]) -> list[Entry]:
             found += [_tuned(one, done)] if done else []
             continue
         chosen = _chosen(one)
-        found += [
-            Entry(
-                experiment=one, arm=arm, cells=tuple(cells), preset=one.preset, config=one.configs[arm],
-                chosen=arm in chosen,
-            )
-            for arm, cells in one.cells.items()
-            if cells
-        ]  # fmt: skip
+        for key, cells in one.cells.items():
+            config = one.configs[key]
+            arm = (arms.arm_of(config) if config is not None and key == arms.PRESET else None) or key
+            if cells:
+                entry = Entry(experiment=one, arm=arm, cells=tuple(cells), preset=one.preset, config=config)
+                found.append(replace(entry, chosen=key in chosen))
     return found
 
 
@@ -138,6 +151,8 @@ def _tuned(experiment: Findings, done: Sequence[Measured]) -> Entry:
             metrics["glue/average"] = statistics.fmean(metrics[column] for column in _GLUE.values())
         first = Measured(root=experiment.path, key=of_tasks[0].key, seed=seed, facts=facts, metrics=metrics)
         cells.append(replace(first, environment=environment))
+    if cells and (test := submission.read_scores(experiment.path)):  # of each task the seed that was best on dev
+        cells[0] = replace(cells[0], metrics=cells[0].metrics | test)
     name, arm = Path(about.get("model") or "encoder").name, "fine-tuned"
     if config is not None:
         name, arm = config.preset, arms.arm_of(config) or "another"
@@ -323,7 +338,8 @@ def _curve(cell: Measured, metric: str) -> tuple[tuple[float, float], ...]:
 
 def missing_arms(experiments: Sequence[Findings], shown: Sequence[Reading], also: Sequence[str] = ()) -> list[str]:
     """Arms that were planned, or belong into the figure (`also`), and are not shown."""
-    there = {(reading.entry.experiment.path, reading.entry.arm) for reading in shown}
+    entries_shown = [reading.entry for reading in shown]
+    there = {(entry.experiment.path, name) for entry in entries_shown for name in (entry.arm, entry.cells[0].key)}
     return [
         f"{experiment.name}: {arm}" if len(experiments) > 1 else arm
         for experiment in experiments
