@@ -1,4 +1,4 @@
-"""The paper's five tables and three figures, end to end: from runs that these tests make, by the commands alone.
+"""The paper's five tables and three figures, end to end: from runs that these tests make, by the commands alone (paper/paper_tables.py, figures.py).
 
 Networks of one layer stand in for the published sizes, with the published ratios of steps, so that each run belongs in its row.
 """
