@@ -19,7 +19,7 @@ from electra_trainer.experiments.statistics import Spread, spread_of
 from electra_trainer.finetuning.glue import submission
 from electra_trainer.finetuning.glue.glue_tasks import PAPER
 from electra_trainer.inspection.run_read import read_run
-from electra_trainer.paper import sweep
+from electra_trainer.paper import composite, sweep
 from electra_trainer.paper.published import GLUE_TASKS, SQUAD
 from electra_trainer.presets import arms, models
 from electra_trainer.settings import methods, records
@@ -30,7 +30,7 @@ PUBLISHED_SCORES = ("glue/", "glue-test/", "squad1/", "squad2/")
 _TOTAL_LOSS = "held-out/loss"
 """A weighted sum of other terms in each objective: shown on request only."""
 _PREFERRED = (
-    "glue/average", "pos/accuracy", "held-out/discriminator_auc", "held-out/generator_accuracy",
+    "glue/average", composite.NAME, "pos/accuracy", "held-out/discriminator_auc", "held-out/generator_accuracy",
     "held-out/generator_loss",
 )  # fmt: skip
 """Metrics of figures: of those that most arms have, the first is shown."""
@@ -115,8 +115,11 @@ def entries(experiments: Sequence[Findings]) -> list[Entry]:
         if one.declared.of == "finetune":
             found += [_tuned(one, done)] if done else []
             continue
-        chosen = _chosen(one)
-        for key, cells in one.cells.items():
+        by_arm = _by_arm(one)
+        chosen, q = _chosen(one, by_arm), composite.composite(by_arm, reference=next(iter(by_arm)))
+        for key, done_cells in one.cells.items():
+            of_arm = {seed: {composite.NAME: value} for seed, value in q.get(key, {}).items()}
+            cells = [replace(cell, metrics=cell.metrics | of_arm.get(cell.seed, {})) for cell in done_cells]
             config = one.configs[key]
             arm = (arms.arm_of(config) if config is not None and key == arms.PRESET else None) or key
             if cells:
@@ -125,16 +128,23 @@ def entries(experiments: Sequence[Findings]) -> list[Entry]:
     return found
 
 
-def _chosen(experiment: Findings) -> set[str | None]:
+def _by_arm(experiment: Findings) -> dict[str, dict[str, dict[int, float]]]:
+    """Row -> metric -> seed -> value."""
+    found: dict[str, dict[str, dict[int, float]]] = {row: {} for row in experiment.cells}
+    for row, cells in experiment.cells.items():
+        for cell in cells:
+            for name, value in cell.metrics.items():
+                found[row].setdefault(name, {})[cell.seed] = value
+    return found
+
+
+def _chosen(experiment: Findings, by_arm: Mapping[str, Mapping[str, Mapping[int, float]]]) -> set[str | None]:
     """The rows that the declared rule chose of each arm that was swept."""
     metric, seeds = experiment.declared.facts.get("choose"), experiment.declared.seeds
     if metric is None:
         return set()
-    values = {
-        row: {cell.seed: cell.metrics[metric] for cell in cells if metric in cell.metrics}
-        for row, cells in experiment.cells.items()
-    }
-    return set(sweep.choices([*experiment.cells], metric, values, seeds=seeds, failed=experiment.failed).values())
+    values = {row: metrics.get(metric, {}) for row, metrics in by_arm.items()}
+    return set(sweep.choices([*by_arm], metric, values, seeds=seeds, failed=experiment.failed).values())
 
 
 def _tuned(experiment: Findings, done: Sequence[Measured]) -> Entry:
@@ -177,20 +187,24 @@ def _unknown(flag: str, word: str, names: Sequence[str]) -> ConfigError:
     return ConfigError(f"{flag} {word}: no such metric.{did_you_mean(word, names)} Known: {known}.")
 
 
-def extra_metrics(experiments: Sequence[Findings], patterns: Sequence[str]) -> list[str]:
-    """Metrics without a column in the paper: those that match a pattern, or all of at most two levels but the total
-    loss.
+def extra_metrics(experiments: Sequence[Findings], patterns: Sequence[str], *, columns: Sequence[str]) -> list[str]:
+    """Metrics without a column in the table: those that match a pattern, or all of at most two levels that are in no table of the
+    paper, but the total loss.
+
+    Args:
+        columns: of the table.
 
     Raises:
         ConfigError: a pattern that matches nothing.
     """
     names = _metric_names(entries(experiments))
-    own = [name for name in names if not name.startswith(PUBLISHED_SCORES)]
     if not patterns:
+        own = [name for name in names if not name.startswith(PUBLISHED_SCORES)]
         return [name for name in own if name.count("/") <= 1 and name != _TOTAL_LOSS]
     for pattern in patterns:
         if not fnmatch.filter(names, pattern):
             raise _unknown("--metrics", pattern, names)
+    own = [name for name in names if name not in columns]
     return [name for name in own if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
 
 

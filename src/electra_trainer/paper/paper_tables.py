@@ -133,7 +133,9 @@ def build_table(number: int, experiments: Sequence[Findings], *, metrics: Sequen
             f"table {number}: expected one of {', '.join(map(str, TABLES))}. Table 5 is: electra show small"
         )
     table, known = TABLES[number], entries(experiments)
-    columns = (*_columns(table), *(Column(name, name, "metric") for name in extra_metrics(experiments, metrics)))
+    printed = [*_columns(table)]
+    more = extra_metrics(experiments, metrics, columns=[column.key for column in printed])
+    columns = (*printed, *(Column(name, name, "metric") for name in more))
     several = len(experiments) > 1
 
     def ours(model: str, entry: Entry, split: str) -> PaperRow:
