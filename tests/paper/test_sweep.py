@@ -27,6 +27,7 @@ from electra_trainer.paper.paper_tables import build_table
 from electra_trainer.paper.sweep import choices, parse_sweep, require_choosable, require_fields, swept
 from electra_trainer.presets.arms import arm
 from electra_trainer.settings.methods import Learned
+from electra_trainer.settings.records import to_dict
 from electra_trainer.train import loop
 
 STEPS = 4
@@ -158,11 +159,14 @@ def test_a_choice_among_unlike_things_is_refused(run: Run, tmp_path: Path) -> No
 
 def test_generator_widths_fill_figure_3(data: Path, tmp_path: Path, electra: Electra) -> None:
     """Each width is a place on the left of Figure 3, the unigram generator first."""
-    out = tmp_path / "exp"
-    api.compare(
-        data, out=out, preset=small_config(), arms=("electra", "unigram"), seeds=1, steps=STEPS, sweep=("generator.width=0.25,0.5,1",),
-        device="cpu", quiet=True,
+    out, settings = tmp_path / "exp", tmp_path / "settings.json"
+    settings.write_text(json.dumps(to_dict(small_config())))
+    code, said, err = electra(
+        "compare", data, "--config", settings, "--arms", "electra,unigram", "--seeds", "1,", "--steps", STEPS, "--out", out, "--device",
+        "cpu", "--quiet", "--sweep", "generator.width=0.25,0.5,1", "--choose", "held-out/discriminator_standard_auc",
     )  # fmt: skip
+    assert code == 0, err
+    assert "Chosen: electra" in said and "of 3 combinations of electra" in said
     metric = "held-out/discriminator_standard_auc"
     shown = measured.readings([read_experiment(out)], metric)
     places = sorted(size for one in shown if (size := measured.generator_size(one)) is not None)
