@@ -29,7 +29,6 @@ from electra_trainer.paper import comparison as compare_module
 from electra_trainer.paper.arm_summary import Summary, comparable, print_summary, summarize, write_summary
 from electra_trainer.paper.comparison import arm_config
 from electra_trainer.paper.probes import parse_probes
-from electra_trainer.runs.run_folder import git_revision
 from electra_trainer.settings.config import Masking
 from electra_trainer.settings.records import to_dict
 from electra_trainer.train import loop
@@ -58,11 +57,11 @@ def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def results(out: Path) -> dict[str, dict[str, Any]]:
-    """Every result but its wall-clock."""
+    """Every result but its wall-clock and where it was computed."""
     found = {}
     for path in sorted(out.glob("cells/*/*/result.json")):
         result = json.loads(path.read_text())
-        assert result.pop("seconds") >= 0
+        assert result.pop("seconds") >= 0 and result.pop("environment")
         found[f"{result['arm']}-{result['seed']}"] = result
     return found
 
@@ -105,7 +104,8 @@ def test_a_record_needs_no_runs(whole: Path, tmp_path: Path, capsys: pytest.Capt
         assert main(["table", "4", str(tmp_path)]) == main(["figure", "3", str(tmp_path)]) == 0
         for result in tmp_path.rglob("result.json"):
             found = json.loads(result.read_text())["environment"]
-            assert found["git"] == git_revision() and {"torch", "cpu", "platform", "gpu", "threads"} <= found.keys()
+            ran = json.loads((whole / result.relative_to(tmp_path).parent / "run/environment.json").read_text())
+            assert found["git"] == ran["git"] and {"torch", "cpu", "platform", "gpu", "threads"} <= found.keys()
             assert "command" not in found  # it has paths
         for run_folder in tmp_path.rglob("run"):
             shutil.rmtree(run_folder)

@@ -87,7 +87,8 @@ def place(out: Path, name: str, share: float = 1.0) -> None:
     """As if the encoder were of that preset, trained for so much of its length."""
     declared = json.loads((out / "experiment.json").read_text())
     config, flops = arm("electra", preset(name)), share * full_flops(name)
-    declared["about"]["encoder"] |= {"config": to_dict(config), "flops_paper": flops}
+    steps = round(share * config.schedule.steps)
+    declared["about"]["encoder"] |= {"config": to_dict(config), "flops_paper": flops, "steps": steps}
     (out / "experiment.json").write_text(json.dumps(declared))
 
 

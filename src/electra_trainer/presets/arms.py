@@ -139,10 +139,10 @@ def arm(name: str, config: Config) -> Config:
 
 
 def arm_of(config: Config) -> str | None:
-    """The name of the arm that a config equals; None if it equals none."""
-    for name, change in ARMS.items():
+    """The name of the arm that a config equals, the most special first: ELECTRA's changes nothing but the objective. None: of none."""
+    for name in reversed(ARMS):
         try:
-            if change(config) == config:
+            if arm(name, config) == config:
                 return name
         except ConfigError:
             continue  # not with this config
