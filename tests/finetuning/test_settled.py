@@ -74,7 +74,7 @@ def test_an_experiment_of_a_version_with_fewer_fields_goes_on(model: str, tmp_pa
         file.write_text(json.dumps(old))
     go(model, tmp_path / "out", seeds=(1, 2))
     assert (tmp_path / "out/cells/toy/seed-2/result.json").is_file()
-    with pytest.raises(ConfigError, match="recipe.batches: 'by-length' -> 'random' in toy"):
+    with pytest.raises(ConfigError, match=r"recipe\.batches: 'by-length' -> 'random' in toy"):
         go(model, tmp_path / "out", batches="random")
     job = toy.job(rows=16)
     finetune_run(job, out=tmp_path / "run", device="cpu", quiet=True)
@@ -82,7 +82,7 @@ def test_an_experiment_of_a_version_with_fewer_fields_goes_on(model: str, tmp_pa
     del began["recipe"]["batches"]
     (tmp_path / "run" / "config.json").write_text(json.dumps(began))
     finetune_run(job, out=tmp_path / "run", device="cpu", quiet=True)
-    with pytest.raises(ConfigError, match="recipe.batches: 'by-length' -> 'random'"):
+    with pytest.raises(ConfigError, match=r"recipe\.batches: 'by-length' -> 'random'"):
         finetune_run(toy.job(rows=16, batches="random"), out=tmp_path / "run", device="cpu", quiet=True)
 
 

@@ -83,7 +83,8 @@ def measure(
         divided_by: the divisors of the step's loss, if not the counts.
 
     Returns:
-        The means of all terms; `loss`, what is minimised, the weighted sum of the means (or of the sums in a row); `generator_accuracy`, `generator_entropy` (nats); and, where there
+        The means of all terms; `loss`, what is minimised, the weighted sum of the means (or of the sums in a row);
+        `generator_accuracy`, `generator_entropy` (nats); and, where there
         is a discriminator (or a copy layer), `fake_rate` among the real tokens, and over the tokens that its loss counts `discriminator_auc`
         (0.5 where only one class is there) and `discriminator_constant_loss`, the loss of the best constant guess; `encoder_accuracy` at the chosen
         positions where the main network predicts words from a corrupted input; `sentence_auc` where there is a head over inputs.
