@@ -41,7 +41,9 @@ class HardMaskedLanguageModelling(mlm.MaskedLanguageModelling, settings=HardMLM)
         self.settings, weights = config.objective, self.weights("heads")
         self.guesser = initialize(Encoder(shape, embeddings=embeddings), shape, weights, leave=embeddings)
         self.guess = initialize(nn.Linear(shape.hidden_size, 1), shape, weights)
-        nn.init.constant_(self.guess.bias, math.log(shape.vocab_size))  # BERT's first loss; else its error fills the clipped gradient
+        nn.init.constant_(
+            self.guess.bias, math.log(shape.vocab_size)
+        )  # BERT's first loss; else its error fills the clipped gradient
 
     @property
     def static(self) -> bool:
