@@ -264,9 +264,10 @@ class Config:
 
     @property
     def drawn(self) -> Masking:
-        """The masking that the rows get: `masking`, or for hard-mlm, which chooses among them, more positions."""
-        pool = self.objective.pool if isinstance(self.objective, methods.HardMLM) else 1
-        return dataclasses.replace(self.masking, fraction=pool * self.masking.fraction)
+        """The masking that the rows get: `masking`, or for hard-mlm, which chooses among them, more positions, at most all."""
+        if not isinstance(self.objective, methods.HardMLM):
+            return self.masking
+        return dataclasses.replace(self.masking, fraction=min(0.999, self.objective.pool * self.masking.fraction))
 
     @property
     def lane_size(self) -> int:
@@ -288,9 +289,7 @@ def _check_combination(config: Config) -> None:
     plain = isinstance(generator, methods.Learned) and generator.temperature == 1 and not generator.disallow_correct
     if isinstance(objective, methods.HardMLM):
         guesser_shape(config)
-        most = f"below 1 / masking.fraction = {1 / config.masking.fraction:g}"
         require(config.masking.draw == "distinct", "masking.draw", config.masking.draw, "distinct with hard-mlm")
-        require(objective.pool * config.masking.fraction < 1, "objective.pool", objective.pool, most)
     two_stage, adversarial = isinstance(phases, methods.TwoStage), isinstance(objective, methods.Adversarial)
     from_generator = isinstance(phases, methods.TwoStage) and phases.start == "generator"
     shared = sharing == "all"
