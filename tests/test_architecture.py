@@ -1,12 +1,13 @@
 """The rooms: imports point down only, files stay small, nothing on a load path can run code."""
 
 import ast
+import re
 from collections import Counter
 from pathlib import Path
 
 import pytest
 from tests import house
-from tests.house import FILES, ROOMS, SOURCE, circles, imports, module_name, room
+from tests.house import FILES, ROOMS, ROOT, SOURCE, circles, imports, module_name, room
 
 TORCH_FREE = (
     "errors",
@@ -146,3 +147,10 @@ def test_nothing_on_a_load_path_runs_code(path: Path) -> None:
                 assert called.id not in FORBIDDEN, f"{path}:{node.lineno}"
             if isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name):
                 assert (called.value.id, called.attr) not in FORBIDDEN_ATTRIBUTES, f"{path}:{node.lineno}"
+
+
+@pytest.mark.parametrize("page", ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))])
+def test_lines_of_prose_are_short(page: str) -> None:
+    """Tables and commands apart."""
+    text = re.sub(r"```.*?```", "", (ROOT / page).read_text(encoding="utf-8"), flags=re.S)
+    assert [line for line in text.splitlines() if len(line) > 120 and not line.startswith("|")] == []

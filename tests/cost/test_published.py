@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 from tests.cost.architectures import ARCHITECTURES, ELMO_MEASURED, XLNET_MEASURED, elmo_softmax, elmo_word, xlnet_row
 
+from electra_trainer.cost.flops import step_flops
 from electra_trainer.errors import ConfigError
 from electra_trainer.paper.published import PUBLISHED, cost_of
+from electra_trainer.presets.models import PRESETS
 
 TOTALS = {
     "elmo": 3.4114394716164127e18,
@@ -32,6 +34,21 @@ TOTALS = {
 @pytest.mark.parametrize("name", TOTALS)
 def test_totals_are_those_of_the_authors_script(name: str) -> None:
     assert cost_of(name).train_paper == pytest.approx(TOTALS[name], rel=1e-9)
+
+
+def test_ratios_that_the_text_gives() -> None:
+    """Those of docs/paper_map.md and docs/analysis.md: 30, 135, 20 and 4 times in the paper."""
+    small, gpt, bert, large, roberta = (
+        cost_of(name) for name in ("electra_small", "gpt", "bert_large", "electra_400k", "roberta")
+    )
+    assert gpt.train_paper / small.train_paper == pytest.approx(30.7, abs=0.05)
+    assert bert.train_paper / small.train_paper == pytest.approx(148, abs=0.5)
+    with_head, without_generator = 335_174_458, 13_549_057
+    assert with_head / without_generator == pytest.approx(24.7, abs=0.05)
+    assert roberta.train_paper / large.train_paper == pytest.approx(4.48, abs=0.005)
+    electra, mlm = (step_flops(PRESETS[name]()) for name in ("small", "bert_small"))
+    assert electra.paper / mlm.paper == pytest.approx(1 + 32 / 100, abs=0.005)
+    assert electra.real / mlm.real == pytest.approx(1 + 8 / 100, abs=0.005)
 
 
 @pytest.mark.parametrize("norm_slip", [True, False])

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import threading
 import time
 from dataclasses import replace
@@ -18,19 +19,23 @@ from electra_trainer import api
 from electra_trainer.cli.main import main
 from electra_trainer.data.store import Store
 from electra_trainer.errors import ConfigError, DataError, Interrupted, MissingInputError
+from electra_trainer.experiments import folder
 from electra_trainer.experiments.folder import Declared, parse_seeds, parse_shard
 from electra_trainer.experiments.runner import shard_of
 from electra_trainer.objectives import build
+from electra_trainer.paper import arm_summary
 from electra_trainer.paper import comparison as cells_module
 from electra_trainer.paper import comparison as compare_module
 from electra_trainer.paper.arm_summary import Summary, comparable, print_summary, summarize, write_summary
 from electra_trainer.paper.comparison import arm_config
 from electra_trainer.paper.probes import parse_probes
+from electra_trainer.runs.run_folder import git_revision
 from electra_trainer.settings.config import Masking
 from electra_trainer.settings.records import to_dict
 from electra_trainer.train import loop
 from electra_trainer.train.step import Feed
 
+ROOT = Path(__file__).resolve().parents[2]
 STEPS = 8
 
 
@@ -84,6 +89,27 @@ def test_results_have_the_agreed_layout(whole: Path) -> None:
     assert arms["mlm"]["objective"] == {"kind": "mlm"}
     assert experiment["parts"] == {"held-out": {"folder": None, "sha256": None}}
     assert facts["tokenizer_sha256"] and list(arms) == ["electra", "mlm"]
+
+
+def test_a_record_needs_no_runs(whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What the documented command copies, also without any run folder: tables with the hardware, figures, and who computed what."""
+    recipe = (
+        (ROOT / "docs/analysis.md").read_text().partition("mkdir -p records/NAME\n")[2].partition("electra table")[0]
+    )
+    words = recipe.replace("records/NAME", str(tmp_path)).replace("EXP", str(whole))
+    subprocess.run(["bash", "-ec", words], check=True)
+    for runs in ("without weights", "none"):
+        assert not list(tmp_path.rglob("*.safetensors")), runs
+        assert main(["table", "1", str(tmp_path), "--format", "csv"]) == 0
+        assert "on 1 CPU thread (" in capsys.readouterr().out
+        assert main(["table", "4", str(tmp_path)]) == main(["figure", "3", str(tmp_path)]) == 0
+        for result in tmp_path.rglob("result.json"):
+            found = json.loads(result.read_text())["environment"]
+            assert found["git"] == git_revision() and {"torch", "cpu", "platform", "gpu", "threads"} <= found.keys()
+            assert "command" not in found  # it has paths
+        for run_folder in tmp_path.rglob("run"):
+            shutil.rmtree(run_folder)
+    assert [cell.state for cell in summarize(tmp_path).cells] == ["done"] * 4
 
 
 def test_held_out_numbers_are_those_of_evaluate(whole: Path, data: Path) -> None:
@@ -404,6 +430,39 @@ def test_the_correction_counts_what_was_declared_and_is_missing(data: Path, tmp_
     assert left.unmeasured == [(name, "electra-15")]
     told = f"Declared and not measured, but counted by Holm's correction: {name} of electra-15."
     assert told in (whole / "summary.md").read_text()
+    path = whole / "cells" / "mlm" / "seed-2" / "result.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "metrics": {}, "failed": "it diverged"}))
+    write_summary(whole)
+    told = f"Declared and measured for fewer seeds than were asked for: {name} of mlm (1 of 2)."
+    assert told in (whole / "summary.md").read_text()
+
+
+def test_what_was_named_beforehand_is_reported_whatever_became_of_it(data: Path, tmp_path: Path) -> None:
+    """A metric that an arm cannot give, and an arm that failed: the correction counts both, and the page has them."""
+    names, whole = ("held-out/generator_loss", "held-out/discriminator_auc"), tmp_path / "exp"
+    run(data, whole, arms=("electra", "mlm", "electra-15"), metrics=names)
+    for seed in (1, 2):
+        path = whole / "cells" / "electra-15" / f"seed-{seed}" / "result.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "metrics": {}, "failed": "it diverged"}))
+    left = write_summary(whole)
+    assert set(left.unmeasured) == {(names[1], "mlm"), *((name, "electra-15") for name in names)}
+    (one,) = [contrast for contrast in left.contrasts if contrast.declared]
+    assert one.p_holm == pytest.approx(min(1.0, 4 * one.found.p))
+    page = (whole / "summary.md").read_text()
+    assert f"{names[1]} of mlm" in page and f"| {names[1]} |" in page
+
+
+def test_a_default_metric_is_of_arms_that_can_give_it(whole: Path) -> None:
+    """Not named: MLM has no discriminator to be declared; one that failed would have had it."""
+    assert summarize(whole).unmeasured == []
+    experiment = folder.read(whole, of="compare")
+    by_arm: Any = {
+        "electra": {"minimal-pairs/discriminator": {1: 0.5, 2: 0.6}},
+        "mlm": {"minimal-pairs/pseudo-likelihood": {1: 0.5}},
+    }
+    declared = ("minimal-pairs/discriminator",)
+    for probed, unmeasured in (({("mlm", "minimal-pairs")}, []), (set(), [(*declared, "mlm")])):
+        assert arm_summary._contrasts(experiment, by_arm, list(declared), declared, probed)[1] == unmeasured
 
 
 def test_unlike_things_are_not_compared(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -111,6 +111,33 @@ def test_what_is_given_is_not_searched(model: str, tmp_path: Path) -> None:
         found(replace(asked, changes=SMALL | {"epochs": 1.0, "layer_decay": 1.0}), tmp_path / "all")
 
 
+def test_the_papers_grid_and_ones_own(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every rate with every decay of the grid, then the other epochs with the best; what the grid does not name is not searched."""
+    tried: list[dict[str, float]] = []
+
+    def run_trial(asked: Plan, *, out: Path, **_: Any) -> Any:
+        tried.append(dict(asked.chosen["toy"]))
+        main = SimpleNamespace(median=1 - abs(tried[-1].get("learning_rate", 0) - 5e-5) + tried[-1].get("epochs", 0))
+        return SimpleNamespace(task=lambda name: SimpleNamespace(main=main))
+
+    monkeypatch.setattr("electra_trainer.finetuning.experiment.run_plan", run_trial)
+    plan = Plan(model=model, tasks=(Toy(rows=60),), grid=search.parse_grid(["paper-base"]))
+    assert found(plan, tmp_path / "base").chosen == {"toy": {"learning_rate": 5e-5, "layer_decay": 0.9}}
+    assert [(one["learning_rate"], one["layer_decay"]) for one in tried] == [
+        (rate, decay) for rate in (3e-5, 5e-5, 1e-4, 1.5e-4) for decay in (0.9, 0.8, 0.7)
+    ]  # Appendix B
+    assert search.PAPER_GRIDS["paper-small"] == {"learning_rate": (1e-4, 2e-4, 3e-4, 5e-3)}
+    tried.clear()
+    own = replace(plan, grid=search.parse_grid(["learning-rate=1e-4,5e-5", "epochs=3,10"]))
+    assert found(own, tmp_path / "own").chosen == {"toy": {"learning_rate": 5e-5, "epochs": 10.0}}
+    assert len(tried) == 3  # of the epochs the toy's own, 3, were tried first
+    with pytest.raises(ConfigError, match="--grid learning-rate and --learning-rate"):
+        found(replace(own, changes={"learning_rate": 1e-4}), tmp_path / "both")
+    for words in (["paper"], ["batch-size=1"], ["epochs=3,3"], ["epochs=many"], ["epochs"], ["layer-decay=2"]):
+        with pytest.raises(ConfigError, match=r"--grid|layer_decay"):
+            search.parse_grid(words)
+
+
 def test_a_search_that_is_done_is_read(model: str, tmp_path: Path) -> None:
     asked = Plan(model=model, tasks=(Toy(rows=40),), changes=GIVEN | {"epochs": 1.0})
     first = found(asked, tmp_path)

@@ -142,7 +142,9 @@ def test_p_values_are_corrected_over_all_baselines_and_tasks(tmp_path: Path) -> 
     tasks = summarize(tmp_path).tasks
     measured = {(one.task, two.floor): two for one in tasks for two in one.comparisons}
     least = min(two.paired.p or 1.0 for two in measured.values())
-    assert len(measured) == 4 and min(two.p_holm or 1.0 for two in measured.values()) == pytest.approx(4 * least)
+    # a bag of words that gave no score was declared, counts, and is named
+    assert len(measured) == 4 and min(two.p_holm or 1.0 for two in measured.values()) == pytest.approx(6 * least)
+    assert "cola: missing: bag of words." in markdown(summarize(tmp_path))
 
 
 def sorted_median(values: list[float]) -> float:
@@ -185,7 +187,7 @@ def test_one_seed_has_no_spread(tmp_path: Path) -> None:
         "sts: beats the mean value, of a single seed (median 0.600 against 0.000)."
     ]
     assert found.best_seed == found.median_seed == 3
-    assert found.unmeasured == ("untrained, seed 3",)
+    assert found.unmeasured == ("untrained, seed 3", "bag of words")
 
 
 def test_best_and_median_runs(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ NUMBERS = (
         name="seed-of-the-glue-probe",
         takes_away="the GLUE probe has the seed of its cell",
         file="paper/probes.py",
-        sought="recipe=settings, seed=subject.seed)",
+        sought="recipe=settings, seed=seed)",
         put="recipe=settings, seed=1)",
         caught_by={
             "tests/paper/test_probes.py::test_glue_is_fine_tuned_with_the_papers_recipe": r"assert \(?1 == 3"

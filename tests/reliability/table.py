@@ -45,13 +45,15 @@ def _plain(value: object) -> str:
     return str(value).replace("|", "/")
 
 
-def sabotages() -> str:
-    """A row a sabotage: its name, what it takes away and where, and the tests that must fail."""
+def sabotages(lines: list[str]) -> str:
+    """How many there are and the record has, and a row each: its name, what it takes away and where, and the tests that must fail."""
+    run = next(one for one in map(json.loads, lines) if one["test"] == "sabotage")
+    count = f"There are {len(ALL)}. The run of the record had the {run['sabotages']} that there were then, {run['caught']} of them caught.\n\n"
     rows = [
         f"| `{one.name}` | {one.takes_away} | `{one.file}` | {', '.join(f'`{_short(test)}`' for test in one.caught_by)} |"
         for one in ALL
     ]
-    return "\n".join(["| sabotage | takes away that | in | must fail |", "|---|---|---|---|", *rows]) + "\n"
+    return count + "\n".join(["| sabotage | takes away that | in | must fail |", "|---|---|---|---|", *rows]) + "\n"
 
 
 def _short(test: str) -> str:
@@ -66,8 +68,9 @@ def _put(page: str, begin: str, end: str, text: str) -> str:
 
 def main() -> None:
     """Write the tables into the page."""
-    page = _put(PAGE.read_text(encoding="utf-8"), SABOTAGES_BEGIN, SABOTAGES_END, sabotages())
-    page = _put(page, BEGIN, END, table(RECORD.read_text(encoding="utf-8").splitlines()))
+    lines = RECORD.read_text(encoding="utf-8").splitlines()
+    page = _put(PAGE.read_text(encoding="utf-8"), SABOTAGES_BEGIN, SABOTAGES_END, sabotages(lines))
+    page = _put(page, BEGIN, END, table(lines))
     PAGE.write_text(page, encoding="utf-8")
 
 

@@ -18,6 +18,7 @@ from electra_trainer.settings.methods import Learned, TwoStage
 from electra_trainer.train import loop
 from electra_trainer.train.continued import ContinueFrom
 from electra_trainer.train.loop import pretrain
+from electra_trainer.train.optim import flat_ends
 
 SHORT, LONG, FROM = 12, 20, 8
 """Steps. Both are flat at step 8: they decay over their last 3 and 5."""
@@ -49,6 +50,20 @@ def assert_same_end(one: Path, two: Path) -> None:
     assert_same_state(one, two)
     mine, theirs = ([row for row in curve(run) if row["step"] > FROM] for run in (one, two))
     assert mine == theirs != []
+
+
+def test_where_the_rate_begins_to_fall_a_checkpoint_stays(data: Path, runs: dict[int, Path], tmp_path: Path) -> None:
+    """However few are kept: it is what a longer run goes on from."""
+    settings = changed(config(SHORT), checkpoint={"every": 2, "keep": 1})
+    trunk = pretrain(settings, data, out=tmp_path / "trunk", device="cpu", quiet=True)
+    assert [step for step, _ in numbered(RunFolder(trunk).checkpoints)] == [9, SHORT]
+    assert_same_state(go_on(config(LONG), data, tmp_path / "longer", f"{trunk}@9"), runs[LONG])
+
+
+def test_each_stage_has_the_end_of_its_flat_part() -> None:
+    staged = replace(config(LONG), sharing="none", generator=Learned(width=1.0), phases=TwoStage(share=0.4))
+    assert flat_ends(staged) == {6, 8 + 9}
+    assert flat_ends(config(LONG, shape="linear")) == frozenset()
 
 
 @pytest.mark.parametrize(("begun", "ends"), [(SHORT, SHORT), (SHORT, LONG), (LONG, SHORT)])
@@ -118,7 +133,7 @@ def test_what_does_not_fit_is_refused(data: Path, runs: dict[int, Path], tmp_pat
         go_on(changed(config(LONG), model={"num_attention_heads": 4}), data, out, first)
     with pytest.raises(ConfigError, match=r"is at step 12, and the new run has 12 steps.*@STEP"):
         go_on(config(SHORT), data, out, first)
-    with pytest.raises(MissingInputError, match=r"no checkpoint of step 5 is there. Give one of 0, 4, 8, 12;"):
+    with pytest.raises(MissingInputError, match=r"no checkpoint of step 5 is there. Give one of 0, 4, 8, 9, 12;"):
         go_on(config(LONG), data, out, f"{first}@5")
     with pytest.raises(MissingInputError, match="no run is here"):
         go_on(config(LONG), data, out, tmp_path / "nowhere")

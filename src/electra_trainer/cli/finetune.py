@@ -7,7 +7,7 @@ electra squad MODEL --train train-v1.1.json --dev dev-v1.1.json --version 1 --ou
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -60,6 +60,9 @@ class ExperimentFlags:
     search: bool = False
     """First choose learning rate, layer decay and epochs of each task on a tenth of its training rows, some seven runs with one seed, for
     the encoder and for fresh weights alike; what is given by a flag stays."""
+    grid: tuple[str, ...] = ()
+    """With --search: what it tries instead of its own values. learning-rate=1e-4,3e-4 layer-decay=0.8,0.9 epochs=3,10, or the paper's
+    (Appendix B): paper-small, paper-base, paper-large."""
     parallel: int | None = None
     """Runs at once. Default: as many as the machine has cores or GPUs for."""
     shard: str = "1/1"
@@ -99,12 +102,15 @@ class ExperimentFlags:
             data: what the only task loads, where it is loaded already.
         """
         from electra_trainer.finetuning.experiment import run_plan
-        from electra_trainer.finetuning.search import searched
+        from electra_trainer.finetuning.search import parse_grid, searched
 
+        if self.grid and not self.search:
+            raise ConfigError("--grid: is what --search tries. Add --search.")
         shard, quiet = folder.parse_shard(self.shard), self.quiet or self.json
         if self.search:
             if shard[1] > 1:
                 raise ConfigError("--search: chooses before the runs that --shard divides. Run it without --shard.")
+            plan = replace(plan, grid=parse_grid(self.grid))
             plan = searched(plan, out=self.out, device=self.device, parallel=self.parallel, quiet=quiet)
         summary = run_plan(
             plan, out=self.out, device=self.device, parallel=self.parallel, shard=shard, quiet=quiet, data=data

@@ -260,11 +260,19 @@ class CompareArguments:
     match: Literal["paper-flops", "real-flops", "steps", "time"] | None = None
     """What is equal between arms. Default: paper-flops with --flops, steps with --steps, time with --budget."""
     probe: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
-    """held-out, pos=TREEBANK_DIR, sentences=GLUE_DIR, minimal-pairs=DIR or glue=DIR; may be repeated. Default: held-out."""
+    """held-out, pos=TREEBANK_DIR, sentences=GLUE_DIR, minimal-pairs=DIR, glue=DIR or squad=DIR; may be repeated. With nested- before its
+    name, a probe is scored on a part of its training rows. Default: held-out."""
     probe_sentences: int = 4000
     """Sentences that the part-of-speech probe is trained on."""
     probe_pairs: int = 100
     """Minimal pairs that are read of each paradigm."""
+    probe_seeds: int = 1
+    """Fine-tuning seeds of the probes glue and squad; their scores are medians, as the paper's."""
+    sweep: tuple[str, ...] = ()
+    """Values of settings, crossed, each combination an arm: optimizer.learning-rate=1e-4,3e-4 objective.weight=10,50."""
+    choose: str | None = None
+    """With --sweep: choose each arm's best values by this metric, on rows that no table reports: held-out/discriminator_standard_auc, or
+    one of a nested probe, for example nested-pos/accuracy."""
     metrics: str | None = None
     """Metrics between commas whose contrasts are declared, for example pos/accuracy: p-values are corrected over them.
     Default: what pos, minimal-pairs and glue say, else the held-out losses."""

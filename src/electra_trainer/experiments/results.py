@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from electra_trainer.errors import ConfigError, DataError
+from electra_trainer.errors import ConfigError, DataError, ElectraError
 from electra_trainer.experiments.folder import Cell, Declared, read
 from electra_trainer.files.durable import replace_durably
 from electra_trainer.settings import config, records
@@ -24,10 +24,14 @@ FACTS = ("steps", "tokens", "flops_paper", "flops_real", "seconds", "parameters"
 """What pre-training took; metrics like others, but never contrasts by default."""
 _ARM: dict[str, Any] = {
     **dict.fromkeys(FACTS, int | float), "probes": list[str], "metrics": dict[str, int | float | None],
-    "failed": str | None,
+    "failed": str | None, "environment": dict[str, Any],
 }  # fmt: skip
 """Fields of an arm's result.json."""
 RESULT = "result.json"
+_ENVIRONMENT = (
+    "electra_trainer", "git", "python", "torch", "numpy", "tokenizers", "platform", "cpu", "cpu_capability", "threads", "gpu",
+)  # fmt: skip
+"""What of a run's environment.json goes with its numbers into a record: source, versions and hardware, but no path."""
 _TIMING = "timing.json"
 
 
@@ -104,6 +108,8 @@ class Measured(Cell):
     """Finite numbers as PART/NAME, the part a probe or a split; scores are shares."""
     failed: str | None = None
     """Why the run diverged, if it did."""
+    environment: dict[str, Any] = field(default_factory=dict)
+    """Source, versions and hardware of pre-training, by the names in environment.json; empty where nothing says them."""
 
     @property
     def kept(self) -> Path:
@@ -111,11 +117,20 @@ class Measured(Cell):
         return self.run if self.run.is_dir() else self.folder
 
 
+def environment_of(run: Path) -> dict[str, Any]:
+    """Source, versions and hardware of a run; empty where its environment.json is gone or cannot be read."""
+    try:
+        table = records.read_table(run / "environment.json")
+    except ElectraError:
+        return {}
+    return {name: table[name] for name in _ENVIRONMENT if name in table}
+
+
 def write_arm(result: Measured) -> None:
     """Write an arm's result.json whole."""
     plain = {
         "arm": result.key, "seed": result.seed, "run": result.named(result.run), **result.facts, "probes": list(result.parts),
-        "metrics": result.metrics, "failed": result.failed,
+        "metrics": result.metrics, "failed": result.failed, "environment": result.environment,
     }  # fmt: skip
     replace_durably(result.result, (json.dumps(plain, indent=1) + "\n").encode())
 
@@ -129,7 +144,7 @@ def read_arm(cell: Cell) -> Measured | None:
     file = cell.result
     if not file.is_file():
         return None
-    table = {"probes": [], "failed": None} | records.read_object(file)
+    table = {"probes": [], "failed": None, "environment": {}} | records.read_object(file)
     said, expected = [table.get(name) for name in ("arm", "seed", "run")], [cell.key, cell.seed, cell.named(cell.run)]
     if said != expected:
         raise DataError(
@@ -138,7 +153,11 @@ def read_arm(cell: Cell) -> Measured | None:
     records.require_fields(_ARM, table, file)
     metrics = {name: value for name, value in table["metrics"].items() if value is not None and math.isfinite(value)}
     facts = {name: table[name] for name in FACTS}
-    return Measured(**vars(cell), facts=facts, parts=tuple(table["probes"]), metrics=metrics, failed=table["failed"])
+    environment = table["environment"] or environment_of(cell.run)
+    return Measured(
+        **vars(cell), facts=facts, parts=tuple(table["probes"]), metrics=metrics, failed=table["failed"],
+        environment=environment,
+    )  # fmt: skip
 
 
 def _read_any(cell: Cell, declared: Declared) -> Measured | None:
@@ -164,6 +183,8 @@ class Findings:
     """Of fine-tuning: the configuration of the encoder's pre-training; None where its folder does not say, or it cannot be read."""
     cells: dict[str, list[Measured]]
     """Finished cells by arm or task, by seed; one without any has an empty list."""
+    failed: tuple[str, ...] = ()
+    """Arms or tasks with a run that diverged."""
     notes: tuple[str, ...] = ()
     """What is not done or could not be read, in words."""
 
@@ -191,7 +212,7 @@ def read_experiment(path: Path) -> Findings:
     declared, name, about = read(path), path.resolve().name, f"{path / 'experiment.json'}: "
     cells: dict[str, list[Measured]] = {}
     configs: dict[str, config.Config | None] = {}
-    of_cells, of_configs = [], []
+    of_cells, of_configs, diverged = [], [], []
 
     def config_of(plain: Any, where: str, done: Sequence[Measured] = ()) -> config.Config | None:
         """The configuration that ran, fitted to its data; the planned one where no run is there."""
@@ -207,6 +228,7 @@ def read_experiment(path: Path) -> Findings:
     for key, row in declared.rows.items():
         cells[key], missing, failed = _cells(path, key, declared)
         of_cells += [f"{name}: {key}: {line}" for line in failed]
+        diverged += [key] if failed else []
         if missing:
             of_cells.append(f"{name}: {key}: not done: seed {', '.join(map(str, missing))}.")
         if declared.of == "compare":
@@ -214,7 +236,9 @@ def read_experiment(path: Path) -> Findings:
     plain = (declared.about.get("encoder") or {}).get("config")
     encoder = None if plain is None else config_of(plain, f"{about}encoder")
     notes = (*of_cells, *of_configs)
-    return Findings(path=path, declared=declared, configs=configs, encoder=encoder, cells=cells, notes=notes)
+    return Findings(
+        path=path, declared=declared, configs=configs, encoder=encoder, cells=cells, failed=tuple(diverged), notes=notes
+    )
 
 
 def _cells(path: Path, key: str, declared: Declared) -> tuple[list[Measured], list[int], list[str]]:

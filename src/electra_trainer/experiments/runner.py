@@ -272,10 +272,11 @@ def threads_given() -> int | None:
     return int(given) or None if given.isdecimal() else None
 
 
-def run_facts(run: Path) -> dict[str, float]:
-    """What a pre-training run took, by its newest checkpoint; the names are those in results.FACTS."""
+def run_facts(run: Path, *, step: int | None = None) -> dict[str, float]:
+    """What a pre-training run took up to the checkpoint of a step, or the newest; the names are those in results.FACTS."""
     opened = run_folder.RunFolder(run)
-    saved, config = checkpoint.newest(opened.checkpoints, origin=opened.origin, timed=True), opened.config()
+    saved = checkpoint.of_step(opened.checkpoints, step, origin=opened.origin, timed=True)
+    config = opened.config()
     flops = run_flops(config, steps=saved.step)
     return {
         "steps": saved.step,

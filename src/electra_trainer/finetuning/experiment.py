@@ -21,7 +21,7 @@ from electra_trainer import errors
 from electra_trainer.errors import ConfigError
 from electra_trainer.experiments import runner
 from electra_trainer.experiments.folder import Cell, Declared, Event, Of, Order, Reports
-from electra_trainer.experiments.results import Result, read_result, write_result
+from electra_trainer.experiments.results import Result, environment_of, read_result, write_result
 from electra_trainer.files import durable, processes, reading
 from electra_trainer.finetuning import confusion, model_folder, recipe, run, task_summary
 from electra_trainer.finetuning.examples import Prediction
@@ -29,7 +29,7 @@ from electra_trainer.finetuning.task import TaskData, TaskSource, measure_baseli
 from electra_trainer.finetuning.texts.tasks import with_pooling
 from electra_trainer.pretrained.source import Source, load_source, untrained
 from electra_trainer.runs.run_folder import RunFolder
-from electra_trainer.settings.records import to_dict
+from electra_trainer.settings.records import is_run, run_and_step, to_dict
 from electra_trainer.train.device import choose_device, choose_precision
 
 Keep = Literal["none", "best", "all"]
@@ -52,6 +52,8 @@ class Plan:
     """The same of single tasks, by name; see search.py."""
     chosen_untrained: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """The same for the untrained encoder, where that has a recipe of its own."""
+    grid: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """Values that `search` tries, by field of the recipe; empty: its own. See search.py."""
     notes: Mapping[str, str] = field(default_factory=dict)
     """What is to be said of single tasks, by name."""
     fresh: bool = False
@@ -310,11 +312,12 @@ def _threads(runs: int) -> int:
 
 
 def _encoder_facts(model: str) -> dict[str, Any] | None:
-    """How an encoder was pre-trained, for tables and figures; None where its folder does not say."""
-    at = Path(model)
-    if not (at / "checkpoints").is_dir():
+    """How an encoder was pre-trained, up to the checkpoint that is used, for tables and figures; None where its folder does not say."""
+    if not is_run(model):
         return None
-    return {"config": to_dict(RunFolder(at).config()), **runner.run_facts(at)}
+    at, step = run_and_step(model)
+    config = to_dict(RunFolder(at).config())
+    return {"config": config, **runner.run_facts(at, step=step), "environment": environment_of(at)}
 
 
 class _Relay:

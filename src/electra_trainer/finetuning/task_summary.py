@@ -49,7 +49,7 @@ class Comparison:
     """`perhaps`: above it, by so little that Student's 95 % interval of the mean difference includes 0."""
     sentence: str
     p_holm: float | None = None
-    """Corrected over all baselines of all tasks, those that wait for a result included."""
+    """Corrected over all baselines of all tasks, as they were declared: those without a result count too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +86,7 @@ class TaskSummary:
     missing: tuple[int, ...]
     """Seeds that are not done yet."""
     unmeasured: tuple[str, ...]
-    """Baselines that are not done yet."""
+    """Baselines that were declared and have no result."""
 
     @property
     def otherwise(self) -> str:
@@ -158,7 +158,7 @@ def summarize(out: Path) -> Summary:
     declared = folder.read(out, of="finetune")
     tasks = [_task(out, name, declared) for name in declared.rows]
     measured = {(one.task, floor.floor): floor.paired.p for one in tasks for floor in one.comparisons}
-    p_holm = holm(dict.fromkeys(_waiting(out, declared)) | measured)
+    p_holm = holm(dict.fromkeys(_family(declared)) | measured)
     return Summary(
         model=declared.about["model"],
         **declared.facts,
@@ -170,11 +170,10 @@ def summarize(out: Path) -> Summary:
     )
 
 
-def _waiting(out: Path, declared: folder.Declared) -> Iterator[tuple[str, str]]:
-    """Tasks and baselines that were asked for and may have no result yet; one that cannot be computed is not waited for."""
+def _family(declared: folder.Declared) -> Iterator[tuple[str, str]]:
+    """Tasks and baselines that were asked for before the first run."""
     for task, row in declared.rows.items() if declared.floors else ():
-        there = folder.Cell(root=out, key=task, kind="floors").result.is_file()
-        yield from ((task, floor) for floor in (UNTRAINED, *({} if there else row.get("baselines", {}))))
+        yield from ((task, floor) for floor in (UNTRAINED, *row.get("baselines", {})))
 
 
 def best_runs(summary: Summary, *, out: Path) -> dict[str, Path]:
@@ -222,8 +221,8 @@ def _task(out: Path, name: str, declared: folder.Declared) -> TaskSummary:
     scores, untrained = _spreads(found), _spreads(fresh)
     main = scores.get(split, {}).get(metric)
     lacking = [f"untrained, seed {seed}" for seed in declared.seeds if seed not in fresh]
-    if table is None:
-        lacking.append(" and ".join(titles).replace("_", " ") or "baselines without an encoder")
+    if (absent := [key for key in titles if key not in floors]) or table is None:
+        lacking.append(" and ".join(absent).replace("_", " ") or "baselines without an encoder")
     one = TaskSummary(
         task=name, metric=metric, split=split, train_rows=row["train_rows"], recipe=row["recipe"], changed=row["changed"],
         scores=scores, untrained=untrained, floors=floors, comparisons=(),

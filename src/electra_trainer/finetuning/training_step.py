@@ -154,7 +154,7 @@ def clipping(network: FineTuned, recipe: Recipe) -> Iterator[Callable[[], float]
     squares: list[Tensor] = []
 
     def watch(_: nn.Module, ids: Any, vectors_BTE: Tensor) -> None:
-        vectors_BTE.register_hook(lambda gradient_BTE: squares.append(gradient_BTE.square().sum()))  # type: ignore[no-untyped-call]
+        vectors_BTE.register_hook(lambda gradient_BTE: squares.append(gradient_BTE.float().square().sum()))  # type: ignore[no-untyped-call]
 
     def limit() -> float:
         norms = torch.stack([p.grad.norm() for p in network.parameters() if p.grad is not None])

@@ -1,7 +1,7 @@
 """The summary of `electra compare`: means of arms, paired differences, missing cells, as JSON, page and terminal.
 
 The declared contrasts are those of all trained arms to the reference on the declared metrics; Holm's correction is over
-them, once, those that wait for a cell included. All other metrics are in the summary too, uncorrected. Held-out metrics
+them, once, those without a result included. All other metrics are in the summary too, uncorrected. Held-out metrics
 are compared only between networks of the same kind judged on the same tokens, unless a metric was declared by name: the
 loss of ELECTRA 15 %, which counts masked tokens only, differs whatever the network learned.
 """
@@ -18,7 +18,7 @@ from rich.console import Console
 from electra_trainer.cost.parameters import learned_generator
 from electra_trainer.experiments import folder, pages, results, statistics
 from electra_trainer.files import durable, wording
-from electra_trainer.paper import composite
+from electra_trainer.paper import composite, sweep
 from electra_trainer.settings import methods, records
 from electra_trainer.settings.config import Config
 
@@ -81,7 +81,11 @@ class Summary:
     """Arm -> metric -> its values over the seeds."""
     contrasts: list[Contrast]
     unmeasured: list[tuple[str, str]]
-    """Declared contrasts, metric and arm, that no seed of both arms has yet; the correction counts them."""
+    """Declared contrasts, metric and arm, that no seed of both arms has; the correction counts them."""
+    choose: str | None = None
+    """The metric by which the best row of each arm that was swept is chosen."""
+    chosen: dict[str, str | None] = field(default_factory=dict)
+    """Arm -> its best row; None while one waits for a seed."""
 
     def plain(self) -> dict[str, Any]:
         """The same as summary.json has it."""
@@ -109,8 +113,10 @@ def summarize(root: Path) -> Summary:
         names += [composite.NAME] * (composite.NAME not in names)
     declared = _declared_metrics(experiment, names)
     facts = experiment.facts
-    unfinished = _unfinished_parts(experiment, found)
-    contrasts, unmeasured = _contrasts(experiment, by_arm, names, declared, unfinished)
+    probed = {(cell.key, part) for cell, result in found if result and not result.failed for part in result.parts}
+    contrasts, unmeasured = _contrasts(experiment, by_arm, names, declared, probed)
+    choose, failed = facts.get("choose"), {state.arm for state in states if state.state == "failed"}
+    values = {arm: found[choose] for arm, found in by_arm.items() if choose in found}
     return Summary(
         preset=facts["preset"], match=facts["match"], amount=facts["amount"], seeds=experiment.seeds,
         reference=next(iter(experiment.rows)), declared=declared, cells=states,
@@ -118,7 +124,8 @@ def summarize(root: Path) -> Summary:
             arm: {name: statistics.spread(values[name], lower_is_better=name.endswith("loss")) for name in names if name in values}
             for arm, values in by_arm.items()
         },
-        contrasts=contrasts, unmeasured=unmeasured,
+        contrasts=contrasts, unmeasured=unmeasured, choose=choose,
+        chosen=sweep.choices(list(by_arm), choose, values, seeds=experiment.seeds, failed=failed) if choose else {},
     )  # fmt: skip
 
 
@@ -129,19 +136,6 @@ def _state(cell: folder.Cell, result: results.Measured | None) -> CellState:
     if result.failed is not None:  # what a failed run took is not a cost of the arm
         return made(state="failed", message=result.failed)
     return made(state="done", values={name: float(value) for name, value in result.facts.items()} | result.metrics)
-
-
-def _unfinished_parts(
-    experiment: folder.Declared, found: Sequence[tuple[folder.Cell, results.Measured | None]]
-) -> set[tuple[str, str]]:
-    """Arms and probes (or facts) that some cell has no result of, though it has not failed."""
-    lacking = set()
-    for cell, result in found:
-        if result is None:
-            lacking |= {(cell.key, part) for part in (*experiment.parts, *results.FACTS)}
-        elif result.failed is None:
-            lacking |= {(cell.key, part) for part in experiment.parts.keys() - result.parts}
-    return lacking
 
 
 def comparable(metric: str, one: Config, other: Config) -> bool:
@@ -170,14 +164,16 @@ def _judged(name: str, config: Config) -> object:
 
 def _declared_metrics(experiment: folder.Declared, names: list[str]) -> tuple[str, ...]:
     """The declared metrics; by default Q where its probes and two seeds are asked for, and GLUE; or those of the probes that all arms
-    share; or else held-out metrics.
+    share; or else held-out metrics. Which of them follows from what was asked for, not from what is done.
     """
     if experiment.facts["metrics"]:
         return tuple(experiment.facts["metrics"])
     if experiment.parts.keys() >= composite.PROBES and len(experiment.seeds) > 1:
-        return (composite.NAME, *(name for name in names if name.startswith("glue/")))
-    shared = tuple(name for name in names if name == "pos/accuracy" or name.startswith(("minimal-pairs/", "glue/")))
-    return shared or tuple(name for name in names if name in {f"held-out/{metric}" for metric in _HELD_OUT})
+        return (composite.NAME, *(name for name in names if name.startswith(("glue/", "squad1/", "squad2/"))))
+    if experiment.parts.keys() & {"pos", "minimal-pairs", "glue", "squad1", "squad2"}:
+        tags = ("pos/accuracy",) if "pos" in experiment.parts else ()
+        return (*tags, *(name for name in names if name.startswith(("minimal-pairs/", "glue/", "squad1/", "squad2/"))))
+    return tuple(name for name in names if name in {f"held-out/{metric}" for metric in _HELD_OUT})
 
 
 def _contrasts(
@@ -185,12 +181,12 @@ def _contrasts(
     by_arm: ByArm,
     names: list[str],
     declared: tuple[str, ...],
-    unfinished: set[tuple[str, str]],
+    probed: set[tuple[str, str]],
 ) -> tuple[list[Contrast], list[tuple[str, str]]]:
-    """Every difference, and the declared ones that wait for a cell.
+    """Every difference, and the declared ones without a result. A default metric that the networks of an arm cannot give was not declared.
 
     Args:
-        unfinished: arms and probes of which a cell lacks the result.
+        probed: arms and probes of which some cell has the result.
     """
     configs = {name: records.read(Config, row, where=f"arms: {name}") for name, row in experiment.rows.items()}
     reference, *others = configs
@@ -206,7 +202,8 @@ def _contrasts(
                 found[name, arm] = pair
             elif name in declared and arm != UNTRAINED:
                 parts = composite.PROBES if name == composite.NAME else {name.partition("/")[0]}
-                if any((one, part) in unfinished for one in (arm, reference) for part in parts):
+                lacking = [one for one in (arm, reference) if name not in by_arm[one]]
+                if named or not any({(one, part) for part in parts} <= probed for one in lacking):
                     unmeasured.append((name, arm))
     family = {(name, arm): pair.p for (name, arm), pair in found.items() if name in declared and arm != UNTRAINED}
     p_holm = statistics.holm({**family, **dict.fromkeys(unmeasured)})
@@ -232,7 +229,7 @@ def markdown(summary: Summary) -> str:
     """The page: the comparison, all means, all differences, every cell."""
     declared = [one for one in summary.contrasts if one.declared]
     others = [one for one in summary.contrasts if not one.declared]
-    metrics = [name for values in summary.arms.values() for name in values]
+    metrics = [*(name for values in summary.arms.values() for name in values), *summary.declared]
     tables = {
         "means": _means(summary, metrics), "declared": [_HEAD, *map(_row, declared)],
         "others": [_HEAD, *map(_row, others)] if others else [], "medians": _medians(summary),
@@ -240,7 +237,7 @@ def markdown(summary: Summary) -> str:
     }  # fmt: skip
     return wording.render(
         "arm_summary.md", summary=summary, unit=_UNITS[summary.match], amount=pages.number(summary.amount),
-        legend=pages.LEGEND, unfinished=_unfinished(summary), notes=[*_notes(declared), *_not_compared(summary)],
+        legend=pages.LEGEND, chosen=_chosen(summary), unfinished=_unfinished(summary), notes=[*_notes(declared), *_not_compared(summary)],
         **{name: "\n".join(pages.pipes(rows)) if rows else "" for name, rows in tables.items()},
     )  # fmt: skip
 
@@ -255,17 +252,43 @@ def print_summary(summary: Summary, *, console: Console | None = None) -> None:
         rows = [[row[column] for column in _ON_TERMINAL] for row in (_HEAD, *map(_row, shown))]
         pages.print_table(console, rows, title=f"\ndifferences to {summary.reference}, paired by seed")
         pages.print_lines(console, _notes(shown))
-    pages.print_lines(console, [*_not_compared(summary), *_unfinished(summary)])
+    pages.print_lines(console, [*_chosen(summary), *_not_compared(summary), *_unfinished(summary)])
+
+
+def _chosen(summary: Summary) -> list[str]:
+    """The rule, and what it chose of each arm."""
+    if summary.choose is None:
+        return []
+    lines = [
+        f"Declared before the first run: of each arm the values with the {'lowest' if summary.choose.endswith('loss') else 'highest'} mean "
+        f"of {summary.choose} over seeds {', '.join(map(str, summary.seeds))}, on rows that no table reports."
+    ]
+    for arm, row in summary.chosen.items():
+        rivals = sum(sweep.arm_of_row(one) == arm for one in summary.arms)
+        if row is None:
+            lines.append(f"Not chosen yet: {arm}, one of its {rivals} combinations waits for a seed.")
+        else:
+            lines.append(
+                f"Chosen: {row}, {_mean(summary.arms[row][summary.choose])}, of {rivals} combinations of {arm}."
+            )
+    return lines
 
 
 def _unfinished(summary: Summary) -> list[str]:
     failed = [f"FAILED: {one.arm}, seed {one.seed}: {one.message}" for one in summary.cells if one.state == "failed"]
     missing = [f"{one.arm} seed {one.seed}" for one in summary.cells if one.state == "missing"]
     declared = [f"{metric} of {arm}" for metric, arm in summary.unmeasured]
+    seeds = len(summary.seeds)
+    few = [
+        f"{one.metric} of {one.arm} ({one.found.n} of {seeds})"
+        for one in summary.contrasts
+        if one.declared and one.found.n < seeds
+    ]
     return [
         *failed,
         *([f"Missing: {', '.join(missing)}."] if missing else []),
         *([f"Declared and not measured, but counted by Holm's correction: {', '.join(declared)}."] if declared else []),
+        *([f"Declared and measured for fewer seeds than were asked for: {', '.join(few)}."] if few else []),
     ]
 
 

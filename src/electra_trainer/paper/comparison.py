@@ -14,11 +14,11 @@ from electra_trainer.cost.flops import steps_for_flops
 from electra_trainer.data.store import Store
 from electra_trainer.errors import ConfigError, DataError, Diverged, did_you_mean, require
 from electra_trainer.experiments.folder import Cell, Declared, Event, Of, Order, Reports, Work
-from electra_trainer.experiments.results import FACTS, Measured, read_arm, write_arm
+from electra_trainer.experiments.results import FACTS, Measured, environment_of, read_arm, write_arm
 from electra_trainer.experiments.runner import run_experiment, run_facts
 from electra_trainer.objectives import build
-from electra_trainer.paper import composite
-from electra_trainer.paper.arm_summary import UNTRAINED, Summary, summarize, write_summary
+from electra_trainer.paper import composite, sweep
+from electra_trainer.paper.arm_summary import UNTRAINED, Summary, comparable, summarize, write_summary
 from electra_trainer.paper.probes import METRICS, PROBES, Subject, fingerprint, parse_probes, probe
 from electra_trainer.presets.arms import arm
 from electra_trainer.runs import checkpoint, run_folder
@@ -47,13 +47,19 @@ class Comparison:
     match: Match | None = None
     """What is equal: by default paper-FLOPs with `flops`, steps with `steps`, time with `budget`."""
     probes: Sequence[str] = ("held-out",)
-    """`held-out`, `pos=TREEBANK`, `sentences=FOLDER`, `minimal-pairs=FOLDER`, `glue=FOLDER`."""
+    """`held-out`, `pos=TREEBANK`, `sentences=FOLDER`, `minimal-pairs=FOLDER`, `glue=FOLDER`, `squad=FOLDER`; see probes.py."""
     probe_sentences: int = 4000
     """Sentences that a probe which learns is trained on."""
     probe_pairs: int = 100
     """Minimal pairs that are read of each paradigm."""
+    probe_seeds: int = 1
+    """Fine-tuning seeds of the probes `glue` and `squad`: their scores are medians."""
     metrics: Sequence[str] = field(default_factory=tuple)
     """Metrics whose contrasts are declared, for example pos/accuracy; empty: arm_summary.py's default."""
+    sweep: Sequence[str] = field(default_factory=tuple)
+    """Values of settings, crossed, as further arms: `optimizer.learning-rate=1e-4,3e-4`; see sweep.py."""
+    choose: str | None = None
+    """The metric by which the best combination of each arm is chosen."""
 
     def __post_init__(self) -> None:
         if not self.arms or not self.seeds:
@@ -65,8 +71,12 @@ class Comparison:
             raise ConfigError(f"--arms: {twice[0]} is given twice.")
         require(self.probe_sentences >= 1, "--probe-sentences", self.probe_sentences, "at least 1")
         require(self.probe_pairs >= 1, "--probe-pairs", self.probe_pairs, "at least 1")
+        require(self.probe_seeds >= 1, "--probe-seeds", self.probe_seeds, "at least 1")
+        require(
+            self.choose is None or bool(self.sweep), "--choose", self.choose, "--sweep, whose values it chooses among"
+        )
         require(min(self.seeds) >= 0, "--seeds", min(self.seeds), "numbers of at least 0")
-        for name in self.metrics:
+        for name in (*self.metrics, *([self.choose] if self.choose else [])):
             probe, _, metric = name.partition("/")
             names = METRICS.get(probe, (metric,))  # those of other probes depend on the objective
             if name not in (*FACTS, composite.NAME) and not (metric in names and metric and probe in PROBES):
@@ -75,7 +85,8 @@ class Comparison:
                     composite.NAME,
                     *(f"{probe}/{metric}" for probe in PROBES for metric in METRICS.get(probe, "…")),
                 ]
-                raise ConfigError(f"--metrics {name}:{did_you_mean(name, known)} Known: {', '.join(known)}.")
+                flag = "--choose" if name == self.choose else "--metrics"
+                raise ConfigError(f"{flag} {name}:{did_you_mean(name, known)} Known: {', '.join(known)}.")
 
 
 def compare(
@@ -140,9 +151,11 @@ class Comparing(Work):
                     f"--metrics {name}: the probe {part} is not requested. "
                     f"Add --probe {part}{'=DIR' if part in METRICS else ''}."
                 )
-        rows = {}
-        for name in asked.arms:
-            rows[name] = one = arm_config(name, config)
+        rows = self._rows(config)
+        if asked.choose is not None:
+            sweep.require_choosable(asked.choose, {**parts, **(old.parts if old is not None else {})})
+            _require_alike(asked.choose, rows)
+        for name, one in rows.items():
             if name != UNTRAINED and not (match == "time" and old is not None and name in old.rows):
                 timing = self._timing(one, store) if match == "time" else None
                 rows[name] = settle(one, match=match, amount=amount, timing=timing)
@@ -151,13 +164,23 @@ class Comparing(Work):
             facts={
                 "preset": config.preset, **store.identity, "match": match, "amount": amount,
                 "probe_sentences": asked.probe_sentences, "probe_pairs": asked.probe_pairs,
-                "metrics": tuple(asked.metrics),
+                "metrics": tuple(asked.metrics), "choose": asked.choose,
+                "probe_seeds": asked.probe_seeds if asked.probe_seeds > 1 else None,
             },
             rows={name: to_dict(one) for name, one in rows.items()},
             seeds=tuple(sorted(set(asked.seeds))),
             parts=parts,
             about={"data": str(self._data)},
         )  # fmt: skip
+
+    def _rows(self, config: Config) -> dict[str, Config]:
+        """The arms, and every combination of swept values of each that is trained."""
+        axes, arms = sweep.parse_sweep(self._asked.sweep), {name: arm_config(name, config) for name in self._asked.arms}
+        sweep.require_fields(axes, [one for name, one in arms.items() if name != UNTRAINED])
+        rows: dict[str, Config] = {}
+        for name, one in arms.items():
+            rows |= {name: one} if name == UNTRAINED else sweep.swept(name, one, axes)
+        return rows
 
     def _timing(self, config: Config, store: Store) -> plan.Timing:
         where = choose_device(self._device)
@@ -191,17 +214,18 @@ class Comparing(Work):
                 said = "fresh weights" if cell.key == UNTRAINED else "training"
                 reports.tell(Event(kind="said", text=said))
                 self._train(cell, declared, device=device, reports=reports)
-                result = Measured(**vars(cell), facts=run_facts(cell.run))
+                result = _trained(cell)
             todo = {name: part["folder"] for name, part in declared.parts.items() if name not in result.parts}
             reports.tell(Event(kind="said", text=f"probes {', '.join(todo)}"))
             subject = Subject(
                 run=cell.run, data=self._data, folder=None, seed=cell.seed, device=device,
                 sentences=declared.facts["probe_sentences"], pairs=declared.facts["probe_pairs"],
+                tunings=declared.facts.get("probe_seeds") or 1,
             )  # fmt: skip
             metrics = {**result.metrics, **probe(todo, subject)}
             result = replace(result, parts=(*result.parts, *todo), metrics=metrics)
         except Diverged as error:
-            result = Measured(**vars(cell), facts=run_facts(cell.run), failed=str(error))
+            result = replace(_trained(cell), failed=str(error))
             reports.tell(Event(kind="said", text=f"FAILED: {error}", style="bold red"))
         write_arm(result)
 
@@ -221,6 +245,11 @@ class Comparing(Work):
         return write_summary(out)
 
 
+def _trained(cell: Cell) -> Measured:
+    """What a cell's training took, and where."""
+    return Measured(**vars(cell), facts=run_facts(cell.run), environment=environment_of(cell.run))
+
+
 def _without(table: Mapping[str, Any], beginnings: tuple[str, ...], prefix: str = "") -> dict[str, Any]:
     """A table without the fields whose dotted names begin so."""
     return {
@@ -228,6 +257,18 @@ def _without(table: Mapping[str, Any], beginnings: tuple[str, ...], prefix: str 
         for name, value in table.items()
         if not f"{prefix}{name}".startswith(beginnings)
     }
+
+
+def _require_alike(metric: str, rows: Mapping[str, Config]) -> None:
+    """Refuse to choose among rows of an arm for which a held-out metric does not mean the same; ConfigError."""
+    first: dict[str, str] = {}
+    for row in rows:
+        other = first.setdefault(sweep.arm_of_row(row), row)
+        if not comparable(metric, rows[row], rows[other]):
+            raise ConfigError(
+                f"--choose {metric}: does not mean the same in {other} and {row}. Choose by held-out/discriminator_standard_auc, or on a "
+                f"part of the training rows of a task: --probe {sweep.NESTED}pos=TREEBANK --choose {sweep.NESTED}pos/accuracy."
+            )
 
 
 def arm_config(name: str, config: Config) -> Config:

@@ -14,7 +14,7 @@ from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.experiments.results import Findings
 from electra_trainer.experiments.statistics import Spread
 from electra_trainer.inspection.report import COLOURS, FAINT, INK, rendered
-from electra_trainer.paper import measured, published
+from electra_trainer.paper import measured, published, sweep
 from electra_trainer.paper.measured import Reading
 
 if TYPE_CHECKING:
@@ -100,7 +100,9 @@ def _figure_3(experiments: Sequence[Findings], shown: Sequence[Reading], metric:
     compared = [reading for reading in shown if reading.entry.arm in ALGORITHMS]
     _against_flops(axes[1], "Training algorithms", compared, metric, several=len(experiments) > 1)
     title = ". Left: size of the generator. Right: training algorithms at their cost."
-    return figure, title, ("unigram", "same-size", *ALGORITHMS)
+    sizes = [size for reading in shown if (size := measured.generator_size(reading)) is not None]
+    absent = () if any(size.label.endswith("(1x)") for size in sizes) else ("same-size",)
+    return figure, title, ("unigram", *absent, *ALGORITHMS)
 
 
 def _generator_sizes(axes: "Axes", experiments: Sequence[Findings], shown: Sequence[Reading], metric: str) -> None:
@@ -114,9 +116,10 @@ def _generator_sizes(axes: "Axes", experiments: Sequence[Findings], shown: Seque
                 continue
             at = places.index(size)
             _error_bar(axes, at, reading.score, colour, label=None)
-            axes.annotate(
-                reading.entry.arm, (at, reading.score.mean), xytext=(6, 4), textcoords="offset points", fontsize=7.5
-            )
+            arm = (
+                reading.entry.arm if size.order < 0 or sweep.PLUS not in reading.entry.arm else ""
+            )  # the axis says its size
+            axes.annotate(arm, (at, reading.score.mean), xytext=(6, 4), textcoords="offset points", fontsize=7.5)
             line += [(at, reading.score.mean)] if size.order > 0 else []
         axes.plot([at for at, _ in line], [mean for _, mean in line], color=colour, label=_labelled(experiment))
     axes.set_xticks(range(len(places)), [label for _, label in places])

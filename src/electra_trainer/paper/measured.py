@@ -6,19 +6,20 @@ import fnmatch
 import math
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from electra_trainer.cost.flops import infer_flops, run_flops
 from electra_trainer.cost.parameters import parameters
-from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError, did_you_mean
-from electra_trainer.experiments.results import Findings, Measured
+from electra_trainer.errors import ConfigError, DataError, MissingInputError, did_you_mean
+from electra_trainer.experiments.results import FACTS, Findings, Measured, environment_of
 from electra_trainer.experiments.statistics import Spread, spread_of
 from electra_trainer.finetuning.glue.glue_tasks import PAPER
 from electra_trainer.inspection.run_read import read_run
-from electra_trainer.paper.published import GLUE_TASKS
+from electra_trainer.paper import sweep
+from electra_trainer.paper.published import GLUE_TASKS, SQUAD
 from electra_trainer.presets import arms, models
 from electra_trainer.settings import methods, records
 from electra_trainer.settings.config import Config, generator_shape
@@ -34,10 +35,6 @@ _PREFERRED = (
 """Metrics of figures: of those that most arms have, the first is shown."""
 _GLUE = {task: f"glue/{column}" for task, column in zip(PAPER, GLUE_TASKS, strict=True)}
 """Task of GLUE -> column of the paper's tables."""
-_SQUAD = {
-    "squad-1.1": {"exact_match": "squad1/em", "f1": "squad1/f1"},
-    "squad-2.0": {"best_exact_match": "squad2/em", "best_f1": "squad2/f1"},
-}
 _BASE_INFER_FLOPS = 2.9e10  # BERT-Base, the reference of Table 1's speedups
 
 
@@ -53,6 +50,13 @@ class Entry:
     """The preset that the pre-training began from; the name of an encoder whose folder does not say."""
     config: Config | None
     """The configuration of the pre-training; None where it cannot be read."""
+    chosen: bool = False
+    """Of arms that were swept: its values are those that the declared rule chose."""
+
+    @property
+    def method(self) -> str:
+        """The arm whose row of a table it fills: of chosen values the arm that was swept."""
+        return sweep.arm_of_row(self.arm) if self.chosen else self.arm
 
     @property
     def tuned(self) -> bool:
@@ -96,25 +100,44 @@ def entries(experiments: Sequence[Findings]) -> list[Entry]:
         if one.declared.of == "finetune":
             found += [_tuned(one, done)] if done else []
             continue
+        chosen = _chosen(one)
         found += [
-            Entry(experiment=one, arm=arm, cells=tuple(cells), preset=one.preset, config=one.configs[arm])
+            Entry(
+                experiment=one, arm=arm, cells=tuple(cells), preset=one.preset, config=one.configs[arm],
+                chosen=arm in chosen,
+            )
             for arm, cells in one.cells.items()
             if cells
-        ]
+        ]  # fmt: skip
     return found
+
+
+def _chosen(experiment: Findings) -> set[str | None]:
+    """The rows that the declared rule chose of each arm that was swept."""
+    metric, seeds = experiment.declared.facts.get("choose"), experiment.declared.seeds
+    if metric is None:
+        return set()
+    values = {
+        row: {cell.seed: cell.metrics[metric] for cell in cells if metric in cell.metrics}
+        for row, cells in experiment.cells.items()
+    }
+    return set(sweep.choices([*experiment.cells], metric, values, seeds=seeds, failed=experiment.failed).values())
 
 
 def _tuned(experiment: Findings, done: Sequence[Measured]) -> Entry:
     """An encoder that was fine-tuned: the cells of each seed as one."""
     about, config = experiment.declared.about, experiment.encoder
-    facts = {name: value for name, value in (about.get("encoder") or {}).items() if name != "config"}
+    known = about.get("encoder") or {}
+    facts = {name: value for name, value in known.items() if name in FACTS}
+    environment = known.get("environment") or environment_of(records.run_and_step(about["model"])[0])
     cells = []
     for seed in sorted({cell.seed for cell in done}):
         of_tasks = [cell for cell in done if cell.seed == seed]
         metrics = {name: value for cell in of_tasks for name, value in _columns_of(experiment, cell).items()}
         if all(column in metrics for column in _GLUE.values()):
             metrics["glue/average"] = statistics.fmean(metrics[column] for column in _GLUE.values())
-        cells.append(Measured(root=experiment.path, key=of_tasks[0].key, seed=seed, facts=facts, metrics=metrics))
+        first = Measured(root=experiment.path, key=of_tasks[0].key, seed=seed, facts=facts, metrics=metrics)
+        cells.append(replace(first, environment=environment))
     name, arm = Path(about.get("model") or "encoder").name, "fine-tuned"
     if config is not None:
         name, arm = config.preset, arms.arm_of(config) or "another"
@@ -124,7 +147,7 @@ def _tuned(experiment: Findings, done: Sequence[Measured]) -> Entry:
 def _columns_of(experiment: Findings, cell: Measured) -> dict[str, float]:
     """A fine-tuning run's scores by the paper's columns; of other tasks the main one as TASK/METRIC."""
     row = experiment.declared.rows[cell.key]
-    names = _SQUAD.get(cell.key) or {row["metric"]: _GLUE.get(cell.key, f"{cell.key}/{row['metric']}")}
+    names = SQUAD.get(cell.key) or {row["metric"]: _GLUE.get(cell.key, f"{cell.key}/{row['metric']}")}
     found = {column: cell.metrics.get(f"{row['dev'][0]}/{name}") for name, column in names.items()}
     return {column: value for column, value in found.items() if value is not None}
 
@@ -233,8 +256,7 @@ def _time_and_hardware(entry: Entry) -> str | None:
     seconds = spread_of(entry.facts("seconds"))
     if seconds is None:
         return None
-    runs = [Path(entry.experiment.declared.about["model"])] if entry.tuned else [cell.kept for cell in entry.cells]
-    machines = dict.fromkeys(machine for run in runs if (machine := _machine(run)))
+    machines = dict.fromkeys(machine for cell in entry.cells if (machine := _machine(cell.environment)))
     return f"{_duration(seconds.mean)} on {' and '.join(machines) or 'a machine that is not recorded'}"
 
 
@@ -245,12 +267,8 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.2g}s"
 
 
-def _machine(run: Path) -> str | None:
+def _machine(facts: Mapping[str, Any]) -> str | None:
     """The GPU, or the CPU's threads and instructions, as environment.json has them."""
-    try:
-        facts = records.read_table(run / "environment.json")
-    except ElectraError:
-        return None
     if isinstance(facts.get("gpu"), str):
         return str(facts["gpu"])
     threads, kind = facts.get("threads"), facts.get("cpu_capability")

@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple
 from electra_trainer.errors import ConfigError
 from electra_trainer.experiments.results import Findings
 from electra_trainer.files import table_writer, wording
+from electra_trainer.paper import sweep
 from electra_trainer.paper.measured import Entry, entries, extra_metrics, measured
 from electra_trainer.paper.published import PRINTED, TABLES, PublishedRow, PublishedTable
 
@@ -102,7 +103,7 @@ class PaperTable:
 
 def _fits(entry: Entry, *, arm: str, size: str | None = None, share: float | None = None) -> bool:
     """Whether an entry is what a row of the paper needs: the arm, the size, and the share of the size's full training."""
-    if entry.arm != arm or size not in (None, entry.size):
+    if entry.method != arm or size not in (None, entry.size):
         return False
     trained = entry.share_trained
     # within 15 %: the paper's BERT-Small costs 1.10 of ELECTRA-Small by the authors' own count
@@ -166,8 +167,11 @@ def _ours(model: str, entry: Entry, columns: Sequence[Column], reference: float,
         elif found is not None:
             count = found.n if found.n != len(entry.cells) else None
             values[column.key] = Value(number=found.mean, sd=found.sd, count=count)
+    values_chosen = entry.arm.removeprefix(entry.method).removeprefix(sweep.PLUS)
+    about = [entry.preset, *([entry.experiment.name] if several else [])]
+    about += [f"chosen: {values_chosen or 'its own values'}"] if entry.chosen else []
     return PaperRow(
-        model=model, source=f"ours ({entry.preset}{f', {entry.experiment.name}' if several else ''})", split=split,
+        model=model, source=f"ours ({', '.join(about)})", split=split,
         values=values, seeds=len(entry.cells), folder=entry.folder,
         runs=tuple((cell.seed, cell.kept) for cell in entry.cells),
     )  # fmt: skip

@@ -21,6 +21,7 @@ from electra_trainer import randomness
 from electra_trainer.data.tokenizer import Text, as_plain_text, specials_of
 from electra_trainer.finetuning.examples import TextExample
 from electra_trainer.finetuning.glue.glue_tasks import GlueTask
+from electra_trainer.finetuning.search import TrainingRows
 from electra_trainer.finetuning.task import Row, TaskData
 from electra_trainer.finetuning.training_step import collate
 from electra_trainer.model.encoder import Encoder
@@ -50,7 +51,14 @@ class SentenceScores:
 
 
 def probe_sentences(
-    encoder: Encoder, tokenizer: Tokenizer, folder: Path, *, length: int, seed: int, device: torch.device
+    encoder: Encoder,
+    tokenizer: Tokenizer,
+    folder: Path,
+    *,
+    length: int,
+    seed: int,
+    device: torch.device,
+    nested: bool = False,
 ) -> SentenceScores:
     """Fit the probe on GLUE's training rows and score it on its development rows.
 
@@ -59,6 +67,7 @@ def probe_sentences(
         folder: GLUE's.
         length: longest row of the encoder; longer texts are cut.
         seed: of the random word vectors.
+        nested: score on a tenth of the training rows, which is not trained on, instead of the development rows.
 
     Raises:
         MissingInputError, DataError: the tasks' files.
@@ -72,7 +81,8 @@ def probe_sentences(
         "": lambda texts: _represent(texts, text, lambda rows: _states(encoder, rows, text, device)),
         "_random": lambda texts: _represent(texts, text, lambda rows: _words(random_VE, rows)),
     }
-    data = {task.task: task.load() for task in sentence_tasks(folder)}
+    tasks = sentence_tasks(folder)
+    data = {task.task: (TrainingRows(source=task) if nested else task).load() for task in tasks}
     return SentenceScores(**{task + name: _score(data[task], way) for name, way in ways.items() for task in data})
 
 

@@ -40,8 +40,8 @@ _OTHER = ".other-"
 """Prefix of whole folders of something else that were in the way of a checkpoint."""
 
 
-def save(folder: Path, saved: Saved, *, origin: Origin, keep: int) -> Path:
-    """Save a checkpoint under `folder`, then remove all but the `keep` newest of this run.
+def save(folder: Path, saved: Saved, *, origin: Origin, keep: int, always: frozenset[int] = frozenset()) -> Path:
+    """Save a checkpoint under `folder`, then remove all of this run but the `keep` newest and those of the steps in `always`.
 
     Raises:
         StorageError: the disk is full, read-only or failing; earlier checkpoints are untouched.
@@ -62,7 +62,7 @@ def save(folder: Path, saved: Saved, *, origin: Origin, keep: int) -> Path:
         _write(folder / f"{UNFINISHED}{saved.step}-{uuid.uuid4().hex[:8]}", final, saved, origin)
     except OSError as error:
         raise errors.storage_error(error, final, writing=True) from None
-    _rotate(folder, run_id=origin.run_id, step=saved.step, keep=keep)
+    _rotate(folder, run_id=origin.run_id, step=saved.step, keep=keep, always=always)
     return final
 
 
@@ -100,13 +100,13 @@ def _read_back(path: Path) -> dict[str, Any]:
         return _facts(iter(lambda: file.read(PIECE), b""))
 
 
-def _rotate(folder: Path, *, run_id: str, step: int, keep: int) -> None:
+def _rotate(folder: Path, *, run_id: str, step: int, keep: int, always: frozenset[int]) -> None:
     """Remove older checkpoints of a run than that of `step`. What cannot be read or removed stays, without an error: the new one is saved.
 
     Checkpoints of later steps did not fit this run when it resumed; they are kept and not counted.
     """
-    mine = [path for number, path in numbered(folder) if number <= step and _run_of(path) == run_id]
-    for old in mine[:-keep]:
+    mine = [(number, path) for number, path in numbered(folder) if number <= step and _run_of(path) == run_id]
+    for old in [path for number, path in mine[:-keep] if number not in always]:
         with suppress(OSError):
             aside = old.with_name(f"{UNFINISHED}{old.name}-{uuid.uuid4().hex[:8]}")
             old.rename(aside)  # so that a half-removed one never has a checkpoint's name
@@ -274,10 +274,13 @@ class Saver:
         folder: of a run that has begun.
         keep: newest checkpoints that stay.
         say: shows a person one line.
+        always: steps whose checkpoints stay too.
     """
 
-    def __init__(self, folder: run_folder.RunFolder, *, keep: int, say: Callable[[str], None]) -> None:
-        self._folder, self._keep, self._say = folder, keep, say
+    def __init__(
+        self, folder: run_folder.RunFolder, *, keep: int, say: Callable[[str], None], always: frozenset[int] = frozenset()
+    ) -> None:  # fmt: skip
+        self._folder, self._keep, self._say, self._always = folder, keep, say, always
         self._origin = folder.origin
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
@@ -293,7 +296,7 @@ class Saver:
     def write(self, saved: Saved) -> None:
         """Save now, metrics.jsonl and examples.jsonl first, and wait for it; StorageError."""
         self._folder.sync_rows()
-        save(self._folder.checkpoints, saved, origin=self._origin, keep=self._keep)
+        save(self._folder.checkpoints, saved, origin=self._origin, keep=self._keep, always=self._always)
 
     def begin(self, saved: Saved) -> None:
         """Copy the tensors and write them while training continues; waits only for the save before.

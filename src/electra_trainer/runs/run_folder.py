@@ -202,10 +202,20 @@ def environment_facts() -> dict[str, Any]:
 
     return {
         "electra_trainer": __version__, "git": git_revision(), "python": platform.python_version(), "torch": torch.__version__,
-        "numpy": numpy.__version__, "tokenizers": tokenizers.__version__, "platform": platform.platform(),
+        "numpy": numpy.__version__, "tokenizers": tokenizers.__version__, "platform": platform.platform(), "cpu": _processor(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(), "threads": torch.get_num_threads(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None, "command": ["electra", *sys.argv[1:]],
     }  # fmt: skip
+
+
+def _processor() -> str:
+    """The CPU's name and its number of cores, as Linux has them."""
+    told = Path("/proc/cpuinfo")
+    lines = told.read_text(errors="replace").splitlines() if told.exists() else []
+    name = next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor()
+    )
+    return f"{name or platform.machine()}, {os.cpu_count()} cores"
 
 
 def git_revision() -> str | None:

@@ -115,7 +115,7 @@ class Masking:
         require(allowed, "masking.rarity", self.rarity, "0 with masking.draw = with-replacement")
 
     def positions(self, tokens: int) -> int:
-        """K for a row of `tokens` real ones, 1 at least."""
+        """Masked positions k of a row of `tokens` real ones, 1 at least."""
         share = self.fraction * tokens
         # 0.15 is no binary number: 0.07 * 100 is 7.000000000000001
         return max(1, math.ceil(share - 1e-9) if self.rounding == "up" else round(share))

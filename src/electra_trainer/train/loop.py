@@ -104,7 +104,7 @@ def _built(config: Config, store: Store, device: torch.device, **given: Any) -> 
     feed = Feed.of(config, store, device=device, precision=precision)
     return Pretraining(
         network=objective, device=device, precision=precision, settings=config.optimizer, steps=config.schedule.steps,
-        log_every=config.log_every, keep=config.checkpoint.keep, feed=feed, store=store, **given,
+        log_every=config.log_every, keep=config.checkpoint.keep, trunk=optim.flat_ends(config), feed=feed, store=store, **given,
     )  # fmt: skip
 
 
@@ -159,8 +159,8 @@ class Pretraining(resumable.Resumable[Objective]):
                 self._evaluate()
 
     def save_due(self) -> bool:
-        """Every `checkpoint.every` steps."""
-        return self.step % self.config.checkpoint.every == 0
+        """Every `checkpoint.every` steps, and where the rate of `wsd` begins to fall."""
+        return self.step % self.config.checkpoint.every == 0 or self.step in self.trunk
 
     def place_of(self) -> dict[str, Any]:
         """Steps, tokens, FLOPs by both countings, seconds."""

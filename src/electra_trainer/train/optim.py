@@ -297,6 +297,16 @@ def rate_at(step: int, config: Config) -> float:
     return learning_rate(step - first, peak=peak, schedule=stage)
 
 
+def flat_ends(config: Config) -> frozenset[int]:
+    """The steps after which the rate of a `wsd` schedule falls, one a stage: from there the run can be trained longer (continued.py)."""
+    if config.schedule.shape != "wsd":
+        return frozenset()
+    turn, flat = config.first_stage_steps, 1 - config.schedule.decay_share
+    return frozenset(
+        first + int(flat * count) for first, count in ((0, turn), (turn, config.schedule.steps - turn))
+    ) - {0}
+
+
 class Phases:
     """The part of the objective that each step of a run trains.
 

@@ -47,6 +47,8 @@ class Resumable(ABC, Generic[Network]):
     shard: bool = False
     share: Share | None = None
     """None: all of the learning rate for all."""
+    trunk: frozenset[int] = frozenset()
+    """Steps whose checkpoints stay as well."""
     step: int = 0
     bad_steps: int = 0
     """Steps in a row, up to this one, without a finite gradient."""
@@ -66,7 +68,7 @@ class Resumable(ABC, Generic[Network]):
 
     def __post_init__(self) -> None:
         if world().leads:
-            self.saver = checkpoint.Saver(self.folder, keep=self.keep, say=self.warn)
+            self.saver = checkpoint.Saver(self.folder, keep=self.keep, say=self.warn, always=self.trunk)
             self.metrics = Metrics(self.folder, self.warn)
 
     @abstractmethod
@@ -132,7 +134,7 @@ class Resumable(ABC, Generic[Network]):
                 self.bad_steps = saved.state.get("bad_steps", 0)
             one = 12 * sum(parameter.numel() for parameter in self.network.parameters())  # weights and two moments
             if found is None:
-                checkpoint.require_space(self.folder.path, one * (self.keep + 1))
+                checkpoint.require_space(self.folder.path, one * (self.keep + 1 + len(self.trunk)))
             elif self.step < self.steps:
                 checkpoint.require_space(self.folder.path, 2 * one)
             self.metrics.forget_after(self.step)

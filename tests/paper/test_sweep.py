@@ -1,0 +1,220 @@
+"""`electra compare --sweep`: combinations as arms, their own cells, and a choice by a declared rule on rows that no table reports."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import statistics
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.command import Electra
+from tests.experiments.test_compare import write_treebank
+from tests.finetuning.glue_samples import labelled, write_glue
+from tests.finetuning.test_question_answering import squad_file
+from tests.prepared import small_config, write_store
+
+from electra_trainer import api
+from electra_trainer.errors import ConfigError
+from electra_trainer.experiments.results import read_experiment
+from electra_trainer.finetuning.search import TrainingRows
+from electra_trainer.paper import measured, probes
+from electra_trainer.paper.arm_summary import Summary
+from electra_trainer.paper.paper_tables import build_table
+from electra_trainer.paper.sweep import choices, parse_sweep, require_choosable, require_fields, swept
+from electra_trainer.presets.arms import arm
+from electra_trainer.settings.methods import Learned
+from electra_trainer.train import loop
+
+STEPS = 4
+SWEEP = ("generator.width=0.5,1", "masking.fraction=0.15,0.3")
+
+
+def test_combinations_are_arms() -> None:
+    """All crossed; the arm's own first, under its own name; fields that an arm does not have, or use, are not crossed."""
+    axes = parse_sweep(["generator.width=1,0.5", "optimizer.learning-rate=1e-4,2e-3", "objective.weight=10,50"])
+    electra = arm("electra", small_config())
+    electra = replace(electra, generator=Learned(width=0.5), optimizer=replace(electra.optimizer, learning_rate=1e-4))
+    found = swept("electra", electra, axes)
+    assert len(found) == 8 and next(iter(found.items())) == ("electra", electra)
+    one = found["electra+generator.width=1+optimizer.learning-rate=0.002+objective.weight=10"]
+    assert isinstance(one.generator, Learned)
+    assert (one.generator.width, one.optimizer.learning_rate, one.objective.weight) == (1.0, 2e-3, 10.0)  # type: ignore[attr-defined]
+    assert list(swept("mlm", arm("mlm", electra), axes)) == ["mlm", "mlm+optimizer.learning-rate=0.002"]
+    assert len(swept("unigram", arm("unigram", electra), axes)) == 4
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["optimizer.learning-rate"], "expected FIELD=VALUE,VALUE"),
+        (["masking.fraction=0.1,0.10"], "a value is given twice"),
+        (["masking.fraction=0.1", "masking.fraction=0.2"], "the field is given twice"),
+        (["schedule.steps=10,20"], "the seeds, the amount or the data decide"),
+        (["optimizer.learningrate=1"], r"Did you mean 'optimizer\.learning-rate'"),
+        (["objective.weight=high"], r"objective: weight = 'high': expected float"),
+        (["generator.width=1.1"], r"generator\.width = 1\.1"),
+    ],
+)
+def test_what_cannot_be_swept(words: list[str], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        axes = parse_sweep(words)
+        require_fields(axes, [small_config()])
+        swept("electra", small_config(), axes)
+
+
+def test_the_rule() -> None:
+    """The best mean over all seeds; lowest of a loss; never a row that diverged; nothing while a row waits."""
+    found = {"e": {1: 0.5, 2: 0.5}, "e+a=1": {1: 0.9, 2: 0.2}, "e+a=2": {1: 0.1, 2: 0.1}, "m": {1: 9.0, 2: 9.0}}
+    rows = [*found]
+    assert choices(rows, "x/accuracy", found, seeds=(1, 2)) == {"e": "e+a=1"}
+    assert choices(rows, "x/accuracy", found, seeds=(1, 2), failed=("e+a=1",)) == {"e": "e"}
+    assert choices(rows, "x/loss", found, seeds=(1, 2)) == {"e": "e+a=2"}
+    assert choices(rows, "x/accuracy", found, seeds=(1, 2, 3)) == {"e": None}
+    with pytest.raises(ConfigError, match=r"tables report.*--probe nested-glue=DIR --choose nested-glue/average"):
+        require_choosable("glue/average", ["glue"])
+    with pytest.raises(ConfigError, match="an easier task would win"):
+        require_choosable("held-out/discriminator_auc", ["held-out"])
+    with pytest.raises(ConfigError, match="--probe nested-pos"):
+        require_choosable("nested-pos/accuracy", ["pos"])
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_store(tmp_path_factory.mktemp("sweep") / "data")
+
+
+def write_squad(folder: Path) -> None:
+    """Both versions by their official names."""
+    folder.mkdir()
+    for version in ("1.1", "2.0"):
+        squad_file(folder, f"train-v{version}.json", 10)
+        squad_file(folder, f"dev-v{version}.json", 2, start=20)
+
+
+Run = Callable[..., Summary]
+
+
+@pytest.fixture
+def run(data: Path, tmp_path: Path) -> Run:
+    treebank = write_treebank(tmp_path / "treebank")
+
+    def made(**changes: Any) -> Summary:
+        asked: dict[str, Any] = {
+            "arms": ("electra", "mlm"), "seeds": 2, "steps": STEPS, "sweep": SWEEP, "probes": (f"nested-pos={treebank}",),
+            "choose": "nested-pos/embeddings_accuracy", **changes,
+        }  # fmt: skip
+        return api.compare(data, out=tmp_path / "exp", preset=small_config(), device="cpu", quiet=True, **asked)
+
+    return made
+
+
+def test_a_sweep_is_an_experiment(run: Run, tmp_path: Path, electra: Electra, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Six combinations with two seeds are twelve cells that are not done twice; more values extend it; the page says what was chosen."""
+    values = iter(
+        [0.1, 0.9, 0.2, 0.3, 0.5, 0.1] * 2
+    )  # of the cells in their order: all rows of a seed before the next seed
+    monkeypatch.setitem(probes.PROBES, "nested-pos", lambda _: {"embeddings_accuracy": next(values)})
+    summary = run()
+    rows = ["electra", "electra+generator.width=0.5+masking.fraction=0.3", "electra+generator.width=1+masking.fraction=0.15",
+            "electra+generator.width=1+masking.fraction=0.3", "mlm", "mlm+masking.fraction=0.3"]  # fmt: skip
+    assert list(summary.arms) == rows and summary.reference == "electra"
+    assert summary.chosen == {"electra": rows[1], "mlm": "mlm"}
+    page = (tmp_path / "exp/summary.md").read_text()
+    assert (
+        "Declared before the first run: of each arm the values with the highest mean of nested-pos/embeddings_accuracy"
+        in page
+    )
+    assert f"Chosen: {rows[1]}, 0.9" in page and "of 4 combinations of electra" in page
+    ran = json.loads((tmp_path / f"exp/cells/{rows[3]}/seed-2/run/config.json").read_text())
+    assert (ran["generator"]["width"], ran["masking"]["fraction"], ran["seed"]) == (1.0, 0.3, 2)
+    for row in build_table(4, [read_experiment(tmp_path / "exp")]).rows:
+        if row.model == "ELECTRA" and "chosen" in row.source:  # its own values are in the paper's row as well
+            assert row.values["nested-pos/embeddings_accuracy"].number == pytest.approx(0.9)
+            break
+    else:
+        pytest.fail("the chosen values are not in the row ELECTRA")
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "train_step", None)
+        assert run().cells == summary.cells
+    with pytest.raises(ConfigError, match=r"choose: 'nested-pos/embeddings_accuracy' -> None"):
+        run(choose=None)
+    values = iter([0.95] * 2)
+    more = run(arms=("mlm",), sweep=("masking.fraction=0.2",))
+    assert more.chosen == {"electra": rows[1], "mlm": "mlm+masking.fraction=0.2"}
+
+
+def test_generator_widths_fill_figure_3(data: Path, tmp_path: Path, electra: Electra) -> None:
+    """Each width is a place on the left of Figure 3, the unigram generator first."""
+    out = tmp_path / "exp"
+    api.compare(
+        data, out=out, preset=small_config(), arms=("electra", "unigram"), seeds=1, steps=STEPS, sweep=("generator.width=0.25,0.5,1",),
+        device="cpu", quiet=True,
+    )  # fmt: skip
+    metric = "held-out/discriminator_standard_auc"
+    shown = measured.readings([read_experiment(out)], metric)
+    places = sorted(size for one in shown if (size := measured.generator_size(one)) is not None)
+    hidden = small_config().model.hidden_size
+    assert [place.order for place in places] == [-1.0, hidden / 4, hidden / 2, hidden]
+    code, _, err = electra("figure", "3", out, "--metric", metric, "--out", tmp_path / "figure.svg")
+    text = (tmp_path / "figure.svg").read_text()
+    assert code == 0, err
+    assert "same-size" not in text  # a width of 1 is there
+
+
+def test_nested_probes_read_training_rows_alone(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other dev files change nothing; what is scored is not trained on."""
+    loop.pretrain(small_config(steps=3), data, out=tmp_path / "cell/run", device="cpu", quiet=True)
+    subject = probes.Subject(
+        run=tmp_path / "cell/run", data=data, folder=None, seed=1, device="cpu", sentences=100, pairs=2
+    )
+    glue, squad, treebank = (
+        write_glue(tmp_path / "glue", ["sst2", "stsb"], train=60),
+        tmp_path / "squad",
+        write_treebank(tmp_path / "ud"),
+    )
+    write_squad(squad)
+    asked = {
+        "nested-pos": str(treebank), "nested-sentences": str(glue), "nested-glue": str(glue), "nested-squad1": str(squad),
+    }  # fmt: skip
+    first = probes.probe(asked, subject)
+    for task, folder in (("sst2", "SST-2"), ("stsb", "STS-B")):
+        (glue / folder / "dev.tsv").write_text(labelled(task, 11, first=2000))
+    (treebank / "x-ud-dev.conllu").write_text("")
+    squad_file(squad, "dev-v1.1.json", 4, start=40)
+    shutil.copytree(tmp_path / "cell/run", tmp_path / "another/run")
+    assert probes.probe(asked, replace(subject, run=tmp_path / "another/run")) == first
+    seen: dict[str, Any] = {}
+    monkeypatch.setattr(probes, "probe_tags", lambda *_, **given: seen.update(given) or _scores())
+    probes.probe({"nested-pos": str(treebank)}, subject)
+    assert len(seen["dev"]) == 1 and len(seen["train"]) == 5
+    rows = TrainingRows(source=probes._glue_tasks(glue)[0]).load()
+    assert not {one.text for one in rows.train} & {one.text for one in rows.dev["held-out"]}
+
+
+def _scores() -> Any:
+    return probes.TagScores(accuracy=0.0, embeddings_accuracy=0.0, majority_accuracy=0.0, mean_layer=0.0)
+
+
+def test_medians_over_fine_tuning_seeds(data: Path, tmp_path: Path) -> None:
+    """With --probe-seeds 3 a cell is fine-tuned with three seeds a task, each a folder of its own, and scored by their medians."""
+    glue, squad = write_glue(tmp_path / "glue", ["rte"], train=40), tmp_path / "squad"
+    write_squad(squad)
+    summary = api.compare(
+        data, out=tmp_path / "exp", preset=small_config(), arms=("electra",), seeds=[2], steps=STEPS, device="cpu", quiet=True,
+        probes=(f"glue={glue}", f"squad={squad}"), probe_seeds=3,
+    )  # fmt: skip
+    cell = tmp_path / "exp/cells/electra/seed-2"
+    for folder, metric, name in (
+        ("glue", "glue/rte", "accuracy"),
+        ("squad1", "squad1/f1", "f1"),
+        ("squad2", "squad2/em", "best_exact_match"),
+    ):
+        results = [json.loads(path.read_text()) for path in cell.glob(f"{folder}/*/result.json")]
+        assert sorted(result["seed"] for result in results) == [2, 1002, 2002]
+        median = statistics.median(result["scores"]["dev"][name] for result in results)
+        assert summary.arms["electra"][metric].mean == median
+    assert json.loads((tmp_path / "exp/experiment.json").read_text())["facts"]["probe_seeds"] == 3
