@@ -65,7 +65,8 @@ class HardMaskedLanguageModelling(mlm.MaskedLanguageModelling, settings=HardMLM)
         guess_BT = self.guessed(masked)
         chosen = self.chosen(masked, guess_BT.detach() if self.training else torch.ones_like(guess_BT), rng)
         projected_KE = self.encoder.project(chosen.input_BT, chosen.batch, chosen.slots_K)
-        log_p_K = vocabulary_softmax.log_probability(projected_KE, *self.encoder.output(), chosen.labels_K)
+        output, labels_K = self.encoder.output(), chosen.labels_K
+        log_p_K = vocabulary_softmax.log_probability(projected_KE, *output, labels_K)
         error = F.mse_loss(guess_BT.flatten()[chosen.slots_K], -log_p_K.detach(), reduction="sum")
         terms = {
             "generator_loss": Term(sum=-log_p_K.sum(), count="masked", weight=1.0),
@@ -74,7 +75,9 @@ class HardMaskedLanguageModelling(mlm.MaskedLanguageModelling, settings=HardMLM)
         if not diagnose:
             return Losses(terms=terms)
         with torch.no_grad():
-            tokens = mlm.predict(self.encoder, chosen.input_BT, chosen, diagnose=True)
+            tokens = vocabulary_softmax.token_softmax(
+                projected_KE, *output, labels_K=labels_K, draws_K=None, diagnose=True
+            )
         used_K = chosen.chosen_BT.flatten()[
             masked.slots_K
         ]  # of the pool: what is recorded belongs to the slots that were given
