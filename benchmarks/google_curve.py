@@ -1,23 +1,35 @@
 """Train with the hyperparameters, rows and batch of a run of Google's own code, and write the same curve.
 
-    python -m benchmarks.google_curve REFERENCE --seed 1 --out curve.csv [--steps 1000] [--precision fp32]
+    python -m benchmarks.google_curve REFERENCE --seed 1 --out FOLDER/curve.csv [--steps 1000] [--precision fp32]
+    python -m benchmarks.google_curve REFERENCE --check FOLDER
 
-REFERENCE is a folder with `train_examples.npz`, `heldout_examples.npz` (input_ids, length, second_start) and `curve_tiny.csv`.
-The schedule always spans 1,000 steps; `--steps` stops earlier. Resumable it is not: a seed takes some minutes.
+REFERENCE is a folder with `train_examples.npz` and `heldout_examples.npz` (input_ids, length, second_start).
+The schedule always spans 1,000 steps; `--steps` stops earlier. Resumable it is not: a seed takes some minutes. How a curve was made, and
+from which code, is in FOLDER/made.json (curve_record.py).
+
+`--check` asks whether the curves of a folder are still those of this tree: it computes the first 120 steps of one seed of each arithmetic
+again, in fresh processes, and where they are the recorded ones it writes the tree's code into made.json. Exit code 1: some are not.
+It wants the kind of processor, the threads and the PyTorch of the record: rounding alone separates two runs within some steps.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import os
+import subprocess
+import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from benchmarks import curve_record
 from electra_trainer.batch import Batch, Masked
 from electra_trainer.data.batches import batch_rows
 from electra_trainer.data.masking import MaskTokens
@@ -25,7 +37,7 @@ from electra_trainer.objectives import Objective, build
 from electra_trainer.randomness import Rng
 from electra_trainer.settings.config import BatchShape, Config, Masking, Model, Optimizer, Schedule
 from electra_trainer.settings.methods import RTD, Learned
-from electra_trainer.train.device import autocast
+from electra_trainer.train.device import arithmetic, autocast
 from electra_trainer.train.measures import keep_measured, measure
 from electra_trainer.train.optim import build_optimizer, learning_rate
 
@@ -39,6 +51,11 @@ COLUMNS = (
     "fake_rate",
     "discriminator_auc",
 )
+CHECKED = 120
+"""Steps that `--check` computes again: those of the warm-up, and some of the decay."""
+AGREE = 1e-4
+"""Relative difference of a step's losses up to which it is the same. On the machine of the record it is that of six decimals; another
+processor, or number of threads, sums in another order, and in bf16 the seventh step may differ by more: check where the record was made."""
 
 
 def config(seed: int) -> Config:
@@ -153,21 +170,76 @@ def show(metrics: dict[str, float]) -> str:
     return "  ".join(f"{name} {metrics[name]:.4f}" for name in COLUMNS[2:])
 
 
-def main() -> None:
+def losses(path: Path) -> NDArray[np.float64]:
+    """Both losses of a curve's steps, [steps, 2]."""
+    with path.open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if int(row["step"]) > 0]
+    return np.array([[float(row["generator_loss"]), float(row["discriminator_loss"])] for row in rows])
+
+
+def compute_again(reference: Path, curve: Path, fact: dict[str, Any], steps: int) -> str:
+    """Compute a curve's first steps with this tree; empty where they are the recorded ones, else what differs."""
+    with tempfile.TemporaryDirectory() as folder:
+        again = Path(folder) / curve.name
+        words = ["--seed", str(fact["seed"]), "--precision", fact["precision"], "--steps", str(steps), "--out", again]
+        environment = os.environ | {"ELECTRA_NATIVE": fact["native"], "OMP_NUM_THREADS": str(fact["threads"])}
+        command = [sys.executable, "-m", "benchmarks.google_curve", reference, *words]
+        subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=True)
+        here = curve_record.read(again.parent)[again.name]["arithmetic"]
+        if here != fact["arithmetic"]:
+            return f"it was made in {fact['arithmetic']}, and this machine computes in {here}"
+        recorded = losses(curve)[:steps]
+        off_S = np.abs(losses(again) / recorded - 1).max(1)
+    wrong = np.flatnonzero(off_S > AGREE)
+    return f"step {wrong[0] + 1} differs by {off_S[wrong[0]]:.1e}" if len(wrong) else ""
+
+
+def check(reference: Path, folder: Path, steps: int = CHECKED) -> bool:
+    """Whether all curves of a folder are this tree's; those that are get its code."""
+    made, right = curve_record.read(folder), True
+    for arithmetic_of in sorted({fact["arithmetic"] for fact in made.values()}):
+        names = sorted(name for name, fact in made.items() if fact["arithmetic"] == arithmetic_of)
+        said = compute_again(reference, folder / names[0], made[names[0]], steps)
+        right = right and not said
+        print(f"{arithmetic_of}: {said or f'{names[0]} has the same {steps} steps'}", flush=True)
+        for name in [] if said else names:
+            made[name] |= {
+                "settings": curve_record.values(config(made[name]["seed"])),
+                "code": curve_record.code_hash(),
+            }
+            made[name]["checked"] = {"steps": steps, "git": curve_record.git_revision()}
+    curve_record.write(folder, made)
+    return right
+
+
+def main() -> int:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("reference", type=Path)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
-    arguments = parser.parse_args()
-    curve = run(arguments.reference, seed=arguments.seed, steps=arguments.steps, precision=arguments.precision)
-    with arguments.out.open("w", newline="") as file:
+    todo = parser.add_mutually_exclusive_group(required=True)
+    todo.add_argument("--out", type=Path, metavar="FILE")
+    todo.add_argument("--check", type=Path, metavar="FOLDER")
+    asked = parser.parse_args()
+    if asked.check:
+        return 0 if check(asked.reference, asked.check) else 1
+    curve = run(asked.reference, seed=asked.seed, steps=asked.steps, precision=asked.precision)
+    with asked.out.open("w", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, extrasaction="ignore")
         writer.writeheader()
         writer.writerows({name: round(value, 6) for name, value in row.items()} for row in curve)
+    fact = curve_record.facts(
+        config(asked.seed),
+        precision=asked.precision,
+        arithmetic=arithmetic(asked.precision, torch.device("cpu")),
+        threads=torch.get_num_threads(),
+    )
+    made = curve_record.read(asked.out.parent)
+    curve_record.write(asked.out.parent, made | {asked.out.name: fact})
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

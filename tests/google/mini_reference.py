@@ -12,7 +12,7 @@ import torch
 from tests.google.reference import Arrays, as_ours, our_name
 from torch import Tensor, nn
 
-from electra_trainer.model.networks import TokenPredictor
+from electra_trainer.model.networks import TokenPredictor, initialize
 from electra_trainer.objectives.rtd import ReplacedTokenDetection
 from electra_trainer.settings.config import BatchShape, Config, Masking, Model, Optimizer, Schedule
 from electra_trainer.settings.methods import RTD, Learned
@@ -50,6 +50,19 @@ def config(**changes: Any) -> Config:
         "batch": BatchShape(size=8, sequence_length=32),
     }
     return Config(preset="google_mini", **(given | changes))
+
+
+def without_dropout(model: Model) -> Model:
+    return replace(model, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+
+
+def fresh(settings: Config) -> ReplacedTokenDetection:
+    """New weights, drawn as a run draws them."""
+    made = ReplacedTokenDetection(settings)
+    shared, shape = made.discriminator.electra.embeddings, without_dropout(GENERATOR)
+    generator = TokenPredictor(shape, embeddings=shared)
+    made.generator = initialize(generator, shape, made.weights("generator"), leave=shared)
+    return made
 
 
 def objective(variant: str | None = None) -> ReplacedTokenDetection:

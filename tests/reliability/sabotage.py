@@ -78,10 +78,10 @@ class Ran:
 
 @contextmanager
 def copy_of(root: Path) -> Iterator[Path]:
-    """A folder with source, tests and settings of their own."""
+    """A folder with source, tests, benchmarks and settings of their own."""
     with tempfile.TemporaryDirectory(prefix="sabotage-") as folder:
         place = Path(folder).resolve()
-        for name in ("src/electra_trainer", "tests"):
+        for name in ("src/electra_trainer", "tests", "benchmarks"):
             shutil.copytree(root / name, place / name)
         shutil.copy(root / "pyproject.toml", place)
         (place / "sitecustomize.py").write_text(_WITNESS, encoding="utf-8")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.reliability.sabotages import Sabotage
 
+_END = "tests/google/test_mini_curve.py::test_a_run_ends_where_googles_ended"
 _ARM = "tests/presets/test_published_presets.py::test_an_arm_differs_from_its_neighbour_by_its_field"
 
 NUMBERS = (
@@ -90,5 +91,21 @@ NUMBERS = (
         caught_by={
             "tests/pretrained/test_export.py::test_same_logits_in_transformers[discriminator]": r"logits differ from transformers'|CheckpointError"
         },
+    ),
+    Sabotage(
+        name="lambda",
+        takes_away="the discriminator's loss is weighted by λ",
+        file="objectives/rtd.py",
+        sought='Term(sum=loss, count=count, weight=self.settings.weight)}',
+        put='Term(sum=loss, count=count, weight=1.0)}',
+        caught_by={f"{_END}[words]": r"assert .* == .* ± ", f"{_END}[output_bias]": r"assert .* == .* ± "},
+    ),
+    Sabotage(
+        name="samples",
+        takes_away="the generator's words are samples, not its likeliest",
+        file="objectives/generation.py",
+        sought="return Generated(tokens.loss, tokens.sampled_K,",
+        put="return Generated(tokens.loss, (project.float() @ generator.output()[0].T + generator.output()[1]).argmax(-1),",
+        caught_by={f"{_END}[discriminator_loss]": r"assert .* == .* ± ", f"{_END}[words]": r"assert .* == .* ± "},
     ),
 )  # fmt: skip
