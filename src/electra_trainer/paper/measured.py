@@ -382,10 +382,12 @@ def generator_size(reading: Reading) -> GeneratorSize | None:
         return GeneratorSize(-2.0, "uniform")
     if isinstance(generator, methods.Unigram):
         return GeneratorSize(-1.0, "unigram")
-    if generator.temperature != 1 or generator.depth != 1 or config.sharing != "embeddings":
+    if generator.temperature != 1 or config.sharing != "embeddings":
         return None
-    width = generator_shape(config).hidden_size
-    return GeneratorSize(width, f"{width}\n({width / config.model.hidden_size:.3g}x)")
+    shape, main = generator_shape(config), config.model
+    width, layers = shape.hidden_size, shape.num_hidden_layers
+    depth = "" if layers == main.num_hidden_layers else f", {layers} of {main.num_hidden_layers} layers"
+    return GeneratorSize(width, f"{width}\n({width / main.hidden_size:.3g}x{depth})")
 
 
 def paired_gain(mine: Reading, other: Reading, metric: str) -> Spread | None:
