@@ -163,6 +163,8 @@ def test_table_1_and_figure_1(at: Path, electra: Electra, tmp_path: Path) -> Non
     for shown in ("electra (small)", "mlm (small)", "electra (half)"):
         assert shown in figure.read_text(), shown
     assert "electra (1)" not in figure.read_text()  # the checkpoints are one line, named after their run
+    timing = json.loads((along[0] / "cells/rte/seed-1/timing.json").read_text())
+    assert timing["environment"].keys() >= {"git", "torch", "cpu", "gpu"} and "command" not in timing["environment"]
     mine, again = (whole, half, *along), [record(path, tmp_path / path.name) for path in (whole, half, *along)]
     assert numbers(table(electra, 1, *again)) == numbers(table(electra, 1, *mine))
 

@@ -55,6 +55,8 @@ class Result:
     """Training rows."""
     seconds: float = field(default=0.0, compare=False)
     """Of training; kept in timing.json, so that result.json has the same bytes whenever and however it came about."""
+    environment: dict[str, Any] = field(default_factory=dict, compare=False)
+    """Source, versions and hardware, by the names in environment.json; kept there too."""
 
 
 def is_threshold(metric: str) -> bool:
@@ -70,7 +72,8 @@ def printed(value: float, metric: str) -> str:
 def write_result(folder: "RunFolder", result: Result) -> None:
     """Say that a run is finished; its checkpoints are not needed any more."""
     plain = asdict(result)
-    folder.write_json(_TIMING, {"seconds": plain.pop("seconds")})
+    del plain["environment"]
+    folder.write_json(_TIMING, {"seconds": plain.pop("seconds"), "environment": environment_of(folder.path)})
     folder.write_json(RESULT, plain)
     shutil.rmtree(folder.checkpoints, ignore_errors=True)
 
@@ -172,7 +175,7 @@ def _read_any(cell: Cell, declared: Declared) -> Measured | None:
         return None
     scores = {f"{split}/{name}": value for split, one in found.scores.items() for name, value in one.items()}
     facts = {"steps": float(found.steps), "rows": float(found.rows), "seconds": found.seconds}
-    return Measured(**vars(cell), facts=facts, metrics=scores, failed=found.failed)
+    return Measured(**vars(cell), facts=facts, metrics=scores, failed=found.failed, environment=found.environment)
 
 
 @dataclass(frozen=True, kw_only=True)
