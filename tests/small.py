@@ -63,7 +63,7 @@ def batch(rows_BT: NDArray[np.int64]) -> Batch:
 def masker(settings: Config) -> MaskTokens:
     counts_V = np.arange(1, settings.model.vocab_size + 1) ** 2 if settings.masking.rarity else None
     return MaskTokens(
-        masking=settings.masking, vocab_size=settings.model.vocab_size, mask_id=MASK, never=(PAD, CLS, SEP, MASK),
+        masking=settings.drawn, vocab_size=settings.model.vocab_size, mask_id=MASK, never=(PAD, CLS, SEP, MASK),
         counts_V=counts_V,
     )  # fmt: skip
 

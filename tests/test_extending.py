@@ -57,7 +57,7 @@ def test_the_page_runs(source: Path, tmp_path: Path) -> None:
     commands = [[places.get(word, word) for word in line.split()] for line in COMMANDS[1].strip().splitlines()]
     assert all(words[0] == "electra" for words in commands)
     assert commands[0][1] == "pretrain"
-    commands[0] += ["--batch.size", "32"]
+    commands[0] += ["--batch.size", "32", "--masking.fraction", "0.2"]
     program = f"""
 from electra_trainer.cli.main import main
 from electra_trainer.inspection import report

@@ -17,7 +17,17 @@ from electra_trainer.cost.parameters import single_output, slots
 from electra_trainer.presets import models
 from electra_trainer.randomness import Rng
 from electra_trainer.settings.config import Config, Optimizer, generator_shape
-from electra_trainer.settings.methods import MLM, RTD, Adversarial, AllTokensMLM, Learned, TwoStage, Uniform, Unigram
+from electra_trainer.settings.methods import (
+    MLM,
+    RTD,
+    Adversarial,
+    AllTokensMLM,
+    HardMLM,
+    Learned,
+    TwoStage,
+    Uniform,
+    Unigram,
+)
 from electra_trainer.train import optim
 
 
@@ -99,6 +109,8 @@ def test_real_flops_equal_the_products_of_a_step(name: str) -> None:
     beside = 0
     if isinstance(config.objective, AllTokensMLM):
         beside = config.batch.sequence_length * logits
+    if isinstance(config.objective, HardMLM):
+        beside = slots(config) * logits
     if isinstance(config.objective, Adversarial):
         width, read = single_output(config)
         beside = slots(config) * logits - 2 * width * read

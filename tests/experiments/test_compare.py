@@ -29,7 +29,6 @@ from electra_trainer.paper import comparison as compare_module
 from electra_trainer.paper.arm_summary import Summary, comparable, print_summary, summarize, write_summary
 from electra_trainer.paper.comparison import arm_config
 from electra_trainer.paper.probes import parse_probes
-from electra_trainer.runs.run_folder import git_revision
 from electra_trainer.settings.config import Masking
 from electra_trainer.settings.records import to_dict
 from electra_trainer.train import loop
@@ -58,11 +57,11 @@ def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def results(out: Path) -> dict[str, dict[str, Any]]:
-    """Every result but its wall-clock."""
+    """Every result but its wall-clock and where it was computed."""
     found = {}
     for path in sorted(out.glob("cells/*/*/result.json")):
         result = json.loads(path.read_text())
-        assert result.pop("seconds") >= 0
+        assert result.pop("seconds") >= 0 and result.pop("environment")
         found[f"{result['arm']}-{result['seed']}"] = result
     return found
 
@@ -92,24 +91,28 @@ def test_results_have_the_agreed_layout(whole: Path) -> None:
 
 
 def test_a_record_needs_no_runs(whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What the documented command copies, also without any run folder: tables with the hardware, figures, and who computed what."""
+    """What the documented command copies, without any run folder: tables with the hardware, figures, and who computed what."""
     recipe = (
         (ROOT / "docs/analysis.md").read_text().partition("mkdir -p records/NAME\n")[2].partition("electra table")[0]
     )
     words = recipe.replace("records/NAME", str(tmp_path)).replace("EXP", str(whole))
     subprocess.run(["bash", "-ec", words], check=True)
-    for runs in ("without weights", "none"):
-        assert not list(tmp_path.rglob("*.safetensors")), runs
-        assert main(["table", "1", str(tmp_path), "--format", "csv"]) == 0
-        assert "on 1 CPU thread (" in capsys.readouterr().out
-        assert main(["table", "4", str(tmp_path)]) == main(["figure", "3", str(tmp_path)]) == 0
-        for result in tmp_path.rglob("result.json"):
-            found = json.loads(result.read_text())["environment"]
-            assert found["git"] == git_revision() and {"torch", "cpu", "platform", "gpu", "threads"} <= found.keys()
-            assert "command" not in found  # it has paths
-        for run_folder in tmp_path.rglob("run"):
-            shutil.rmtree(run_folder)
+    assert not list(tmp_path.rglob("run"))
+    assert main(["table", "4", str(tmp_path)]) == main(["figure", "3", str(tmp_path)]) == 0
     assert [cell.state for cell in summarize(tmp_path).cells] == ["done"] * 4
+    for result in tmp_path.rglob("result.json"):
+        found = json.loads(result.read_text())
+        ran = json.loads((whole / found["run"] / "environment.json").read_text())
+        assert found["environment"]["git"] == ran["git"] and "command" not in found["environment"]  # it has paths
+        assert {"torch", "cpu", "platform", "gpu", "threads"} <= found["environment"].keys()
+    capsys.readouterr()
+    for older in (False, True):  # an older result does not say it, and a copy of its environment.json does
+        if older:
+            del found["environment"]
+            result.write_text(json.dumps(found))
+            shutil.copytree(whole / found["run"], tmp_path / found["run"])
+        assert main(["table", "1", str(tmp_path), "--format", "csv"]) == 0
+        assert capsys.readouterr().out.count("on 1 CPU thread (") == 2
 
 
 def test_held_out_numbers_are_those_of_evaluate(whole: Path, data: Path) -> None:

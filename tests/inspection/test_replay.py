@@ -74,6 +74,7 @@ METHODS_TRIED = [
     "two-stage",
     "rare",
     "sums",
+    "hard-mlm",
 ]
 
 

@@ -13,6 +13,7 @@ from electra_trainer.settings.methods import (
     Adversarial,
     AllTokensMLM,
     Generator,
+    HardMLM,
     Learned,
     ReplaceMLM,
     RtdMLM,
@@ -42,6 +43,7 @@ METHODS: dict[str, Callable[[Config], Config]] = {
         config, model=dataclasses.replace(config.model, replaced_head="linear")
     ),
     "mlm": _change(objective=MLM()),
+    "hard-mlm": _change(objective=HardMLM(pool=2.0, width=0.5)),
     "replace-mlm": _change(objective=ReplaceMLM()),
     "replace-mlm all": _change(objective=ReplaceMLM(), generator=_SAME, sharing="all"),
     "all-tokens-mlm": _change(objective=AllTokensMLM()),

@@ -67,6 +67,7 @@ def given(masked: Masked, first: int, last: int, whole: Masked) -> GivenRng:
         {
             "sample": of_slots[before : before + len(masked.slots_K)],
             "others": of_tokens[first * columns : last * columns],
+            "hard": of_tokens[first * columns : last * columns],
             "unchanged": of_tokens[first * columns : last * columns],
         },
     )
@@ -163,7 +164,7 @@ def test_static_step_is_the_plain_step(name: str) -> None:
     for first in sorted({0, config.first_stage_steps}):
         one, two = plain.at(first), static.at(first)
         if not two.static:
-            assert "other" in name or "contrast" in name
+            assert "other" in name or "contrast" in name or "hard" in name
             return
         fixed = StaticStep(two, optimizers[1], feed)
         for step in range(first, first + 2):
@@ -309,6 +310,6 @@ def test_every_combination_is_covered() -> None:
     assert {type(config.objective) for config in configs} >= built_in
     assert {type(config.generator) for config in configs} >= set(GENERATORS.values())
     assert {type(config.phases) for config in configs} >= set(PHASES.values())
-    assert {config.sharing for config in configs} == {"none", "embeddings", "all"}
+    assert {config.sharing for config in configs} == {"none", "tables", "embeddings", "all"}
     assert any(isinstance(c.phases, TwoStage) and c.phases.start == "fresh" for c in configs)
     assert any(isinstance(c.generator, Learned) and c.generator.temperature != 1 for c in configs)

@@ -54,7 +54,9 @@ def test_every_figure_names_its_arms(tiny: Path) -> None:
     assert "ELECTRA-Small" in first and "BERT-Base" in first and "GLUE score" in first
     assert re.search(r"Missing[^.]*: adversarial\.", first)
     third = draw(3, tiny)
-    assert "Generator sizes" in third and "32 (0.25x)" in third.replace("  ", " ") and "two-stage" in third
+    assert (
+        "Generator sizes" in third and "32 (0.25x, 1 of 3 layers)" in third.replace("  ", " ") and "two-stage" in third
+    )
     assert re.search(r"Missing[^.]*: adversarial\.", third)
     fourth = draw(4, tiny)
     assert "ELECTRA minus BERT" in fourth and "tiny (128)" in fourth and "Missing" not in fourth

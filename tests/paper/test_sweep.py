@@ -27,6 +27,7 @@ from electra_trainer.paper.paper_tables import build_table
 from electra_trainer.paper.sweep import choices, parse_sweep, require_choosable, require_fields, swept
 from electra_trainer.presets.arms import arm
 from electra_trainer.settings.methods import Learned
+from electra_trainer.settings.records import to_dict
 from electra_trainer.train import loop
 
 STEPS = 4
@@ -147,13 +148,25 @@ def test_a_sweep_is_an_experiment(run: Run, tmp_path: Path, electra: Electra, mo
     assert more.chosen == {"electra": rows[1], "mlm": "mlm+masking.fraction=0.2"}
 
 
+def test_a_choice_among_unlike_things_is_refused(run: Run, tmp_path: Path) -> None:
+    """A held-out loss at other masks is another task; refused before anything is trained."""
+    with pytest.raises(ConfigError, match=r"does not mean the same in electra and electra\+masking\.fraction=0\.3"):
+        run(choose="held-out/generator_loss", probes=("held-out",), sweep=("masking.fraction=0.15,0.3",))
+    with pytest.raises(ConfigError, match="tables report this metric"):
+        run(choose="pos/accuracy", probes=(f"pos={tmp_path / 'treebank'}",))
+    assert not (tmp_path / "exp").exists()
+
+
 def test_generator_widths_fill_figure_3(data: Path, tmp_path: Path, electra: Electra) -> None:
     """Each width is a place on the left of Figure 3, the unigram generator first."""
-    out = tmp_path / "exp"
-    api.compare(
-        data, out=out, preset=small_config(), arms=("electra", "unigram"), seeds=1, steps=STEPS, sweep=("generator.width=0.25,0.5,1",),
-        device="cpu", quiet=True,
+    out, settings = tmp_path / "exp", tmp_path / "settings.json"
+    settings.write_text(json.dumps(to_dict(small_config())))
+    code, said, err = electra(
+        "compare", data, "--config", settings, "--arms", "electra,unigram", "--seeds", "1,", "--steps", STEPS, "--out", out, "--device",
+        "cpu", "--quiet", "--sweep", "generator.width=0.25,0.5,1", "--choose", "held-out/discriminator_standard_auc",
     )  # fmt: skip
+    assert code == 0, err
+    assert "Chosen: electra" in said and "of 3 combinations of electra" in said
     metric = "held-out/discriminator_standard_auc"
     shown = measured.readings([read_experiment(out)], metric)
     places = sorted(size for one in shown if (size := measured.generator_size(one)) is not None)
@@ -191,6 +204,9 @@ def test_nested_probes_read_training_rows_alone(data: Path, tmp_path: Path, monk
     monkeypatch.setattr(probes, "probe_tags", lambda *_, **given: seen.update(given) or _scores())
     probes.probe({"nested-pos": str(treebank)}, subject)
     assert len(seen["dev"]) == 1 and len(seen["train"]) == 5
+    questions = probes._squad_task(squad, 1, nested=True).load()
+    assert {one.article for one in questions.dev["dev"]} < {f"t{number}" for number in range(10)}
+    assert not {one.article for one in questions.dev["dev"]} & {one.article for one in questions.train}
     rows = TrainingRows(source=probes._glue_tasks(glue)[0]).load()
     assert not {one.text for one in rows.train} & {one.text for one in rows.dev["held-out"]}
 

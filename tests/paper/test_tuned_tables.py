@@ -16,6 +16,7 @@ from electra_trainer.experiments.folder import Declared, read, write
 from electra_trainer.experiments.results import read_experiment
 from electra_trainer.paper.measured import entries
 from electra_trainer.paper.paper_tables import build_table
+from electra_trainer.paper.published import TABLES
 from electra_trainer.presets.arms import arm
 from electra_trainer.presets.models import preset
 from electra_trainer.settings.records import to_dict
@@ -87,7 +88,8 @@ def place(out: Path, name: str, share: float = 1.0) -> None:
     """As if the encoder were of that preset, trained for so much of its length."""
     declared = json.loads((out / "experiment.json").read_text())
     config, flops = arm("electra", preset(name)), share * full_flops(name)
-    declared["about"]["encoder"] |= {"config": to_dict(config), "flops_paper": flops}
+    steps = round(share * config.schedule.steps)
+    declared["about"]["encoder"] |= {"config": to_dict(config), "flops_paper": flops, "steps": steps}
     (out / "experiment.json").write_text(json.dumps(declared))
 
 
@@ -154,10 +156,32 @@ def test_squad_fills_table_3(run: Path, shared: Path, electra: Electra, tmp_path
     assert first["squad2/em"] == "NA" and second["squad1/em"] == "NA"
 
 
+def test_the_documented_record_fills_its_tables() -> None:
+    """Tables 1, 2, 3 and 7: a run and a checkpoint of it, with scores, FLOPs and the hardware, though neither is there."""
+    folders = sorted(path.parent for path in (RECORDS / "2026-11-24-rows-from-commands").glob("*/experiment.json"))
+    experiments = [read_experiment(path) for path in folders]
+    for number, column, scores in (
+        (1, "glue/average", 2),
+        (2, "glue/rte", 2),
+        (3, "squad1/f1", 1),
+        (7, "glue/mnli", 2),
+    ):
+        rows = [row for row in build_table(number, experiments).rows if row.source.startswith("ours (tiny")]
+        assert len(rows) == 3 and sum(column in row.values for row in rows) == scores, number
+        assert len({row.values["train_flops"].number for row in rows}) == 2, number
+    hardware = [row.values["time_and_hardware"].words for row in build_table(1, experiments).rows if row.folder]
+    assert all("1 CPU thread (AVX512)" in str(words) for words in hardware)
+    timing = json.loads((folders[0] / "cells/rte/seed-1/timing.json").read_text())
+    assert len(timing["environment"]["git"]) >= 40
+
+
 @pytest.mark.parametrize("path", sorted(RECORDS.rglob("experiment.json")), ids=lambda path: path.parent.name)
 def test_experiments_of_the_records_are_read(path: Path) -> None:
-    declared, found = read(path.parent, of="compare"), read_experiment(path.parent)
+    declared, found = read(path.parent), read_experiment(path.parent)
     old = json.loads(path.read_text())
+    assert [build_table(number, [found]).number for number in TABLES] == [*TABLES]
+    if old["version"] != 1:
+        return
     assert list(found.configs) == list(old["arms"]) and None not in found.configs.values()
     assert declared.facts["match"] == old["match"] and declared.seeds == tuple(old["seeds"])
     assert {name: part["folder"] for name, part in declared.parts.items()} == old["probes"]

@@ -61,6 +61,7 @@ def test_rows_at_equal_compute(name: str, arm: str) -> None:
     ("name", "neighbour", "changed"),
     [
         ("mlm-rare", "mlm", ["masking.rarity: 0.0 -> 0.5"]),
+        ("mlm-hard", "mlm", ["objective.kind: 'mlm' -> 'hard-mlm'"]),
         ("warm-sampling", "electra", ["generator.temperature: 1.0 -> 1.5"]),
         ("disallow-correct", "electra", ["generator.disallow_correct: False -> True"]),
         ("electra-15", "electra", ["objective.loss_over: 'all' -> 'masked'"]),

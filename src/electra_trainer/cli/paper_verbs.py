@@ -30,7 +30,7 @@ class TableArguments:
     number: tyro.conf.Positional[int]
     """1, 2, 3, 4 or 7."""
     experiments: tyro.conf.Positional[tuple[Path, ...]]
-    """Experiment folders of electra compare, glue, squad or finetune."""
+    """Experiment folders of electra compare, glue, squad or finetune, records of them, or run folders of electra pretrain."""
     format: Literal["md", "tex", "csv"] | None = None
     """Markdown, LaTeX (booktabs) or CSV; default: as the ending of --out says, else md."""
     metrics: tuple[str, ...] = ()
@@ -72,7 +72,7 @@ class FigureArguments:
     number: tyro.conf.Positional[int]
     """1: score against compute; 2: the worked example; 3: generators and training algorithms; 4: model sizes."""
     paths: tyro.conf.Positional[tuple[Path, ...]]
-    """Experiment folders; for figure 2 one run folder or exported folder."""
+    """Experiment folders, records or run folders; for figure 2 one run folder or exported folder."""
     metric: str | None = None
     """Figures 1, 3, 4: the metric, for example pos/accuracy; default: the first usual one that all arms share."""
     text: str | None = None

@@ -16,7 +16,7 @@ import bisect
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from electra_trainer.cost.parameters import learned_generator, predicted, single_output, slots
+from electra_trainer.cost.parameters import guesser_of, learned_generator, predicted, single_output, slots
 from electra_trainer.settings.config import Config, Model
 from electra_trainer.settings.methods import Adversarial, TwoStage
 
@@ -135,6 +135,10 @@ def _generator_parts(config: Config, norm_slip: bool) -> list[Part]:
 def _kept_parts(config: Config, norm_slip: bool) -> list[Part]:
     model, length, objective = config.model, config.batch.sequence_length, config.objective
     parts = [Part("encoder", paper_encoder(model, length, norm_slip=norm_slip), real_encoder(model, length))]
+    if (guesser := guesser_of(config)) is not None:
+        parts.append(
+            Part("guesser", paper_encoder(guesser, length, norm_slip=norm_slip), real_encoder(guesser, length))
+        )
     if objective.keeps == "discriminator":
         real = length * real_replaced_head(model)
         parts.append(Part("discriminator's head", paper_replaced_head(model, length), real))
@@ -154,7 +158,7 @@ def muon_products(config: Config, first_stage: bool = True) -> float:
         return 0.0
     generator = learned_generator(config) if config.sharing != "all" else None
     both = not isinstance(config.phases, TwoStage)
-    trained = [generator, config.model] if both else [generator if first_stage else config.model]
+    trained = [generator, config.model, guesser_of(config)] if both else [generator if first_stage else config.model]
     return float(sum(_muon_layer(model) * model.num_hidden_layers for model in trained if model is not None))
 
 

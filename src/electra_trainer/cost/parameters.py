@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from electra_trainer.settings.config import Config, Model, generator_shape
-from electra_trainer.settings.methods import Learned
+from electra_trainer.settings.config import Config, Model, generator_shape, guesser_shape
+from electra_trainer.settings.methods import HardMLM, Learned
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,8 +17,8 @@ class Parameters:
     head: int
     """The main network's pre-training head: that of a discriminator, or a token head."""
     extra: int
-    """The objective's separate layer (All-Tokens MLM's copy, the adversarial baseline, the sentence head), and a token head beside a
-    discriminator's; 0 otherwise."""
+    """The objective's separate layer (All-Tokens MLM's copy, the adversarial baseline, the sentence head), a token head beside a
+    discriminator's, and hard-mlm's guesser without the embeddings; 0 otherwise."""
     generator: int
     """The generator on its own, with all that it shares; 0 if it is not a network."""
     generator_embeddings: int
@@ -51,6 +51,8 @@ def parameters(config: Config) -> Parameters:
     tables, (width, _) = _embeddings(model), single_output(config)
     head = _replaced_head(model) if objective.keeps == "discriminator" else _token_head(model)
     beside = _token_head(model) if objective.keeps == "discriminator" and objective.predicts != "none" else 0
+    if (guesser := guesser_of(config)) is not None:
+        beside += _encoder(guesser)
     own = (0, 0, 0) if generator is None else (tables, _encoder(generator), _token_head(generator))
     unshared = {"none": own[0], "tables": own[0] and (model.type_vocab_size + 2) * model.embedding_size}
     return Parameters(
@@ -91,6 +93,11 @@ def learned_generator(config: Config) -> Model | None:
     return generator_shape(config) if learned else None
 
 
+def guesser_of(config: Config) -> Model | None:
+    """Shape of hard-mlm's guesser; None for other objectives."""
+    return guesser_shape(config) if isinstance(config.objective, HardMLM) else None
+
+
 def slots(config: Config) -> int:
     """Positions of a full row that are chosen."""
     return config.masking.positions(config.batch.sequence_length)
@@ -115,6 +122,8 @@ def single_output(config: Config) -> tuple[int, int]:
             return width, config.batch.sequence_length
         case "kept inputs":
             return width, 1
+        case "guesser tokens":
+            return guesser_shape(config).hidden_size, config.batch.sequence_length
         case "generator slots":
             return generator_shape(config).hidden_size, slots(config)
 
@@ -154,6 +163,9 @@ def memory_bytes(config: Config, *, processes: int = 1) -> int:
         row += length * _kept_embeddings(generator)
         row += generator.num_hidden_layers * length * _kept_layer(generator, length)
         row += slots(config) * (_kept_token_head(generator) + _LOGITS_COPIES * generator.vocab_size)
+    if (guesser := guesser_of(config)) is not None:
+        fixed += _joined_weights(guesser)
+        row += length * guesser.hidden_size + guesser.num_hidden_layers * length * _kept_layer(guesser, length)
     return _BYTES * round(fixed + config.lane_size * row)
 
 
@@ -169,7 +181,7 @@ def step_bytes(config: Config, *, width: int) -> float:
     staying in a cache; weights, read forward and backward once a lane; gradients and the optimizer in fp32. Not counted:
     embeddings and logits, which can be computed in pieces that stay in a cache.
     """
-    shapes = [shape for shape in (config.model, learned_generator(config)) if shape is not None]
+    shapes = [shape for shape in (config.model, learned_generator(config), guesser_of(config)) if shape is not None]
     # A layer reads and writes for one token, forward (20h + 4i): joined query, key and value 4h, attention 4h, its output 2h, two residual
     # LayerNorms 4h each, feed-forward h + i and i + h, GELU 2i; backward (38h + 7i): each product twice, LayerNorms 4h each, residual sums
     # 3h each, attention 8h, GELU 3i.
@@ -182,7 +194,8 @@ def step_bytes(config: Config, *, width: int) -> float:
 def _together(config: Config) -> int:
     """Elements that one of several processes has gathered at once: weights and gradients of two layers and of everything outside layers."""
     generator = learned_generator(config) if config.sharing != "all" else None
-    layers = sum(m.num_hidden_layers * _matrices(m) for m in (config.model, generator) if m is not None)
+    networks = (config.model, generator, guesser_of(config))
+    layers = sum(m.num_hidden_layers * _matrices(m) for m in networks if m is not None)
     return 2 * (parameters(config).joint - layers + 2 * _matrices(config.model))
 
 

@@ -12,9 +12,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from electra_trainer.cost.flops import run_flops
+from electra_trainer.cost.parameters import parameters
 from electra_trainer.errors import ConfigError, DataError, ElectraError
 from electra_trainer.experiments.folder import Cell, Declared, read
 from electra_trainer.files.durable import replace_durably
+from electra_trainer.inspection.run_read import read_run
+from electra_trainer.presets.arms import PRESET, arm_of
 from electra_trainer.settings import config, records
 
 if TYPE_CHECKING:
@@ -51,6 +55,8 @@ class Result:
     """Training rows."""
     seconds: float = field(default=0.0, compare=False)
     """Of training; kept in timing.json, so that result.json has the same bytes whenever and however it came about."""
+    environment: dict[str, Any] = field(default_factory=dict, compare=False)
+    """Source, versions and hardware, by the names in environment.json; kept there too."""
 
 
 def is_threshold(metric: str) -> bool:
@@ -66,7 +72,8 @@ def printed(value: float, metric: str) -> str:
 def write_result(folder: "RunFolder", result: Result) -> None:
     """Say that a run is finished; its checkpoints are not needed any more."""
     plain = asdict(result)
-    folder.write_json(_TIMING, {"seconds": plain.pop("seconds")})
+    del plain["environment"]
+    folder.write_json(_TIMING, {"seconds": plain.pop("seconds"), "environment": environment_of(folder.path)})
     folder.write_json(RESULT, plain)
     shutil.rmtree(folder.checkpoints, ignore_errors=True)
 
@@ -113,8 +120,8 @@ class Measured(Cell):
 
     @property
     def kept(self) -> Path:
-        """The run folder; the cell's own where the run was not kept."""
-        return self.run if self.run.is_dir() else self.folder
+        """The run folder; the cell's own where the run was not kept; the root where it is a run itself."""
+        return next((path for path in (self.run, self.folder) if path.is_dir()), self.root)
 
 
 def environment_of(run: Path) -> dict[str, Any]:
@@ -168,7 +175,7 @@ def _read_any(cell: Cell, declared: Declared) -> Measured | None:
         return None
     scores = {f"{split}/{name}": value for split, one in found.scores.items() for name, value in one.items()}
     facts = {"steps": float(found.steps), "rows": float(found.rows), "seconds": found.seconds}
-    return Measured(**vars(cell), facts=facts, metrics=scores, failed=found.failed)
+    return Measured(**vars(cell), facts=facts, metrics=scores, failed=found.failed, environment=found.environment)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,10 +212,14 @@ def read_experiment(path: Path) -> Findings:
     """Read an experiment folder. Unlike a command that resumes it, this takes what it finds: a configuration of another version is a
     note, and so is a cell that is not done or failed; seeds on disk count though nobody declared them.
 
+    A run folder of `electra pretrain` is an experiment of one arm and seed, with the held-out metrics of its last evaluation.
+
     Raises:
-        MissingInputError: no folder, or no experiment.json in it.
-        DataError: experiment.json or a result.json is not what it should be; says which and what was expected.
+        MissingInputError: no folder, or neither an experiment.json nor a run in it.
+        DataError: experiment.json, a result.json or the run is not what it should be; says which and what was expected.
     """
+    if (path / "config.json").is_file() and not (path / "experiment.json").exists():
+        return _read_run(path)
     declared, name, about = read(path), path.resolve().name, f"{path / 'experiment.json'}: "
     cells: dict[str, list[Measured]] = {}
     configs: dict[str, config.Config | None] = {}
@@ -239,6 +250,35 @@ def read_experiment(path: Path) -> Findings:
     return Findings(
         path=path, declared=declared, configs=configs, encoder=encoder, cells=cells, failed=tuple(diverged), notes=notes
     )
+
+
+def _read_run(path: Path) -> Findings:
+    """A run as an experiment of one cell: what it took up to its last row of metrics, and its last held-out row."""
+    found = read_run(path)
+    one = records.read(
+        config.Config, records.read_table(path / "config.json"), where=str(path / "config.json"), error=DataError
+    )
+    last = max((row for rows in (found.train[-1:], found.valid[-1:]) for row in rows), key=lambda row: row["step"])
+    steps, arm = int(last["step"]), arm_of(one) or PRESET
+    flops, held_out = run_flops(one, steps=steps), found.valid[-1] if found.valid else {}
+    facts = {
+        "steps": steps, "tokens": steps * one.tokens_per_step, "flops_paper": flops.paper, "flops_real": flops.real,
+        "seconds": last.get("seconds", 0.0), "parameters": parameters(one).joint,
+    }  # fmt: skip
+    metrics = {
+        f"held-out/{name}": value for name, value in held_out.items() if name not in _PLACE and math.isfinite(value)
+    }
+    cell = Measured(root=path, key=arm, seed=one.seed, facts=facts, metrics=metrics, environment=environment_of(path))
+    declared = Declared(
+        of="compare", facts={"preset": one.preset, "amount": float(one.schedule.steps), "match": "steps"},
+        rows={arm: records.to_dict(one)}, seeds=(one.seed,),
+    )  # fmt: skip
+    rows = f"{path.resolve().name}: a run: held-out metrics are those of its last evaluation, on {one.evaluation.rows:,} rows at most."
+    return Findings(path=path, declared=declared, configs={arm: one}, cells={arm: [cell]}, notes=(rows,))
+
+
+_PLACE = ("step", "tokens", "flops", "flops_real", "seconds")
+"""Of a row of metrics.jsonl, what is not measured on held-out rows."""
 
 
 def _cells(path: Path, key: str, declared: Declared) -> tuple[list[Measured], list[int], list[str]]:

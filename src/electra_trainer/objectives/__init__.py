@@ -2,6 +2,7 @@
 
 from electra_trainer.objectives import adversarial as adversarial
 from electra_trainer.objectives import all_tokens_mlm as all_tokens_mlm
+from electra_trainer.objectives import hard_mlm as hard_mlm
 from electra_trainer.objectives import mlm as mlm
 from electra_trainer.objectives import replace_mlm as replace_mlm
 from electra_trainer.objectives import rtd as rtd

@@ -170,18 +170,31 @@ FIGURES: dict[int, Callable[[Sequence[Findings], Sequence[Reading], str], Drawn]
 
 
 def _against_flops(axes: "Axes", title: str, shown: Sequence[Reading], metric: str, *, several: bool) -> None:
-    """Each seed's curve, thin, and the mean at the end."""
-    for index, reading in enumerate(shown):
-        colour = COLOURS[index % len(COLOURS)]
+    """Each seed's curve, thin, and the mean at the end; a line joins the checkpoints of one run that were fine-tuned."""
+    for index, group in enumerate(_along_training(shown)):
+        entry, colour = group[0].entry, COLOURS[index % len(COLOURS)]
         again = index // len(COLOURS)  # the colours begin again, with other marks
         dashes: Any = "-" if again == 0 else (0, (3, 1.5))
-        for curve in reading.curves:
-            if curve:
-                axes.plot(*zip(*curve, strict=True), color=colour, alpha=0.45, linewidth=1.0, linestyle=dashes)
-        name = reading.entry.arm + (f" ({reading.entry.experiment.name})" if several else "")
-        _error_bar(axes, reading.flops, reading.score, colour, label=name, mark="os^Dv"[again % 5])
+        named = entry.run.name if entry.run is not None and len(group) > 1 else entry.experiment.name
+        label = entry.arm + (f" ({named})" if several else "")
+        for reading in group:
+            for curve in reading.curves:
+                if curve:
+                    axes.plot(*zip(*curve, strict=True), color=colour, alpha=0.45, linewidth=1.0, linestyle=dashes)
+            shown_label = label if reading is group[0] else None
+            _error_bar(axes, reading.flops, reading.score, colour, label=shown_label, mark="os^Dv"[again % 5])
+        flops, means = [reading.flops for reading in group], [reading.score.mean for reading in group]
+        axes.plot(flops, means, color=colour, linewidth=1.3, linestyle=dashes)
     _powers(axes)
     _name_axes(axes, title, _FLOPS_LABEL, metric, shown)
+
+
+def _along_training(shown: Sequence[Reading]) -> list[list[Reading]]:
+    """The readings, those of checkpoints of one run together and by their FLOPs."""
+    groups: dict[object, list[Reading]] = {}
+    for reading in shown:
+        groups.setdefault(reading.entry.run or id(reading), []).append(reading)
+    return [sorted(group, key=lambda one: one.flops) for group in groups.values()]
 
 
 def _powers(axes: "Axes") -> None:

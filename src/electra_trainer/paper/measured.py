@@ -16,9 +16,10 @@ from electra_trainer.cost.parameters import parameters
 from electra_trainer.errors import ConfigError, DataError, MissingInputError, did_you_mean
 from electra_trainer.experiments.results import FACTS, Findings, Measured, environment_of
 from electra_trainer.experiments.statistics import Spread, spread_of
+from electra_trainer.finetuning.glue import submission
 from electra_trainer.finetuning.glue.glue_tasks import PAPER
 from electra_trainer.inspection.run_read import read_run
-from electra_trainer.paper import sweep
+from electra_trainer.paper import composite, sweep
 from electra_trainer.paper.published import GLUE_TASKS, SQUAD
 from electra_trainer.presets import arms, models
 from electra_trainer.settings import methods, records
@@ -29,7 +30,7 @@ PUBLISHED_SCORES = ("glue/", "glue-test/", "squad1/", "squad2/")
 _TOTAL_LOSS = "held-out/loss"
 """A weighted sum of other terms in each objective: shown on request only."""
 _PREFERRED = (
-    "glue/average", "pos/accuracy", "held-out/discriminator_auc", "held-out/generator_accuracy",
+    "glue/average", composite.NAME, "pos/accuracy", "held-out/discriminator_auc", "held-out/generator_accuracy",
     "held-out/generator_loss",
 )  # fmt: skip
 """Metrics of figures: of those that most arms have, the first is shown."""
@@ -65,8 +66,8 @@ class Entry:
 
     @property
     def size(self) -> str:
-        """The preset's size in the paper's words: `bert_small` trains the same network as `small`."""
-        return self.preset.removeprefix("bert_")
+        """The preset's size in the paper's words: `bert_small` and `small_50` train the same network as `small`."""
+        return models.SIZES.get(self.preset, self.preset)
 
     @property
     def folder(self) -> Path:
@@ -74,6 +75,20 @@ class Entry:
         if self.tuned and len(self.experiment.cells) > 1:
             return self.experiment.path
         return self.cells[0].kept if len(self.cells) == 1 else self.cells[0].folder.parent
+
+    @property
+    def run(self) -> Path | None:
+        """Of a fine-tuned encoder the run folder whose checkpoint it is, where it is one's."""
+        model = self.experiment.declared.about.get("model") if self.tuned and self.config is not None else None
+        return records.run_and_step(model)[0] if model else None
+
+    @property
+    def unfinished(self) -> str:
+        """The step of a checkpoint from before the end of its run, in words; it has not decayed as a shorter run has."""
+        steps, whole = self.facts("steps"), not self.tuned and self.cells[0].kept != self.experiment.path
+        if whole or self.config is None or not steps or min(steps) >= self.config.schedule.steps:
+            return ""
+        return f"step {min(steps):,.0f} of {self.config.schedule.steps:,}"
 
     def facts(self, name: str) -> list[float]:
         """What pre-training took, of each seed that says it."""
@@ -100,28 +115,36 @@ def entries(experiments: Sequence[Findings]) -> list[Entry]:
         if one.declared.of == "finetune":
             found += [_tuned(one, done)] if done else []
             continue
-        chosen = _chosen(one)
-        found += [
-            Entry(
-                experiment=one, arm=arm, cells=tuple(cells), preset=one.preset, config=one.configs[arm],
-                chosen=arm in chosen,
-            )
-            for arm, cells in one.cells.items()
-            if cells
-        ]  # fmt: skip
+        by_arm = _by_arm(one)
+        chosen, q = _chosen(one, by_arm), composite.composite(by_arm, reference=next(iter(by_arm)))
+        for key, done_cells in one.cells.items():
+            of_arm = {seed: {composite.NAME: value} for seed, value in q.get(key, {}).items()}
+            cells = [replace(cell, metrics=cell.metrics | of_arm.get(cell.seed, {})) for cell in done_cells]
+            config = one.configs[key]
+            arm = (arms.arm_of(config) if config is not None and key == arms.PRESET else None) or key
+            if cells:
+                entry = Entry(experiment=one, arm=arm, cells=tuple(cells), preset=one.preset, config=config)
+                found.append(replace(entry, chosen=key in chosen))
     return found
 
 
-def _chosen(experiment: Findings) -> set[str | None]:
+def _by_arm(experiment: Findings) -> dict[str, dict[str, dict[int, float]]]:
+    """Row -> metric -> seed -> value."""
+    found: dict[str, dict[str, dict[int, float]]] = {row: {} for row in experiment.cells}
+    for row, cells in experiment.cells.items():
+        for cell in cells:
+            for name, value in cell.metrics.items():
+                found[row].setdefault(name, {})[cell.seed] = value
+    return found
+
+
+def _chosen(experiment: Findings, by_arm: Mapping[str, Mapping[str, Mapping[int, float]]]) -> set[str | None]:
     """The rows that the declared rule chose of each arm that was swept."""
     metric, seeds = experiment.declared.facts.get("choose"), experiment.declared.seeds
     if metric is None:
         return set()
-    values = {
-        row: {cell.seed: cell.metrics[metric] for cell in cells if metric in cell.metrics}
-        for row, cells in experiment.cells.items()
-    }
-    return set(sweep.choices([*experiment.cells], metric, values, seeds=seeds, failed=experiment.failed).values())
+    values = {row: metrics.get(metric, {}) for row, metrics in by_arm.items()}
+    return set(sweep.choices([*by_arm], metric, values, seeds=seeds, failed=experiment.failed).values())
 
 
 def _tuned(experiment: Findings, done: Sequence[Measured]) -> Entry:
@@ -138,6 +161,8 @@ def _tuned(experiment: Findings, done: Sequence[Measured]) -> Entry:
             metrics["glue/average"] = statistics.fmean(metrics[column] for column in _GLUE.values())
         first = Measured(root=experiment.path, key=of_tasks[0].key, seed=seed, facts=facts, metrics=metrics)
         cells.append(replace(first, environment=environment))
+    if cells and (test := submission.read_scores(experiment.path)):  # of each task the seed that was best on dev
+        cells[0] = replace(cells[0], metrics=cells[0].metrics | test)
     name, arm = Path(about.get("model") or "encoder").name, "fine-tuned"
     if config is not None:
         name, arm = config.preset, arms.arm_of(config) or "another"
@@ -162,20 +187,24 @@ def _unknown(flag: str, word: str, names: Sequence[str]) -> ConfigError:
     return ConfigError(f"{flag} {word}: no such metric.{did_you_mean(word, names)} Known: {known}.")
 
 
-def extra_metrics(experiments: Sequence[Findings], patterns: Sequence[str]) -> list[str]:
-    """Metrics without a column in the paper: those that match a pattern, or all of at most two levels but the total
-    loss.
+def extra_metrics(experiments: Sequence[Findings], patterns: Sequence[str], *, columns: Sequence[str]) -> list[str]:
+    """Metrics without a column in the table: those that match a pattern, or all of at most two levels that are in no table of the
+    paper, but the total loss.
+
+    Args:
+        columns: of the table.
 
     Raises:
         ConfigError: a pattern that matches nothing.
     """
     names = _metric_names(entries(experiments))
-    own = [name for name in names if not name.startswith(PUBLISHED_SCORES)]
     if not patterns:
+        own = [name for name in names if not name.startswith(PUBLISHED_SCORES)]
         return [name for name in own if name.count("/") <= 1 and name != _TOTAL_LOSS]
     for pattern in patterns:
         if not fnmatch.filter(names, pattern):
             raise _unknown("--metrics", pattern, names)
+    own = [name for name in names if name not in columns]
     return [name for name in own if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
 
 
@@ -323,7 +352,8 @@ def _curve(cell: Measured, metric: str) -> tuple[tuple[float, float], ...]:
 
 def missing_arms(experiments: Sequence[Findings], shown: Sequence[Reading], also: Sequence[str] = ()) -> list[str]:
     """Arms that were planned, or belong into the figure (`also`), and are not shown."""
-    there = {(reading.entry.experiment.path, reading.entry.arm) for reading in shown}
+    entries_shown = [reading.entry for reading in shown]
+    there = {(entry.experiment.path, name) for entry in entries_shown for name in (entry.arm, entry.cells[0].key)}
     return [
         f"{experiment.name}: {arm}" if len(experiments) > 1 else arm
         for experiment in experiments
@@ -352,10 +382,12 @@ def generator_size(reading: Reading) -> GeneratorSize | None:
         return GeneratorSize(-2.0, "uniform")
     if isinstance(generator, methods.Unigram):
         return GeneratorSize(-1.0, "unigram")
-    if generator.temperature != 1 or generator.depth != 1 or config.sharing != "embeddings":
+    if generator.temperature != 1 or config.sharing != "embeddings":
         return None
-    width = generator_shape(config).hidden_size
-    return GeneratorSize(width, f"{width}\n({width / config.model.hidden_size:.3g}x)")
+    shape, main = generator_shape(config), config.model
+    width, layers = shape.hidden_size, shape.num_hidden_layers
+    depth = "" if layers == main.num_hidden_layers else f", {layers} of {main.num_hidden_layers} layers"
+    return GeneratorSize(width, f"{width}\n({width / main.hidden_size:.3g}x{depth})")
 
 
 def paired_gain(mine: Reading, other: Reading, metric: str) -> Spread | None:

@@ -35,8 +35,10 @@ _TUNED = (
     "Of encoders that were fine-tuned (electra glue, squad, finetune): the median over the seeds instead of the mean, "
     "as the paper's."
 )
+_ON_TEST = "test: ours as the server of GLUE scored the archive of electra glue --predict: of each task the seed that is best on dev."
 _ON_DEV = (
-    "dev: ours on the dev sets; GLUE keeps the answers of its test sets (electra glue --predict writes what it scores)."
+    "dev: ours on the dev sets; GLUE keeps the answers of its test sets. electra glue --predict writes what its server scores; the scores go "
+    "into test-scores.json in the experiment's folder."
 )
 
 
@@ -131,7 +133,9 @@ def build_table(number: int, experiments: Sequence[Findings], *, metrics: Sequen
             f"table {number}: expected one of {', '.join(map(str, TABLES))}. Table 5 is: electra show small"
         )
     table, known = TABLES[number], entries(experiments)
-    columns = (*_columns(table), *(Column(name, name, "metric") for name in extra_metrics(experiments, metrics)))
+    printed = [*_columns(table)]
+    more = extra_metrics(experiments, metrics, columns=[column.key for column in printed])
+    columns = (*printed, *(Column(name, name, "metric") for name in more))
     several = len(experiments) > 1
 
     def ours(model: str, entry: Entry, split: str) -> PaperRow:
@@ -153,6 +157,8 @@ def build_table(number: int, experiments: Sequence[Findings], *, metrics: Sequen
     notes = tuple(note for experiment in experiments for note in experiment.notes)
     if any(entry.tuned for entry in known):
         notes = (*notes, _TUNED)
+    if any(name.startswith("glue-test/") for entry in known for cell in entry.cells for name in cell.metrics):
+        notes = (*notes, _ON_TEST)
     if number == 7 and any(row.split == "dev" for row in rows):
         notes = (*notes, _ON_DEV)
     return PaperTable(number=number, caption=table.caption, columns=columns, rows=tuple(rows), notes=notes)
@@ -169,6 +175,7 @@ def _ours(model: str, entry: Entry, columns: Sequence[Column], reference: float,
             values[column.key] = Value(number=found.mean, sd=found.sd, count=count)
     values_chosen = entry.arm.removeprefix(entry.method).removeprefix(sweep.PLUS)
     about = [entry.preset, *([entry.experiment.name] if several else [])]
+    about += [entry.unfinished] if entry.unfinished else []
     about += [f"chosen: {values_chosen or 'its own values'}"] if entry.chosen else []
     return PaperRow(
         model=model, source=f"ours ({', '.join(about)})", split=split,

@@ -42,6 +42,11 @@ def mlm_rare(config: Config) -> Config:
     return replace(mlm(config), masking=replace(config.masking, rarity=0.5))
 
 
+def mlm_hard(config: Config) -> Config:
+    """BERT that masks more often what a small model guesses to be hard for it (Appendix H)."""
+    return replace(config, objective=methods.HardMLM())
+
+
 def replace_mlm(config: Config) -> Config:
     """Replace MLM (§3.5): samples instead of [MASK] in the input."""
     return replace(config, objective=methods.ReplaceMLM())
@@ -110,7 +115,7 @@ def sentence_contrast(config: Config) -> Config:
 ARMS: dict[str, Callable[[Config], Config]] = {
     function.__name__.replace("_", "-"): function
     for function in (
-        electra, electra_15, electra_15_other, mlm, mlm_80_10_10, mlm_rare, replace_mlm, all_tokens_mlm, unigram, uniform,
+        electra, electra_15, electra_15_other, mlm, mlm_80_10_10, mlm_rare, mlm_hard, replace_mlm, all_tokens_mlm, unigram, uniform,
         same_size, sharing_none, sharing_all, two_stage, two_stage_fresh, adversarial, warm_sampling, disallow_correct,
         sentence_contrast,
     )
@@ -139,10 +144,10 @@ def arm(name: str, config: Config) -> Config:
 
 
 def arm_of(config: Config) -> str | None:
-    """The name of the arm that a config equals; None if it equals none."""
-    for name, change in ARMS.items():
+    """The name of the arm that a config equals, the most special first: ELECTRA's changes nothing but the objective. None: of none."""
+    for name in reversed(ARMS):
         try:
-            if change(config) == config:
+            if arm(name, config) == config:
                 return name
         except ConfigError:
             continue  # not with this config

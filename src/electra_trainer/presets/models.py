@@ -212,8 +212,11 @@ PRESETS: dict[str, Preset] = dict(MODELS)
 """All presets: the models, and every other published row."""
 SUMMARIES: dict[str, str] = {name: (function.__doc__ or "").split("\n")[0] for name, function in MODELS.items()}
 """One line about each."""
+SIZES: dict[str, str] = {name: name.removeprefix("bert_") for name in MODELS}
+"""Preset -> the model whose network it trains, by ELECTRA's name: small_50 -> small. Those of other widths are their own."""
 for _name, _what, _start, _changes in _rows():
     PRESETS[_name], SUMMARIES[_name] = partial(_derived, _start, name=_name, **_changes), _what
+    SIZES[_name] = _name if "hidden" in _changes else SIZES[_start.__name__]
 
 
 def preset(name: str) -> config.Config:

@@ -263,6 +263,13 @@ class Config:
         return self.phases.first_steps(self.schedule.steps)
 
     @property
+    def drawn(self) -> Masking:
+        """The masking that the rows get: `masking`, or for hard-mlm, which chooses among them, more positions, at most all."""
+        if not isinstance(self.objective, methods.HardMLM):
+            return self.masking
+        return dataclasses.replace(self.masking, fraction=min(0.999, self.objective.pool * self.masking.fraction))
+
+    @property
     def lane_size(self) -> int:
         """Rows in one lane."""
         return self.batch.size // self.batch.lanes
@@ -280,6 +287,9 @@ def _check_combination(config: Config) -> None:
     # raises if the multiplier gives no possible shape
     smaller = objective.uses_generator and learned and generator_shape(config) != config.model
     plain = isinstance(generator, methods.Learned) and generator.temperature == 1 and not generator.disallow_correct
+    if isinstance(objective, methods.HardMLM):
+        guesser_shape(config)
+        require(config.masking.draw == "distinct", "masking.draw", config.masking.draw, "distinct with hard-mlm")
     two_stage, adversarial = isinstance(phases, methods.TwoStage), isinstance(objective, methods.Adversarial)
     from_generator = isinstance(phases, methods.TwoStage) and phases.start == "generator"
     shared = sharing == "all"
@@ -306,13 +316,22 @@ def _check_combination(config: Config) -> None:
 def generator_shape(config: Config) -> Model:
     """Shape of a learned generator: width multiplies hidden size, feed-forward size and heads; depth the layers (Table 5)."""
     assert isinstance(config.generator, methods.Learned)
-    model, width = config.model, config.generator.width
+    return _scaled(config.model, config.generator.width, config.generator.depth, where="generator.width")
+
+
+def guesser_shape(config: Config) -> Model:
+    """Shape of hard-mlm's guesser, as deep as the main network."""
+    assert isinstance(config.objective, methods.HardMLM)
+    return _scaled(config.model, config.objective.width, 1.0, where="objective.width")
+
+
+def _scaled(model: Model, width: float, depth: float, *, where: str) -> Model:
     head_size = model.hidden_size // model.num_attention_heads
     hidden = round(model.hidden_size * width)
     heads = max(1, hidden // head_size)
     if hidden < 1 or hidden % heads:
         raise ConfigError(
-            f"generator.width = {width}: gives a hidden size of {hidden}, which {heads} heads of {head_size} do not divide. "
+            f"{where} = {width}: gives a hidden size of {hidden}, which {heads} heads of {head_size} do not divide. "
             f"Choose a multiplier that gives a multiple of {head_size}, for example {head_size / model.hidden_size:g}."
         )
     return dataclasses.replace(
@@ -320,7 +339,7 @@ def generator_shape(config: Config) -> Model:
         hidden_size=hidden,
         num_attention_heads=heads,
         intermediate_size=round(model.intermediate_size * width),
-        num_hidden_layers=max(1, round(model.num_hidden_layers * config.generator.depth)),
+        num_hidden_layers=max(1, round(model.num_hidden_layers * depth)),
     )
 
 

@@ -32,9 +32,9 @@ class ObjectiveSettings:
     """The main network, which is exported: a discriminator, or an encoder with a token head."""
     predicts: ClassVar[Literal["masked", "all", "none"]] = "none"
     """Positions that the main network sends through the vocabulary."""
-    single_output: ClassVar[Literal["none", "kept tokens", "kept inputs", "generator slots"]] = "none"
-    """A separate layer [width -> 1]: on the main network at all tokens or at the [CLS] of each input, or on the generator at the chosen
-    positions. Counted in parameters and FLOPs."""
+    single_output: ClassVar[Literal["none", "kept tokens", "kept inputs", "generator slots", "guesser tokens"]] = "none"
+    """A separate layer [width -> 1]: on the main network at all tokens or at the [CLS] of each input, on the generator at the chosen
+    positions, or on a guesser (hard-mlm) at all tokens. Counted in parameters and FLOPs."""
 
     def __init_subclass__(cls) -> None:
         ObjectiveSettings.kinds[kind_of(cls)] = cls
@@ -85,6 +85,26 @@ class MLM(ObjectiveSettings):
     title = "masked language modelling"
     uses_generator = False
     predicts = "masked"
+
+
+@dataclass(frozen=True, kw_only=True)
+class HardMLM(MLM):
+    """Masked language modelling of tokens that a small model guesses to be hard to predict (Appendix H)."""
+
+    title = "masked language modelling of hard tokens"
+    single_output = "guesser tokens"
+
+    pool: float = 3.0
+    """Positions that are drawn alike for each one that is masked, at most all; the more, the harder are those that are chosen."""
+    width: float = 0.25
+    """Multiplier of the guesser's hidden size, feed-forward size and heads."""
+    guess_weight: float = 1.0
+    """Weight of the mean squared error of the guesses, in nats²."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.pool >= 1, "objective.pool", self.pool, "a number of at least 1")
+        require(0 < self.width <= 4, "objective.width", self.width, "a multiplier above 0 and at most 4")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,16 @@ from electra_trainer.settings import records
 from electra_trainer.settings.config import Config
 from electra_trainer.train.optim import rate_at
 
-_TENSORS = ("model.", "generator.", "sharing:", "objective.kind", "phases.kind", "phases.start", "optimizer.name")
+_TENSORS = (
+    "model.",
+    "generator.",
+    "sharing:",
+    "objective.kind",
+    "objective.width",
+    "phases.kind",
+    "phases.start",
+    "optimizer.name",
+)
 """Beginnings of the settings that weights and moments belong to; the others may change."""
 _JUMP = 0.1
 """Relative difference of learning rates that is called a jump."""

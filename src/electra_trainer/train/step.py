@@ -54,7 +54,7 @@ class Feed:
         """The feed of a prepared store."""
         special = store.specials
         mask = masking.MaskTokens(
-            masking=config.masking, vocab_size=store.vocab_size, mask_id=special.mask,
+            masking=config.drawn, vocab_size=store.vocab_size, mask_id=special.mask,
             never=(special.pad, special.cls, special.sep, special.mask),
             counts_V=batches.word_counts(store) if config.masking.rarity else None,
         )  # fmt: skip

@@ -184,7 +184,7 @@ def made_up_feed(config: Config, *, device: torch.device, precision: str) -> Fee
     """A feed of four batches of made-up rows, the same ones for the same config."""
     rows = made_up_rows(4 * config.batch.size, config.batch.sequence_length, vocab_size=config.model.vocab_size)
     never = (PAD, CLS, SEP, MASK)
-    mask = MaskTokens(masking=config.masking, vocab_size=config.model.vocab_size, mask_id=MASK, never=never)
+    mask = MaskTokens(masking=config.drawn, vocab_size=config.model.vocab_size, mask_id=MASK, never=never)
     return Feed(
         config=config, rows=rows, valid=rows[:0], mask=mask, pad=PAD, cls=CLS, sep=SEP, device=device,
         precision=precision,

@@ -16,7 +16,9 @@ from electra_trainer.errors import ConfigError, DataError, MissingInputError
 from electra_trainer.files.durable import replace_durably
 from electra_trainer.files.reading import MOST_TEXT, read_file
 from electra_trainer.finetuning.examples import TextExample
-from electra_trainer.finetuning.glue.glue_tasks import ROWS, GlueRow, GlueTask
+from electra_trainer.finetuning.glue.glue_table import glue_metrics
+from electra_trainer.finetuning.glue.glue_tasks import PAPER, ROWS, GlueRow, GlueTask
+from electra_trainer.settings.records import read_object
 
 HEADER = "index\tprediction\n"
 _EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -42,6 +44,32 @@ PARTS = tuple(
     for row in ROWS.values()
     for split in row.test
 )
+
+
+SCORES = "test-scores.json"
+"""In the folder of an experiment: what the server answered to its archive."""
+
+
+def read_scores(out: Path) -> dict[str, float]:
+    """The scores of the test sets in OUT/test-scores.json, as shares by the columns of the paper's tables, `glue-test/cola` …, and
+    `glue-test/average` if all eight are there. Nothing where there is no file.
+
+    The file has tasks and points, as the server prints them: `{"cola": 54.6, "sst2": 89.1}`; of MNLI the matched set.
+
+    Raises:
+        DataError: it is not this.
+    """
+    path = out / SCORES
+    if not path.is_file():
+        return {}
+    table = read_object(path)
+    for task, score in table.items():
+        if task not in PAPER or type(score) not in (int, float) or not -100 <= score <= 100:
+            raise DataError(
+                f"{path}: {task}: {score}: expected points from -100 to 100 of {', '.join(PAPER)}. Mend the file."
+            )
+    found = {name.replace("glue/", "glue-test/"): share for name, share in glue_metrics(table).items()}
+    return {name: score / 100 for name, score in found.items()}
 
 
 def require_tables(archive: Path, *, folder: str, tasks: Collection[str], fill: bool) -> None:
