@@ -20,14 +20,14 @@ from electra_trainer.train import loop, plan, timing
 from electra_trainer.train.plan import Length, Timing
 
 LEARNED = {
-    1200: (0.74, 0.86, 0.63, 38),
-    700: (0.73, 0.87, 0.61, 33),
-    400: (0.69, 0.91, 0.57, 20),
+    1200: (0.74, 0.86, 0.63, 0.38),
+    700: (0.73, 0.87, 0.61, 0.33),
+    400: (0.69, 0.91, 0.57, 0.2),
     100: (0.62, 0.94, 0.52, 0),
     0: (0.55, 1.0, 0.0, 0),
 }
-"""Steps that were taken -> AUC at least, loss at most, relative to the constant guess, AUC on standard fakes and exchanged words found at
-least. Measured (records/2026-11-23-demo-recipe): 0.76, 0.84, 0.640 and 46 after 774 steps; 0.77, 0.83, 0.670 and 51 % after 1,600."""
+"""Steps that were taken -> AUC at least, loss at most, relative to the constant guess, AUC on standard fakes and share of exchanged words
+found at least. Measured with the recipe before (records/2026-11-23-demo-recipe): 0.76, 0.84, 0.640 and 46 % after 774 steps."""
 
 
 BUDGET = 60
@@ -68,9 +68,9 @@ def test_demo(tmp_path: Path) -> None:
     auc, most, standard, fewest_found = next(bounds for least, bounds in LEARNED.items() if steps >= least)
     assert held_out["discriminator_auc"] >= auc and ratio <= most, told
     assert held_out["discriminator_standard_auc"] >= standard, told
-    found = re.search(r"     (\d+) of 100 held-out sentences", done.stdout)
+    found = re.search(r"     (\d+) of (\d+) held-out sentences", done.stdout)
     assert found and done.stdout.count(" became ") == 3 and done.stdout.count("nearest to ") == 3, done.stdout
-    assert int(found[1]) >= fewest_found, told
+    assert int(found[2]) > 200 and int(found[1]) >= fewest_found * int(found[2]), told
     if steps >= 1200:
         valid = [row["discriminator_auc"] for row in rows if row.get("split") == "valid"]
         assert valid[-1] > valid[len(valid) // 2]  # still improving
