@@ -64,6 +64,8 @@ def test_each_stage_has_the_end_of_its_flat_part() -> None:
     staged = replace(config(LONG), sharing="none", generator=Learned(width=1.0), phases=TwoStage(share=0.4))
     assert flat_ends(staged) == {6, 8 + 9}
     assert flat_ends(config(LONG, shape="linear")) == frozenset()
+    assert flat_ends(changed(config(90), schedule={"decay_share": 0.3})) == {63}  # 0.7 * 90 is 62.99999999999999
+    assert flat_ends(changed(staged, schedule={"decay_share": 1.0})) == frozenset()
 
 
 @pytest.mark.parametrize(("begun", "ends"), [(SHORT, SHORT), (SHORT, LONG), (LONG, SHORT)])

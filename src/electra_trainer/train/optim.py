@@ -302,9 +302,8 @@ def flat_ends(config: Config) -> frozenset[int]:
     if config.schedule.shape != "wsd":
         return frozenset()
     turn, flat = config.first_stage_steps, 1 - config.schedule.decay_share
-    return frozenset(
-        first + int(flat * count) for first, count in ((0, turn), (turn, config.schedule.steps - turn))
-    ) - {0}
+    lengths = {first: int(flat * count + 1e-9) for first, count in ((0, turn), (turn, config.schedule.steps - turn))}
+    return frozenset(first + length for first, length in lengths.items() if length)
 
 
 class Phases:

@@ -136,7 +136,8 @@ class Resumable(ABC, Generic[Network]):
             if found is None:
                 checkpoint.require_space(self.folder.path, one * (self.keep + 1 + len(self.trunk)))
             elif self.step < self.steps:
-                checkpoint.require_space(self.folder.path, 2 * one)
+                ahead = sum(step > self.step for step in self.trunk)
+                checkpoint.require_space(self.folder.path, one * (2 + ahead))
             self.metrics.forget_after(self.step)
             if found is not None:
                 self.say(f"resuming at step {self.step:,} of {self.steps:,}")
