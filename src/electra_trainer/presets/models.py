@@ -89,7 +89,7 @@ def bert_large() -> config.Config:
 
 
 def tiny() -> config.Config:
-    """Ours, for CPUs, the demo and the tests: rows of 32 tokens; choices were measured (records/2026-11-23-demo-recipe, 2026-11-24-demo-generator)."""
+    """Ours, for CPUs, demo and tests: rows of 32 tokens; choices are measured (records/2026-11-23-demo-recipe, 2026-11-24-demo-generator)."""
     return config.Config(
         preset="tiny",
         model=replace(
