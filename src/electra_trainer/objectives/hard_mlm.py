@@ -41,9 +41,8 @@ class HardMaskedLanguageModelling(mlm.MaskedLanguageModelling, settings=HardMLM)
         self.settings, weights = config.objective, self.weights("heads")
         self.guesser = initialize(Encoder(shape, embeddings=embeddings), shape, weights, leave=embeddings)
         self.guess = initialize(nn.Linear(shape.hidden_size, 1), shape, weights)
-        nn.init.constant_(
-            self.guess.bias, math.log(shape.vocab_size)
-        )  # BERT's first loss; else its error fills the clipped gradient
+        # BERT's first loss; else its error fills the clipped gradient
+        nn.init.constant_(self.guess.bias, math.log(shape.vocab_size))
 
     @property
     def static(self) -> bool:
@@ -78,9 +77,8 @@ class HardMaskedLanguageModelling(mlm.MaskedLanguageModelling, settings=HardMLM)
             tokens = vocabulary_softmax.token_softmax(
                 projected_KE, *output, labels_K=labels_K, draws_K=None, diagnose=True
             )
-        used_K = chosen.chosen_BT.flatten()[
-            masked.slots_K
-        ]  # of the pool: what is recorded belongs to the slots that were given
+        # of the pool: what is recorded belongs to the slots that were given
+        used_K = chosen.chosen_BT.flatten()[masked.slots_K]
         diagnostics = {"used_K": used_K, "corrupted_BT": chosen.input_BT}
         for name, value in (("correct", tokens.correct_K), ("entropy", tokens.entropy_K)):
             diagnostics[f"generator_{name}_K"] = value.new_zeros(len(used_K)).masked_scatter(used_K, value)

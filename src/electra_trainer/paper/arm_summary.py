@@ -26,6 +26,8 @@ ByArm = dict[str, dict[str, dict[int, float]]]
 """Arm -> metric -> seed -> value."""
 UNTRAINED = "untrained"
 """The arm that is not trained: the baseline of every probe."""
+_FINE_TUNED = ("glue/", "squad1/", "squad2/")
+"""Beginnings of the scores of probes that fine-tune."""
 _HELD_OUT = ("generator_loss", "discriminator_loss", "discriminator_auc", "encoder_loss")
 _UNITS = {
     "paper-flops": "FLOPs as the paper counts",
@@ -169,10 +171,10 @@ def _declared_metrics(experiment: folder.Declared, names: list[str]) -> tuple[st
     if experiment.facts["metrics"]:
         return tuple(experiment.facts["metrics"])
     if experiment.parts.keys() >= composite.PROBES and len(experiment.seeds) > 1:
-        return (composite.NAME, *(name for name in names if name.startswith(("glue/", "squad1/", "squad2/"))))
+        return (composite.NAME, *(name for name in names if name.startswith(_FINE_TUNED)))
     if experiment.parts.keys() & {"pos", "minimal-pairs", "glue", "squad1", "squad2"}:
         tags = ("pos/accuracy",) if "pos" in experiment.parts else ()
-        return (*tags, *(name for name in names if name.startswith(("minimal-pairs/", "glue/", "squad1/", "squad2/"))))
+        return (*tags, *(name for name in names if name.startswith(("minimal-pairs/", *_FINE_TUNED))))
     return tuple(name for name in names if name in {f"held-out/{metric}" for metric in _HELD_OUT})
 
 

@@ -116,9 +116,8 @@ def _generator_sizes(axes: "Axes", experiments: Sequence[Findings], shown: Seque
                 continue
             at = places.index(size)
             _error_bar(axes, at, reading.score, colour, label=None)
-            arm = (
-                reading.entry.arm if size.order < 0 or sweep.PLUS not in reading.entry.arm else ""
-            )  # the axis says its size
+            # of a swept width the axis says the size
+            arm = reading.entry.arm if size.order < 0 or sweep.PLUS not in reading.entry.arm else ""
             axes.annotate(arm, (at, reading.score.mean), xytext=(6, 4), textcoords="offset points", fontsize=7.5)
             line += [(at, reading.score.mean)] if size.order > 0 else []
         axes.plot([at for at, _ in line], [mean for _, mean in line], color=colour, label=_labelled(experiment))
