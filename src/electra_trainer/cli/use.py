@@ -132,19 +132,31 @@ class ExportArguments:
     """A new or empty folder."""
     dtype: Literal["float32", "float16", "bfloat16"] = "float32"
     """Of the stored weights. In 16 bits the folder has half the size."""
+    to: Literal["transformers", "onnx"] = "transformers"
+    """onnx: also onnx/model.onnx in each folder, compared in ONNX Runtime with the run, for servers without PyTorch."""
+    int8: bool = False
+    """With --to onnx: also onnx/model_int8.onnx, a quarter of the size."""
 
 
 def run_export(arguments: ExportArguments) -> None:
     """Write, read back, and compare with the run where transformers is installed."""
     from importlib.util import find_spec
 
+    from electra_trainer.pretrained import serving
     from electra_trainer.pretrained.agreement import LINES, check_agreement
     from electra_trainer.pretrained.pretrained import export_run
 
-    found = dict[str, float]()
+    onnx = arguments.to == "onnx"
+    if arguments.int8 and not onnx:
+        raise ConfigError("--int8: belongs to --to onnx. Give both.")
+    if onnx:
+        serving.need_onnx()
+    found, served = dict[str, float](), dict[str, serving.Compared]()
 
     def compare(folder: Path, network: "nn.Module", tokenizer: "Tokenizer") -> None:
         found[folder.name] = check_agreement(folder, network, tokenizer)
+        if onnx:
+            served[folder.name] = serving.write_onnx(folder, network, tokenizer, int8=arguments.int8)
 
     there = find_spec("transformers") is not None
     for folder in export_run(arguments.run, arguments.out, dtype=arguments.dtype, compare=compare if there else None):
@@ -155,6 +167,8 @@ def run_export(arguments: ExportArguments) -> None:
                 f"; transformers has the ids of {LINES:,} lines, and on text {whose} within {found[folder.name]:.0e}"
             )
         print(line)
+        if served:
+            print(f"{folder}/onnx: {served[folder.name].line}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from tokenizers import Tokenizer
-from torch import nn
+from torch import Tensor, nn
 
 from electra_trainer.data.batches import encode_rows
 from electra_trainer.errors import CheckpointError, ConfigError
@@ -69,34 +69,46 @@ def check_agreement(folder: Path, network: nn.Module, tokenizer: Tokenizer, *, l
     for text, ours, other in zip(texts, mine, theirs, strict=True):
         if ours != other:
             raise CheckpointError(f"{folder}: {text[:60]!r} has other ids in transformers. Please report it.")
-    flat, table = list(chain.from_iterable(mine)), read_table(folder / "config.json")
-    length = min(length, len(flat) // _ROWS, table["max_position_embeddings"])
-    rows = [flat[row * length : (row + 1) * length] for row in range(_ROWS)]
-    difference = _difference(folder, network, table, rows)
+    table = read_table(folder / "config.json")
+    difference = _difference(folder, network, table, text_rows(tokenizer, table, length=length))
     if not difference <= BOUND:
         raise CheckpointError(f"{folder}: logits differ from transformers' by {difference:.1e}. Please report it.")
     return difference
 
 
+def text_rows(tokenizer: Tokenizer, table: Mapping[str, Any], *, length: int) -> Tensor:
+    """Ids of some text, int64 [2, `length`], or as many a row as the network of that config.json has positions."""
+    flat = list(chain.from_iterable(encoding.ids for encoding in tokenizer.encode_batch(_some_lines())))
+    length = min(length, len(flat) // _ROWS, table["max_position_embeddings"])
+    return torch.tensor(flat[: _ROWS * length]).view(_ROWS, length)
+
+
 @torch.no_grad()
-def _difference(folder: Path, network: nn.Module, table: Mapping[str, Any], rows: list[list[int]]) -> float:
-    """Largest absolute difference of logits on rows of equal length.
+def own_logits(network: nn.Module, table: Mapping[str, Any], ids_BT: Tensor) -> Tensor:
+    """What the run's network computes from its weights as they are stored: [B, T], or [B, T, V] of a word predictor.
 
     Args:
-        table: config.json of the folder.
+        network: on the CPU.
+        table: config.json of the folder that it is exported to.
+        ids_BT: rows of equal length without padding.
     """
+    mine, batch = _as_stored(network, getattr(torch, table["dtype"])), encode_rows(ids_BT)
+    if isinstance(mine, TokenPredictor):
+        logits_KV: Tensor = mine(ids_BT, batch, torch.arange(ids_BT.numel()))
+        return logits_KV.view(*ids_BT.shape, -1)
+    assert isinstance(mine, Discriminator)
+    logits_BT: Tensor = mine(ids_BT, batch)
+    return logits_BT
+
+
+@torch.no_grad()
+def _difference(folder: Path, network: nn.Module, table: Mapping[str, Any], ids_BT: Tensor) -> float:
+    """Largest absolute difference of logits between transformers' network and the run's."""
     import transformers
 
     theirs = getattr(transformers, table["architectures"][0]).from_pretrained(folder).float().eval()
-    mine = _as_stored(network, getattr(torch, table["dtype"]))
-    batch = encode_rows(rows)
-    expected = theirs(input_ids=batch.ids_BT, token_type_ids=batch.segment_BT).logits
-    if isinstance(mine, TokenPredictor):
-        found = mine(batch.ids_BT, batch, torch.arange(batch.ids_BT.numel())).view(expected.shape)
-    else:
-        assert isinstance(mine, Discriminator)
-        found = mine(batch.ids_BT, batch)
-    return float((found - expected).abs().max())
+    expected = theirs(input_ids=ids_BT, token_type_ids=torch.zeros_like(ids_BT)).logits
+    return float((own_logits(network, table, ids_BT) - expected).abs().max())
 
 
 def _as_stored(network: nn.Module, dtype: torch.dtype) -> nn.Module:

@@ -4,9 +4,9 @@
     DIR/generator       ElectraForMaskedLM
     DIR/encoder         ElectraForMaskedLM: what an MLM run exports instead of the two, and rtd-mlm beside them
 
-Each holds config.json, model.safetensors, the tokenizer's files and a model card. Parameter names are those of transformers, so
-writing is a copy (the paper's printed head becomes the released one, with the same output). The vocabulary's output weight is tied to
-the word embeddings and stored once, as there.
+Each holds config.json, model.safetensors, the tokenizer's files and a model card; encoders also the files of serving.py. Parameter names
+are those of transformers, so writing is a copy (the paper's printed head becomes the released one, with the same output). The
+vocabulary's output weight is tied to the word embeddings and stored once, as there.
 
 An exported folder appears whole, read back and on the disk, or not at all.
 """
@@ -36,6 +36,7 @@ from electra_trainer.model.encoder import Encoder, Layers
 from electra_trainer.model.networks import Discriminator, PrintedReplacedHead, TokenPredictor
 from electra_trainer.objectives import Exported
 from electra_trainer.presets.arms import objective_title
+from electra_trainer.pretrained.serving import embedding_files
 from electra_trainer.settings import records
 from electra_trainer.settings.config import Config, Model
 from electra_trainer.settings.records import read_table
@@ -129,6 +130,7 @@ def export(
                 **{name: read_file(tokenizer / name, limit=MOST_TEXT) for name in names},
                 "config.json": (json.dumps(table, indent=2) + "\n").encode(),
                 "model.safetensors": safetensors_bytes(_stored(exported, dtype)),
+                **_embedding_files(exported, config.batch.sequence_length),
                 "README.md": model_card(exported, config=config, metrics=metrics, step=step, init=init).encode(),
             }
             yield from ((f"{exported.name}/{name}", content) for name, content in contents.items())
@@ -143,6 +145,11 @@ def export(
 
     publish(out, files(), check)
     return [out / exported.name for exported in networks]
+
+
+def _embedding_files(exported: Exported, length: int) -> dict[str, bytes]:
+    """Those of an encoder; nobody embeds texts with the generator."""
+    return embedding_files(width=exported.model.hidden_size, length=length) if exported.name != "generator" else {}
 
 
 def _stored(exported: Exported, dtype: str) -> dict[str, Tensor]:

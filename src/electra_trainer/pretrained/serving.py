@@ -1,0 +1,181 @@
+"""Files that other programs than transformers read: sentence-transformers, Text Embeddings Inference (TEI), and ONNX Runtime.
+
+modules.json, 1_Pooling/config.json, sentence_bert_config.json   how to make one vector of a text; written with every encoder
+onnx/model.onnx        last_hidden_state [B, T, D] and logits of input_ids, attention_mask and token_type_ids, each int64 [B, T]
+onnx/model_int8.onnx   the same with the matrices in 8 bits (dynamic quantization)
+"""
+
+import json
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+
+from electra_trainer.errors import CheckpointError, ConfigError
+from electra_trainer.files.durable import make_folder, sync_folder, write_durably
+from electra_trainer.files.reading import read_file
+from electra_trainer.pretrained.agreement import BOUND, own_logits, text_rows
+from electra_trainer.settings.records import read_table
+
+_PACKAGES = ("transformers", "onnx", "onnxscript", "onnxruntime")
+_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+_LENGTHS = (5, 17, 64)
+"""Tokens in the rows on which an ONNX file is compared, the last `_PADDING` of which are padding."""
+_PADDING = 2
+_MOST = 2 << 30
+"""Bytes of an ONNX file: beyond 2 GiB its format needs a second file."""
+
+
+def embedding_files(*, width: int, length: int) -> dict[str, bytes]:
+    """The files from which sentence-transformers and TEI learn to average the tokens of a text, and how many they may be.
+
+    The keys are those of sentence-transformers before version 6: TEI reads no others, and version 6 reads both.
+
+    Args:
+        width: of the hidden states.
+        length: longest training row in tokens; without it TEI would take every position, trained or not.
+    """
+    ways = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens")
+    kinds = {"": "Transformer", "1_Pooling": "Pooling"}
+    tables = {
+        "modules.json": [
+            {"idx": number, "name": str(number), "path": path, "type": f"sentence_transformers.models.{kind}"}
+            for number, (path, kind) in enumerate(kinds.items())
+        ],
+        "1_Pooling/config.json": {
+            "word_embedding_dimension": width,
+            **{f"pooling_mode_{way}": way == "mean_tokens" for way in ways},
+        },
+        "sentence_bert_config.json": {"max_seq_length": length, "do_lower_case": False},
+    }
+    return {name: (json.dumps(table, indent=2) + "\n").encode() for name, table in tables.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compared:
+    """How far an ONNX file is from the run's own network, on text."""
+
+    logits: float
+    """Largest absolute difference of logits, in fp32."""
+    int8: float | None = None
+    """Largest absolute difference of probabilities with matrices in 8 bits; None: no such file was asked for."""
+
+    @property
+    def line(self) -> str:
+        """For people."""
+        small = "" if self.int8 is None else f"; in 8 bits its probabilities within {self.int8:.1g}"
+        return f"ONNX Runtime has the run's logits within {self.logits:.0e}, with and without padding{small}"
+
+
+def need_onnx() -> None:
+    """Refuse before any work if a package for ONNX is missing.
+
+    Raises:
+        ConfigError: names the missing packages and what to install.
+    """
+    missing = [name for name in _PACKAGES if find_spec(name) is None]
+    if missing:
+        raise ConfigError(
+            f"--to onnx needs {', '.join(missing)}. Type, in the folder of this program: pip install -e '.[onnx]', or: "
+            f"pip install {' '.join(missing)}"
+        )
+
+
+def write_onnx(folder: Path, network: nn.Module, tokenizer: Tokenizer, *, int8: bool = False) -> Compared:
+    """Write `onnx/model.onnx` into an exported folder, and compare what ONNX Runtime computes with the run's network.
+
+    Args:
+        folder: one network's exported folder.
+        network, tokenizer: the run's, which it was written from, on the CPU.
+        int8: write `onnx/model_int8.onnx` too.
+
+    Raises:
+        ConfigError: a package is missing. CheckpointError: logits differ by more than `agreement.BOUND`. StorageError: the disk is full.
+    """
+    need_onnx()
+    import transformers
+
+    table = read_table(folder / "config.json")
+    model = getattr(transformers, table["architectures"][0]).from_pretrained(folder).float().eval()
+    with TemporaryDirectory() as scratch, _quiet():
+        plain, small = Path(scratch, "model.onnx"), Path(scratch, "model_int8.onnx")
+        _trace(model, plain)
+        files = {plain.name: read_file(plain, limit=_MOST)}
+        found = Compared(logits=_difference(plain, network, tokenizer, table, squash=False))
+        if not found.logits <= BOUND:
+            raise CheckpointError(f"{folder}: ONNX Runtime's logits differ by {found.logits:.1e}. Please report it.")
+        if int8:
+            from onnxruntime.quantization import quantize_dynamic
+
+            quantize_dynamic(plain, small)
+            files[small.name] = read_file(small, limit=_MOST)
+            found = Compared(logits=found.logits, int8=_difference(small, network, tokenizer, table, squash=True))
+    make_folder(folder / "onnx")
+    for name, content in files.items():
+        write_durably(folder / "onnx" / name, content)
+    sync_folder(folder / "onnx")
+    return found
+
+
+class _States(nn.Module):
+    """Last hidden states and the logits of the pre-training head, from transformers' network."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> tuple[Tensor, Tensor]:
+        found = self.model(
+            input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids, output_hidden_states=True
+        )
+        return found.hidden_states[-1], found.logits
+
+
+def _trace(model: Any, out: Path) -> None:
+    """Any number of rows, of any length up to the model's positions."""
+    ids = torch.arange(18).view(2, 9) % model.config.vocab_size
+    mask = torch.ones_like(ids)
+    mask[1, 6:] = 0
+    axes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("sequence", max=model.config.max_position_embeddings)}
+    torch.onnx.export(
+        _States(model), (ids, mask, torch.zeros_like(ids)), out, dynamo=True, dynamic_shapes=(axes,) * 3,
+        input_names=list(_INPUTS), output_names=["last_hidden_state", "logits"], external_data=False, verbose=False,
+    )  # fmt: skip
+
+
+def _difference(file: Path, network: nn.Module, tokenizer: Tokenizer, table: dict[str, Any], *, squash: bool) -> float:
+    """The largest absolute difference from the run's logits, or with `squash` from its probabilities, over rows of several lengths.
+
+    The rows of a length are followed by padding, which must change nothing.
+    """
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
+    worst = 0.0
+    for length in _LENGTHS:
+        ids_BT = text_rows(tokenizer, table, length=length - _PADDING)
+        logits = own_logits(network, table, ids_BT)
+        padded = [torch.nn.functional.pad(each, (0, _PADDING)) for each in (ids_BT, torch.ones_like(ids_BT))]
+        inputs = dict(zip(_INPUTS, (*padded, torch.zeros_like(padded[0])), strict=True))
+        answer = session.run(["logits"], {name: tensor.numpy() for name, tensor in inputs.items()})[0]
+        found = torch.from_numpy(answer)[:, : ids_BT.shape[1]]
+        if squash:
+            found, logits = (each.sigmoid() if each.dim() == 2 else each.softmax(-1) for each in (found, logits))
+        worst = max(worst, float((found - logits).abs().max()))
+    return worst
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the exporter's warnings, none of which is for a user."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

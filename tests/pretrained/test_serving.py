@@ -1,0 +1,103 @@
+"""What other programs read of an exported folder, read by those programs or by their rules."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from tests.command import Electra
+from tests.prepared import small_config, write_store
+
+from electra_trainer import load
+from electra_trainer.errors import CheckpointError, ConfigError
+from electra_trainer.pretrained import serving
+from electra_trainer.pretrained.pretrained import export_run
+from electra_trainer.settings.config import changed
+from electra_trainer.train.loop import pretrain
+
+TEXTS = ["a class", "with many more words in it than the first has", "x"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("serving")
+    settings = changed(small_config(steps=4), model={"initializer": "fan-in"})
+    return pretrain(settings, write_store(folder / "data"), out=folder / "run", device="cpu", quiet=True)
+
+
+@pytest.fixture(scope="module")
+def exported(run: Path) -> Path:
+    export_run(run, run.parent / "exported")
+    return run.parent / "exported"
+
+
+def test_tei_can_parse_the_folder(exported: Path) -> None:
+    """Its router requires these keys, of these types, and takes every position of the model without `max_seq_length`."""
+    folder = exported / "discriminator"
+    pooling = json.loads((folder / "1_Pooling" / "config.json").read_text())
+    assert pooling["pooling_mode_cls_token"] is False and pooling["pooling_mode_mean_tokens"] is True
+    assert json.loads((folder / "sentence_bert_config.json").read_text())["max_seq_length"] == 32
+    assert not (exported / "generator" / "modules.json").exists()
+
+
+def test_sentence_transformers_averages_the_tokens(exported: Path) -> None:
+    """Of each text alone, up to the trained length."""
+    models = pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed")
+    from transformers import AutoModel, AutoTokenizer
+
+    folder = exported / "discriminator"
+    model = models.SentenceTransformer(str(folder), device="cpu")
+    assert model.max_seq_length == 32
+    tokenizer, encoder = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
+    texts = [*TEXTS, "word " * 90]
+    found = model.encode(texts, convert_to_tensor=True)
+    for text, vector in zip(texts, found, strict=True):
+        with torch.no_grad():
+            expected = encoder(**tokenizer(text, truncation=True, return_tensors="pt")).last_hidden_state[0].mean(0)
+        torch.testing.assert_close(vector, expected, atol=1e-5, rtol=0)
+
+
+def test_onnx_computes_what_the_run_does(electra: Electra, run: Path, tmp_path: Path) -> None:
+    """Of both networks, for other numbers of rows and tokens than it was traced with; the smaller file is close."""
+    runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    pytest.importorskip("onnxscript", reason="onnxscript is not installed")
+    code, out, err = electra("export", run, "--out", tmp_path / "out", "--to", "onnx", "--int8")
+    assert code == 0, err
+    assert out.count("ONNX Runtime has the run's logits within") == 2
+    pretrained = load(run)
+    file = tmp_path / "out" / "discriminator" / "onnx" / "model.onnx"
+    session = runtime.InferenceSession(str(file))
+    assert [one.name for one in session.get_inputs()] == ["input_ids", "attention_mask", "token_type_ids"]
+    for text in TEXTS:
+        ids = torch.tensor([pretrained.tokenizer.encode(text).ids])
+        inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "token_type_ids": torch.zeros_like(ids)}
+        states, logits = session.run(None, {name: tensor.numpy() for name, tensor in inputs.items()})
+        assert states.shape == (1, ids.shape[1], 32)
+        expected = torch.tensor(pretrained.score(text).replaced_probability)
+        torch.testing.assert_close(torch.from_numpy(logits)[0, 1:-1].sigmoid(), expected, atol=1e-5, rtol=0)
+    sizes = [file.with_name(name).stat().st_size for name in ("model.onnx", "model_int8.onnx")]
+    assert sizes[1] < sizes[0]
+
+
+def test_onnx_that_differs_is_not_written(run: Path, exported: Path) -> None:
+    """The bound is the run's own logits, not those of the folder."""
+    pytest.importorskip("onnxscript", reason="onnxscript is not installed")
+    pretrained = load(run)
+    network = next(one.network for one in pretrained.networks if one.name == "discriminator")
+    with torch.no_grad():
+        network.discriminator_predictions.dense_prediction.bias += 0.01
+    with pytest.raises(CheckpointError, match="logits differ by 1.0e-02"):
+        serving.write_onnx(exported / "discriminator", network, pretrained.tokenizer)
+    assert not (exported / "discriminator" / "onnx").exists()
+
+
+def test_a_missing_package_is_named_before_any_work(
+    electra: Electra, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "find_spec", lambda name: None if name == "onnxscript" else sys)
+    code, _, err = electra("export", run, "--out", tmp_path / "out", "--to", "onnx")
+    assert code == ConfigError.exit_code and "needs onnxscript" in err and "pip install -e '.[onnx]'" in err
+    assert not (tmp_path / "out").exists()
+    code, _, err = electra("export", run, "--out", tmp_path / "out", "--int8")
+    assert code == ConfigError.exit_code and "belongs to --to onnx" in err
