@@ -87,7 +87,7 @@ def test_onnx_that_differs_is_not_written(run: Path, exported: Path) -> None:
     network = next(one.network for one in pretrained.networks if one.name == "discriminator")
     with torch.no_grad():
         network.discriminator_predictions.dense_prediction.bias += 0.01
-    with pytest.raises(CheckpointError, match="logits differ by 1.0e-02"):
+    with pytest.raises(CheckpointError, match=r"logits differ by 1\.0e-02"):
         serving.write_onnx(exported / "discriminator", network, pretrained.tokenizer)
     assert not (exported / "discriminator" / "onnx").exists()
 
