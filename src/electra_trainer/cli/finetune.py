@@ -64,7 +64,7 @@ class ExperimentFlags:
     """With --search: what it tries instead of its own values. learning-rate=1e-4,3e-4 layer-decay=0.8,0.9 epochs=3,10, or the paper's
     (Appendix B): paper-small, paper-base, paper-large."""
     parallel: int | None = None
-    """Runs at once. Default: as many as the machine has cores or GPUs for."""
+    """Train N seeds (and tasks) at the same time. Default: as many as the machine has cores or GPUs for."""
     shard: str = "1/1"
     """i/N: do every N-th run, from the i-th on, so that N machines share the work; afterwards the same command without it."""
     device: str = "auto"

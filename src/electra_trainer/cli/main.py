@@ -142,15 +142,19 @@ def read(verb: str, words: Sequence[str]) -> Any:
     """The words after a verb as its `Arguments`. A method `begin` of theirs gives the defaults that follow from the words."""
     import tyro
 
+    from electra_trainer.cli.flags import registry
+
     kind = _part_of(verb, f"{verb.title().replace('-', '')}Arguments")
     default = None
     if hasattr(kind, "begin"):
         required = {f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING}
         default = kind(**dict.fromkeys(required, tyro.MISSING) | kind.begin(words))
     flags = words[: words.index("--")] if hasattr(kind, "command") and "--" in words else words
-    markers = (tyro.conf.AvoidSubcommands, tyro.conf.FlagCreatePairsOff)
+    markers = (tyro.conf.AvoidSubcommands, tyro.conf.FlagCreatePairsOff, tyro.conf.PositionalMetavarFromFieldName)
     with _quickly(shows_help=bool({"-h", "--help"} & set(flags))):
-        return tyro.cli(kind, args=list(flags), prog=f"electra {verb}", default=default, config=markers)
+        return tyro.cli(
+            kind, args=list(flags), prog=f"electra {verb}", default=default, config=markers, registry=registry()
+        )
 
 
 @contextmanager
@@ -199,9 +203,22 @@ def shared(arguments: Any, kind: Any) -> dict[str, Any]:
     return {name: value for name, value in vars(arguments).items() if name in names}
 
 
+_GROUPS = {
+    "start": "demo doctor",
+    "train an encoder": "tokenizer prepare pretrain launch evaluate report replay",
+    "use it": "score fill export",
+    "fine-tune it": "finetune predict glue squad answer",
+    "reproduce the paper": "compare table figure cloze minimal-pairs show flops",
+}
+
+
 def _overview() -> str:
     width = max(map(len, VERBS))
-    verbs = "\n".join(f"  {name:<{width}} {verb.what}" for name, verb in VERBS.items())
+    groups = (
+        f"{title}\n" + "\n".join(f"  {name:<{width}} {VERBS[name].what}" for name in names.split())
+        for title, names in _GROUPS.items()
+    )
+    verbs = "\n\n".join(groups)
     return (
         "electra: give it text, it gives you a pre-trained text encoder.\n\n"
         f"usage: electra VERB [OPTIONS]\n\n{verbs}\n\n"

@@ -164,7 +164,7 @@ class ClozeArguments:
     top: int = 100
     """The generator's words that Appendix G chooses among."""
     seed: int = 0
-    """Of rows and words."""
+    """Seed that draws the rows and words."""
     p_mask: float | None = None
     """Share of masked tokens in the formula, a = (1 - p_mask) / p_mask; by default the run's."""
     device: str = "auto"

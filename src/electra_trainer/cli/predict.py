@@ -86,7 +86,7 @@ class AnswerArguments:
     null_threshold: float | None = None
     """2.0: give no answer where the "no answer" score is above this. Default: the model's, which scored best on the dev file."""
     top: int = 1
-    """Show so many answers."""
+    """Number of answers to show."""
     json: bool = False
     """Print one JSON object: text, probability, no_answer_score, null_threshold (2.0), nbest (text, start, end, score, probability)."""
     device: str = "auto"

@@ -50,27 +50,27 @@ class PretrainArguments:
     phases: str | None = None
     """joint, or two-stage: first the generator, then the discriminator (§3.2). Default: the preset's."""
     steps: int | None = None
-    """Optimizer steps."""
+    """Train for N optimizer steps. Default: the preset's."""
     budget: str | None = None
     """Wall-clock time, for example 90s, 20m, 4h, 2d: the steps that fit are measured on this machine."""
     flops: float | None = None
     """Operations as the paper counts them, for example 1.3e18 for all of ELECTRA-Small."""
     flops_real: float | None = None
-    """Operations as matrix products, backward twice forward: what the hardware does."""
+    """Train for X FLOPs as hardware counts them: matrix products, the backward pass twice the forward pass."""
     dry_run: bool = False
     """Print parameters, FLOPs, memory, tokens, and hours on this device; train nothing."""
     processes: int = 1
-    """Number of processes on this machine, started by torchrun, each with a GPU or a share of the cores; --batch.lanes must be at least as
-    many. For several machines start this command with torchrun yourself."""
+    """Run N processes on this machine, started by torchrun, each with a GPU or a share of the cores. Needs --batch.lanes N or more.
+    Several machines: docs/cluster.md."""
     shard: bool = False
-    """Divide weights, gradients and moments among the processes (FSDP2), for a model that does not fit one GPU; each computes as many
-    lanes as the others. It is still the same run: the next start may omit it, or have other --processes."""
+    """FSDP: divide weights, gradients and optimizer state among the processes, for models that do not fit one GPU. Each computes equally
+    many lanes. May differ between starts of a run."""
     restarts: int = 0
     """Restart at most this many times when the process is killed, crashes or hangs; errors that would recur are not retried."""
     patience: float = 600.0
     """With --restarts: seconds without a step after which a process counts as hung."""
     grace: float = 600.0
-    """With --restarts or --processes: the most seconds that the run has to save and end after a signal; one that hangs is ended sooner."""
+    """Longest time to save after Ctrl-C or SIGTERM, in seconds, before the run is killed. Only with --restarts or --processes."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     quiet: bool = False
@@ -85,10 +85,15 @@ class PretrainArguments:
         return {"settings": settings_from(words), "words": tuple(words)}
 
 
+_OTHER_NAMES = {"electra": "rtd", "bert": "mlm"}
+"""Objectives by the model that made them known."""
+
+
 def settings_from(words: Sequence[str]) -> Config:
     """Preset, file and choices of tagged unions that the flags name: the defaults of the flags for their fields."""
     config = preset(cli.value_of(words, "--preset") or "small")
-    objective, file = cli.value_of(words, "--objective"), cli.value_of(words, "--config")
+    named, file = cli.value_of(words, "--objective"), cli.value_of(words, "--config")
+    objective = _OTHER_NAMES.get(named or "", named)
     files = [path for path in (_settings_of_continued(words), file and Path(file)) if path]
     if files or objective not in (None, *methods.ObjectiveSettings.kinds):
         import electra_trainer.objectives  # noqa: F401  makes objectives known that have their settings in their own file
@@ -279,7 +284,7 @@ class CompareArguments:
     shard: str = "1/1"
     """i/N: run every N-th cell, from the i-th on, so that N machines share the work."""
     parallel: int = 1
-    """Runs at once, each with its share of the cores, or with a GPU."""
+    """Train N runs at the same time, each with its share of the cores, or with a GPU."""
     config: Path | None = None
     """JSON or TOML file with settings; it may hold only some."""
     device: str = "auto"

@@ -181,7 +181,8 @@ class BatchShape:
     sequence_length: int = 128
     """Tokens a row; `pretrain` takes it from the prepared data."""
     lanes: int = 1
-    """Equal portions of the batch, computed one after another: more lanes need less memory. Masks, samples and dropout are keyed by lane."""
+    """Micro-batches (gradient accumulation): the batch is computed in that many equal parts, and more of them need less memory. Fixed when
+    a run begins, since masks, samples and dropout are keyed by lane."""
 
     def __post_init__(self) -> None:
         _check("batch", self, "size lanes", "at least 1")
@@ -221,7 +222,7 @@ class Config:
     """A complete run."""
 
     preset: str = "small"
-    """Name of the preset that this began from."""
+    """Model and recipe to begin with: tiny, mini, small, base, large, …; `electra show all` lists them."""
     seed: int = 1
     """Seed of weights, order, masks, samples and dropout."""
     model: Model = field(default_factory=Model)
