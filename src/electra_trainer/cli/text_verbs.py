@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from electra_trainer.data.corpus import Boundary, PrepareSettings, Reading
-from electra_trainer.errors import ConfigError, storage_error
+from electra_trainer.errors import ConfigError
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -43,7 +43,8 @@ class PrepareArguments:
     """Turn text into rows of token ids: tokenized on every core, packed without dropping text, documents held out."""
 
     files: tyro.conf.Positional[tuple[str, ...]]
-    """.txt or .jsonl, plain or .gz .bz2 .xz; folders; patterns; or the word docstrings for the embedded corpus."""
+    """.txt .jsonl .json .csv .tsv .parquet .arrow or WET, also .gz .bz2 .xz .zst; folders; patterns; s3:// gs:// hf:// https://; OWNER/NAME of a
+    data set of the Hub; or the word docstrings for the embedded corpus."""
     tokenizer: Path
     """Folder that `electra tokenizer` made, a tokenizer.json, or a vocab.txt as BERT's."""
     out: Path
@@ -121,7 +122,8 @@ class TokenizerArguments:
     """Train a WordPiece vocabulary. Prints how many tokens a word takes and how much of the text it does not know."""
 
     files: tyro.conf.Positional[tuple[str, ...]]
-    """.txt or .jsonl, plain or .gz .bz2 .xz; folders; patterns; or the word docstrings for the embedded corpus."""
+    """.txt .jsonl .json .csv .tsv .parquet .arrow or WET, also .gz .bz2 .xz .zst; folders; patterns; s3:// gs:// hf:// https://; OWNER/NAME of a
+    data set of the Hub; or the word docstrings for the embedded corpus."""
     out: Path
     """A new or empty folder for tokenizer.json, tokenizer_config.json and vocab.txt."""
     vocab_size: int = 30522
@@ -138,21 +140,16 @@ class TokenizerArguments:
 def run_tokenizer(arguments: TokenizerArguments) -> None:
     """Train and save."""
     from electra_trainer.data.prepare import CorpusLines, train_tokenizer_from
-    from electra_trainer.data.tokenizer import save_tokenizer, statistics
+    from electra_trainer.data.tokenizer import require_new, save_tokenizer, statistics
 
     if not arguments.files:
         raise ConfigError("tokenizer: give at least one file, folder or pattern.")
-    if arguments.out.exists() and (not arguments.out.is_dir() or any(arguments.out.iterdir())):
-        raise ConfigError(f"--out {arguments.out}: is not an empty folder. Choose another one.")
+    require_new(arguments.out)
     tokenizer, report = train_tokenizer_from(
         arguments.files, vocab_size=arguments.vocab_size, cased=arguments.cased,
         keep_accents=True if arguments.keep_accents else None, reading=arguments.reading,
     )  # fmt: skip
-    try:
-        arguments.out.mkdir(parents=True, exist_ok=True)
-        save_tokenizer(tokenizer, arguments.out, max_length=arguments.max_length)
-    except OSError as error:
-        raise storage_error(error, arguments.out, writing=True) from None
+    save_tokenizer(tokenizer, arguments.out, max_length=arguments.max_length)
     print(*report.summary(), sep="\n")
     sample = itertools.islice(CorpusLines(arguments.files, arguments.reading, 10_000_000), _LINES_MEASURED)
     measured = statistics(tokenizer, sample)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from electra_trainer.data import encode, pack, store, text_files, vocabulary
-from electra_trainer.data.corpus import CorpusReport, PrepareSettings, Reading, documents
+from electra_trainer.data.corpus import CorpusReport, Input, PrepareSettings, Reading, documents, input_name
 from electra_trainer.data.documents import DocumentsWriter
 from electra_trainer.data.tokenizer import save_tokenizer, specials_of, tokenizer_sha256, vocab_size_of
 from electra_trainer.errors import ConfigError, DataError, ElectraError, storage_error
@@ -39,7 +39,7 @@ class Progress:
 
 
 def prepare(
-    paths: Sequence[str | Path],
+    paths: Sequence[Input],
     *,
     tokenizer: Tokenizer,
     sequence_length: int,
@@ -51,7 +51,7 @@ def prepare(
     """Read text, tokenize, hold documents out, pack rows, write a store.
 
     Args:
-        paths: files, folders, patterns, or `docstrings`.
+        paths: files, folders, patterns, URLs, data sets, `docstrings`, or `remote.Texts`; see `documents`.
         tokenizer: with the five special tokens.
         sequence_length: tokens a row, 8 to 65,535.
         out: a new or empty folder, one that a stopped preparation left, or with `overwrite` a finished one.
@@ -69,7 +69,7 @@ def prepare(
     specials_of(tokenizer)  # raises when one is missing
     report = CorpusReport()
     found = _begun(documents(paths, report=report, reading=settings), paths)  # bad paths: before anything is written
-    kept = asdict(settings) | {"inputs": [Path(path).name for path in paths]}
+    kept = asdict(settings) | {"inputs": [input_name(path) for path in paths]}
     del kept["workers"]
     sha256 = tokenizer_sha256(tokenizer)
 
@@ -98,7 +98,7 @@ def prepare(
     return manifest
 
 
-def _begun(found: Iterator[text_files.Document], paths: Sequence[str | Path]) -> Iterator[text_files.Document]:
+def _begun(found: Iterator[text_files.Document], paths: Sequence[Input]) -> Iterator[text_files.Document]:
     """The same documents, the first of which is read already; DataError where there is none."""
     first = next(found, None)
     if first is None:
@@ -169,7 +169,7 @@ class _Rows:
 class CorpusLines:
     """The lines of a corpus, to be iterated as often as needed: each time the files are read again."""
 
-    paths: Sequence[str | Path]
+    paths: Sequence[Input]
     reading: Reading
     max_characters: int
     report: CorpusReport = field(default_factory=CorpusReport)
@@ -183,7 +183,7 @@ class CorpusLines:
 
 
 def train_tokenizer_from(
-    paths: Sequence[str | Path],
+    paths: Sequence[Input],
     *,
     vocab_size: int,
     cased: bool = False,
@@ -194,7 +194,7 @@ def train_tokenizer_from(
     """Train a vocabulary on files, read twice in constant memory; returns it with the report on the text.
 
     Args:
-        paths: files, folders, patterns, or `docstrings`.
+        paths: files, folders, patterns, URLs, data sets, `docstrings`, or `remote.Texts`; see `documents`.
         vocab_size: exact number of tokens.
         cased, keep_accents: as for `train_tokenizer`.
         reading: how files are read.
