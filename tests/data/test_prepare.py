@@ -17,6 +17,7 @@ from tests.data.samples import sentences
 from tests.data.test_pack import read_rows
 from tests.prepared import embedded_lines
 
+import electra_trainer
 from electra_trainer.data import docstrings
 from electra_trainer.data.corpus import CorpusReport, PrepareSettings, documents
 from electra_trainer.data.encode import EncodedDocument
@@ -347,3 +348,30 @@ def test_wikipedia(shared: Path, tmp_path: Path) -> None:
     rows = Store.open(tmp_path / "out", verify=True).rows("train")
     assert (rows[:, 0] == 101).all()
     assert (rows == 100).mean() < 0.01
+
+
+def test_from_python(text_file: Path, tmp_path: Path) -> None:
+    """Documents in memory give the rows of the file that holds them; a generator is read to its end twice for a vocabulary."""
+    texts = ["\n".join(one) for one in documents([text_file], report=CorpusReport())]
+    whole = electra_trainer.train_tokenizer(text_file, vocab_size=256)
+    known = electra_trainer.train_tokenizer(documents=(text for text in texts), vocab_size=256, out=tmp_path / "tok")
+    assert tokenizer_sha256(known) == tokenizer_sha256(whole)
+    made = [
+        electra_trainer.prepare(**given, out=tmp_path / str(number), seq_len=32, workers=1, valid_fraction=0.1)
+        for number, given in enumerate(
+            (
+                {"files": [text_file], "tokenizer": tmp_path / "tok"},
+                {"documents": ({"body": text} for text in texts), "tokenizer": known, "text_field": "body"},
+                {"documents": [text.split("\n") for text in texts], "tokenizer": whole},
+            )
+        )
+    ]
+    assert len({(one.train.sha256, one.valid.sha256) for one in made}) == 1
+    assert made[1].settings["inputs"] == ["documents"]
+    with pytest.raises(ConfigError, match="give files, or documents="):
+        electra_trainer.prepare(tokenizer=known, out=tmp_path / "none")
+    with pytest.raises(ConfigError, match="is one text"):
+        electra_trainer.prepare(documents="a text", tokenizer=known, out=tmp_path / "none")
+    with pytest.raises(ConfigError, match="is not an empty folder"):
+        electra_trainer.train_tokenizer(text_file, out=tmp_path / "tok")
+    assert not (tmp_path / "none").exists()
