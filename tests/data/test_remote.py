@@ -242,7 +242,7 @@ def test_what_is_no_name_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     [
         ("a.parquet", "pyarrow", "a.parquet needs the package pyarrow"),
         ("a.txt.zst", "pyarrow", ".zst needs the package pyarrow"),
-        ("memory://x.txt", "fsspec.core", "memory://x.txt needs the package fsspec"),
+        ("memory://x.txt", "fsspec", "memory://x.txt needs the package fsspec"),
         (
             "some/name",
             "huggingface_hub",

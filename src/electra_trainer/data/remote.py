@@ -3,10 +3,9 @@
 These packages are the extra [hub]. Nothing of them is imported before an input of the kind is named.
 """
 
-import importlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -50,13 +49,15 @@ _FILE_SYSTEMS = {
 """What fsspec needs for a protocol."""
 
 
-def package(name: str, what: str) -> Any:
-    """Import a package of the extra; ConfigError says how it is installed. `what` begins the sentence."""
+@contextmanager
+def extra(what: str) -> Iterator[None]:
+    """Around the import of a package of the extra; ConfigError says how it is installed. `what` begins the sentence."""
     try:
-        return importlib.import_module(name)
-    except ImportError:
+        yield
+    except ImportError as error:
         raise ConfigError(
-            f"{what} needs the package {name.partition('.')[0]}, of the extra [hub]. In the clone of electra-trainer, type: {INSTALL}"
+            f"{what} needs the package {(error.name or str(error)).partition('.')[0]}, of the extra [hub]. In the clone of electra-trainer, type: "
+            f"{INSTALL}"
         ) from None
 
 
@@ -67,10 +68,11 @@ def is_url(name: str) -> bool:
 
 def _reach(url: str) -> tuple[Any, str]:
     """The file system of a URL, and its path there."""
-    fsspec = package("fsspec.core", f"Reading {url}")
+    with extra(f"Reading {url}"):
+        from fsspec import core
     protocol = url.partition("://")[0].lower()
     try:
-        return fsspec.url_to_fs(url)  # type: ignore[no-any-return]
+        return core.url_to_fs(url)  # type: ignore[no-any-return]
     except ImportError as error:
         needs = _FILE_SYSTEMS.get(protocol, f"what fsspec says ({error})")
         raise ConfigError(f"{url}: {protocol}:// needs the package {needs}. Type: pip install {needs}") from None
@@ -156,7 +158,8 @@ class DataSet:
             raise _unreached(self.name, error) from None
 
     def _loaded(self, column: str) -> Any:
-        datasets = package("datasets", f"Reading {self.name}")
+        with extra(f"Reading {self.name}"):
+            import datasets
         if self.is_folder:
             data = datasets.load_from_disk(self.name, keep_in_memory=False)
         else:
@@ -235,9 +238,10 @@ def _hub_parts(name: str) -> tuple[str, str | None, str | None, str]:
 
 @cache
 def _commit(name: str, revision: str | None) -> str:
-    hub = package("huggingface_hub", f"{name} is not on this disk; reading it from the Hub")
+    with extra(f"{name} is not on this disk; reading it from the Hub"):
+        import huggingface_hub
     try:
-        return str(hub.HfApi().dataset_info(name, revision=revision).sha)
+        return str(huggingface_hub.HfApi().dataset_info(name, revision=revision).sha)
     except Exception as error:
         said = " ".join(str(error).split())[:200]
         raise StorageError(

@@ -23,8 +23,9 @@ _CHUNK = 1 << 20
 
 
 def _zstd(raw: IO[bytes], _: str) -> IO[bytes]:
-    arrow = remote.package("pyarrow", "Reading .zst")
-    return io.BufferedReader(arrow.CompressedInputStream(arrow.PythonFile(raw, mode="r"), "zstd"), _CHUNK)
+    with remote.extra("Reading .zst"):
+        import pyarrow
+    return io.BufferedReader(pyarrow.CompressedInputStream(pyarrow.PythonFile(raw, mode="r"), "zstd"), _CHUNK)
 
 
 _OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, ".zst": _zstd}

@@ -193,11 +193,13 @@ def wet_texts(file: TextFile, tick: Tick) -> Values:
 @contextmanager
 def _arrow(file: TextFile) -> Iterator[tuple[Any, IO[bytes]]]:
     """The package pyarrow, and the file for it; DataError: damaged."""
-    arrow = remote.package("pyarrow", f"Reading {file}")
+    with remote.extra(f"Reading {file}"):
+        import pyarrow
+        import pyarrow.parquet
     try:
         with unpacked(file) as (raw, _):
-            yield arrow, raw
-    except (arrow.ArrowException, ValueError) as error:
+            yield pyarrow, raw
+    except (pyarrow.ArrowException, ValueError) as error:
         said = " ".join(str(error).split())[:200]
         raise DataError(f"{file}: is damaged ({said}). Fetch or write it again.") from None
 
@@ -220,7 +222,7 @@ def arrow_texts(file: TextFile, column: str, tick: Tick, *, kind: kinds.Kind) ->
 def _batches(file: TextFile, arrow: Any, raw: IO[bytes], column: str, kind: kinds.Kind) -> Iterator[tuple[Any, int]]:
     """Batches of rows, and the bytes that were read so far."""
     if kind is kinds.PARQUET:
-        with remote.package("pyarrow.parquet", f"Reading {file}").ParquetFile(raw) as table:
+        with arrow.parquet.ParquetFile(raw) as table:
             _check_column(file, arrow, table.schema_arrow, column)
             rows, total = 0, max(table.metadata.num_rows, 1)
             for batch in table.iter_batches(remote.ROWS, columns=[column], use_threads=False):
