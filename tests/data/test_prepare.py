@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.command import Electra
 from tests.data.samples import sentences
 from tests.data.test_pack import read_rows
 from tests.prepared import embedded_lines
@@ -375,3 +378,34 @@ def test_from_python(text_file: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is not an empty folder"):
         electra_trainer.train_tokenizer(text_file, out=tmp_path / "tok")
     assert not (tmp_path / "none").exists()
+
+
+def test_the_page_on_data_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (Path(__file__).parents[2] / "docs/data.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    for code in re.findall(r"```python\n(.*?)```", page, re.S):
+        exec(code, {})
+    assert re.fullmatch(r"\d+ \d+\n", capsys.readouterr().out)
+    assert Store.open("data/topics").manifest.settings["inputs"] == ["documents"]
+
+
+def test_the_verbs_take_tables_and_refuse_archives(electra: Electra, tmp_path: Path) -> None:
+    rows = "".join(f'{number},"{line}"\n' for number, line in enumerate(sentences(300)))
+    (tmp_path / "a.csv").write_text(f"id,body\n{rows}")
+    tok, data = tmp_path / "tok", tmp_path / "data"
+    code, _, err = electra("tokenizer", tmp_path / "a.csv", "--vocab-size", 256, "--out", tok)
+    assert code == 65 and "has no column 'text'" in err and "--text-field" in err
+    assert electra("tokenizer", tmp_path / "a.csv", "--text-field", "body", "--vocab-size", 256, "--out", tok)[0] == 0
+    words = ("--tokenizer", tok, "--seq-len", 32, "--out", data, "--valid-fraction", 0.1)
+    code, out, _ = electra("prepare", tmp_path / "a.csv", "--text-field", "body", *words)
+    assert code == 0 and "300 documents" in out
+    with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as archive:
+        archive.add(tmp_path / "a.csv", "a.csv")
+    for policy in ("error", "skip", "replace"):
+        code, _, err = electra(
+            "prepare", tmp_path / "a.tar.gz", *words, "--overwrite", "--on-bad-text", policy, "--documents", "line"
+        )
+        assert code == 65 and "is a tar archive" in err
+    assert Store.open(data, verify=True).manifest.settings["inputs"] == ["a.csv"]  # nothing was replaced
