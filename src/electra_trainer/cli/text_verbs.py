@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from electra_trainer.data.corpus import Boundary, PrepareSettings, Reading
-from electra_trainer.errors import ConfigError
+from electra_trainer.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -157,3 +157,26 @@ def run_tokenizer(arguments: TokenizerArguments) -> None:
         f"{tokenizer.get_vocab_size():,} tokens; {measured.fertility:.2f} tokens a word, {100 * measured.unknown_rate:.3f} % unknown"
     )
     print(f"{arguments.out}: tokenizer.json, tokenizer_config.json, vocab.txt")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckArguments:
+    """Survey text before it is prepared: files that cannot be used, bad lines, copies, lengths, scripts, capitals and accents that a vocabulary
+    would drop, traces of bad conversion. Exit code 65 where a file cannot be used.
+    """
+
+    files: tyro.conf.Positional[tuple[str, ...]]
+    """As for `electra prepare`."""
+    reading: Annotated[ReadingFlags, tyro.conf.arg(name="")] = field(default_factory=ReadingFlags)
+
+
+def run_check(arguments: CheckArguments) -> None:
+    """Survey, and print the page."""
+    from electra_trainer.data.survey import survey
+
+    if not arguments.files:
+        raise ConfigError("check: give at least one file, folder or pattern.")
+    found = survey(arguments.files, arguments.reading)
+    print(*found.page(), sep="\n")
+    if found.unread:
+        raise DataError(f"{len(found.unread):,} of the inputs cannot be used; what to do is said above.")
