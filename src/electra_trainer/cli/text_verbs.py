@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
     from electra_trainer.data.prepare import Progress
+    from electra_trainer.data.store import Manifest
 
 _SECONDS_BETWEEN_LINES = 10.0
 _CHARACTERS_MEASURED = 1_000_000
@@ -57,6 +58,8 @@ class PrepareArguments:
     """For a vocab.txt: it has accents."""
     overwrite: bool = False
     """Replace rows that are there already."""
+    shard: str | None = None
+    """I/N: prepare every N-th file, from the I-th on, into a folder in OUT; `electra merge OUT --out DATA` puts all N together."""
     settings: Annotated[PrepareFlags, tyro.conf.arg(name="")] = field(default_factory=PrepareFlags)
 
 
@@ -70,21 +73,33 @@ def run_prepare(arguments: PrepareArguments) -> None:
     tokenizer = load_tokenizer(
         arguments.tokenizer, cased=arguments.cased or None, keep_accents=arguments.keep_accents or None
     )
+    shard = None
+    if arguments.shard is not None:
+        from electra_trainer.experiments.folder import parse_shard
+
+        shard = parse_shard(arguments.shard)
     start = time.monotonic()
-    _print_fit(arguments, tokenizer)
+    if shard is None:
+        _print_fit(arguments, tokenizer)
     watch = _Watch()
     manifest = prepare(
         arguments.files, tokenizer=tokenizer, sequence_length=arguments.seq_len, out=arguments.out,
         settings=arguments.settings, overwrite=arguments.overwrite, progress=watch,
+        shard=shard,
     )  # fmt: skip
     if watch.last is not None:
         print(*watch.last.report.summary(), sep="\n")
+    _print_made(manifest)
+    done = "ready" if shard is None else f"shard {arguments.shard} is ready"
+    print(f"{arguments.out}: {done} in {time.monotonic() - start:.0f} s")
+
+
+def _print_made(manifest: "Manifest") -> None:
     for name, split in (("train", manifest.train), ("valid", manifest.valid)):
         print(
             f"{name}: {split.rows:,} rows of {manifest.sequence_length}, {split.documents:,} documents, "
             f"{split.text_tokens:,} tokens of text, {100 * split.padding:.2f} % padding"
         )
-    print(f"{arguments.out}: ready in {time.monotonic() - start:.0f} s")
 
 
 def _print_fit(arguments: PrepareArguments, tokenizer: "Tokenizer") -> None:
@@ -180,3 +195,24 @@ def run_check(arguments: CheckArguments) -> None:
     print(*found.page(), sep="\n")
     if found.unread:
         raise DataError(f"{len(found.unread):,} of the inputs cannot be used; what to do is said above.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MergeArguments:
+    """Put the shards of `electra prepare --shard I/N` together: one folder of rows, every byte of the shards verified. The shards stay."""
+
+    shards: tyro.conf.Positional[Path]
+    """The OUT of the preparations."""
+    out: Path
+    """A new or empty folder."""
+    overwrite: bool = False
+    """Replace rows that are there already."""
+
+
+def run_merge(arguments: MergeArguments) -> None:
+    """Merge, and print what was made."""
+    from electra_trainer.data.shards import merge
+
+    manifest = merge(arguments.shards, out=arguments.out, overwrite=arguments.overwrite)
+    _print_made(manifest)
+    print(f"{arguments.out}: ready, of {manifest.settings.get('shards', 1)} shards")

@@ -78,7 +78,9 @@ def input_name(path: Input) -> str:
     return Path(str(path)).name if is_local else str(remote.data_set(str(path)) or path)
 
 
-def documents(paths: Sequence[Input], *, report: "CorpusReport", reading: Reading | None = None) -> Iterator[Document]:
+def documents(
+    paths: Sequence[Input], *, report: "CorpusReport", reading: Reading | None = None, shard: tuple[int, int] = (1, 1)
+) -> Iterator[Document]:
     """Read documents from files, folders, glob patterns, URLs, data sets, or `docstrings` (the embedded corpus), in a fixed order.
 
     Args:
@@ -87,6 +89,7 @@ def documents(paths: Sequence[Input], *, report: "CorpusReport", reading: Readin
             `save_to_disk`; documents that a program gives.
         report: filled while the iterator runs.
         reading: how.
+        shard: (I, N) reads every N-th file or data set only, from the I-th on.
 
     Raises:
         MissingInputError: a path that is not there. DataError: not text, bad text under `error`, a damaged file, something
@@ -96,8 +99,10 @@ def documents(paths: Sequence[Input], *, report: "CorpusReport", reading: Readin
     sources, skipped, repeated = find_sources([path for path in paths if str(path) != DOCSTRINGS])
     report.skipped_files += skipped
     report.repeated_files += repeated
+    has_docstrings = shard[0] == 1 and any(str(path) == DOCSTRINGS for path in paths)
+    sources = sources[shard[0] - 1 :: shard[1]]
     report.disk_total += sum(source.size for source in sources)
-    if any(str(path) == DOCSTRINGS for path in paths):
+    if has_docstrings:
         from electra_trainer.data import docstrings
 
         for document in docstrings.documents():
