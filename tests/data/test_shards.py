@@ -133,7 +133,7 @@ def test_what_cannot_be_put_together(corpus: Path, tokenizer: Any, tmp_path: Pat
         merge(shards, out=out)
     for number in (2, 4):
         made(corpus, tokenizer, shards, (number, 4))
-    other = tmp_path / "other"
+    other = tmp_path / "elsewhere" / corpus.name
     shutil.copytree(corpus, other)
     (other / "05.txt").write_text("grown\n\nin between")
     shutil.rmtree(shards / "shard-00003-of-00004")

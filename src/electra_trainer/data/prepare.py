@@ -20,7 +20,7 @@ from electra_trainer.data import encode, pack, store, text_files, vocabulary
 from electra_trainer.data.corpus import DOCSTRINGS, CorpusReport, Input, PrepareSettings, Reading, documents, input_name
 from electra_trainer.data.documents import DocumentsWriter
 from electra_trainer.data.tokenizer import save_tokenizer, specials_of, tokenizer_sha256, vocab_size_of
-from electra_trainer.errors import ConfigError, DataError, ElectraError, storage_error
+from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.files.processes import cores
 
 
@@ -73,29 +73,22 @@ def prepare(
     specials_of(tokenizer)  # raises when one is missing
     report = CorpusReport()
     found = documents(paths, report=report, reading=settings, shard=shard or (1, 1))
-    kept = asdict(settings) | {"inputs": [input_name(path) for path in paths]}
-    del kept["workers"]
+    kept = _deciding(settings, paths, shard)
     if shard is None:
         found = _begun(found, paths)  # bad paths: before anything is written
     else:
-        kept |= {"shard": "{}/{}".format(*shard), "sources": _sources(paths)}
         out /= "shard-{:05}-of-{:05}".format(*shard)
     sha256 = tokenizer_sha256(tokenizer)
 
     def is_same(old: store.Manifest) -> bool:
         return (old.settings, old.tokenizer_sha256, old.sequence_length) == (kept, sha256, sequence_length)
 
-    if (
-        shard is not None
-        and not overwrite
-        and (out / store.MANIFEST).exists()
-        and is_same(old := store.read_manifest(out))
-    ):
-        return old
-    store.claim_folder(out, overwrite=overwrite, is_same=is_same)
+    is_made = shard is not None and not overwrite and (out / store.MANIFEST).exists()
+    if is_made and is_same(made := store.read_manifest(out)):
+        return made
     state = Progress(report)
     encoded = encode.encode_documents(found, tokenizer, workers=settings.workers or cores(), seed=settings.seed)
-    try:
+    with store.claimed(out, overwrite=overwrite, is_same=is_same):
         save_tokenizer(tokenizer, out / "tokenizer", max_length=sequence_length)
         with closing(_Rows(out, sequence_length, tokenizer, settings.seed, shard)) as rows, closing(encoded):
             for split, document in split_documents(encoded, settings.valid_fraction, is_shard=shard is not None):
@@ -105,20 +98,23 @@ def prepare(
                 if progress is not None:
                     progress(state)
             manifest = rows.finish(corpus=report.counts(), settings=kept)
-    except ElectraError:  # of the input: nothing of it is of use
-        store.give_up(out)
-        raise
-    except OSError as error:
-        raise storage_error(error, error.filename or out) from None
     store.publish(out, manifest)
     return manifest
 
 
-def _sources(paths: Sequence[Input]) -> str:
-    """A hash of the names and sizes of what is read: all shards have to see the same files."""
+def _deciding(settings: PrepareSettings, paths: Sequence[Input], shard: tuple[int, int] | None) -> dict[str, Any]:
+    """The settings that decide the rows, as the manifest keeps them.
+
+    Those of a shard have a hash of the names and sizes of all files: every shard has to see the same.
+    """
+    kept = asdict(settings) | {"inputs": [input_name(path) for path in paths]}
+    del kept["workers"]
+    if shard is None:
+        return kept
     sources, _, _ = text_files.find_sources([path for path in paths if str(path) != DOCSTRINGS])
     names = [f"{Path(str(source)).name}\0{source.size}" for source in sources]
-    return hashlib.sha256("\n".join(names).encode("utf-8", "surrogateescape")).hexdigest()
+    digest = hashlib.sha256("\n".join(names).encode("utf-8", "surrogateescape")).hexdigest()
+    return kept | {"shard": "{}/{}".format(*shard), "sources": digest}
 
 
 def _begun(found: Iterator[text_files.Document], paths: Sequence[Input]) -> Iterator[text_files.Document]:

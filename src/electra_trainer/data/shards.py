@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from electra_trainer.data import store
-from electra_trainer.data.documents import DAMAGED, DocumentsWriter, RowDocuments
-from electra_trainer.data.tokenizer import load_tokenizer, save_tokenizer, tokenizer_sha256
-from electra_trainer.errors import DataError, ElectraError, MissingInputError, storage_error
+from electra_trainer.data.documents import DocumentsWriter, RowDocuments
+from electra_trainer.data.tokenizer import load_tokenizer, save_tokenizer
+from electra_trainer.errors import DataError, MissingInputError, storage_error
 
 _NAME = re.compile(r"shard-(\d{5})-of-(\d{5})")
 _ROWS = 1 << 14
@@ -45,11 +45,8 @@ def merge(
         if not any(getattr(one, split).rows for one in manifests):
             what = "train on" if split == "train" else "hold out; raise --valid-fraction, or prepare without --shard"
             raise DataError(f"{folder}: no shard has a document to {what}.")
-    store.claim_folder(out, overwrite=overwrite)
-    try:
+    with store.claimed(out, overwrite=overwrite):
         tokenizer = load_tokenizer(folders[0] / "tokenizer" / "tokenizer.json")
-        if tokenizer_sha256(tokenizer) != manifests[0].tokenizer_sha256:
-            raise DataError(f"{folders[0] / 'tokenizer'}: is not the tokenizer that made these rows. {DAMAGED}")
         save_tokenizer(tokenizer, out / "tokenizer", max_length=manifests[0].sequence_length)
         with closing(_Joined(out, manifests[0])) as joined:
             for number, (shard, manifest) in enumerate(zip(folders, manifests, strict=True), 1):
@@ -57,11 +54,6 @@ def merge(
                 if progress is not None:
                     progress(number, len(folders))
             whole = joined.finish(manifests)
-    except ElectraError:
-        store.give_up(out)
-        raise
-    except OSError as error:
-        raise storage_error(error, error.filename or out) from None
     store.publish(out, whole)
     return whole
 

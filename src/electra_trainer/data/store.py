@@ -13,7 +13,7 @@ import hashlib
 import json
 import shutil
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -24,7 +24,7 @@ from tokenizers import Tokenizer
 
 from electra_trainer.data.documents import DAMAGED, NAMES, DocumentFiles, FileInfo, RowDocuments
 from electra_trainer.data.tokenizer import Specials, load_tokenizer, specials_of, tokenizer_sha256, vocab_size_of
-from electra_trainer.errors import ConfigError, DataError, MissingInputError, storage_error
+from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError, storage_error
 from electra_trainer.files import durable, reading
 from electra_trainer.settings import records
 
@@ -339,6 +339,19 @@ def claim_folder(folder: Path, *, overwrite: bool, is_same: Callable[[Manifest],
         (folder / MANIFEST).unlink(missing_ok=True)
     except OSError as error:
         raise storage_error(error, error.filename or folder, writing=True) from None
+
+
+@contextlib.contextmanager
+def claimed(folder: Path, *, overwrite: bool, is_same: Callable[[Manifest], bool] = lambda _: False) -> Iterator[None]:
+    """A folder to write rows into, claimed as `claim_folder` does. After an error of the input nothing of it is of use: it is emptied."""
+    claim_folder(folder, overwrite=overwrite, is_same=is_same)
+    try:
+        yield
+    except ElectraError:
+        give_up(folder)
+        raise
+    except OSError as error:
+        raise storage_error(error, error.filename or folder) from None
 
 
 def give_up(folder: Path) -> None:
