@@ -8,6 +8,7 @@ import http.server
 import importlib
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.data.hub import COMMIT, hub
 from tests.data.samples import sentences
 
 from electra_trainer.data import remote
@@ -178,7 +180,7 @@ def test_http(tmp_path: Path) -> None:
 
 def test_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tokenizer: Any) -> None:
     """A stand-in for the Hub: the commit is settled once, and asked for by every pass."""
-    datasets, hub = package("datasets"), package("huggingface_hub")
+    datasets, huggingface_hub = package("datasets"), package("huggingface_hub")
     data = datasets.Dataset.from_dict({"title": ["t"] * 40, "text": TEXTS})
     data.to_parquet(str(tmp_path / "a.parquet"))
     asked: list[tuple[Any, ...]] = []
@@ -188,7 +190,7 @@ def test_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tokenizer: Any
         def dataset_info(self, name: str, revision: str | None) -> Any:
             if name != "me/texts":
                 raise RuntimeError("404 Client Error")
-            return hub.hf_api.DatasetInfo(
+            return huggingface_hub.hf_api.DatasetInfo(
                 id=name, sha=next(commits), author="me", downloads=0, likes=0, tags=[], private=False
             )
 
@@ -198,7 +200,7 @@ def test_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tokenizer: Any
         asked.append((name, config, split, revision, streaming))
         return whole("parquet", data_files={split: [str(tmp_path / "a.parquet")]}, split=split, streaming=streaming)
 
-    monkeypatch.setattr(hub, "HfApi", Api)
+    monkeypatch.setattr(huggingface_hub, "HfApi", Api)
     monkeypatch.setattr(datasets, "load_dataset", load)
     remote._commit.cache_clear()
     assert texts("me/texts:en") == texts("me/texts:en") == TEXTS
@@ -219,6 +221,54 @@ def test_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tokenizer: Any
         read("nobody/nothing")
     with pytest.raises(DataError, match="has no column 'body'"):
         read("me/texts", text_field="body")
+
+
+def test_the_hubs_own_libraries(tmp_path: Path) -> None:
+    """huggingface_hub and datasets as they are, against a Hub on this machine, in a process of its own."""
+    package("datasets")
+    pa, parquet = package("pyarrow"), importlib.import_module("pyarrow.parquet")
+    repository = tmp_path / "repository"
+    for config, some in (("en", TEXTS), ("de", TEXTS[:3])):
+        (repository / config).mkdir(parents=True)
+        parquet.write_table(pa.table({"id": range(len(some)), "text": some}), repository / config / "train.parquet")
+    parts = "".join(f"- config_name: {config}\n  data_files: {config}/*.parquet\n" for config in ("en", "de"))
+    (repository / "README.md").write_text(f"---\nconfigs:\n{parts}---\n")
+    names = [
+        "me/texts:en",
+        "me/texts:de:train",
+        "hf://datasets/me/texts/de/train.parquet",
+        "hf://datasets/me/texts/de",
+        "me/texts",
+        "me/none",
+    ]
+    code = (
+        "import json, sys; from electra_trainer.data.corpus import *\n"
+        "for name in sys.argv[1:]:\n"
+        "    try: said = [[*one, *one.place] for one in documents([name], report=CorpusReport())]\n"
+        "    except ElectraError as error: said = f'{type(error).__name__}: {error}'\n"
+        "    print(json.dumps(said))"
+    ).replace("import *", "import *; from electra_trainer.errors import ElectraError")
+    with hub(repository, "me/texts") as address:
+        environment = {
+            **os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src"), "HF_ENDPOINT": address, "HF_HOME": str(tmp_path / "home"),
+            "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_TELEMETRY": "1",
+        }  # fmt: skip
+        done = subprocess.run(
+            [sys.executable, "-c", code, *names],
+            env=environment,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    english, german, file, folder, unnamed, missing = map(json.loads, done.stdout.splitlines())
+    assert ["\n".join(one[:-4]) for one in english] == TEXTS
+    assert english[-1][-4:] == [f"me/texts@{COMMIT}:en:train", 40, 40, 40]
+    assert ["\n".join(one[:-4]) for one in german] == TEXTS[:3] == ["\n".join(one[:-4]) for one in file]
+    assert file == folder and file[0][-4] == "hf://datasets/me/texts/de/train.parquet"
+    assert re.search(r"available configs: \['en', 'de'\].* Name one: OWNER/NAME:CONFIG", unnamed), unnamed
+    assert "the Hub gave no data set of this name" in missing and "404" in missing
 
 
 def test_what_is_no_name_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,6 +89,8 @@ def _unreached(url: str, error: Exception) -> ElectraError:
         said = f", or it cannot be reached ({error.__cause__})" if error.__cause__ else ""
         return MissingInputError(f"{url}: nothing is there{said[:200]}. Check the address.")
     said = " ".join(str(error).split()) or type(error).__name__
+    if "onfig name is missing" in said:
+        return ConfigError(f"{url}: {said[:200]}. Name one: OWNER/NAME:CONFIG")
     return StorageError(
         f"{url}: cannot be read ({said[:200]}). Check the address, your rights and the network, then try again."
     )
