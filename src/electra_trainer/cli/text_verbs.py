@@ -3,6 +3,7 @@
 import itertools
 import sys
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from electra_trainer.data.corpus import Boundary, PrepareSettings, Reading
-from electra_trainer.errors import ConfigError, DataError
+from electra_trainer.errors import ConfigError, DataError, MissingInputError
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -70,6 +71,11 @@ def run_prepare(arguments: PrepareArguments) -> None:
 
     if not arguments.files:
         raise ConfigError("prepare: give at least one file, folder or pattern.")
+    if not arguments.tokenizer.exists():
+        raise MissingInputError(
+            f"--tokenizer {arguments.tokenizer}: no such file or folder. Train one with `electra tokenizer FILES --out {arguments.tokenizer.name}`, "
+            "or give a folder with the tokenizer of a model; names of the Hub are not taken here."
+        )
     tokenizer = load_tokenizer(
         arguments.tokenizer, cased=arguments.cased or None, keep_accents=arguments.keep_accents or None
     )
@@ -155,6 +161,7 @@ class TokenizerArguments:
 def run_tokenizer(arguments: TokenizerArguments) -> None:
     """Train and save."""
     from electra_trainer.data.prepare import CorpusLines, train_tokenizer_from
+    from electra_trainer.data.survey import dropped_accents
     from electra_trainer.data.tokenizer import require_new, save_tokenizer, statistics
 
     if not arguments.files:
@@ -166,11 +173,16 @@ def run_tokenizer(arguments: TokenizerArguments) -> None:
     )  # fmt: skip
     save_tokenizer(tokenizer, arguments.out, max_length=arguments.max_length)
     print(*report.summary(), sep="\n")
-    sample = itertools.islice(CorpusLines(arguments.files, arguments.reading, 10_000_000), _LINES_MEASURED)
+    sample = [*itertools.islice(CorpusLines(arguments.files, arguments.reading, 10_000_000), _LINES_MEASURED)]
     measured = statistics(tokenizer, sample)
     print(
         f"{tokenizer.get_vocab_size():,} tokens; {measured.fertility:.2f} tokens a word, {100 * measured.unknown_rate:.3f} % unknown"
     )
+    words = Counter(word for line in sample for word in line.split())
+    if not (arguments.cased or arguments.keep_accents) and (
+        lost := dropped_accents((n, word) for word, n in words.items())
+    ):
+        print(lost)
     print(f"{arguments.out}: tokenizer.json, tokenizer_config.json, vocab.txt")
 
 

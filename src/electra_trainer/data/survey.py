@@ -32,6 +32,7 @@ _TRACES = {
     "lines with control characters": re.compile(r"[\x00-\x08\x0e-\x1f\x7f\x80-\x9f]"),
     "lines that are addresses of the web": re.compile(r"^(?:https?://|www\.)\S+$"),
 }
+_AROUND = ".,;:!?\"'()"
 T = TypeVar("T")
 
 
@@ -141,32 +142,33 @@ class Survey:
         yield f"scripts: {', '.join(shares) or 'no letters'}"
 
     def _case(self) -> Iterable[str]:
-        """What a vocabulary without capitals and accents, the default, would not see."""
         words = [*self.words.values.values()]
-        total = sum(times for times, _ in words)
         capitals = sum(times for times, word in words if word != word.lower())
-        accents = sum(times for times, word in words if word != _bare(word))
-        yield f"capitals: in {_percent(capitals, total)} of the words; kept with `electra tokenizer --cased`"
-        if accents < _SHARE * total:
-            yield "accents: in fewer than one word of a thousand"
-            return
-        known: dict[str, list[tuple[int, str]]] = {}
-        for times, word in words:
-            if (lower := word.lower().strip(".,;:!?\"'()")).isalpha():
-                known.setdefault(_bare(lower), []).append((times, lower))
-        merged = [
-            pair for pair in ({word: times for times, word in sorted(one)} for one in known.values()) if len(pair) > 1
-        ]
-        merged.sort(key=lambda pair: -sorted(pair.values())[-2])
-        some = ", ".join("/".join(sorted(pair)) for pair in merged[:4])
-        yield (
-            f"accents: in {_percent(accents, total)} of the words, which lose them unless you give --keep-accents or --cased to `electra tokenizer`"
-            + (f"; {len(merged):,} groups of words become one, such as {some}" if merged else "")
-        )
+        yield f"capitals: in {_percent(capitals, sum(times for times, _ in words))} of the words; kept with `electra tokenizer --cased`"
+        yield dropped_accents(words) or "accents: in fewer than one word of a thousand"
 
     def _found(self) -> Iterable[str]:
         for name, (count, first) in sorted(self.traces.items(), key=lambda item: -item[1][0]):
             yield f"{name}: {_percent(count, self.checked)}; the first at {first}"
+
+
+def dropped_accents(words: Iterable[tuple[int, str]]) -> str:
+    """What a vocabulary without accents, the default, would not see of words and their counts; empty where it is next to nothing."""
+    words = [*words]
+    total = sum(times for times, _ in words)
+    accents = sum(times for times, word in words if word != _bare(word))
+    if accents < _SHARE * total or not accents:
+        return ""
+    known: dict[str, Counter[str]] = {}
+    for times, word in words:
+        if (lower := word.lower().strip(_AROUND)).isalpha():
+            known.setdefault(_bare(lower), Counter())[lower] += times
+    merged = sorted((one for one in known.values() if len(one) > 1), key=lambda one: -sorted(one.values())[-2])
+    some = ", ".join("/".join(sorted(one)) for one in merged[:4])
+    return (
+        f"accents: in {_percent(accents, total)} of the words, which lose them unless you give --keep-accents or --cased to `electra tokenizer`"
+        + (f"; {len(merged):,} groups of words become one, such as {some}" if merged else "")
+    )
 
 
 def _percent(part: int, whole: int) -> str:

@@ -162,6 +162,8 @@ def _expand(name: str) -> tuple[list[Path], int]:
         if not kept:
             raise MissingInputError(f"{name}: the pattern matches no file. Check it, and quote it for the shell.")
         return kept, 0
+    if name == "-":
+        raise MissingInputError("-: standard input can be read only once, and text is read twice. Write it to a file first.")
     raise MissingInputError(
         f"{name}: no such file or folder. Check the path; `docstrings` names the embedded corpus, OWNER/NAME a data set of the Hub."
     )
