@@ -6,6 +6,7 @@ import gzip
 import io
 import lzma
 import os
+import shlex
 import stat
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -163,7 +164,9 @@ def _expand(name: str) -> tuple[list[Path], int]:
             raise MissingInputError(f"{name}: the pattern matches no file. Check it, and quote it for the shell.")
         return kept, 0
     if name == "-":
-        raise MissingInputError("-: standard input can be read only once, and text is read twice. Write it to a file first.")
+        raise MissingInputError(
+            "-: standard input can be read only once, and text is read twice. Write it to a file first."
+        )
     raise MissingInputError(
         f"{name}: no such file or folder. Check the path; `docstrings` names the embedded corpus, OWNER/NAME a data set of the Hub."
     )
@@ -227,7 +230,7 @@ def unpacked(file: TextFile) -> Iterator[tuple[IO[bytes], Callable[[], int]]]:
 
 def _damaged(file: TextFile, error: Exception) -> DataError:
     if "too much memory" in str(error):
-        remedy = f"was compressed over a long window. Unpack it: `zstd -d --long=31 {file}`."
+        remedy = f"was compressed over a long window. Unpack it: `zstd -d --long=31 {shlex.quote(str(file))}`."
     else:
         what = f"is damaged or not a {file.compression} file" if file.compression else "is damaged"
         remedy = f"{what} ({error}). Fetch or compress it again."
