@@ -12,6 +12,7 @@ import lzma
 import os
 import pickle
 import re
+import resource
 import shlex
 import shutil
 import sqlite3
@@ -19,6 +20,7 @@ import struct
 import subprocess
 import sys
 import tarfile
+import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +32,7 @@ import pytest
 from electra_trainer.data import remote
 from electra_trainer.data.corpus import CorpusReport, Reading, documents
 from electra_trainer.errors import DataError
+from electra_trainer.files import kinds
 
 TEXTS = [
     "The first document has one line.",
@@ -442,6 +445,45 @@ def test_json_arrays_of_any_size(tmp_path: Path) -> None:
                 some = rows if size > 97 else rows[:60]
                 path.write_text(json.dumps(some, indent=indent, ensure_ascii=False))
                 assert read(path) == texts[: len(some)]
+
+
+@pytest.mark.parametrize(
+    "part",
+    [b"<!---->", b"<!--", b"# a\n", b'{"a":', b'{"\\\\', b"[", b" ", b"\t", b"1\ta\ta\tA", b"<?xml ", b"\n", b"\0"],
+)
+def test_looking_is_quick(part: bytes) -> None:
+    """Patterns with nothing to take back; a quarter of a second where other work goes on, some milliseconds without."""
+    head = (part * kinds.HEAD)[: kinds.HEAD]
+    start = time.process_time()
+    kinds.kind_of(head, "a.txt"), kinds.lines_kind(head, is_whole=False), kinds.unlike_text(head)
+    assert time.process_time() - start < 0.25
+
+
+def test_records_take_little_memory(tmp_path: Path) -> None:
+    """80 MB of each format; the limit is on the address space of a child."""
+    row = {"text": "word " * 2000}
+    with (
+        (tmp_path / "a.json").open("w") as array,
+        (tmp_path / "a.csv").open("w") as rows,
+        (tmp_path / "a.wet").open("w") as pages,
+    ):
+        rows.write("text\n")
+        for number in range(8000):
+            array.write(("," if number else "[") + json.dumps(row))
+            rows.write(row["text"] + "\n")
+            pages.write(f"WARC/1.0\r\nWARC-Type: conversion\r\nContent-Length: 10000\r\n\r\n{row['text']}\r\n\r\n")
+        array.write("]")
+    code = (
+        "import sys; from electra_trainer.data.corpus import *\n"
+        "for name in sys.argv[1:]: print(sum(len(l) for d in documents([name], report=CorpusReport()) for l in d))"
+    )
+    limit = 250 << 20
+    done = subprocess.run(
+        [sys.executable, "-c", code, *(str(tmp_path / f"a.{ending}") for ending in ("json", "csv", "wet"))],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src"), "OPENBLAS_NUM_THREADS": "1"},
+        capture_output=True, text=True, check=False, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
+    )  # fmt: skip
+    assert done.stdout.split() == ["79992000"] * 3, done.stderr
 
 
 def test_there_are_forty_kinds() -> None:
