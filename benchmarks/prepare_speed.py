@@ -4,11 +4,15 @@ The library encodes the lines of FILE, which are in memory already, in batches o
 its calls are timed. `prepare` is the command a user types: starting, reading, tokenizing, packing, writing. They run in turn,
 A B C A B C, each in a process of its own, and the table gives medians. On a machine that does other work too, look at the ratio of
 processor seconds. At the end `prepare` reads FILE and a copy of it: its memory (all processes, shared pages counted once) should stay.
+
+`--readers` measures reading alone instead: the documents of FILE in each format that is read, MB of text in a processor second, in turn.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import csv
 import json
 import os
 import resource
@@ -166,14 +170,78 @@ def _rates(run: Run) -> dict[str, float]:
     return {"tokens_per_second": run.tokens / run.seconds, "megabytes_per_second": run.text_bytes / run.seconds / 1e6}
 
 
+def write_formats(path: Path, folder: Path) -> dict[str, Path]:
+    """The documents of a file in other formats; those of pyarrow where it is installed."""
+    from electra_trainer.data.corpus import CorpusReport, documents
+
+    texts = ["\n".join(document) for document in documents([path], report=CorpusReport())]
+    made = {name: folder / f"corpus.{name}" for name in ("txt", "jsonl", "json", "csv", "warc.wet")}
+    made["txt"].write_text("\n\n".join(texts), encoding="utf-8")
+    made["jsonl"].write_text(
+        "".join(json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in texts), encoding="utf-8"
+    )
+    made["json"].write_text(json.dumps([{"text": text} for text in texts], ensure_ascii=False), encoding="utf-8")
+    with made["csv"].open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows([["id", "text"], *enumerate(texts)])
+    with made["warc.wet"].open("wb") as out:
+        for text in map(str.encode, texts):
+            out.write(b"WARC/1.0\r\nWARC-Type: conversion\r\nContent-Length: %d\r\n\r\n%s\r\n\r\n" % (len(text), text))
+    with contextlib.suppress(ImportError):
+        import pyarrow as pa
+        import pyarrow.parquet
+
+        table = pa.table({"id": range(len(texts)), "text": texts})
+        made |= {name: folder / f"corpus.{name}" for name in ("parquet", "arrow", "txt.zst")}
+        pa.parquet.write_table(table, made["parquet"], compression="zstd")
+        with pa.ipc.new_stream(made["arrow"], table.schema) as out:
+            out.write_table(table, max_chunksize=1000)
+        with made["txt.zst"].open("wb") as raw, pa.CompressedOutputStream(pa.PythonFile(raw, mode="w"), "zstd") as out:
+            out.write(made["txt"].read_bytes())
+    return made
+
+
+def read_formats(path: Path, repeats: int) -> dict[str, float]:
+    """MB of text in a processor second, by format; medians."""
+    from electra_trainer.data.corpus import CorpusReport, documents
+
+    found: dict[str, list[float]] = {}
+    with tempfile.TemporaryDirectory() as name:
+        made = write_formats(path, Path(name))
+        size, wanted = made["txt"].stat().st_size, CorpusReport()
+        for _ in documents([made["txt"]], report=wanted):
+            pass
+        for number in range(repeats + 1):
+            for kind, file in made.items():
+                start, report = time.process_time(), CorpusReport()
+                for _ in documents([file], report=report):
+                    pass
+                if number:  # the first imports packages
+                    found.setdefault(kind, []).append(size / (time.process_time() - start) / 1e6)
+                assert (report.documents, report.characters) == (wanted.documents, wanted.characters), kind
+    return {kind: statistics.median(rates) for kind, rates in found.items()}
+
+
 def main() -> None:
     """Print the table, or one JSON object."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=Path)
-    parser.add_argument("--tokenizer", type=Path, required=True)
+    parser.add_argument("--tokenizer", type=Path)
+    parser.add_argument("--readers", action="store_true")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
+    if arguments.readers:
+        rates = read_formats(arguments.file, arguments.repeats)
+        if arguments.json:
+            print(json.dumps(rates))
+        else:
+            print("          MB in a processor second")
+            print(
+                *(f"{kind:10}{rate:6.0f}   {rate / rates['txt']:5.2f} x .txt" for kind, rate in rates.items()), sep="\n"
+            )
+        return
+    if arguments.tokenizer is None:
+        parser.error("--tokenizer is needed, or --readers")
     found = measure(arguments.file, arguments.tokenizer, arguments.repeats)
     if arguments.json:
         print(json.dumps(found))

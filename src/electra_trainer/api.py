@@ -1,10 +1,18 @@
 """The verbs from Python: `from electra_trainer import pretrain, load; load("RUN").score("…")`."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tokenizers import Tokenizer
+
+from electra_trainer.data import prepare as preparation
+from electra_trainer.data.corpus import Input, PrepareSettings, Reading
+from electra_trainer.data.remote import Texts
+from electra_trainer.data.store import Manifest
+from electra_trainer.data.tokenizer import load_tokenizer, require_new, save_tokenizer
+from electra_trainer.errors import ConfigError
 from electra_trainer.finetuning.model_folder import Finetuned, load_finetuned
 from electra_trainer.finetuning.task import TaskSource
 from electra_trainer.finetuning.texts.own_task import OwnTask
@@ -23,11 +31,93 @@ from electra_trainer.train.loop import pretrain as run_config
 from electra_trainer.train.plan import Length
 
 __all__ = [
-    "Candidate", "Cloze", "Evaluated", "Finetuned", "MinimalPairs", "OwnTask", "Pretrained", "Replayed", "Scored", "Summary", "cloze", "compare",
-    "evaluate", "export", "finetune", "load", "load_finetuned", "minimal_pairs", "pretrain", "replay", "report",
+    "Candidate", "Cloze", "Evaluated", "Finetuned", "Manifest", "MinimalPairs", "OwnTask", "Pretrained", "Replayed", "Scored", "Summary", "cloze",
+    "compare", "evaluate", "export", "finetune", "load", "load_finetuned", "minimal_pairs", "prepare", "pretrain", "replay", "report",
+    "train_tokenizer",
 ]  # fmt: skip
 
 export = export_run
+
+
+def train_tokenizer(
+    files: str | Path | Sequence[str | Path] = (),
+    *,
+    documents: Iterable[object] = (),
+    out: str | Path | None = None,
+    vocab_size: int = 30522,
+    cased: bool = False,
+    keep_accents: bool | None = None,
+    max_length: int = 512,
+    **reading: Any,
+) -> Tokenizer:
+    """Train a WordPiece vocabulary.
+
+    Args:
+        files: as for `electra tokenizer`: files, folders, patterns, URLs, names of data sets, or "docstrings".
+        documents: texts, lists of lines, mappings with the field "text", or a data set of the package `datasets`. Read twice; what can be
+            iterated only once is put into a list.
+        out: a new or empty folder for tokenizer.json and vocab.txt; None writes nothing.
+        vocab_size: exact number of tokens.
+        cased, keep_accents: keep capitals; keep accents (None: exactly when `cased`).
+        max_length: model_max_length for transformers.
+        reading: fields of `electra_trainer.data.corpus.Reading`, such as text_field="body".
+
+    Raises:
+        ElectraError: see errors.py.
+    """
+    if out is not None:
+        require_new(Path(out))
+    given = list(documents) if iter(documents) is documents else documents
+    tokenizer, _ = preparation.train_tokenizer_from(
+        _inputs(files, given), vocab_size=vocab_size, cased=cased, keep_accents=keep_accents, reading=Reading(**reading)
+    )
+    if out is not None:
+        save_tokenizer(tokenizer, Path(out), max_length=max_length)
+    return tokenizer
+
+
+def prepare(
+    files: str | Path | Sequence[str | Path] = (),
+    *,
+    documents: Iterable[object] = (),
+    tokenizer: str | Path | Tokenizer,
+    out: str | Path,
+    seq_len: int = 128,
+    overwrite: bool = False,
+    **settings: Any,
+) -> Manifest:
+    """Turn text into rows of token ids, a folder to pre-train on; the same rows every time, whatever the workers.
+
+    Args:
+        files: as for `electra prepare`: files, folders, patterns, URLs, names of data sets, or "docstrings".
+        documents: texts, lists of lines, mappings with the field "text", or a data set of the package `datasets`; read once, in order.
+        tokenizer: a folder or file, or what `train_tokenizer` returned.
+        out: a new or empty folder.
+        seq_len: tokens a row.
+        overwrite: replace rows that are there already.
+        settings: fields of `electra_trainer.data.corpus.PrepareSettings`, such as valid_fraction=0.01, text_field="body".
+
+    Returns:
+        What was made: rows, tokens, documents, their share that is held out.
+
+    Raises:
+        ElectraError: see errors.py.
+    """
+    known = tokenizer if isinstance(tokenizer, Tokenizer) else load_tokenizer(Path(tokenizer))
+    return preparation.prepare(
+        _inputs(files, documents), tokenizer=known, sequence_length=seq_len, out=out,
+        settings=PrepareSettings(**settings), overwrite=overwrite,
+    )  # fmt: skip
+
+
+def _inputs(files: str | Path | Sequence[str | Path], documents: Iterable[object]) -> list[Input]:
+    named: list[Input] = [files] if isinstance(files, str | Path) else [*files]
+    if isinstance(documents, str):
+        raise ConfigError("documents: is one text. Give a list of texts, or name a file without documents=.")
+    has_some = not (isinstance(documents, Sequence) and not documents)
+    if not named and not has_some:
+        raise ConfigError("give files, or documents=: texts, lists of lines, or a data set.")
+    return [*named, Texts(documents)] if has_some else named
 
 
 def pretrain(

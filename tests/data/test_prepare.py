@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.command import Electra
 from tests.data.samples import sentences
 from tests.data.test_pack import read_rows
 from tests.prepared import embedded_lines
 
+import electra_trainer
 from electra_trainer.data import docstrings
 from electra_trainer.data.corpus import CorpusReport, PrepareSettings, documents
 from electra_trainer.data.encode import EncodedDocument
@@ -347,3 +351,81 @@ def test_wikipedia(shared: Path, tmp_path: Path) -> None:
     rows = Store.open(tmp_path / "out", verify=True).rows("train")
     assert (rows[:, 0] == 101).all()
     assert (rows == 100).mean() < 0.01
+
+
+def test_from_python(text_file: Path, tmp_path: Path) -> None:
+    """Documents in memory give the rows of the file that holds them; a generator is read to its end twice for a vocabulary."""
+    texts = ["\n".join(one) for one in documents([text_file], report=CorpusReport())]
+    whole = electra_trainer.train_tokenizer(text_file, vocab_size=256)
+    known = electra_trainer.train_tokenizer(documents=(text for text in texts), vocab_size=256, out=tmp_path / "tok")
+    assert tokenizer_sha256(known) == tokenizer_sha256(whole)
+    made = [
+        electra_trainer.prepare(**given, out=tmp_path / str(number), seq_len=32, workers=1, valid_fraction=0.1)
+        for number, given in enumerate(
+            (
+                {"files": [text_file], "tokenizer": tmp_path / "tok"},
+                {"documents": ({"body": text} for text in texts), "tokenizer": known, "text_field": "body"},
+                {"documents": [text.split("\n") for text in texts], "tokenizer": whole},
+            )
+        )
+    ]
+    assert len({(one.train.sha256, one.valid.sha256) for one in made}) == 1
+    assert made[1].settings["inputs"] == ["documents"]
+    with pytest.raises(ConfigError, match="give files, or documents="):
+        electra_trainer.prepare(tokenizer=known, out=tmp_path / "none")
+    with pytest.raises(ConfigError, match="is one text"):
+        electra_trainer.prepare(documents="a text", tokenizer=known, out=tmp_path / "none")
+    with pytest.raises(ConfigError, match="is not an empty folder"):
+        electra_trainer.train_tokenizer(text_file, out=tmp_path / "tok")
+    assert not (tmp_path / "none").exists()
+
+
+def test_the_page_on_data_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (Path(__file__).parents[2] / "docs/data.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    for code in re.findall(r"```python\n(.*?)```", page, re.S):
+        exec(code, {})
+    assert re.fullmatch(r"\d+ \d+\n", capsys.readouterr().out)
+    assert Store.open("data/topics").manifest.settings["inputs"] == ["documents"]
+
+
+def test_the_verbs_take_tables_and_refuse_archives(electra: Electra, tmp_path: Path) -> None:
+    rows = "".join(f'{number},"{line}"\n' for number, line in enumerate(sentences(300)))
+    (tmp_path / "a.csv").write_text(f"id,body\n{rows}")
+    tok, data = tmp_path / "tok", tmp_path / "data"
+    code, _, err = electra("tokenizer", tmp_path / "a.csv", "--vocab-size", 256, "--out", tok)
+    assert code == 65 and "has no column 'text'" in err and "--text-field" in err
+    assert electra("tokenizer", tmp_path / "a.csv", "--text-field", "body", "--vocab-size", 256, "--out", tok)[0] == 0
+    words = ("--tokenizer", tok, "--seq-len", 32, "--out", data, "--valid-fraction", 0.1)
+    code, out, _ = electra("prepare", tmp_path / "a.csv", "--text-field", "body", *words)
+    assert code == 0 and "300 documents" in out
+    with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as archive:
+        archive.add(tmp_path / "a.csv", "a.csv")
+    for policy in ("error", "skip", "replace"):
+        code, _, err = electra(
+            "prepare", tmp_path / "a.tar.gz", *words, "--overwrite", "--on-bad-text", policy, "--documents", "line"
+        )
+        assert code == 65 and "is a tar archive" in err
+    assert Store.open(data, verify=True).manifest.settings["inputs"] == ["a.csv"]  # nothing was replaced
+
+
+def test_a_vocabulary_says_what_it_drops(electra: Electra, tmp_path: Path) -> None:
+    lines = [f"der schöne Bär sagte schon {word}" for word in sentences(300)]
+    (tmp_path / "a.txt").write_text("\n".join(lines))
+    words = ("tokenizer", tmp_path / "a.txt", "--vocab-size", 256)
+    code, out, _ = electra(*words, "--out", tmp_path / "tok")
+    assert code == 0 and "of the words, which lose them unless you give --keep-accents" in out
+    code, out, _ = electra(*words, "--keep-accents", "--out", tmp_path / "kept")
+    assert code == 0 and "lose them" not in out
+
+
+def test_what_is_missing_is_named(electra: Electra, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a\n\nb")
+    code, _, err = electra(
+        "prepare", tmp_path / "a.txt", "--tokenizer", "bert-base-uncased", "--out", tmp_path / "data"
+    )
+    assert code == 66 and "--tokenizer bert-base-uncased: no such file or folder. Train one with" in err
+    code, _, err = electra("tokenizer", "-", "--out", tmp_path / "tok")
+    assert code == 66 and "-: standard input can be read only once" in err

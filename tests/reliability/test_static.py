@@ -48,6 +48,7 @@ NETWORK = {
     "smtplib",
     "huggingface_hub",
     "datasets",
+    "fsspec",
     "webbrowser",
 }
 
@@ -76,6 +77,10 @@ ALLOWED = {
     # asked only for a name that is no folder and looks like one of the Hub
     ("pretrained/source.py", "huggingface_hub"),
     ("finetuning/glue/glue_files.py", "datasets"),
+    # only for an input that is a URL, looks like a name of the Hub and is not on the disk, or is a folder of save_to_disk
+    ("data/remote.py", "fsspec"),
+    ("data/remote.py", "huggingface_hub"),
+    ("data/remote.py", "datasets"),
 }
 
 

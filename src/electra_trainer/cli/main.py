@@ -29,6 +29,8 @@ VERBS = {
     "demo": Verb("demo", "pre-train a tiny ELECTRA on this machine in a few minutes and show what it learned"),
     "tokenizer": Verb("text_verbs", "train a WordPiece vocabulary on your text"),
     "prepare": Verb("text_verbs", "turn text into rows of token ids"),
+    "check": Verb("text_verbs", "survey text before it is prepared: what cannot be used, copies, lengths, accents"),
+    "merge": Verb("text_verbs", "put the shards of `prepare --shard I/N` together"),
     "pretrain": Verb("pretrain", "pre-train an encoder on prepared rows; the same command again resumes"),
     "launch": Verb("launch", "write a Slurm job file that pre-trains on several machines and requeues itself"),
     "compare": Verb("pretrain", "train several objectives at equal compute, with seeds, and compare what they learned"),
@@ -205,7 +207,7 @@ def shared(arguments: Any, kind: Any) -> dict[str, Any]:
 
 _GROUPS = {
     "start": "demo doctor",
-    "train an encoder": "tokenizer prepare pretrain launch evaluate report replay",
+    "train an encoder": "check tokenizer prepare merge pretrain launch evaluate report replay",
     "use it": "score fill export",
     "fine-tune it": "finetune predict glue squad answer",
     "reproduce the paper": "compare table figure cloze minimal-pairs show flops",

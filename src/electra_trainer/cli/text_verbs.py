@@ -3,6 +3,7 @@
 import itertools
 import sys
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,12 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from electra_trainer.data.corpus import Boundary, PrepareSettings, Reading
-from electra_trainer.errors import ConfigError, storage_error
+from electra_trainer.errors import ConfigError, DataError, MissingInputError
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
     from electra_trainer.data.prepare import Progress
+    from electra_trainer.data.store import Manifest
 
 _SECONDS_BETWEEN_LINES = 10.0
 _CHARACTERS_MEASURED = 1_000_000
@@ -43,7 +45,8 @@ class PrepareArguments:
     """Turn text into rows of token ids: tokenized on every core, packed without dropping text, documents held out."""
 
     files: tyro.conf.Positional[tuple[str, ...]]
-    """.txt or .jsonl, plain or .gz .bz2 .xz; folders; patterns; or the word docstrings for the embedded corpus."""
+    """.txt .jsonl .json .csv .tsv .parquet .arrow or WET, also .gz .bz2 .xz .zst; folders; patterns; s3:// gs:// hf:// https://; OWNER/NAME of a
+    data set of the Hub; or the word docstrings for the embedded corpus."""
     tokenizer: Path
     """Folder that `electra tokenizer` made, a tokenizer.json, or a vocab.txt as BERT's."""
     out: Path
@@ -56,6 +59,8 @@ class PrepareArguments:
     """For a vocab.txt: it has accents."""
     overwrite: bool = False
     """Replace rows that are there already."""
+    shard: str | None = None
+    """I/N: prepare every N-th file, from the I-th on, into a folder in OUT; `electra merge OUT --out DATA` puts all N together."""
     settings: Annotated[PrepareFlags, tyro.conf.arg(name="")] = field(default_factory=PrepareFlags)
 
 
@@ -66,24 +71,41 @@ def run_prepare(arguments: PrepareArguments) -> None:
 
     if not arguments.files:
         raise ConfigError("prepare: give at least one file, folder or pattern.")
+    if not arguments.tokenizer.exists():
+        raise MissingInputError(
+            f"--tokenizer {arguments.tokenizer}: no such file or folder. Train one with `electra tokenizer FILES --out {arguments.tokenizer.name}`, "
+            "or give a folder with the tokenizer of a model; names of the Hub are not taken here."
+        )
     tokenizer = load_tokenizer(
         arguments.tokenizer, cased=arguments.cased or None, keep_accents=arguments.keep_accents or None
     )
+    shard = None
+    if arguments.shard is not None:
+        from electra_trainer.experiments.folder import parse_shard
+
+        shard = parse_shard(arguments.shard)
     start = time.monotonic()
-    _print_fit(arguments, tokenizer)
+    if shard is None:
+        _print_fit(arguments, tokenizer)
     watch = _Watch()
     manifest = prepare(
         arguments.files, tokenizer=tokenizer, sequence_length=arguments.seq_len, out=arguments.out,
         settings=arguments.settings, overwrite=arguments.overwrite, progress=watch,
+        shard=shard,
     )  # fmt: skip
     if watch.last is not None:
         print(*watch.last.report.summary(), sep="\n")
+    _print_made(manifest)
+    done = "ready" if shard is None else f"shard {arguments.shard} is ready"
+    print(f"{arguments.out}: {done} in {time.monotonic() - start:.0f} s")
+
+
+def _print_made(manifest: "Manifest") -> None:
     for name, split in (("train", manifest.train), ("valid", manifest.valid)):
         print(
             f"{name}: {split.rows:,} rows of {manifest.sequence_length}, {split.documents:,} documents, "
             f"{split.text_tokens:,} tokens of text, {100 * split.padding:.2f} % padding"
         )
-    print(f"{arguments.out}: ready in {time.monotonic() - start:.0f} s")
 
 
 def _print_fit(arguments: PrepareArguments, tokenizer: "Tokenizer") -> None:
@@ -121,7 +143,8 @@ class TokenizerArguments:
     """Train a WordPiece vocabulary. Prints how many tokens a word takes and how much of the text it does not know."""
 
     files: tyro.conf.Positional[tuple[str, ...]]
-    """.txt or .jsonl, plain or .gz .bz2 .xz; folders; patterns; or the word docstrings for the embedded corpus."""
+    """.txt .jsonl .json .csv .tsv .parquet .arrow or WET, also .gz .bz2 .xz .zst; folders; patterns; s3:// gs:// hf:// https://; OWNER/NAME of a
+    data set of the Hub; or the word docstrings for the embedded corpus."""
     out: Path
     """A new or empty folder for tokenizer.json, tokenizer_config.json and vocab.txt."""
     vocab_size: int = 30522
@@ -138,25 +161,70 @@ class TokenizerArguments:
 def run_tokenizer(arguments: TokenizerArguments) -> None:
     """Train and save."""
     from electra_trainer.data.prepare import CorpusLines, train_tokenizer_from
-    from electra_trainer.data.tokenizer import save_tokenizer, statistics
+    from electra_trainer.data.survey import dropped_accents
+    from electra_trainer.data.tokenizer import require_new, save_tokenizer, statistics
 
     if not arguments.files:
         raise ConfigError("tokenizer: give at least one file, folder or pattern.")
-    if arguments.out.exists() and (not arguments.out.is_dir() or any(arguments.out.iterdir())):
-        raise ConfigError(f"--out {arguments.out}: is not an empty folder. Choose another one.")
+    require_new(arguments.out)
     tokenizer, report = train_tokenizer_from(
         arguments.files, vocab_size=arguments.vocab_size, cased=arguments.cased,
         keep_accents=True if arguments.keep_accents else None, reading=arguments.reading,
     )  # fmt: skip
-    try:
-        arguments.out.mkdir(parents=True, exist_ok=True)
-        save_tokenizer(tokenizer, arguments.out, max_length=arguments.max_length)
-    except OSError as error:
-        raise storage_error(error, arguments.out, writing=True) from None
+    save_tokenizer(tokenizer, arguments.out, max_length=arguments.max_length)
     print(*report.summary(), sep="\n")
-    sample = itertools.islice(CorpusLines(arguments.files, arguments.reading, 10_000_000), _LINES_MEASURED)
+    sample = [*itertools.islice(CorpusLines(arguments.files, arguments.reading, 10_000_000), _LINES_MEASURED)]
     measured = statistics(tokenizer, sample)
     print(
         f"{tokenizer.get_vocab_size():,} tokens; {measured.fertility:.2f} tokens a word, {100 * measured.unknown_rate:.3f} % unknown"
     )
+    words = Counter(word for line in sample for word in line.split())
+    if not (arguments.cased or arguments.keep_accents) and (
+        lost := dropped_accents((n, word) for word, n in words.items())
+    ):
+        print(lost)
     print(f"{arguments.out}: tokenizer.json, tokenizer_config.json, vocab.txt")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckArguments:
+    """Survey text before it is prepared: files that cannot be used, bad lines, copies, lengths, scripts, capitals and accents that a vocabulary
+    would drop, traces of bad conversion. Exit code 65 where a file cannot be used.
+    """
+
+    files: tyro.conf.Positional[tuple[str, ...]]
+    """As for `electra prepare`."""
+    reading: Annotated[ReadingFlags, tyro.conf.arg(name="")] = field(default_factory=ReadingFlags)
+
+
+def run_check(arguments: CheckArguments) -> None:
+    """Survey, and print the page."""
+    from electra_trainer.data.survey import survey
+
+    if not arguments.files:
+        raise ConfigError("check: give at least one file, folder or pattern.")
+    found = survey(arguments.files, arguments.reading)
+    print(*found.page(), sep="\n")
+    if found.unread:
+        raise DataError(f"{len(found.unread):,} of the inputs cannot be used; what to do is said above.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MergeArguments:
+    """Put the shards of `electra prepare --shard I/N` together: one folder of rows, every byte of the shards verified. The shards stay."""
+
+    shards: tyro.conf.Positional[Path]
+    """The OUT of the preparations."""
+    out: Path
+    """A new or empty folder."""
+    overwrite: bool = False
+    """Replace rows that are there already."""
+
+
+def run_merge(arguments: MergeArguments) -> None:
+    """Merge, and print what was made."""
+    from electra_trainer.data.shards import merge
+
+    manifest = merge(arguments.shards, out=arguments.out, overwrite=arguments.overwrite)
+    _print_made(manifest)
+    print(f"{arguments.out}: ready, of {manifest.settings.get('shards', 1)} shards")

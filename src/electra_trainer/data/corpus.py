@@ -1,8 +1,9 @@
-"""Read documents from text files: streaming, in constant memory, and nothing is ever dropped in silence.
+"""Read documents: streaming, in constant memory, and nothing is ever dropped in silence.
 
 A document is a tuple of lines (text_files.py); a line is one paragraph or sentence, between two of which a row may change segment. `.txt`
-files hold lines, with a boundary of your choice between documents; `.jsonl` files hold one document a line, whose text may
-hold several lines. Lines end with LF and nothing else: U+2028, U+0085 and the like are ordinary characters.
+files hold lines, with a boundary of your choice between documents; `.jsonl` files hold one document a line, whose text may hold several
+lines; so may the texts of other files (text_formats.py) and of data sets (remote.py). Lines end with LF and nothing else: U+2028, U+0085
+and the like are ordinary characters. A file that is not text is an error (files/kinds.py), never a document.
 """
 
 from collections import Counter
@@ -11,8 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from electra_trainer.data.text_files import ByteLine, Document, Place, TextFile, find_files, read_lines
+from electra_trainer.data import remote, text_formats
+from electra_trainer.data.text_files import ByteLine, Document, Place, Source, TextFile, find_sources, read_lines
 from electra_trainer.errors import ConfigError, DataError, did_you_mean, require
+from electra_trainer.files import kinds
 from electra_trainer.files.reading import NotJson, half_character, json_value, short
 
 Boundary = Literal["blank", "line", "file"]
@@ -32,9 +35,9 @@ class Reading:
     boundary: Boundary = "blank"
     """What ends a document in .txt: a blank line, every line, or the end of the file."""
     text_field: str = "text"
-    """Field of .jsonl that holds the text."""
+    """Field of JSON, or column of a table, that holds the text."""
     on_bad_text: OnBadText = "error"
-    """Bytes that are not UTF-8, NUL bytes, unusable JSON: stop, leave the line out, or repair it."""
+    """Bytes that are not UTF-8, NUL bytes, unusable JSON: stop, leave the line or record out, or repair it."""
     max_document_chars: int = 2_000_000
     """Longer documents become several, in characters."""
 
@@ -65,58 +68,105 @@ class PrepareSettings(Reading):
         require(self.workers is None or 1 <= self.workers <= 512, "workers", self.workers, "1 to 512")
 
 
+Input = str | Path | remote.Texts
+"""An input: a file, folder, pattern, URL or name of a data set, `docstrings`, or documents that a program gives."""
+
+
+def input_name(path: Input) -> str:
+    """The name of an input in a manifest: without the folders of this machine."""
+    is_local = isinstance(path, Path) or not (remote.is_url(str(path)) or remote.data_set(str(path)))
+    return Path(str(path)).name if is_local else str(remote.data_set(str(path)) or path)
+
+
 def documents(
-    paths: Sequence[str | Path], *, report: "CorpusReport", reading: Reading | None = None
+    paths: Sequence[Input], *, report: "CorpusReport", reading: Reading | None = None, shard: tuple[int, int] = (1, 1)
 ) -> Iterator[Document]:
-    """Read documents from files, folders, glob patterns, or `docstrings` (the embedded corpus), in a fixed order.
+    """Read documents from files, folders, glob patterns, URLs, data sets, or `docstrings` (the embedded corpus), in a fixed order.
 
     Args:
-        paths: `.txt` and `.jsonl`, plain or with `.gz`, `.bz2`, `.xz`. Folders are searched to the bottom, in sorted order.
+        paths: `.txt`, `.jsonl`, `.json`, `.csv`, `.tsv`, WET, Parquet, Arrow, also with `.gz`, `.bz2`, `.xz`, `.zst`; folders, which are
+            searched to the bottom, in sorted order; s3://, gs://, hf:// and https://; OWNER/NAME of a data set of the Hub, and folders of
+            `save_to_disk`; documents that a program gives.
         report: filled while the iterator runs.
         reading: how.
+        shard: (I, N) reads every N-th file or data set only, from the I-th on.
 
     Raises:
-        MissingInputError: a path that is not there. DataError: bad text under `error`, a damaged compressed file, something
-        that is not a regular file. StorageError: a file that cannot be read.
+        MissingInputError: a path that is not there. DataError: not text, bad text under `error`, a damaged file, something
+        that is not a regular file. StorageError: a file that cannot be read. ConfigError: the extra [hub] is missing.
     """
     reading = reading or Reading()
-    files, skipped, repeated = find_files([path for path in paths if str(path) != DOCSTRINGS])
+    sources, skipped, repeated = find_sources([path for path in paths if str(path) != DOCSTRINGS])
     report.skipped_files += skipped
     report.repeated_files += repeated
-    report.disk_total += sum(file.size for file in files)
-    if any(str(path) == DOCSTRINGS for path in paths):
+    has_docstrings = shard[0] == 1 and any(str(path) == DOCSTRINGS for path in paths)
+    sources = sources[shard[0] - 1 :: shard[1]]
+    report.disk_total += sum(source.size for source in sources)
+    if has_docstrings:
         from electra_trainer.data import docstrings
 
         for document in docstrings.documents():
             yield report.counted(document)
             report.bytes += sum(len(line.encode()) + 1 for line in document) + 1
         report.files += docstrings.file_count()
-    for file in files:
+    for source in sources:
         report.files += 1
         before, done = report.documents + report.empty_documents, report.disk_bytes
-        lines = read_lines(
-            file,
-            limit=_JSON_LINE_BYTES if file.is_json else _TEXT_LINE_BYTES,
-            on_progress=lambda position, done=done: setattr(report, "disk_bytes", done + position),  # type: ignore[misc]
-        )
-        one = _File(file, reading, report)
-        for document in one.from_json(lines) if file.is_json else one.from_text(lines):
+        for document in _Source(source, reading, report).documents(done):
             yield report.counted(document)
-        report.disk_bytes = done + file.size
+        report.disk_bytes = done + source.size
         if report.documents + report.empty_documents == before:
             report.empty_documents += 1
 
 
-class _File:
-    """One file on its way into documents of bounded size."""
+class _Source:
+    """A file or data set on its way into documents of bounded size."""
 
-    def __init__(self, file: TextFile, reading: Reading, report: "CorpusReport") -> None:
-        self._reading, self._report = reading, report
-        self._path, self._taken = str(file.path), 0
+    def __init__(self, source: Source, reading: Reading, report: "CorpusReport") -> None:
+        self._reading, self._report, self._source = reading, report, source
+        self._path, self._taken = str(source), 0
         self._lines: list[str] = []
         self._first = self._last = 0
         self._characters = 0
         self._split = False
+
+    def documents(self, done: int) -> Iterator[Document]:
+        """Its documents; `done` bytes of other files were read before."""
+        source, column = self._source, self._reading.text_field
+
+        def tick(position: int) -> None:
+            self._report.disk_bytes = done + position
+
+        if not isinstance(source, TextFile):
+            return self._from_values(source.texts(column))
+        if (values := text_formats.records(source, column, tick)) is not None:
+            return self._from_values(values)
+        is_json = source.suffix in text_formats.JSON_LINES
+        lines = read_lines(source, limit=_JSON_LINE_BYTES if is_json else _TEXT_LINE_BYTES, on_progress=tick)
+        return self.from_json(lines) if is_json else self.from_text(lines)
+
+    def _from_values(self, values: text_formats.Values) -> Iterator[Document]:
+        """A document a value."""
+        for value, number in values:
+            text = value
+            if isinstance(value, dict):
+                text = self._field(value, number)
+            elif value is not None and not isinstance(value, str):
+                self._is_bad("not a text", number, detail=f": {short(value)}", can_replace=False)
+                continue
+            if text is not None and (text := self._cleaned(text, number)) is not None:
+                self._report.bytes += 1 + (len(text) if text.isascii() else len(text.encode()))
+                yield from self._whole(text, number)
+            elif value is None:
+                self._report.empty_documents += 1
+
+    def _whole(self, text: str, number: int) -> Iterator[Document]:
+        """The document that a text is."""
+        for part in text.split("\n"):
+            if part := part.strip():
+                yield from self._add(part, number)
+        self._report.empty_documents += not self._lines
+        yield from self._end()
 
     def from_text(self, lines: Iterator[ByteLine]) -> Iterator[Document]:
         boundary = self._reading.boundary
@@ -145,13 +195,8 @@ class _File:
             if not line.data.strip():
                 continue
             text = self._json_text(line)
-            if text is None:
-                continue
-            for part in text.split("\n"):
-                if part := part.strip():
-                    yield from self._add(part, line.number)
-            self._report.empty_documents += not self._lines
-            yield from self._end()
+            if text is not None:
+                yield from self._whole(text, line.number)
 
     def _json_text(self, line: ByteLine) -> str | None:
         text = self._decoded(line)
@@ -162,47 +207,65 @@ class _File:
         except NotJson as error:
             self._is_bad("invalid JSON", line, detail=f" (it is {error})", can_replace=False)
             return None
+        text = self._field(record, line)
+        return None if text is None else self._cleaned(text, line)
+
+    def _field(self, record: Any, where: ByteLine | int) -> str | None:
+        """The text of a JSON record, or None when it has none and the policy says to leave it out."""
         name = self._reading.text_field
         value = record.get(name) if isinstance(record, dict) else None
-        if not isinstance(value, str):
-            hint = f" The fields are: {', '.join(map(short, list(record)[:8]))}." if isinstance(record, dict) else ""
-            what, detail = f"JSON without a text in field {name!r}", f".{hint} Choose one with --text-field"
-            self._is_bad(what, line, detail=detail, can_replace=False)
-            return None
-        return self._cleaned(value, line)
+        if isinstance(value, str):
+            return value
+        fields = record if isinstance(record, dict) else {}
+        hint = f" The fields are: {', '.join(map(short, list(fields)[:8]))}." if fields else ""
+        rows = next(
+            (key for key, one in fields.items() if isinstance(one, list) and one and isinstance(one[0], dict)), ""
+        )
+        if rows.isidentifier() and where == 1:  # the only value of a .json
+            hint += f" {kinds.rows_in(rows, self._path)}"
+        what, detail = f"JSON without a text in field {name!r}", f".{hint} Choose one with --text-field"
+        self._is_bad(what, where, detail=detail, can_replace=False)
+        return None
 
     def _decoded(self, line: ByteLine) -> str | None:
         """Text of a line's bytes, or None when the policy says to leave the line out."""
         try:
             text = line.data.decode()
         except UnicodeDecodeError as error:
-            is_wide = line.number == 1 and line.data[:2] in (b"\xff\xfe", b"\xfe\xff")
-            hint = " (UTF-16 perhaps: convert it with iconv)" if is_wide else ""
-            hint = " (compressed, but not named so)" if line.data[:2] == b"\x1f\x8b" else hint
-            if self._is_bad("bytes that are not UTF-8", line, at=error.start, detail=hint):
+            if self._is_bad("bytes that are not UTF-8", line, at=error.start):
                 return None
             text = line.data.decode("utf-8", "replace")
         return self._cleaned(text, line)
 
-    def _cleaned(self, text: str, line: ByteLine) -> str | None:
+    def _cleaned(self, text: str, where: ByteLine | int) -> str | None:
         if "\0" in text:
-            if self._is_bad("NUL characters", line):
+            if self._is_bad("NUL characters", where):
                 return None
             text = text.replace("\0", "")
-        if half_character(text) is not None:
-            if self._is_bad("half a surrogate pair", line):
+        if (at := half_character(text)) is not None:
+            is_byte = "\udc80" <= text[at] <= "\udcff" and isinstance(where, int)  # as readers of records mark it
+            if self._is_bad("bytes that are not UTF-8" if is_byte else "half a surrogate pair", where):
                 return None
             text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         return text
 
-    def _is_bad(self, kind: str, line: ByteLine, *, at: int = 0, detail: str = "", can_replace: bool = True) -> bool:
-        """Count a problem; True when the policy is to leave the line out, False to repair it. DataError when it is to stop."""
-        where, policy = f"{self._path}:{line.number}", self._reading.on_bad_text
+    def _is_bad(
+        self, kind: str, where: ByteLine | int, *, at: int = 0, detail: str = "", can_replace: bool = True
+    ) -> bool:
+        """Count a problem; True when the policy is to leave it out, False to repair it. DataError when it is to stop.
+
+        `where` is a line, or the number of a line or row.
+        """
+        number, offset = (where, "") if isinstance(where, int) else (where.number, f" at byte {where.offset + at:,}")
+        policy = self._reading.on_bad_text
         if policy == "error":
-            remedy = "--on-bad-text skip leaves such lines out" + (", replace repairs them" if can_replace else "")
-            raise DataError(f"{where}: {kind} at byte {line.offset + at:,}{detail}. Expected UTF-8 text; {remedy}.")
+            unit = "records" if isinstance(where, int) else "lines"
+            remedy = f"--on-bad-text skip leaves such {unit} out" + (", replace repairs them" if can_replace else "")
+            if "UTF-8" in kind:
+                remedy = f"{kinds.OTHER.advice(self._path)} If few are damaged: {remedy}"
+            raise DataError(f"{self._path}:{number}: {kind}{offset}{detail}. Expected UTF-8 text; {remedy}.")
         self._report.bad_text[kind] += 1
-        self._report.examples.setdefault(kind, where)
+        self._report.examples.setdefault(kind, f"{self._path}:{number}")
         return policy == "skip" or not can_replace
 
     def _add(self, line: str, number: int) -> Iterator[Document]:
@@ -279,7 +342,7 @@ class CorpusReport:
             (self.empty_documents, "empty documents left out"),
             (self.split_documents, "giant documents split"),
             (self.split_lines, "giant lines split"),
-            (self.skipped_files, "files in folders skipped (not .txt or .jsonl)"),
+            (self.skipped_files, "files in folders skipped, by their names (tables and .json are named one by one)"),
             (self.repeated_files, "files named twice, read once"),
         ]
         said += [f"{count:,} {what}" for count, what in notes if count]

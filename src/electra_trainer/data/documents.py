@@ -12,6 +12,7 @@ then for each column the differences from one entry to the next. Nothing is held
 import json
 import struct
 from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -170,6 +171,20 @@ class RowDocuments:
             )
             for (start, file, number, line, more), following in zip(entries[:-1], entries[1:, 0], strict=True)
         ]
+
+    def all(self) -> Iterator[tuple[int, Place]]:
+        """Every document of the split: where it begins, as a position in all rows, and its place; DataError, StorageError as above."""
+        names: dict[int, str] = {}
+        try:
+            with self._path.open("rb") as file:
+                for offset in self._offsets:
+                    entries = self._decoded(file, offset)
+                    if wanted := {int(one) for one in entries[:, 1]} - names.keys():
+                        names |= self._named(wanted)
+                    for start, name, number, line, more in entries.tolist():
+                        yield start, Place(names[name], number, line, line + more)
+        except OSError as error:
+            raise storage_error(error, self._path) from None
 
     def _between(self, begin: int, end: int) -> Entries:
         """Entries that overlap [begin, end), plus the next one, which marks where the last ends."""

@@ -3,6 +3,7 @@
 Documents whose text hashes low are held out, so that copies of a text are all on one side.
 """
 
+import hashlib
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -16,10 +17,10 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from electra_trainer.data import encode, pack, store, text_files, vocabulary
-from electra_trainer.data.corpus import CorpusReport, PrepareSettings, Reading, documents
+from electra_trainer.data.corpus import DOCSTRINGS, CorpusReport, Input, PrepareSettings, Reading, documents, input_name
 from electra_trainer.data.documents import DocumentsWriter
 from electra_trainer.data.tokenizer import save_tokenizer, specials_of, tokenizer_sha256, vocab_size_of
-from electra_trainer.errors import ConfigError, DataError, ElectraError, storage_error
+from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.files.processes import cores
 
 
@@ -39,7 +40,7 @@ class Progress:
 
 
 def prepare(
-    paths: Sequence[str | Path],
+    paths: Sequence[Input],
     *,
     tokenizer: Tokenizer,
     sequence_length: int,
@@ -47,17 +48,20 @@ def prepare(
     settings: PrepareSettings | None = None,
     overwrite: bool = False,
     progress: Callable[[Progress], None] | None = None,
+    shard: tuple[int, int] | None = None,
 ) -> store.Manifest:
     """Read text, tokenize, hold documents out, pack rows, write a store.
 
     Args:
-        paths: files, folders, patterns, or `docstrings`.
+        paths: files, folders, patterns, URLs, data sets, `docstrings`, or `remote.Texts`; see `documents`.
         tokenizer: with the five special tokens.
         sequence_length: tokens a row, 8 to 65,535.
         out: a new or empty folder, one that a stopped preparation left, or with `overwrite` a finished one.
         settings: how to read and split.
         overwrite: replace a finished store.
         progress: called after each document; be quick.
+        shard: (I, N) reads every N-th file or data set, from the I-th on, into a folder in `out`, which `shards.merge` puts together with the
+            others. A shard that is there already, of the same text and settings, is not made again.
 
     Raises:
         ConfigError, DataError, MissingInputError, StorageError: as `documents`, `claim_folder` and `specials_of` say; DataError
@@ -68,37 +72,52 @@ def prepare(
         raise ConfigError(f"sequence_length = {sequence_length}: expected 8 to 65,535 tokens.")
     specials_of(tokenizer)  # raises when one is missing
     report = CorpusReport()
-    found = _begun(documents(paths, report=report, reading=settings), paths)  # bad paths: before anything is written
-    kept = asdict(settings) | {"inputs": [Path(path).name for path in paths]}
-    del kept["workers"]
+    found = documents(paths, report=report, reading=settings, shard=shard or (1, 1))
+    kept = _deciding(settings, paths, shard)
+    if shard is None:
+        found = _begun(found, paths)  # bad paths: before anything is written
+    else:
+        out /= "shard-{:05}-of-{:05}".format(*shard)
     sha256 = tokenizer_sha256(tokenizer)
 
     def is_same(old: store.Manifest) -> bool:
         return (old.settings, old.tokenizer_sha256, old.sequence_length) == (kept, sha256, sequence_length)
 
-    store.claim_folder(out, overwrite=overwrite, is_same=is_same)
+    is_made = shard is not None and not overwrite and (out / store.MANIFEST).exists()
+    if is_made and is_same(made := store.read_manifest(out)):
+        return made
     state = Progress(report)
     encoded = encode.encode_documents(found, tokenizer, workers=settings.workers or cores(), seed=settings.seed)
-    try:
+    with store.claimed(out, overwrite=overwrite, is_same=is_same):
         save_tokenizer(tokenizer, out / "tokenizer", max_length=sequence_length)
-        with closing(_Rows(out, sequence_length, tokenizer, settings.seed)) as rows, closing(encoded):
-            for split, document in split_documents(encoded, settings.valid_fraction):
+        with closing(_Rows(out, sequence_length, tokenizer, settings.seed, shard)) as rows, closing(encoded):
+            for split, document in split_documents(encoded, settings.valid_fraction, is_shard=shard is not None):
                 rows.add(split, document)
                 state.documents += 1
                 state.tokens += len(document.ids)
                 if progress is not None:
                     progress(state)
             manifest = rows.finish(corpus=report.counts(), settings=kept)
-    except ElectraError:  # of the input: nothing of it is of use
-        store.give_up(out)
-        raise
-    except OSError as error:
-        raise storage_error(error, error.filename or out) from None
     store.publish(out, manifest)
     return manifest
 
 
-def _begun(found: Iterator[text_files.Document], paths: Sequence[str | Path]) -> Iterator[text_files.Document]:
+def _deciding(settings: PrepareSettings, paths: Sequence[Input], shard: tuple[int, int] | None) -> dict[str, Any]:
+    """The settings that decide the rows, as the manifest keeps them.
+
+    Those of a shard have a hash of the names and sizes of all files: every shard has to see the same.
+    """
+    kept = asdict(settings) | {"inputs": [input_name(path) for path in paths]}
+    del kept["workers"]
+    if shard is None:
+        return kept
+    sources, _, _ = text_files.find_sources([path for path in paths if str(path) != DOCSTRINGS])
+    names = [f"{Path(str(source)).name}\0{source.size}" for source in sources]
+    digest = hashlib.sha256("\n".join(names).encode("utf-8", "surrogateescape")).hexdigest()
+    return kept | {"shard": "{}/{}".format(*shard), "sources": digest}
+
+
+def _begun(found: Iterator[text_files.Document], paths: Sequence[Input]) -> Iterator[text_files.Document]:
     """The same documents, the first of which is read already; DataError where there is none."""
     first = next(found, None)
     if first is None:
@@ -109,7 +128,11 @@ def _begun(found: Iterator[text_files.Document], paths: Sequence[str | Path]) ->
 class _Rows:
     """The two files of rows, each with its packer, and those of their documents."""
 
-    def __init__(self, folder: Path, sequence_length: int, tokenizer: Tokenizer, seed: int) -> None:
+    def __init__(
+        self, folder: Path, sequence_length: int, tokenizer: Tokenizer, seed: int, shard: tuple[int, int] | None
+    ) -> None:
+        self._shard = shard
+        self._first = (shard[0] - 1) << 40 if shard else 0  # index of the first document, which decides random choices
         self._folder, self._length, self._tokenizer = folder, sequence_length, tokenizer
         self._vocab_size = vocab_size_of(tokenizer)
         self._dtype = "<u2" if self._vocab_size <= 1 << 16 else "<u4"
@@ -130,7 +153,7 @@ class _Rows:
 
     def add(self, split: store.Split, document: encode.EncodedDocument) -> None:
         packer = self._packers[split]
-        packer.add(document.index, document.ids, document.line_lengths)
+        packer.add(self._first + document.index, document.ids, document.line_lengths)
         self._waiting[split].append(document.place)
         self._write(split, packer.take())
 
@@ -151,7 +174,7 @@ class _Rows:
 
     def _finish(self, split: store.Split) -> store.SplitInfo:
         packer, writer = self._packers[split], self._writers[split]
-        if not packer.documents:
+        if not packer.documents and self._shard is None:
             raise DataError(
                 f"{self._folder}: nothing is left to {'train on' if split == 'train' else 'hold out'}, the text holds fewer than "
                 "two different documents. Give more text, or let every line be a document (--documents line)."
@@ -169,7 +192,7 @@ class _Rows:
 class CorpusLines:
     """The lines of a corpus, to be iterated as often as needed: each time the files are read again."""
 
-    paths: Sequence[str | Path]
+    paths: Sequence[Input]
     reading: Reading
     max_characters: int
     report: CorpusReport = field(default_factory=CorpusReport)
@@ -183,7 +206,7 @@ class CorpusLines:
 
 
 def train_tokenizer_from(
-    paths: Sequence[str | Path],
+    paths: Sequence[Input],
     *,
     vocab_size: int,
     cased: bool = False,
@@ -194,7 +217,7 @@ def train_tokenizer_from(
     """Train a vocabulary on files, read twice in constant memory; returns it with the report on the text.
 
     Args:
-        paths: files, folders, patterns, or `docstrings`.
+        paths: files, folders, patterns, URLs, data sets, `docstrings`, or `remote.Texts`; see `documents`.
         vocab_size: exact number of tokens.
         cased, keep_accents: as for `train_tokenizer`.
         reading: how files are read.
@@ -209,14 +232,15 @@ def train_tokenizer_from(
 
 
 def split_documents(
-    found: Iterator[encode.EncodedDocument], fraction: float
+    found: Iterator[encode.EncodedDocument], fraction: float, *, is_shard: bool = False
 ) -> Iterator[tuple[store.Split, encode.EncodedDocument]]:
     """Assign each document to a split.
 
-    If all shares are above `fraction`, the document with the least share is held out: it waits until the end is known.
+    If all shares are above `fraction`, the document with the least share is held out: it waits until the end is known. Of a shard the others
+    are not known, so that none is held out then.
     """
     least: list[encode.EncodedDocument] = []  # and its copies
-    is_settled = False
+    is_settled = is_shard
     for document in found:
         if document.share < fraction:
             is_settled = True

@@ -13,7 +13,7 @@ import hashlib
 import json
 import shutil
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -24,7 +24,7 @@ from tokenizers import Tokenizer
 
 from electra_trainer.data.documents import DAMAGED, NAMES, DocumentFiles, FileInfo, RowDocuments
 from electra_trainer.data.tokenizer import Specials, load_tokenizer, specials_of, tokenizer_sha256, vocab_size_of
-from electra_trainer.errors import ConfigError, DataError, MissingInputError, storage_error
+from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError, storage_error
 from electra_trainer.files import durable, reading
 from electra_trainer.settings import records
 
@@ -85,6 +85,12 @@ class Manifest:
             values["sha256"] = records.hash_of(values)
         return json.dumps(values, indent=2, sort_keys=True) + "\n"
 
+    @property
+    def shard(self) -> str | None:
+        """I/N of a folder that is one shard of a preparation (shards.py), with no rows of a split perhaps; None of a whole one."""
+        shard = self.settings.get("shard")
+        return shard if isinstance(shard, str) else None
+
     @staticmethod
     def from_json(data: bytes, *, where: str) -> "Manifest":
         """Read and check.
@@ -126,6 +132,9 @@ def _check(manifest: Manifest, *, where: str) -> None:
     require(distinct, "two specials have the same id, or one has an id outside of the vocabulary")
     for name, split in (("train", manifest.train), ("valid", manifest.valid)):
         positions = split.rows * manifest.sequence_length
+        if manifest.shard and not split.rows:
+            require(split.bytes == split.tokens == split.documents == 0, f"{name} has no rows")
+            continue
         require(split.rows >= 1, f"{name} has no rows")
         require(split.bytes == positions * size, f"{name}.bytes does not fit its rows")
         require(0 < split.text_tokens < split.tokens <= positions, f"{name}.tokens does not fit its rows")
@@ -146,13 +155,21 @@ class Store:
         """Tokens a row."""
 
     @classmethod
-    def open(cls, folder: str | Path, *, verify: bool = False, tick: Callable[[], None] = lambda: None) -> "Store":
+    def open(
+        cls,
+        folder: str | Path,
+        *,
+        verify: bool = False,
+        tick: Callable[[], None] = lambda: None,
+        is_shard: bool = False,
+    ) -> "Store":
         """Open and check: the manifest, the sizes of the files, the tokenizer's hash; with `verify` every byte and id too.
 
         Args:
             folder: that `prepare` made.
             verify: read all of it.
             tick: called every few megabytes meanwhile.
+            is_shard: it may be one shard of a preparation.
 
         Raises:
             MissingInputError: no such folder, or not one of ours. DataError: not finished, damaged, or put together from several.
@@ -160,6 +177,10 @@ class Store:
         """
         folder = Path(folder)
         manifest = read_manifest(folder)
+        if manifest.shard and not is_shard:
+            raise DataError(
+                f"{folder}: is shard {manifest.shard}. Put all together: electra merge {folder.parent} --out DATA"
+            )
         for split in SPLITS:
             _check_file(folder / f"{split}.bin", getattr(manifest, split), manifest, verify=verify, tick=tick)
         if manifest.documents is not None:
@@ -318,6 +339,19 @@ def claim_folder(folder: Path, *, overwrite: bool, is_same: Callable[[Manifest],
         (folder / MANIFEST).unlink(missing_ok=True)
     except OSError as error:
         raise storage_error(error, error.filename or folder, writing=True) from None
+
+
+@contextlib.contextmanager
+def claimed(folder: Path, *, overwrite: bool, is_same: Callable[[Manifest], bool] = lambda _: False) -> Iterator[None]:
+    """A folder to write rows into, claimed as `claim_folder` does. After an error of the input nothing of it is of use: it is emptied."""
+    claim_folder(folder, overwrite=overwrite, is_same=is_same)
+    try:
+        yield
+    except ElectraError:
+        give_up(folder)
+        raise
+    except OSError as error:
+        raise storage_error(error, error.filename or folder) from None
 
 
 def give_up(folder: Path) -> None:

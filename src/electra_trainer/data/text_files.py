@@ -3,21 +3,36 @@
 import bz2
 import glob
 import gzip
+import io
 import lzma
 import os
+import shlex
 import stat
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
-from electra_trainer.errors import DataError, MissingInputError, storage_error
+from electra_trainer.data import remote
+from electra_trainer.errors import DataError, ElectraError, MissingInputError, StorageError, storage_error
+from electra_trainer.files.kinds import HEAD
 from electra_trainer.files.reading import BOM
 
 _CHUNK = 1 << 20
-_OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
-_TEXT = (".txt", ".jsonl")
+
+
+def _zstd(raw: IO[bytes], _: str) -> IO[bytes]:
+    with remote.extra("Reading .zst"):
+        import pyarrow
+    return io.BufferedReader(pyarrow.CompressedInputStream(pyarrow.PythonFile(raw, mode="r"), "zstd"), _CHUNK)
+
+
+_OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, ".zst": _zstd}
+_TEXT = (".txt", ".jsonl", ".ndjson", ".parquet", ".arrow", ".feather", ".wet")
+_NAMED_ONLY = (".csv", ".tsv", ".json")
+"""Tables and settings may lie next to a text; in a folder they are not taken for it."""
 
 
 class Place(NamedTuple):
@@ -28,9 +43,9 @@ class Place(NamedTuple):
     number: int
     """Its number in the file, from 1."""
     line: int
-    """Its first line in the file (decompressed), from 1; 0: it is not made of whole lines."""
+    """Its first line in the file (decompressed), or its row in a file that has rows, from 1; 0: it has neither."""
     last: int
-    """Its last line."""
+    """Its last line or row."""
 
 
 class Document(tuple[str, ...]):
@@ -50,18 +65,26 @@ class TextFile:
 
     path: Path
     size: int
+    url: str = ""
+    """Where it is, if not on a disk of this machine; `path` has its name then."""
+
+    def __str__(self) -> str:
+        return self.url or str(self.path)
 
     @property
     def compression(self) -> str:
-        """`.gz`, `.bz2`, `.xz` or nothing, from the name."""
+        """`.gz`, `.bz2`, `.xz`, `.zst` or nothing, from the name."""
         suffix = self.path.suffix.lower()
         return suffix if suffix in _OPENERS else ""
 
     @property
-    def is_json(self) -> bool:
-        """True if the name is that of JSON lines."""
-        name = self.path.with_suffix("") if self.compression else self.path
-        return name.suffix.lower() == ".jsonl"
+    def suffix(self) -> str:
+        """Ending of the name without that of the compression, in small letters."""
+        return (self.path.with_suffix("") if self.compression else self.path).suffix.lower()
+
+    def open(self) -> IO[bytes]:
+        """Its bytes as they are stored."""
+        return remote.opened(self.url) if self.url else self.path.open("rb")
 
 
 @dataclass(frozen=True)
@@ -76,11 +99,15 @@ class ByteLine:
     continued: bool  # it is not the first part
 
 
-def find_files(paths: Sequence[str | Path]) -> tuple[list[TextFile], int, int]:
-    """Resolve files, folders and glob patterns, in the order given and sorted within each.
+Source = TextFile | remote.DataSet | remote.Texts
+"""What documents are read from."""
+
+
+def find_sources(paths: Sequence[str | Path | remote.Texts]) -> tuple[list[Source], int, int]:
+    """Resolve files, folders, glob patterns, URLs and names of data sets, in the order given and sorted within each.
 
     Returns:
-        The files; how many others in folders were left out because of their names; how many were named again.
+        What is to be read; how many other files in folders were left out because of their names; how many were named again.
 
     Raises:
         MissingInputError: nothing there, or a pattern that matches nothing.
@@ -88,9 +115,21 @@ def find_files(paths: Sequence[str | Path]) -> tuple[list[TextFile], int, int]:
     """
     if isinstance(paths, str | Path):
         paths = [paths]
-    found: dict[tuple[int, int], TextFile] = {}
+    found: dict[Any, Source] = {}
     skipped = repeated = 0
     for name in paths:
+        if isinstance(name, remote.Texts):
+            found[id(name)] = name
+            continue
+        if remote.is_url(str(name)):
+            for url, size in remote.files(str(name), is_text=_is_text):
+                repeated += url in found
+                found.setdefault(url, TextFile(Path(url.partition("?")[0].rpartition("/")[2]), size, url))
+            continue
+        if data := remote.data_set(str(name)):
+            repeated += data.name in found
+            found.setdefault(data.name, data)
+            continue
         named, left_out = _expand(str(name))
         skipped += left_out
         for path in named:
@@ -124,7 +163,13 @@ def _expand(name: str) -> tuple[list[Path], int]:
         if not kept:
             raise MissingInputError(f"{name}: the pattern matches no file. Check it, and quote it for the shell.")
         return kept, 0
-    raise MissingInputError(f"{name}: no such file or folder. Check the path; `docstrings` names the embedded corpus.")
+    if name == "-":
+        raise MissingInputError(
+            "-: standard input can be read only once, and text is read twice. Write it to a file first."
+        )
+    raise MissingInputError(
+        f"{name}: no such file or folder. Check the path; `docstrings` names the embedded corpus, OWNER/NAME a data set of the Hub."
+    )
 
 
 def _in_folder(folder: Path) -> tuple[list[Path], int]:
@@ -137,37 +182,73 @@ def _in_folder(folder: Path) -> tuple[list[Path], int]:
     for root, folders, names in os.walk(folder, onerror=refuse):
         folders.sort()
         for name in sorted(names):
-            stem = Path(name.lower())
-            kind = stem.with_suffix("").suffix if stem.suffix in _OPENERS else stem.suffix
-            if kind in _TEXT and not name.startswith("."):
+            if _is_text(name):
                 kept.append(Path(root, name))
             else:
                 skipped += 1
     if not kept:
         raise DataError(
-            f"{folder}: holds no text, expected .txt or .jsonl files (or those with .gz, .bz2, .xz). Name files of other "
-            "names one by one, or with a pattern."
+            f"{folder}: holds no text, expected {', '.join(_TEXT)} (or those with {', '.join(_OPENERS)}). Name files of other names one by one, "
+            f"or with a pattern; {', '.join(_NAMED_ONLY)} too, which in a folder may be something else."
         )
     return kept, skipped
 
 
-def _chunks(file: TextFile, on_progress: Callable[[int], None]) -> Iterator[bytes]:
+def _is_text(name: str) -> bool:
+    """Whether a file in a folder is taken for text."""
+    stem = Path(name.lower())
+    kind = stem.with_suffix("").suffix if stem.suffix in _OPENERS else stem.suffix
+    return kind in _TEXT and not name.startswith(".")
+
+
+@contextmanager
+def unpacked(file: TextFile) -> Iterator[tuple[IO[bytes], Callable[[], int]]]:
+    """A file's bytes after decompression, and a function that says how many of its bytes on disk were read.
+
+    Raises:
+        DataError: a damaged compressed file. StorageError: a file that cannot be read. ConfigError: a package is missing.
+    """
+    opener = _OPENERS.get(file.compression)
     try:
-        opener = _OPENERS.get(file.compression)
-        with file.path.open("rb") as raw, opener(raw, "rb") if opener else raw as stream:
-            while chunk := stream.read(_CHUNK):
-                on_progress(raw.tell() if not raw.closed else file.size)
-                yield chunk
+        with file.open() as raw, opener(raw, "rb") if opener else raw as stream:
+            yield stream, lambda: file.size if raw.closed else raw.tell()
+    except ElectraError:
+        raise
     except (EOFError, zlib.error, lzma.LZMAError) as error:
         raise _damaged(file, error) from None
     except OSError as error:
-        if error.errno is None:  # what gzip and bz2 raise about content
+        if error.errno is None and not file.url:  # what gzip, bz2 and pyarrow raise about content
             raise _damaged(file, error) from None
-        raise storage_error(error, file.path) from None
+        raise storage_error(error, str(file)) from None
+    except Exception as error:
+        if not file.url:
+            raise
+        raise StorageError(
+            f"{file}: {type(error).__name__}: {error}. Try again; what is on a disk reads faster."
+        ) from None
 
 
 def _damaged(file: TextFile, error: Exception) -> DataError:
-    return DataError(f"{file.path}: is damaged or not a {file.compression} file ({error}). Fetch or compress it again.")
+    if "too much memory" in str(error):
+        remedy = f"was compressed over a long window. Unpack it: `zstd -d --long=31 {shlex.quote(str(file))}`."
+    else:
+        what = f"is damaged or not a {file.compression} file" if file.compression else "is damaged"
+        remedy = f"{what} ({error}). Fetch or compress it again."
+    return DataError(f"{file}: {remedy}")
+
+
+def beginning(file: TextFile) -> bytes:
+    """The first bytes of a file, decompressed: `kinds.HEAD`, or all that it has."""
+    with unpacked(file) as (stream, _):
+        return stream.read(HEAD)
+
+
+def chunks(file: TextFile, on_progress: Callable[[int], None]) -> Iterator[bytes]:
+    """A file's bytes after decompression, some at a time; errors as for `unpacked`."""
+    with unpacked(file) as (stream, position):
+        while chunk := stream.read(_CHUNK):
+            on_progress(position())
+            yield chunk
 
 
 def read_lines(file: TextFile, *, limit: int, on_progress: Callable[[int], None]) -> Iterator[ByteLine]:
@@ -180,7 +261,7 @@ def read_lines(file: TextFile, *, limit: int, on_progress: Callable[[int], None]
     """
     number, offset, continued = 1, 0, False
     rest = b""
-    for chunk in _chunks(file, on_progress):
+    for chunk in chunks(file, on_progress):
         *lines, rest = (rest + chunk).split(b"\n") if rest else chunk.split(b"\n")
         for line in lines:
             for part, ends in _parts(line, limit):

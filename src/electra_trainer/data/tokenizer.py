@@ -220,6 +220,12 @@ def save_tokenizer(tokenizer: Tokenizer, folder: Path, *, max_length: int) -> No
         raise storage_error(error, error.filename or folder) from None
 
 
+def require_new(folder: Path) -> None:
+    """ConfigError unless a tokenizer can be written into a folder without covering anything."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigError(f"--out {folder}: is not an empty folder. Choose another one.")
+
+
 def tokenizer_sha256(tokenizer: Tokenizer) -> str:
     """Hash of everything that decides ids: vocabulary, model, normaliser, splitting, added tokens. Padding and templates do not count."""
     parts: dict[str, Any] = json.loads(tokenizer.to_str())

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from electra_trainer.errors import DataError, ElectraError, MissingInputError, Refusal, storage_error
+from electra_trainer.files.kinds import HEAD, OTHER, kind_of
 
 MOST_SETTINGS = 1 << 24
 """Bytes of a file of settings, a manifest, a result."""
@@ -21,11 +22,6 @@ MOST_LINE = 1 << 24
 """Bytes of one line of text."""
 BOM = b"\xef\xbb\xbf"
 _CHUNK = 1 << 20
-_FOREIGN = {
-    b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16", b"PK\x03\x04": "a zip or an Excel file", b"\xd0\xcf\x11\xe0": "an Excel file",
-    b"\x1f\x8b": "compressed with gzip", b"PAR1": "a Parquet file",
-}  # fmt: skip
-"""How files begin that are often taken for text."""
 
 
 def read_file(path: Path, *, limit: int = MOST_SETTINGS, error: Refusal = DataError) -> bytes:
@@ -113,8 +109,8 @@ def lines(
         if hashed:
             hashed(raw)
         if number == 1:
-            if foreign := next((what for magic, what in _FOREIGN.items() if raw.startswith(magic)), None):
-                raise DataError(f"{where}: is {foreign}. Save it as UTF-8 text.")
+            if (kind := kind_of(raw[:HEAD])) and not kind.is_text:
+                raise DataError(kind.refusal(str(where)))
             raw = raw.removeprefix(BOM)
         if len(raw) > MOST_LINE:
             raise DataError(f"{where}:{number}: a line of more than {MOST_LINE >> 20} MiB. Expected lines of text.")
@@ -125,8 +121,7 @@ def lines(
             line = raw.decode()
         except UnicodeDecodeError as error:
             found = f"not UTF-8 at byte {error.start + 1} of the line (0x{raw[error.start]:02x})"
-            remedy = "Save it as UTF-8, for example: iconv -f LATIN1 -t UTF-8 OLD > NEW"
-            raise DataError(f"{where}:{number}: {found}. {remedy}") from None
+            raise DataError(f"{where}:{number}: {found}. {OTHER.advice(str(where))}") from None
         yield number, line if ends else line.removesuffix("\n").removesuffix("\r")
 
 

@@ -18,6 +18,7 @@ import hashlib
 import math
 import os
 import re
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +28,7 @@ from typing import Any, TypeVar
 
 from electra_trainer.errors import DataError, storage_error
 from electra_trainer.files import reading
+from electra_trainer.files.kinds import HEAD, UNPACKERS, kind_of
 from electra_trainer.files.reading import half_character, short
 
 SUFFIXES = (".csv", ".tsv", ".jsonl")
@@ -74,9 +76,10 @@ def read_table_file(path: Path) -> Table:
     suffix, digest = path.suffix.lower(), hashlib.sha256()
     with os.fdopen(reading.open_regular(path, limit=sys.maxsize), "rb") as file:
         if suffix not in SUFFIXES:
+            kind = kind_of(file.read(HEAD), str(path))
             raise DataError(
                 f"{path}: the name ends in {suffix or 'nothing'!r}, expected {', '.join(SUFFIXES)}. Convert or rename it: .csv has commas "
-                "between its columns, .tsv tabs, .jsonl one JSON object a line."
+                f"between its columns, .tsv tabs, .jsonl one JSON object a line.{f' {kind.advice(path)}' if kind else ''}"
             )
         lines = reading.lines(file, path, ends=True, hashed=digest.update)
         try:
@@ -89,7 +92,9 @@ def read_table_file(path: Path) -> Table:
     return Table(path=path, columns=columns, rows=rows, lines=numbers, sha256=digest.hexdigest())
 
 
-def _csv(path: Path, lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, list[str]]]:
+def _csv(
+    path: Path | str, lines: Iterator[tuple[int, str]], longest: int = MAX_FIELD
+) -> Iterator[tuple[int, list[str]]]:
     """Fields of each record and the line on which it begins."""
     at = 0
 
@@ -99,7 +104,7 @@ def _csv(path: Path, lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, li
             yield line
 
     reader = csv.reader(feed(), strict=True)
-    before = csv.field_size_limit(MAX_FIELD)
+    before = csv.field_size_limit(longest)
     try:
         while True:
             first = at + 1
@@ -108,18 +113,18 @@ def _csv(path: Path, lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, li
             except StopIteration:
                 return
             except csv.Error as error:
-                raise DataError(f"{path}:{first}: {_csv_fault(str(error), last=at)}") from None
+                raise DataError(f"{path}:{first}: {_csv_fault(str(error), last=at, longest=longest)}") from None
     finally:
         csv.field_size_limit(before)
 
 
-def _csv_fault(said: str, *, last: int) -> str:
+def _csv_fault(said: str, *, last: int, longest: int) -> str:
     """The error of the module csv in words that help."""
     doubled = 'a quote within a quoted field is written twice ("").'
     faults = {
         "unexpected end": f"a quote that opens in this row is never closed. Close it; {doubled}",
         "expected after": f"a quoted field closes on line {last} and text follows it. Expected a comma there; {doubled}",
-        "field larger": f"a field of more than {MAX_FIELD:,} characters begins in this row. Is a quote left open?",
+        "field larger": f"a field of more than {longest:,} characters begins in this row. Is a quote left open?",
     }
     other = "a carriage return within a line. Save the file with the line ends of Unix or Windows, or quote the field that holds it."
     return next((fault for words, fault in faults.items() if words in said), other)
@@ -138,38 +143,68 @@ def _unquoted(field: str) -> str:
 
 
 def _records(path: Path, records: Iterator[tuple[int, list[str]]]) -> _Rows:
+    """Columns and rows of a table that is held whole."""
+    (_, columns), *rows = _as_wide(path, records, longest=MAX_FIELD)
+    if not rows:
+        raise DataError(f"{path}: holds column names ({', '.join(columns)}) and no rows.")
+    return columns, [fields for _, fields in rows], [number for number, _ in rows]
+
+
+def stream(
+    path: Path | str, lines: Iterator[tuple[int, str]], *, suffix: str, longest: int
+) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """The column names of a .csv or .tsv, then its rows, each with the line on which it begins; nothing is held but a row.
+
+    Args:
+        path: name of the file in messages.
+        lines: numbered, with their ends (`reading.lines`).
+        suffix: .csv or .tsv.
+        longest: characters of a field.
+
+    Raises:
+        DataError: as `read_table_file` says.
+    """
+    return _as_wide(path, _csv(path, lines, longest) if suffix == ".csv" else _tsv(lines), longest=longest)
+
+
+def _as_wide(
+    path: Path | str, records: Iterator[tuple[int, list[str]]], *, longest: int
+) -> Iterator[tuple[int, tuple[str, ...]]]:
     """Records as wide as the first, which names the columns."""
     columns: tuple[str, ...] = ()
-    rows: list[tuple[Any, ...]] = []
-    numbers: list[int] = []
     for number, fields in records:
         where = f"{path}:{number}"
         if len(fields) < 2 and not "".join(fields).strip():
             continue
         if not columns:
             columns = _header(path, where, [name.strip() for name in fields])
+            yield number, columns
             continue
         if len(fields) != len(columns):
             raise DataError(f"{where}: {_ragged(path, len(fields), columns)}")
-        if len(longest := max(fields, key=len)) > MAX_FIELD:
-            raise DataError(f"{where}: a field of {len(longest):,} characters, more than {MAX_FIELD:,}. Cut it.")
-        if tuple(field.strip() for field in fields) == columns:
+        if len(largest := max(fields, key=len)) > longest:
+            raise DataError(f"{where}: a field of {len(largest):,} characters, more than {longest:,}. Cut it.")
+        if fields[0].strip() == columns[0] and tuple(field.strip() for field in fields) == columns:
             raise DataError(f"{where}: repeats the column names. Delete the line.")
-        rows.append(tuple(fields))
-        numbers.append(number)
+        yield number, tuple(fields)
     if not columns:
         raise DataError(f"{path}: is empty. Expected column names on the first line, then a row a line.")
-    if not rows:
-        raise DataError(f"{path}: holds column names ({', '.join(columns)}) and no rows.")
-    return columns, rows, numbers
 
 
-def _header(path: Path, where: str, names: list[str]) -> tuple[str, ...]:
-    separator = "," if path.suffix.lower() == ".csv" else "\t"
+def _ending(path: Path | str) -> str:
+    """.csv or .tsv, also of a compressed file."""
+    path = Path(path)
+    return (path.with_suffix("") if path.suffix in UNPACKERS else path).suffix.lower()
+
+
+def _header(path: Path | str, where: str, names: list[str]) -> tuple[str, ...]:
+    separator = "," if _ending(path) == ".csv" else "\t"
     others = [one for one in _SEPARATORS if one != separator]
     if len(names) == 1 and (found := max(others, key=names[0].count)) in names[0]:
-        wrong = f"{_SEPARATORS[found]} between the columns, expected {_SEPARATORS[separator]} in a {path.suffix}"
-        raise DataError(f"{where}: {wrong}. Rename the file, or save it with the right separator.")
+        wrong = f"{_SEPARATORS[found]} between the columns, expected {_SEPARATORS[separator]} in a {_ending(path)}"
+        raise DataError(
+            f"{where}: {wrong}. Rename the file, or save it with the right separator{_separated(path, found)}."
+        )
     if len(names) > MAX_COLUMNS:
         raise DataError(f"{where}: {len(names):,} columns, more than {MAX_COLUMNS:,}. Is this a table of texts?")
     for name in names:
@@ -185,9 +220,16 @@ def _header(path: Path, where: str, names: list[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _ragged(path: Path, found: int, columns: Sequence[str]) -> str:
+def _separated(path: Path | str, found: str) -> str:
+    """How to make a .csv of a file whose columns `found` separates."""
+    code = "import csv, sys; csv.writer(open(sys.argv[2], 'w', newline='')).writerows(csv.reader(open(sys.argv[1], newline=''), delimiter="
+    old, new = (shlex.quote(str(name)) for name in (path, f"{Path(path).with_suffix('')}-new.csv"))
+    return f': `python -c "{code}{found!r}))" {old} {new}`, and name {new} instead' if found in ";|" else ""
+
+
+def _ragged(path: Path | str, found: int, columns: Sequence[str]) -> str:
     expected = f"expected {len(columns)} field{'s' if len(columns) > 1 else ''} ({', '.join(columns)}), found {found}."
-    if path.suffix.lower() == ".csv":
+    if _ending(path) == ".csv":
         return f"{expected} Put a field that holds a comma in double quotes."
     return f"{expected} A field of a .tsv can hold neither a tab nor a line end: remove it, or save the file as .csv."
 

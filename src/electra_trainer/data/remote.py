@@ -1,0 +1,252 @@
+"""Text that is not in files here: at a URL, by fsspec; in a data set of the Hub or from `save_to_disk`, by `datasets`; in memory.
+
+These packages are the extra [hub]. Nothing of them is imported before an input of the kind is named.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import IO, Any
+
+from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError, StorageError, did_you_mean
+
+INSTALL = 'pip install -c constraints.txt ".[hub]"'
+ROWS = 1000
+"""Rows that are asked for at once: one at a time takes forty times as long."""
+_URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+HUB_NAME = re.compile(
+    r"(?P<name>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>[\w.-]+))?(:(?P<config>[\w.-]*))?(:(?P<split>[\w.-]+))?"
+)
+_FILES = {
+    ".txt",
+    ".jsonl",
+    ".ndjson",
+    ".json",
+    ".csv",
+    ".tsv",
+    ".parquet",
+    ".arrow",
+    ".feather",
+    ".wet",
+    ".gz",
+    ".bz2",
+    ".xz",
+    ".zst",
+}
+"""Endings that names of data sets do not have."""
+_FILE_SYSTEMS = {
+    "s3": "s3fs",
+    "gs": "gcsfs",
+    "gcs": "gcsfs",
+    "abfs": "adlfs",
+    "az": "adlfs",
+    "http": "aiohttp",
+    "https": "aiohttp",
+}
+"""What fsspec needs for a protocol."""
+
+
+@contextmanager
+def extra(what: str) -> Iterator[None]:
+    """Around the import of a package of the extra; ConfigError says how it is installed. `what` begins the sentence."""
+    try:
+        yield
+    except ImportError as error:
+        raise ConfigError(
+            f"{what} needs the package {(error.name or str(error)).partition('.')[0]}, of the extra [hub]. In the clone of electra-trainer, type: "
+            f"{INSTALL}"
+        ) from None
+
+
+def is_url(name: str) -> bool:
+    """Whether an input is a URL such as s3://bucket/text.txt."""
+    return _URL.match(name) is not None
+
+
+def _reach(url: str) -> tuple[Any, str]:
+    """The file system of a URL, and its path there."""
+    with extra(f"Reading {url}"):
+        from fsspec import core
+    protocol = url.partition("://")[0].lower()
+    try:
+        return core.url_to_fs(url)  # type: ignore[no-any-return]
+    except ImportError as error:
+        needs = _FILE_SYSTEMS.get(protocol, f"what fsspec says ({error})")
+        raise ConfigError(f"{url}: {protocol}:// needs the package {needs}. Type: pip install {needs}") from None
+    except ValueError as error:
+        raise ConfigError(
+            f"{url}: {protocol}:// cannot be read ({error}).{did_you_mean(protocol, _FILE_SYSTEMS)}"
+        ) from None
+
+
+def _unreached(url: str, error: Exception) -> ElectraError:
+    if isinstance(error, ElectraError):
+        return error
+    if isinstance(error, FileNotFoundError):
+        said = f", or it cannot be reached ({error.__cause__})" if error.__cause__ else ""
+        return MissingInputError(f"{url}: nothing is there{said[:200]}. Check the address.")
+    said = " ".join(str(error).split()) or type(error).__name__
+    if "onfig name is missing" in said:
+        return ConfigError(f"{url}: {said[:200]}. Name one: OWNER/NAME:CONFIG")
+    return StorageError(
+        f"{url}: cannot be read ({said[:200]}). Check the address, your rights and the network, then try again."
+    )
+
+
+def files(url: str, *, is_text: Callable[[str], bool]) -> list[tuple[str, int]]:
+    """Files at a URL, sorted, with their bytes (0: unknown): itself, those that a pattern matches, or those of a folder that are text.
+
+    Raises:
+        ConfigError: a package is missing. MissingInputError: nothing is there. StorageError: it cannot be reached.
+    """
+    system, path = _reach(url)
+    is_web = url.lower().startswith("http")  # a page has neither patterns nor folders
+    try:
+        if not is_web and any(character in path for character in "*?["):
+            found = sorted(one for one in system.glob(path) if system.isfile(one))
+        elif not is_web and system.isdir(path):
+            found = sorted(one for one in system.find(path) if is_text(one.rpartition("/")[2]))
+        else:
+            found = [path]
+        sizes = [int(system.info(one).get("size") or 0) for one in found]
+    except Exception as error:
+        raise _unreached(url, error) from None
+    if not found:
+        raise MissingInputError(
+            f"{url}: no file of text is there. Check the address, and quote a pattern for the shell."
+        )
+    return [(one if is_web else system.unstrip_protocol(one), size) for one, size in zip(found, sizes, strict=True)]
+
+
+def opened(url: str) -> IO[bytes]:
+    """The bytes of a file at a URL; errors as for `files`."""
+    system, path = _reach(url)
+    try:
+        return system.open(path, "rb")  # type: ignore[no-any-return]
+    except Exception as error:
+        raise _unreached(url, error) from None
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """A data set of the package `datasets`: of the Hub, or a folder that `save_to_disk` made."""
+
+    name: str
+    """A folder, or OWNER/NAME@COMMIT:CONFIG:SPLIT, which may be given as an input again."""
+    is_folder: bool
+    size: int = 0
+
+    def __str__(self) -> str:
+        return self.name
+
+    def texts(self, column: str) -> Iterator[tuple[Any, int]]:
+        """The values of a column, with their rows, from 1.
+
+        Raises:
+            DataError: there is not such a column. ElectraError: it is not there, or cannot be read.
+        """
+        row = 0
+        try:
+            for batch in self._loaded(column).iter(batch_size=ROWS):
+                if column not in batch:
+                    raise no_column(self.name, column, list(batch))
+                for value in batch[column]:
+                    row += 1
+                    yield value, row
+        except Exception as error:
+            raise _unreached(self.name, error) from None
+
+    def _loaded(self, column: str) -> Any:
+        with extra(f"Reading {self.name}"):
+            import datasets
+        if self.is_folder:
+            data = datasets.load_from_disk(self.name, keep_in_memory=False)
+        else:
+            name, revision, config, split = _hub_parts(self.name)
+            data = datasets.load_dataset(name, config, split=split, revision=revision, streaming=True)
+        if isinstance(data, dict):
+            if "train" not in data:
+                raise DataError(
+                    f"{self.name}: has the splits {', '.join(data)}. Name one: {self.name}/{next(iter(data))}"
+                )
+            data = data["train"]
+        columns = data.column_names
+        if columns and column not in columns:
+            raise no_column(self.name, column, columns)
+        return data.select_columns([column]) if columns else data
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Documents that a program gives: texts, lists of lines, or mappings of which a field is one or the other."""
+
+    items: Iterable[object]
+    size: int = 0
+
+    def __str__(self) -> str:
+        return "documents"
+
+    def texts(self, column: str) -> Iterator[tuple[Any, int]]:
+        """Their texts, with their numbers from 1; DataError: a mapping without that field."""
+        items: Any = self.items
+        if hasattr(items, "select_columns"):  # of the package datasets, where rows one at a time are slow
+            items = (value for batch in items.iter(batch_size=ROWS) for value in batch.get(column) or [batch])
+        for number, item in enumerate(items, 1):
+            value: Any = item
+            if isinstance(item, Mapping):
+                if column not in item:
+                    raise no_column(f"{self}:{number}", column, [*item])
+                value = item[column]
+            is_lines = isinstance(value, list | tuple) and all(isinstance(line, str) for line in value)
+            yield "\n".join(value) if is_lines else value, number
+
+
+def no_column(name: object, column: str, columns: Sequence[str]) -> DataError:
+    """There is not a column of that name."""
+    some = ", ".join(str(one)[:40] for one in columns[:12])
+    return DataError(
+        f"{name}: has no column {column!r}. The columns are: {some}. Choose one with --text-field.{did_you_mean(column, columns)}"
+    )
+
+
+def data_set(name: str) -> DataSet | None:
+    """The data set that an input names; None if it is of another kind.
+
+    A name of the Hub is OWNER/NAME[@REVISION][:CONFIG[:SPLIT]], and nothing on the disk. The commit is settled here, once for the process,
+    so that all passes read the same rows.
+
+    Raises:
+        ConfigError: a package is missing. StorageError: the Hub gave no such data set.
+    """
+    folder = Path(name)
+    saved = (("dataset_dict.json",), ("state.json", "dataset_info.json"))
+    with suppress(OSError, ValueError):  # not a name that the disk can have
+        if any(all((folder / one).is_file() for one in marks) for marks in saved):
+            return DataSet(name, True)
+    if not HUB_NAME.fullmatch(name) or folder.parent.exists() or folder.suffix in _FILES:
+        return None
+    owner, revision, config, split = _hub_parts(name)
+    return DataSet(f"{owner}@{_commit(owner, revision)}:{config or ''}:{split}", False)
+
+
+def _hub_parts(name: str) -> tuple[str, str | None, str | None, str]:
+    found = HUB_NAME.fullmatch(name)
+    assert found is not None
+    return found["name"], found["revision"], found["config"] or None, found["split"] or "train"
+
+
+@cache
+def _commit(name: str, revision: str | None) -> str:
+    with extra(f"{name} is not on this disk; reading it from the Hub"):
+        import huggingface_hub
+    try:
+        return str(huggingface_hub.HfApi().dataset_info(name, revision=revision).sha)
+    except Exception as error:
+        said = " ".join(str(error).split())[:200]
+        raise StorageError(
+            f"{name}: is not on this disk, and the Hub gave no data set of this name ({type(error).__name__}: {said}). Check the name, "
+            "your login and the network."
+        ) from None

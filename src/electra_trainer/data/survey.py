@@ -1,0 +1,217 @@
+"""What `electra check` says of a corpus before anything is trained on it: what cannot be read, copies, lengths, scripts, traces of bad conversion.
+
+Everything but the counts is measured on documents, lines and words whose hashes fall into a sample; its share is halved whenever it is full,
+so that the memory stays the same. The same text gives the same page.
+"""
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from hashlib import blake2b
+from typing import Generic, TypeVar
+
+from electra_trainer.data.corpus import CorpusReport, Input, Reading, documents
+from electra_trainer.data.remote import Texts
+from electra_trainer.data.text_files import find_sources
+from electra_trainer.errors import ElectraError
+from electra_trainer.files.reading import short
+
+_MOST = 200_000
+"""Entries of a sample."""
+_SHARE = 0.001
+"""What is rarer than this is not worth a line."""
+_TRACES = {
+    "lines with HTML tags or entities": re.compile(
+        r"</?(?:a|b|br|div|em|i|img|li|p|span|strong|table|td|tr|ul)\b[^<>]*>|&(?:amp|lt|gt|nbsp|quot|#\d+);", re.I
+    ),
+    "lines decoded in a wrong encoding": re.compile("[ÃÂ][\\x80-\\xbf]|â€|Ð[\\x80-\\xbf]|�"),
+    "lines with wiki markup": re.compile(r"\[\[[^\]]+\]\]|'''|\{\{[^}]+\}\}|^==+.*==+$"),
+    "lines with control characters": re.compile(r"[\x00-\x08\x0e-\x1f\x7f\x80-\x9f]"),
+    "lines that are addresses of the web": re.compile(r"^(?:https?://|www\.)\S+$"),
+}
+_AROUND = ".,;:!?\"'()"
+T = TypeVar("T")
+
+
+class Sample(Generic[T]):
+    """Values by a hash of 64 bits; of those that are met, as large a share as fits."""
+
+    def __init__(self, most: int = _MOST) -> None:
+        self.most, self.of = most, 1
+        """One value in so many is in the sample."""
+        self.values: dict[int, T] = {}
+
+    def takes(self, key: int) -> bool:
+        """Whether a hash belongs to the sample."""
+        return key % self.of == 0
+
+    def put(self, key: int, value: T) -> None:
+        """Add or replace a value whose hash belongs to it."""
+        self.values[key] = value
+        while len(self.values) > self.most:
+            self.of *= 2
+            self.values = {one: kept for one, kept in self.values.items() if one % self.of == 0}
+
+
+def key_of(text: str) -> int:
+    """The hash of a text."""
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+@dataclass
+class Survey:
+    """A corpus, as far as it was read."""
+
+    report: CorpusReport = field(default_factory=CorpusReport)
+    unread: list[str] = field(default_factory=list)
+    """Messages about inputs that cannot be used."""
+    documents: Sample[tuple[int, int, str]] = field(default_factory=Sample)
+    """Of each text: how often it occurs, its characters, where it is first."""
+    lines: Sample[tuple[int, str]] = field(default_factory=Sample)
+    """Of each line: how often it occurs, its beginning."""
+    words: Sample[tuple[int, str]] = field(default_factory=Sample)
+    """Of each word: how often it occurs, and it."""
+    traces: dict[str, tuple[int, str]] = field(default_factory=dict)
+    """What bad conversions leave: how many lines, and the first."""
+
+    checked: int = 0
+    """Lines in which they were looked for."""
+
+    def add(self, text: Sequence[str], where: str) -> None:
+        """A document."""
+        for line in text:
+            key = key_of(line)
+            if self.lines.takes(key):
+                self.lines.put(key, (self.lines.values.get(key, (0, ""))[0] + 1, line[:80]))
+        whole = "\n".join(text)
+        key = key_of(whole)
+        if not self.documents.takes(key):
+            return
+        times, _, first = self.documents.values.get(key, (0, 0, where))
+        self.documents.put(key, (times + 1, len(whole), first))
+        for line in text:
+            self.checked += 1
+            for name, pattern in _TRACES.items():
+                if pattern.search(line):
+                    count, first = self.traces.get(name, (0, f"{where}: {short(line)}"))
+                    self.traces[name] = (count + 1, first)
+        for word, times in Counter(whole.split()).items():
+            key = key_of(word)
+            if self.words.takes(key):
+                self.words.put(key, (self.words.values.get(key, (0, ""))[0] + times, word))
+
+    def page(self) -> list[str]:
+        """The page, a line a finding."""
+        said = [f"cannot be used: {message}" for message in self.unread] + self.report.summary()
+        return (
+            said
+            if not self.documents.values
+            else [*said, *self._copies(), *self._lengths(), *self._scripts(), *self._case(), *self._found()]
+        )
+
+    def _copies(self) -> Iterable[str]:
+        values = [*self.documents.values.values()]
+        total = sum(times for times, _, _ in values)
+        copies = total - len(values)
+        most = max(values)
+        note = f", {most[0]:,} times the text at {most[2]}" if copies else ""
+        yield f"copies: {_percent(copies, total)} of the documents are whole copies of an earlier one{note}"
+        lines = sorted(self.lines.values.values(), reverse=True)
+        total = sum(times for times, _ in lines)
+        common = ", ".join(f"{times:,} x {short(line)}" for times, line in lines[:3] if times > 1)
+        yield f"repeated lines: {_percent(total - len(lines), total)}{f'; the commonest: {common}' if common else ''}"
+
+    def _lengths(self) -> Iterable[str]:
+        lengths = sorted(length for times, length, _ in self.documents.values.values() for _ in range(times))
+        at = [lengths[int(share * (len(lengths) - 1))] for share in (0.05, 0.5, 0.95, 1.0)]
+        yield f"lengths: {at[0]:,} to {at[2]:,} characters in nine of ten documents, {at[1]:,} in the middle, {at[3]:,} in the longest"
+
+    def _scripts(self) -> Iterable[str]:
+        letters: Counter[str] = Counter()
+        for times, word in self.words.values.values():
+            for letter in word:
+                if letter.isalpha():
+                    letters[_script(letter)] += times
+        total = letters.total()
+        shares = [
+            f"{name} {_percent(count, total)}" for name, count in letters.most_common(6) if count > _SHARE * total
+        ]
+        yield f"scripts: {', '.join(shares) or 'no letters'}"
+
+    def _case(self) -> Iterable[str]:
+        words = [*self.words.values.values()]
+        capitals = sum(times for times, word in words if word != word.lower())
+        yield f"capitals: in {_percent(capitals, sum(times for times, _ in words))} of the words; kept with `electra tokenizer --cased`"
+        yield dropped_accents(words) or "accents: in fewer than one word of a thousand"
+
+    def _found(self) -> Iterable[str]:
+        for name, (count, first) in sorted(self.traces.items(), key=lambda item: -item[1][0]):
+            yield f"{name}: {_percent(count, self.checked)}; the first at {first}"
+
+
+def dropped_accents(words: Iterable[tuple[int, str]]) -> str:
+    """What a vocabulary without accents, the default, would not see of words and their counts; empty where it is next to nothing."""
+    words = [*words]
+    total = sum(times for times, _ in words)
+    accents = sum(times for times, word in words if word != _bare(word))
+    if accents < _SHARE * total or not accents:
+        return ""
+    known: dict[str, Counter[str]] = {}
+    for times, word in words:
+        if (lower := word.lower().strip(_AROUND)).isalpha():
+            known.setdefault(_bare(lower), Counter())[lower] += times
+    merged = sorted((one for one in known.values() if len(one) > 1), key=lambda one: -sorted(one.values())[-2])
+    some = ", ".join("/".join(sorted(one)) for one in merged[:4])
+    return (
+        f"accents: in {_percent(accents, total)} of the words, which lose them unless you give --keep-accents or --cased to `electra tokenizer`"
+        + (f"; {len(merged):,} groups of words become one, such as {some}" if merged else "")
+    )
+
+
+def _percent(part: int, whole: int) -> str:
+    share = 100 * part / max(whole, 1)
+    return f"{share:.1f} %" if share >= 0.05 or not part else "below 0.1 %"
+
+
+@cache
+def _script(letter: str) -> str:
+    return unicodedata.name(letter, "unknown").split()[0].capitalize()
+
+
+def _bare(word: str) -> str:
+    """Without accents, as BERT's normaliser takes them away."""
+    if word.isascii():
+        return word
+    return "".join(one for one in unicodedata.normalize("NFD", word) if unicodedata.category(one) != "Mn")
+
+
+def survey(paths: Sequence[Input], reading: Reading | None = None) -> Survey:
+    """Read a corpus to its end, whatever is wrong with its files: bad lines are left out and counted.
+
+    Args:
+        paths: as for `documents`.
+        reading: how; bad text is always counted.
+
+    Raises:
+        MissingInputError, StorageError, DataError: an input that is not there, or nothing to read.
+    """
+    found, reading = Survey(), replace(reading or Reading(), on_bad_text="skip")
+    texts = [path for path in paths if isinstance(path, Texts)]
+    named = [path for path in paths if not isinstance(path, Texts) and str(path) != "docstrings"]
+    sources, found.report.skipped_files, found.report.repeated_files = find_sources(named)
+    inputs: list[Input] = [
+        *(["docstrings"] if len(named) + len(texts) < len(paths) else []),
+        *map(str, sources),
+        *texts,
+    ]
+    for one in inputs:
+        try:
+            for document in documents([one], report=found.report, reading=reading):
+                place = document.place
+                found.add(document, f"{place.file}:{place.line}" if place.line else place.file)
+        except ElectraError as error:
+            found.unread.append(str(error))
+    return found

@@ -1,0 +1,100 @@
+"""`electra check`: what it says of a corpus is what is in it."""
+
+from __future__ import annotations
+
+import gzip
+import random
+from pathlib import Path
+
+import pytest
+from tests.command import Electra
+from tests.data.samples import sentences
+
+from electra_trainer.cli.main import VERBS, Verb
+from electra_trainer.data.remote import Texts
+from electra_trainer.data.survey import Sample, key_of, survey
+from electra_trainer.errors import MissingInputError
+
+
+def page(*texts: str) -> str:
+    return "\n".join(survey([Texts(texts)]).page())
+
+
+def test_copies_and_repeated_lines() -> None:
+    texts = [f"text {number}\nread more" for number in range(90)] + ["a copy"] * 10
+    said = page(*texts)
+    assert (
+        "copies: 9.0 % of the documents are whole copies of an earlier one, 10 times the text at documents:91" in said
+    )
+    assert "the commonest: 90 x 'read more', 10 x 'a copy'" in said
+    assert f"repeated lines: {100 * (190 - 92) / 190:.1f} %" in said
+
+
+def test_lengths() -> None:
+    said = page(*("x" * number for number in range(1, 101)))
+    assert "lengths: 5 to 95 characters in nine of ten documents, 50 in the middle, 100 in the longest" in said
+
+
+def test_what_a_vocabulary_would_drop() -> None:
+    said = page(*["Das ist schön", "schon gut", "mußte", "der Bär"] * 5)
+    assert "capitals: in 25.0 % of the words" in said
+    assert "accents: in 25.0 % of the words" in said and "1 groups of words become one, such as schon/schön" in said
+    assert "accents: in fewer than one word of a thousand" in page("plain words")
+
+
+def test_scripts() -> None:
+    said = page("abc абв 中文中文中")
+    assert "scripts: Cjk 45.5 %, Latin 27.3 %, Cyrillic 27.3 %" in said
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("<p>a</p>", "HTML"), ("a &amp; b", "HTML"), ("schÃ¶n", "wrong encoding"), ("\ufffd", "wrong encoding"), ("[[Link]]", "wiki markup"),
+        ("a\x07b", "control characters"), ("https://example.org/a", "addresses"),
+    ],
+)  # fmt: skip
+def test_traces_of_bad_conversion(line: str, words: str) -> None:
+    said = page("a sound line\n" * 3 + line)
+    assert f"{words}" in said and ": 25.0 %; the first at documents:1: " in said
+    assert words not in page("a < b > c & d, 3 == 3, ä ö [x] {y} https://example.org is here")
+
+
+def test_a_full_sample_is_halved_and_says_the_same() -> None:
+    """Shares of copies, measured on a fraction of the texts."""
+    draw = random.Random(1)
+    texts = [f"text {draw.randrange(20_000)}" for _ in range(30_000)]
+    copies = 1 - len(set(texts)) / len(texts)
+    small: Sample[int] = Sample(1000)
+    for text in texts:
+        if small.takes(key := key_of(text)):
+            small.put(key, small.values.get(key, 0) + 1)
+    assert small.of >= 16 and len(small.values) <= 1000
+    assert 1 - len(small.values) / sum(small.values.values()) == pytest.approx(copies, abs=0.04)
+
+
+def test_the_verb(electra: Electra, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(VERBS, "check", Verb("text_verbs", "survey text before it is prepared"))
+    (tmp_path / "a.txt").write_bytes("\n\n".join(sentences(50)).encode() + b"\n\nna\xefve\n")
+    code, out, _ = electra("check", tmp_path)
+    assert code == 0
+    assert "1 lines with bad text: bytes that are not UTF-8 (first: " in out
+    for word in (
+        "documents, ",
+        "copies: ",
+        "repeated lines: ",
+        "lengths: ",
+        "scripts: Latin",
+        "capitals: ",
+        "accents: ",
+    ):
+        assert word in out
+    (tmp_path / "b.txt").write_bytes(gzip.compress(b"text"))
+    code, out, err = electra("check", tmp_path)
+    assert code == 65 and "cannot be used: " in out and "compressed with gzip" in out and "1 of the inputs" in err
+    assert "51 documents" in out or "50 documents" in out  # the others are read all the same
+
+
+def test_nothing_there(tmp_path: Path) -> None:
+    with pytest.raises(MissingInputError):
+        survey([tmp_path / "nothing"])
