@@ -14,7 +14,6 @@ from tests.command import Electra
 from tests.data.samples import sentences
 from tests.data.test_prepare import contents
 
-from electra_trainer.cli.main import VERBS, Verb
 from electra_trainer.data.corpus import PrepareSettings
 from electra_trainer.data.prepare import prepare
 from electra_trainer.data.shards import merge
@@ -161,10 +160,7 @@ def test_nothing_to_hold_out(tmp_path: Path, tokenizer: Any) -> None:
         merge(tmp_path / "shards", out=tmp_path / "out")
 
 
-def test_the_verbs(
-    electra: Electra, corpus: Path, tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(VERBS, "merge", Verb("text_verbs", "put shards together"))
+def test_the_verbs(electra: Electra, corpus: Path, tokenizer: Any, tmp_path: Path) -> None:
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     words = (
         "prepare",
