@@ -110,7 +110,8 @@ def _named(owner: str, field: StructFieldSpec) -> StructFieldSpec:
         metavar=_metavar(field.name, hint), aliases=_ALIASES.get((owner, field.name)),
         help_behavior_hint=lambda label: "" if label in _SILENT else f"Default: {label}.",
     )  # fmt: skip
-    return dataclasses.replace(field, type=Annotated[hint, told])
+    named: Any = Annotated[hint, told]
+    return dataclasses.replace(field, type=named)
 
 
 def _metavar(name: str, hint: Any) -> str | None:
