@@ -61,7 +61,7 @@ stage() {
     case $code in
       0) said="done in $((SECONDS - began)) s" ;;
       124 | 137) said="CUT after $((SECONDS - began)) s; $name.txt has what came before" ;;
-      *) said="FAILED with $code after $((SECONDS - began)) s: $(tail -n 1 "$record/$name.log" | cut -c 1-200)" ;;
+      *) said="FAILED with $code after $((SECONDS - began)) s: $(grep -E '^[[:alpha:]_.]*(Error|Diverged)' "$record/$name.log" | tail -n 1 | cut -c 1-200)" ;;
     esac
   fi
   echo "$name: $said" | tee -a "$record/stages.txt"

@@ -61,9 +61,9 @@ def coarse(saved: Saved, bits: Bits) -> Saved:
 
 def planes(tensor: Tensor) -> list[bytes]:
     """The first bytes of all numbers, compressed, then the second ones, ..."""
-    numbers = tensor.detach().cpu().contiguous().reshape(-1).numpy()
+    whole = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
     found = []
-    for plane in numbers.view(np.uint8).reshape(-1, numbers.itemsize).T:
+    for plane in whole.reshape(-1, tensor.element_size()).T:
         packer = zlib.compressobj(6, zlib.DEFLATED, 15, 9, zlib.Z_RLE)
         found.append(packer.compress(plane.tobytes()) + packer.flush())
     return found

@@ -52,6 +52,7 @@ def environment(ledger: Path | None = None, *, cards: int = 1, **more: str) -> d
         "TORCHINDUCTOR_COMPILE_THREADS": "1",
         "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}",
         "OMP_NUM_THREADS": "1",
+        "TORCH_CUDNN_SDPA_DEPRIORITIZED": "1",  # cuDNN is not pretended
         "CARD_COUNT": str(cards),
         **({"CARD_LEDGER": str(ledger)} if ledger else {}),
         **more,

@@ -54,7 +54,6 @@ def without_values() -> Iterator[None]:
     def nothing(losses: Losses) -> Losses:
         return Losses(terms=losses.terms, diagnostics={})
 
-    torch.backends.cuda.enable_cudnn_sdp(False)  # cuDNN is not pretended
     with (
         mock.patch.object(trust, "trusted", lambda name, *_, **__: trust.wanted(name)),
         mock.patch.object(measures, "keep_measured", nothing),
