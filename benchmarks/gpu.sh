@@ -13,7 +13,8 @@
 #
 #   PYTHON=python3  DEVICE=cuda  PRESETS="small base"  SCRATCH=/tmp/electra-gpu
 #   DATA=rows that `prepare` made, a folder or a compressed tar of one (the documentation of the packages here if not given)
-#   CHANGE='{"masking": {"share": 0.25}}' settings of the runs   REVISION=what `git describe` says, where .git does not travel   STEPS=of the whole run that `train` is a part of (100000)
+#   STEPS=of the whole run that `train` is a part of (100000)   CHANGE=settings of runs, as {"schedule": {"shape": "wsd"}}
+#   REVISION=what `git describe` says, where .git does not travel
 #
 # DEVICE=cpu PRESETS=tiny BUDGET=60 rehearses a call. Not run on a GPU so far.
 set -uo pipefail
@@ -28,13 +29,14 @@ mkdir -p "${OUT:?$usage}"
 out=$(cd "$OUT" && pwd)
 work=${SCRATCH:-/tmp/electra-gpu} # the same in every call: compiled kernels are found by their paths
 record=$work/record/$call child=''
-rm -rf "$work/record" "$work/run" && mkdir -p "$record" "$work/cache"
+rm -rf "$work"/{record,run,data,carried,site} && mkdir -p "$record" "$work/cache"
 
 export REVISION=${REVISION:-$(git describe --always --dirty 2>/dev/null || echo unknown)}
 export PYTHONPATH="$PWD/src:$PWD${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1 OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
 export TRITON_CACHE_DIR=$work/cache/triton TORCHINDUCTOR_CACHE_DIR=$work/cache/inductor
 
 keep() { # what has been measured so far
+  [ ! -d "$work/run/record" ] || cp -r "$work/run/record/." "$record/run"
   tar -czf "$work/record.tgz" -C "$work" record && mv "$work/record.tgz" "$out/record.tgz"
 }
 finish() {
@@ -61,7 +63,10 @@ stage() {
     case $code in
       0) said="done in $((SECONDS - began)) s" ;;
       124 | 137) said="CUT after $((SECONDS - began)) s; $name.txt has what came before" ;;
-      *) said="FAILED with $code after $((SECONDS - began)) s: $(grep -E '^[[:alpha:]_.]*(Error|Diverged)' "$record/$name.log" | tail -n 1 | cut -c 1-200)" ;;
+      *)
+        said="FAILED with $code after $((SECONDS - began)) s:"
+        said+=" $({ grep -E '^[[:alpha:]_.]*(Error|Diverged):' "$record/$name.log" || cat "$record/$name.log"; } | tail -n 1 | cut -c 1-200)"
+        ;;
     esac
   fi
   echo "$name: $said" | tee -a "$record/stages.txt"
@@ -77,8 +82,11 @@ if compgen -G '.whl/*.whl' >/dev/null; then
   "$python" -m pip install -q --no-index --no-deps --no-compile --upgrade --target "$work/site" .whl/*.whl && PYTHONPATH+=:$work/site
 fi
 data=(${CHANGE:+--change "$CHANGE"})
-if [ -d "${DATA:-/nowhere}" ]; then data=(--data "$DATA"); fi
-if [ -f "${DATA:-/nowhere}" ]; then mkdir -p "$work/data" && tar -xf "$DATA" -C "$work/data" --strip-components=1 && data=(--data "$work/data"); fi
+if [ -d "${DATA:-/nowhere}" ]; then
+  data+=(--data "$DATA")
+elif [ -n "${DATA:-}" ]; then
+  mkdir "$work/data" && tar -xf "$DATA" -C "$work/data" --strip-components=1 && data+=(--data "$work/data") || exit 66
+fi
 
 case $call in
   1)
@@ -124,4 +132,3 @@ case $call in
     stage pack 90 "$python" -m benchmarks.gpu_carry pack "$work/run/run" "$out"
     ;;
 esac
-[ ! -d "$work/run/record" ] || cp -r "$work/run/record" "$record/run"

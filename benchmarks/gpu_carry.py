@@ -25,13 +25,15 @@ from electra_trainer.train.continued import ContinueFrom
 from electra_trainer.train.loop import pretrain
 from electra_trainer.train.plan import Length
 
-PART = 15 << 20
-"""Most bytes of a part."""
+PART, MOST = 15 << 20, 45 << 20
+"""Most bytes of a part, and of all."""
 MANTISSA = 23
 """Bits of a float32's mantissa."""
 Bits = tuple[int, int, int]
 """Mantissa bits that are kept of weights, first and second moments; -1: zeros instead."""
 CARRIED: Bits = (15, -1, 2)
+COARSER: tuple[Bits, ...] = ((7, -1, 2), (7, -1, -1))
+"""For networks that do not fit otherwise."""
 
 
 def rounded(tensor: Tensor, bits: int) -> Tensor:
@@ -150,14 +152,18 @@ def main() -> None:
     parser.add_argument("what", choices=("pack", "unpack", "compare"))
     parser.add_argument("source", type=Path)
     parser.add_argument("target", type=Path)
-    parser.add_argument("--bits", type=int, nargs=3, default=CARRIED, help="of weights, first and second moments")
     parser.add_argument("--steps", type=int, default=200)
     given = parser.parse_args()
     if given.what == "pack":
-        content = packed(given.source, tuple(given.bits))
+        for bits in (CARRIED, *COARSER):
+            content = packed(given.source, bits)
+            if len(content) <= MOST:
+                break
+        else:
+            raise SystemExit(f"{given.source}: {len(content):,} bytes, {MOST:,} can be carried.")
         for number, start in enumerate(range(0, len(content), PART)):
             (given.target / f"carried.{number:02}").write_bytes(content[start : start + PART])
-        print(json.dumps({"bytes": len(content), "bits": given.bits}))
+        print(json.dumps({"bytes": len(content), "bits": bits}))
     elif given.what == "unpack":
         parts = sorted(given.source.glob("carried.[0-9][0-9]"))
         unpacked(b"".join(part.read_bytes() for part in parts), given.target)

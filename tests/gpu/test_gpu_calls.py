@@ -93,7 +93,9 @@ def test_training_continues_from_what_was_carried(data: Path, tmp_path: Path) ->
         part.rename(tmp_path / "carry" / part.name)
     found = called("train", "0.1", folder=tmp_path, data=data, **more)
     assert [*found] == ["unpack", *STAGES["train"]] and all(line.startswith("done") for line in found.values()), found
-    log = (tmp_path / "record" / "train" / "run" / "log.txt").read_text()
+    run = tmp_path / "record" / "train" / "run"
+    log = (run / "log.txt").read_text()
+    assert '"wsd"' in (run / "config.json").read_text()
     assert f"after step {first:,}" in log and 0 < first < int(
         re.findall(r"saved at step ([\d,]+)", output(tmp_path, "train", "train"))[0].replace(",", "")
     )
