@@ -29,7 +29,7 @@ mkdir -p "${OUT:?$usage}"
 out=$(cd "$OUT" && pwd)
 work=${SCRATCH:-/tmp/electra-gpu} # the same in every call: compiled kernels are found by their paths
 record=$work/record/$call child=''
-rm -rf "$work"/{record,run,data,carried,site} && mkdir -p "$record" "$work/cache"
+rm -rf "$work"/{record,run,data,carried,site} && mkdir -p "$record" "$work/cache/triton"
 
 export REVISION=${REVISION:-$(git describe --always --dirty 2>/dev/null || echo unknown)}
 export PYTHONPATH="$PWD/src:$PWD${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1 OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
@@ -43,7 +43,10 @@ finish() {
   trap - EXIT
   [ -z "$child" ] || kill "$child" 2>/dev/null
   keep
-  timeout 10 tar -czf "$work/cache.tgz" -C "$work" cache && [ -z "$(find "$work/cache.tgz" -size +15M)" ] && mv "$work/cache.tgz" "$out"
+  for part in cache cache/triton; do # what PyTorch's compiler leaves may be too much to come back
+    timeout 10 tar -czf "$work/cache.tgz" -C "$work" --ignore-failed-read "$part" && [ -z "$(find "$work/cache.tgz" -size +15M)" ] || continue
+    mv "$work/cache.tgz" "$out" && break
+  done
   cat "$record/stages.txt"
 }
 trap finish EXIT
