@@ -29,7 +29,7 @@ mkdir -p "${OUT:?$usage}"
 out=$(cd "$OUT" && pwd)
 work=${SCRATCH:-/tmp/electra-gpu} # the same in every call: compiled kernels are found by their paths
 record=$work/record/$call child=''
-rm -rf "$work"/{record,run,data,carried,site} && mkdir -p "$record" "$work/cache/triton"
+rm -rf "$work"/{record,run,data,carried,site} && mkdir -p "$record" "$work/cache/triton" && : >"$record/stages.txt"
 
 export REVISION=${REVISION:-$(git describe --always --dirty 2>/dev/null || echo unknown)}
 export PYTHONPATH="$PWD/src:$PWD${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1 OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
