@@ -22,17 +22,22 @@ OLD_PACKAGES := transformers==4.57.6 huggingface_hub==0.36.0 tokenizers==0.22.1 
 # Triton, on Linux, for machines whose PyTorch brings none: its interpreter runs the GPU's kernels in the tests
 TRITON := $(VENV)/triton-3.6
 
+# PyTorch's build for GPUs with its headers, several gigabytes, for a pretended card (tests/gpu/card.cpp). CARD: where
+CARD          ?= $(VENV)/card
+CARD_PACKAGES := torch==2.11.0 numpy tokenizers safetensors rich matplotlib scikit-learn scipy threadpoolctl jinja2 \
+	'transformers>=4.57' 'pytest>=8.4' 'nvidia-cuda-cccl>=13,<13.1'
+
 # pip compiles on one core; this takes all of them, and leaves out what nobody imports: packages' own tests, tools, and the models of
 # transformers that are not ELECTRA or BERT. Not every file of a package is Python that compiles: pip leaves those out, too
 UNUSED  := /(tests|pip|mypyc?|setuptools|pygments|torch(gen|/testing|/onnx)|transformers/models/(?!auto/|bert/|electra/)[^/]+)/
 COMPILE := $(BIN)/python -m compileall -q -j 0 -x '$(UNUSED)' $(VENV)/lib >/dev/null 2>&1 || true
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-together test-alone reliability reliability-together reliability-alone sabotage net check check-native count map clean venv
+.PHONY: help demo test test-together test-alone reliability reliability-together reliability-alone sabotage net gpu-rehearsal check check-native count map clean venv
 .NOTPARALLEL:
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.base ## Pre-train a tiny ELECTRA on this machine in a few minutes and show what it learned
 	$(BIN)/electra demo --out $(OUT)
@@ -73,6 +78,9 @@ net: $(VENV)/.dev ## Does every command compute and say what it did at BASE? (RU
 	$(BIN)/python -m tests.net record --source src --out $$folder/new.json $(if $(RUNS),--only $(RUNS)) && \
 	$(BIN)/python -m tests.net compare $$folder/old.json $$folder/new.json
 
+gpu-rehearsal: $(VENV)/.dev $(CARD)/.ready ## The training step on a pretended GPU: captures, launches, waits, ranks (installs several GB)
+	ELECTRA_CARD=$(abspath $(CARD)) $(BIN)/python -m pytest tests/gpu
+
 check: $(VENV)/.dev ## Lint, formatting and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -111,6 +119,11 @@ $(VENV)/.dev: pyproject.toml constraints.txt
 	wait $$old && wait $$environment
 	$(COMPILE)
 	@touch $(VENV)/.base $@
+
+$(CARD)/.ready:
+	$(PYTHON) -m venv $(CARD)
+	PIP_EXTRA_INDEX_URL= $(CARD)/bin/python -m pip --disable-pip-version-check install --quiet $(CARD_PACKAGES)
+	@touch $@
 
 venv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.12")'

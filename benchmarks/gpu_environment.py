@@ -1,6 +1,7 @@
-"""What a record needs to be believed: date, revision, machine, versions, and which fast paths are in use. One JSON object.
+"""What a record needs to be believed: date, revision, machine, versions, which fast paths are in use, and what the device can do.
 
-`python -m benchmarks.gpu_environment --device cuda`
+`python -m benchmarks.gpu_environment --device cuda` prints one JSON object. With --checks it only compares the kernels with their plain
+twins, for a memory checker to watch. REVISION says which source this is where there is no .git.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from importlib import metadata
 import torch
 
 from electra_trainer.kernels.gpu import add_norm, gpu_attention, gpu_softmax, trust  # noqa: F401  (each registers its check)
+from electra_trainer.train.timing import measure_machine
 
 PACKAGES = (
     "torch",
@@ -51,10 +53,15 @@ def main() -> None:
     """Print it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cuda")
-    device = torch.device(parser.parse_args().device)
+    parser.add_argument("--checks", action="store_true")
+    given = parser.parse_args()
+    device = torch.device(given.device)
+    if given.checks:
+        print(json.dumps(dict(trust.report(device))))
+        return
     found: dict[str, object] = {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "revision": said_by("git", "describe", "--always", "--dirty"),
+        "revision": os.environ.get("REVISION") or said_by("git", "describe", "--always", "--dirty"),
         "python": platform.python_version(),
         "system": platform.platform(),
         "cores": len(os.sched_getaffinity(0)),
@@ -75,6 +82,8 @@ def main() -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the reasons stand in the report
             found["kernels"] = dict(trust.report(device))
+    can = measure_machine(device)
+    found |= {"matrix_flops_per_second": can.matrix_flops, "copy_bytes_per_second": can.copy_bytes}
     print(json.dumps(found, indent=1))
 
 

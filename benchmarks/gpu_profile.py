@@ -1,4 +1,8 @@
-"""The slowest kernels of a training step: `python -m benchmarks.gpu_profile --preset small`; JSON, times in milliseconds a step."""
+"""The slowest kernels of a training step, and the gaps between them: `python -m benchmarks.gpu_profile --preset small`; JSON.
+
+Times are in milliseconds a step. `wall` is a step without the profiler, with all of the host's threads and with one; what it takes beyond
+the kernels' sum is the gap, in which the device waits for the host.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ import json
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from benchmarks.gpu_steps import wait
+from benchmarks.gpu_steps import seconds_a_step, wait
 from benchmarks.synthetic import make, sized
 from electra_trainer.train import graph
 
@@ -21,6 +25,7 @@ def main() -> None:
     parser.add_argument("--preset", default="small")
     parser.add_argument("--batch", type=int, default=None)
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--seconds", type=float, default=2.0, help="of each measurement of whole steps")
     parser.add_argument("--top", type=int, default=15)
     given = parser.parse_args()
     device = torch.device(given.device)
@@ -33,6 +38,10 @@ def main() -> None:
     for number in range(3):
         step(number)
     wait(device)
+    wall = {}
+    for threads in (torch.get_num_threads(), 1):
+        torch.set_num_threads(threads)
+        wall[threads] = round(1e3 * seconds_a_step(made, limit=given.seconds), 3)
     on_gpu = device.type == "cuda"
     with profile(activities=[ProfilerActivity.CUDA] if on_gpu else [ProfilerActivity.CPU]) as watched:
         for number in range(3, 3 + STEPS):
@@ -48,6 +57,8 @@ def main() -> None:
         "device": str(device),
         "in use": graph.in_use(),
         "milliseconds": round(total / STEPS / 1e3, 3),
+        "wall, by threads": wall,
+        "gap": round(min(wall.values()) - total / STEPS / 1e3, 3) if on_gpu else None,
         "kernels": round(sum(event.count for event in events) / STEPS),
         "slowest": [
             {

@@ -1,25 +1,34 @@
 """A run over the time that is left: `python -m benchmarks.gpu_run OUT --preset small --seconds 600 [--data FOLDER]`.
 
-Prepares the embedded corpus where no data are given, pre-trains with a checkpoint a minute, writes report, pictures, exported networks and
-held-out metrics. The same command goes on where it was stopped: the length is settled once, in OUT/length.json. It needs no
-command-line package, so that it runs on machines that have PyTorch but not tyro.
+Prepares the embedded corpus where no data are given, pre-trains with a checkpoint a minute, and at the end writes report, pictures,
+exported networks and held-out metrics. The same command resumes where it was stopped: by a signal, or by itself after --stop-after
+seconds. The length is settled once, in OUT/length.json, or given by --steps. It needs no command-line package, so that it runs on
+machines that have PyTorch but not tyro.
 """
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
+import math
+import os
 import shutil
+import signal
+import threading
 from pathlib import Path
 
 from electra_trainer.data.corpus import PrepareSettings
 from electra_trainer.data.prepare import prepare, train_tokenizer_from
 from electra_trainer.data.store import MANIFEST, Store
+from electra_trainer.errors import Interrupted
 from electra_trainer.inspection.replay import evaluate
 from electra_trainer.inspection.report import write_report
 from electra_trainer.presets.models import preset
 from electra_trainer.pretrained.pretrained import export_run
+from electra_trainer.runs.progress import Status
+from electra_trainer.runs.run_folder import RunFolder
+from electra_trainer.settings.config import Config, changed
+from electra_trainer.train.continued import ContinueFrom
 from electra_trainer.train.device import choose_device, choose_precision
 from electra_trainer.train.loop import pretrain
 from electra_trainer.train.plan import Length, fit_to_data, steps_for
@@ -27,6 +36,8 @@ from electra_trainer.train.timing import measure_time
 
 KEPT = ("config.json", "environment.json", "metrics.jsonl", "examples.jsonl", "log.txt", "report.html")
 """Small files of the run that make the record."""
+EVERY = 1000
+"""Steps between checkpoints where the number of steps is given."""
 
 
 def data_for(out: Path, given: Path | None, vocab_size: int, tokens: int) -> Path:
@@ -44,13 +55,14 @@ def data_for(out: Path, given: Path | None, vocab_size: int, tokens: int) -> Pat
     return data
 
 
-def settled(out: Path, name: str, data: Path, device: str, seconds: float) -> tuple[int, int]:
+def settled(out: Path, config: Config, data: Path, device: str, seconds: float) -> tuple[int, int]:
     """Steps of the run and steps between checkpoints, measured once."""
     path = out / "length.json"
     if not path.exists():
         store, where = Store.open(data), choose_device(device)
-        config = fit_to_data(preset(name), store)
-        timing = measure_time(config, store, device=where, precision=choose_precision(config.precision, where))
+        config = fit_to_data(config, store)
+        precision = choose_precision(config.precision, where)
+        timing = measure_time(config, store, device=where, precision=precision, limit=min(6.0, seconds / 6))
         config = steps_for(Length(budget=f"{seconds:.0f}s"), config, timing)
         every = max(1, int(60 / timing.step))
         path.write_text(
@@ -60,35 +72,72 @@ def settled(out: Path, name: str, data: Path, device: str, seconds: float) -> tu
     return found["steps"], found["checkpoint_every"]
 
 
+class StopsAfter(Status):
+    """Sends this process SIGTERM when the run has been training for some seconds."""
+
+    def __init__(self, out: Path, seconds: float | None) -> None:
+        super().__init__(out)
+        self.clock = threading.Timer(seconds or math.inf, os.kill, (os.getpid(), signal.SIGTERM))
+        self.clock.daemon = True
+        self._set = seconds is not None
+
+    def running(self, folder: RunFolder) -> None:
+        """See `Status`."""
+        super().running(folder)
+        if self._set and not self.clock.is_alive():
+            self.clock.start()
+
+
+def keep_record(out: Path, run: Path) -> None:
+    """Copy the small files of the run to OUT/record."""
+    record = out / "record"
+    record.mkdir(exist_ok=True)
+    for path in (*(run / name for name in KEPT), out / "held-out.json", out / "length.json"):
+        if path.exists():
+            shutil.copy(path, record)
+    if (run / "figures").is_dir():
+        shutil.copytree(run / "figures", record / "figures", dirs_exist_ok=True)
+
+
 def main() -> None:
     """Run, then write what is kept."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
     parser.add_argument("--preset", default="small")
     parser.add_argument("--seconds", type=float, default=600.0)
-    parser.add_argument("--data", type=Path, default=None)
+    parser.add_argument("--steps", type=int, help="of the whole run, instead of seconds")
+    parser.add_argument(
+        "--stop-after", type=float, help="seconds of training after which it sends itself SIGTERM: it saves and ends"
+    )
+    parser.add_argument("--continue-from", type=Path, help="a run whose newest checkpoint it begins with")
+    parser.add_argument("--change", type=json.loads, default={}, help='settings, as {"masking": {"share": 0.25}}')
+    parser.add_argument("--data", type=Path)
     parser.add_argument("--device", default="cuda")
     given = parser.parse_args()
     out: Path = given.out
     out.mkdir(parents=True, exist_ok=True)
-    start = preset(given.preset)
+    start = changed(preset(given.preset), **given.change)
     data = data_for(out, given.data, min(start.model.vocab_size, 16384), start.batch.sequence_length)
-    steps, every = settled(out, given.preset, data, given.device, given.seconds)
-    config = dataclasses.replace(start, checkpoint=dataclasses.replace(start.checkpoint, every=every))
+    steps, every = given.steps, EVERY
+    if steps is None:
+        steps, every = settled(out, start, data, given.device, given.seconds)
+    config = changed(start, checkpoint={"every": every})
+    init = ContinueFrom(name=str(given.continue_from)) if given.continue_from else None
     run = out / "run"
-    pretrain(config, data, out=run, length=Length(steps=steps), device=given.device)
+    status = StopsAfter(run, given.stop_after)
+    try:
+        pretrain(config, data, out=run, length=Length(steps=steps), init=init, device=given.device, status=status)
+    except Interrupted as error:
+        keep_record(out, run)
+        print(json.dumps({"stopped": str(error), "steps": steps}))
+        raise SystemExit(0 if given.stop_after else error.exit_code) from None
+    status.clock.cancel()
     found = evaluate(run, data, device=given.device)
     (out / "held-out.json").write_text(json.dumps({"step": found.step, "rows": found.rows, **found.metrics}, indent=1))
     write_report([run])
     shutil.rmtree(out / "export", ignore_errors=True)
     exported = export_run(run, out / "export")
-    record = out / "record"
-    record.mkdir(exist_ok=True)
-    for name in KEPT:
-        if (run / name).exists():
-            shutil.copy(run / name, record)
-    if (run / "figures").is_dir():
-        shutil.copytree(run / "figures", record / "figures", dirs_exist_ok=True)
+    keep_record(out, run)
     print(json.dumps({"steps": steps, "exported": [str(path) for path in exported], "held-out": found.metrics}))
 
 

@@ -173,7 +173,7 @@ def measure(job: Job, names: list[str]) -> tuple[dict[str, Result], dict[str, fl
                 if answer:
                     results[name].seconds += answer["seconds"]
                     results[name].peak_memory_bytes = answer["peak_memory_bytes"]
-                    _tell(f"round {number + 1} of {job.rounds}: {name} {answer['seconds'][-1]:.3f} s a step")
+                    _tell(f"round {number + 1} of {job.rounds}: {name} {answer['seconds'][-1]:.4g} s a step")
     finally:
         for process in (matrix, *processes.values()):
             process.close()

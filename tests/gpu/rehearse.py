@@ -1,0 +1,122 @@
+"""Training steps on the pretended card: `python -m tests.gpu.rehearse CASES`, a JSON list; one JSON line a case.
+
+A case names `arm`, and may name `preset`, `batch`, `layers`, `lanes`, `precision`, `kernels`, `compile`, `device`, `deterministic`. The card
+computes nothing, so what depends on values is left out: the checks of kernels against their twins, and what a step reports of its rows.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import gc
+import json
+import os
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import torch
+from benchmarks.synthetic import make, sized
+
+from electra_trainer.batch import Losses
+from electra_trainer.kernels.gpu import trust
+from electra_trainer.presets import arms
+from electra_trainer.settings.config import Config, changed
+from electra_trainer.train import graph, measures, step
+from electra_trainer.train.optim import Phases, optimizer_tensors
+
+STEPS = 7
+DIAGNOSED = 1
+_CARD = ctypes.CDLL("libcuda.so.1")
+
+
+def mark(text: str) -> None:
+    _CARD.card_mark(text.encode())
+
+
+def config_of(case: dict[str, Any]) -> Config:
+    config = sized(case.get("preset", "small"), batch=case.get("batch", 16), lanes=case.get("lanes", 1))
+    if layers := case.get("layers", 1):
+        config = changed(config, model={"num_hidden_layers": layers})
+    config = changed(config, schedule={"steps": STEPS, "warmup_steps": 1})
+    config = dataclasses.replace(config, deterministic=case.get("deterministic", False))
+    return arms.arm(case.get("arm", "preset"), config)
+
+
+@contextmanager
+def without_values() -> Iterator[None]:
+    """Leave out what depends on values: the kernels are taken as right, and no slot is picked out to be measured."""
+
+    def nothing(losses: Losses) -> Losses:
+        return Losses(terms=losses.terms, diagnostics={})
+
+    with (
+        mock.patch.object(trust, "trusted", lambda name, *_, **__: trust.wanted(name)),
+        mock.patch.object(measures, "keep_measured", nothing),
+        mock.patch.object(step, "on_standard_fakes", lambda *_: {}),
+    ):
+        yield
+
+
+def steps(case: dict[str, Any], line: dict[str, Any]) -> None:
+    """All that a run does with the step."""
+    config, device = config_of(case), torch.device(case.get("device", "cuda"))
+    made = make(config, device, precision=case.get("precision", "bf16"))
+    phases, times = Phases(config, made.objective), []
+    for number in range(STEPS):
+        mark(f"step {number}")
+        began = time.perf_counter()
+        graph.train_step(phases.at(number), made.optimizer, made.feed, step=number, diagnose=number == DIAGNOSED)
+        times.append(time.perf_counter() - began)
+        mark(f"after step {number}")
+    line |= {"in use": graph.in_use(), "seconds": [round(one, 5) for one in times]}
+    line |= {"static": made.objective.static, "reserved": torch.cuda.memory_reserved(device)}
+    mark("evaluate")
+    line["evaluated"] = len(step.evaluate(made.objective, made.feed, limit=64))
+    mark("state")
+    line["moments"] = len(optimizer_tensors(made.objective, made.optimizer))
+    mark("again")
+    graph.train_step(phases.at(STEPS - 1), made.optimizer, made.feed, step=STEPS - 1)
+    mark("end")
+
+
+def rehearse(case: dict[str, Any]) -> dict[str, Any]:
+    """What is to be said of a case."""
+    line: dict[str, Any] = {"case": case}
+    device = torch.device(case.get("device", "cuda"))
+    switches = {
+        trust.SWITCH: case.get("kernels", "on"),
+        graph.GRAPH: "on",
+        graph.COMPILE: "on" if case.get("compile") else "off",
+    }
+    gc.collect()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    with mock.patch.dict(os.environ, switches), without_values(), warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        try:
+            steps(case, line)
+        except Exception as error:
+            line["error"] = f"{type(error).__name__}: {error}"[:500]
+        graph.forget()
+    gc.collect()
+    line["peak"] = torch.cuda.max_memory_reserved(device)
+    line["left"] = torch.cuda.memory_allocated(device) - before
+    line["said"] = sorted({str(one.message)[:300] for one in said if one.category is UserWarning})
+    return line
+
+
+def main() -> None:
+    torch.cuda.init()
+    for number, case in enumerate(json.loads(sys.argv[1])):
+        mark(f"case {number}")
+        print(json.dumps(rehearse(case)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
