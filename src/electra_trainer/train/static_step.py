@@ -80,8 +80,14 @@ class Inputs:
         self.whole.copy_(whole, non_blocking=True)
         self.real.copy_(real, non_blocking=True)
         if self.whole.is_cuda:
-            event = self._copied[self._turn] = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            event.record()
+            self._copied[self._turn] = _reached(self.whole.device)
+
+
+def _reached(device: torch.device) -> torch.cuda.Event:
+    """An event that is over when `device` has done what it was asked so far; a bare `record` would ask the process's current device."""
+    event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    event.record(torch.cuda.current_stream(device))
+    return event
 
 
 class StaticStep:
