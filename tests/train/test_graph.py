@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -13,8 +15,10 @@ from tests import as_on_a_gpu
 from tests.small import config, feed
 from tests.train.test_static import weights
 
+from electra_trainer.errors import Interrupted
 from electra_trainer.model.encoder import Layer
 from electra_trainer.objectives import build
+from electra_trainer.runs.signals import StopRequest
 from electra_trainer.settings.config import BatchShape
 from electra_trainer.train import graph
 from electra_trainer.train.optim import build_optimizer
@@ -132,6 +136,44 @@ def test_what_does_not_agree_is_undone() -> None:
         graph._try(lambda: {"loss": float("nan"), "norm": 1.0}, before, 0.1, "it", "that", lambda: undone.append(2))
     after = graph._try(lambda: {"loss": 2.01, "norm": 1.0}, before, 0.1, "it", "that", lambda: undone.append(3))
     assert after["loss"] == 2.01 and undone == [1, 2]
+
+
+def killed(*_: object) -> dict[str, float]:
+    """A signal, in code that catches every error and says something else."""
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+    except Exception as error:
+        raise RuntimeError("the backend failed") from error
+    return {}
+
+
+@pytest.mark.parametrize("at", ["rehearse", "compile", "capture"])
+def test_a_signal_ends_the_building_of_a_step(at: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(graph.COMPILE)
+    monkeypatch.setattr(graph.GraphStep, "compile", lambda self: self.rehearse())
+    monkeypatch.setattr(graph.GraphStep, at, killed)
+    with StopRequest(at_once=True, quiet=True) as stop, pytest.raises(Interrupted):
+        graph.build_fast_step(*made())  # type: ignore[arg-type]
+    assert stop.name == "SIGTERM"
+
+
+def test_a_signal_waits_until_a_rehearsal_has_taken_its_step_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The optimizer counts a step and uncounts it; what is saved after the signal must not hold the one without the other."""
+    objective, optimizer, given = made("adamw")
+
+    def disturbed() -> None:
+        for state in optimizer.state.values():
+            state["step"] += 1
+        os.kill(os.getpid(), signal.SIGTERM)
+        for state in optimizer.state.values():
+            state["step"] -= 1
+
+    step = StaticStep(objective, optimizer, given)  # type: ignore[arg-type]
+    step(0, rehearsal=True)
+    monkeypatch.setattr(optimizer, "step", disturbed)
+    with StopRequest(at_once=True, quiet=True), pytest.raises(Interrupted):
+        step(0, rehearsal=True)
+    assert all(state["step"] == 0 for state in optimizer.state.values())
 
 
 def test_lamb_and_the_switch_take_the_plain_step(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from electra_trainer.kernels.native import layers
 from electra_trainer.model.encoder import Layer
 from electra_trainer.objectives import Objective
 from electra_trainer.ranks.world import world
-from electra_trainer.runs.signals import finish_first
+from electra_trainer.runs.signals import finish_first, raise_again
 from electra_trainer.train.static_step import StaticStep
 from electra_trainer.train.step import Feed, StepResult
 from electra_trainer.train.step import train_step as plain_step
@@ -72,7 +72,11 @@ def forget() -> None:
 
 
 def build_fast_step(objective: Objective, optimizer: torch.optim.Optimizer, feed: Feed) -> StaticStep | None:
-    """A recorded step; an unrecorded one if recording fails; None if only the plain step works."""
+    """A recorded step; an unrecorded one if recording fails; None if only the plain step works.
+
+    Raises:
+        Interrupted: a signal came while it was built, whoever caught it: the compiler and the checks of kernels catch every error.
+    """
     if not isinstance(optimizer, torch.optim.AdamW) or not objective.static or _off(GRAPH):
         return None  # LAMB reads its step count on the CPU
     if world().size > 1 or feed.config.deterministic:
@@ -83,10 +87,12 @@ def build_fast_step(objective: Objective, optimizer: torch.optim.Optimizer, feed
     try:
         step = GraphStep(objective, optimizer, feed)
         expected = step.rehearse()
+        raise_again()
     except Exception as error:
-        _say("the step with fixed shapes", "steps run one operation at a time", error)
         for parameter in objective.parameters():
             parameter.grad = None
+        raise_again()
+        _say("the step with fixed shapes", "steps run one operation at a time", error)
         return None
     if not _off(COMPILE):
         expected = _try(step.compile, expected, _ALIKE, "torch.compile", "the layers run uncompiled", step.uncompile)
@@ -104,11 +110,13 @@ def _try(
     """Keep what `make` makes if its rehearsal agrees with the one before; else warn and undo it. Returns the outcome that is now valid."""
     try:
         found = make()
+        raise_again()
         for name, value in expected.items():
             if not abs(found[name] - value) <= tolerance * abs(value) + 1e-12:
                 raise ArithmeticError(f"{name} is {found[name]:.6g} with it, {value:.6g} without")
     except Exception as error:
         undo()
+        raise_again()
         _say(what, instead, error)
         return expected
     return found

@@ -14,6 +14,7 @@ from torch.func import functional_call
 from electra_trainer.batch import Batch, Losses, Masked, Term
 from electra_trainer.objectives import Objective
 from electra_trainer.randomness import Rng
+from electra_trainer.runs.signals import undisturbed
 from electra_trainer.train import measures, optim
 from electra_trainer.train.device import autocast
 from electra_trainer.train.step import Feed, StepResult, add_counts, backward
@@ -158,7 +159,8 @@ class StaticStep:
         optimizer.grad_scale = 1 / (limit / (norm + 1e-6)).clamp(max=1.0)  # type: ignore[attr-defined]
         optimizer.found_inf = torch.maximum(bad, self.inputs.skip)  # type: ignore[attr-defined]
         try:
-            optimizer.step()
+            with undisturbed():  # a rehearsal counts the step, and takes it back
+                optimizer.step()
         finally:
             del optimizer.grad_scale, optimizer.found_inf  # type: ignore[attr-defined]
         self.outcome.copy_(torch.stack([norm, bad]))
