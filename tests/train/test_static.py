@@ -17,8 +17,8 @@ from electra_trainer.settings.config import BatchShape, Config
 from electra_trainer.settings.methods import MLM
 from electra_trainer.train.measures import keep_measured
 from electra_trainer.train.optim import build_optimizer, optimizer_tensors
-from electra_trainer.train.static_step import StaticStep
-from electra_trainer.train.step import train_step
+from electra_trainer.train.static_step import Inputs, StaticStep
+from electra_trainer.train.step import Feed, train_step
 
 
 def settings(**changes: Any) -> Config:
@@ -127,6 +127,25 @@ def test_steps_in_any_order_are_the_same_steps() -> None:
     _, _, other = pair(settings())
     assert other(0).gradient_norm == one[0]
     assert other(9, rehearsal=True).gradient_norm == one[1]
+
+
+def test_the_next_step_is_ready_before_the_device_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the answer only the seed is left to do; with several lanes also the copies of the later ones."""
+    _, _, static = pair(settings(batch=BatchShape(size=12, sequence_length=24, lanes=3)))
+    done: list[str] = []
+    for owner, name in ((Feed, "lanes"), (Inputs, "fill"), (Inputs, "all_copied"), (StaticStep, "run")):
+
+        def noted(self: Any, *given: Any, name: str = name, real: Any = getattr(owner, name), **more: Any) -> Any:
+            done.append(name)
+            return real(self, *given, **more)
+
+        monkeypatch.setattr(owner, name, noted)
+    static(0)
+    later = ["fill", "run", "fill", "run"]
+    assert done == ["fill", "run", *later, "lanes", "fill", "all_copied"]
+    done.clear()
+    static(1)
+    assert done == ["run", *later, "lanes", "fill", "all_copied"]
 
 
 class Operators(TorchDispatchMode):

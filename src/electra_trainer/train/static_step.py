@@ -36,7 +36,7 @@ class GivenDraws(Rng):
 
 
 class Inputs:
-    """One lane's inputs at fixed addresses: a block of int64 and a block of fp32, each filled by one copy.
+    """One lane's inputs at fixed addresses: one block, filled by one copy; fp32 numbers are at its end, two in each int64.
 
     Args:
         rows, tokens: B and T of a lane.
@@ -46,42 +46,47 @@ class Inputs:
     """
 
     def __init__(self, *, rows: int, tokens: int, slots: int, counts: list[str], device: torch.device) -> None:
-        size = rows * tokens
-        self.slots = slots
-        self.whole = torch.zeros(5 * size + slots, dtype=torch.int64, device=device)
-        self.real = torch.zeros(slots + len(counts) + 2, device=device)
+        size, reals = rows * tokens, slots + len(counts) + 2
+        self.slots, self._integers = slots, 5 * size + slots
+        self.whole = torch.zeros(self._integers + -(-reals // 2), dtype=torch.int64, device=device)
+        self.real = self._reals(self.whole)[:reals]
         ids, segment, position, piece, shown = (self.whole[: 5 * size].view(5, rows, tokens)).unbind()
         batch = Batch(ids_BT=ids, segment_BT=segment, position_BT=position, piece_BT=piece)
-        self.masked = Masked(batch=batch, input_BT=shown, slots_K=self.whole[5 * size :])
+        self.masked = Masked(batch=batch, input_BT=shown, slots_K=self.whole[5 * size : self._integers])
         self.draws_K = self.real[:slots]
         self.divisors = {name: self.real[slots + number] for number, name in enumerate(counts)}
         self.rate, self.skip = self.real[-2], self.real[-1]  # skip = 1: a rehearsal, nothing moves
         locked = device.type == "cuda"
         self._staged = [
-            tuple(torch.zeros(block.shape, dtype=block.dtype, pin_memory=locked) for block in (self.whole, self.real))
-            for _ in range(_RING if locked else 1)
+            torch.zeros(self.whole.shape, dtype=torch.int64, pin_memory=locked) for _ in range(_RING if locked else 1)
         ]
         self._copied: list[torch.cuda.Event | None] = [None] * len(self._staged)
         self._turn = 0
 
+    def _reals(self, block: Tensor) -> Tensor:
+        return block[self._integers :].view(torch.float32)
+
     def fill(self, masked: Masked, rng: Rng, divisors: dict[str, float], *, rate: float, skip: bool) -> None:
-        """Copy a lane, masked on the CPU, to where the step reads it."""
+        """Copy a lane, masked on the CPU, to where the step reads it; on a GPU the copy waits for what was asked of it before."""
         self._turn = (self._turn + 1) % len(self._staged)
-        whole, real = self._staged[self._turn]
-        event = self._copied[self._turn]
+        block, event = self._staged[self._turn], self._copied[self._turn]
         if event is not None:
             event.synchronize()
+        whole, real = block[: self._integers], self._reals(block)[: len(self.real)]
         batch, used = masked.batch, len(masked.slots_K)
         parts = (batch.ids_BT, batch.segment_BT, batch.position_BT, batch.piece_BT, masked.input_BT)
-        torch.cat([part.reshape(-1) for part in parts], out=whole[: whole.numel() - self.slots])
-        whole[-self.slots :] = -1
-        whole[whole.numel() - self.slots :][:used] = masked.slots_K
+        torch.cat([part.reshape(-1) for part in parts], out=whole[: len(whole) - self.slots])
+        whole[len(whole) - self.slots :] = -1
+        whole[len(whole) - self.slots :][:used] = masked.slots_K
         real[:used] = rng.uniform("sample", used, _CPU)
         real[self.slots :] = torch.tensor([*divisors.values(), rate, float(skip)])
-        self.whole.copy_(whole, non_blocking=True)
-        self.real.copy_(real, non_blocking=True)
+        self.whole.copy_(block, non_blocking=True)
         if self.whole.is_cuda:
             self._copied[self._turn] = _reached(self.whole.device)
+
+    def all_copied(self) -> None:
+        """The device has answered since the last copy: none is waited for."""
+        self._copied = [None] * len(self._staged)
 
 
 def _reached(device: torch.device) -> torch.cuda.Event:
@@ -91,6 +96,17 @@ def _reached(device: torch.device) -> torch.cuda.Event:
     return event
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Ready:
+    """A step whose first lane is in `Inputs`, or on its way there."""
+
+    step: int
+    lanes: list[tuple[Masked, Rng]]
+    counts: dict[str, float]
+    divisors: dict[str, float]
+    rate: float
+
+
 class StaticStep:
     """A CUDA graph records `lane` and `update`; calling the object runs a whole step."""
 
@@ -98,7 +114,8 @@ class StaticStep:
         config = feed.config
         self.objective, self.optimizer, self.feed = objective, optimizer, feed
         self.source = replace(feed, device=_CPU)
-        self._ready: tuple[int, list[tuple[Masked, Rng]]] = (-1, [])
+        self._masked: tuple[int, list[tuple[Masked, Rng]]] = (-1, [])
+        self._ready: _Ready | None = None
         rows, tokens = config.lane_size, config.batch.sequence_length
         first = self.lanes(0)[0][0]
         names = list(objective.counts(first))
@@ -115,9 +132,9 @@ class StaticStep:
 
     def lanes(self, step: int) -> list[tuple[Masked, Rng]]:
         """The lanes of `step`, masked on the CPU; those of the latest step asked for are kept."""
-        if self._ready[0] != step:
-            self._ready = (step, self.source.lanes(step))
-        return self._ready[1]
+        if self._masked[0] != step:
+            self._masked = (step, self.source.lanes(step))
+        return self._masked[1]
 
     def lane(self) -> None:
         """Forward and backward pass of the lane in `inputs`; gradients add up over the lanes of a step."""
@@ -171,27 +188,38 @@ class StaticStep:
     def __call__(self, step: int, *, diagnose: bool = False, rehearsal: bool = False) -> StepResult:
         """Step `step`; a rehearsal computes everything and moves nothing.
 
-        While the device computes, the lanes of the next step are prepared.
+        While the device computes, the next step is made ready, up to the copy of its first lane.
         """
-        config = self.feed.config
-        lanes = self.lanes(step)
-        counts = add_counts([self.objective.counts(masked) for masked, _ in lanes])
-        divisors, rate = measures.divisors(counts, config), optim.rate_at(step, config)
+        given = self._ready_for(step, rehearsal=rehearsal)
         diagnosed = []
-        for number, (masked, rng) in enumerate(lanes):
-            self.inputs.fill(masked, rng, divisors, rate=rate, skip=rehearsal)
+        for number, (masked, rng) in enumerate(given.lanes):
+            if number:
+                self.inputs.fill(masked, rng, given.divisors, rate=given.rate, skip=rehearsal)
             rng.seed_dropout()
-            self.run(last=number + 1 == len(lanes))
+            self.run(last=number + 1 == len(given.lanes))
             if diagnose:
                 diagnosed.append(_copied(measures.keep_measured(self.losses)))
+        self._ready = None
         if not rehearsal:
-            self.lanes(step + 1)
+            self._ready = self._ready_for(step + 1)
         norm, bad = self.outcome.tolist()
-        optim.set_rate(self.optimizer, rate)
-        metrics = measures.measure(diagnosed, counts, divisors) if diagnose and not bad else {}
+        self.inputs.all_copied()
+        optim.set_rate(self.optimizer, given.rate)
+        metrics = measures.measure(diagnosed, given.counts, given.divisors) if diagnose and not bad else {}
         return StepResult(
-            finite=not bad, gradient_norm=norm, learning_rate=rate, metrics=metrics, tokens=config.tokens_per_step
-        )
+            finite=not bad, gradient_norm=norm, learning_rate=given.rate, metrics=metrics,
+            tokens=self.feed.config.tokens_per_step,
+        )  # fmt: skip
+
+    def _ready_for(self, step: int, *, rehearsal: bool = False) -> "_Ready":
+        """What the device needs for a step, its first lane in `inputs`; made before, or now."""
+        if self._ready is not None and (self._ready.step, False) == (step, rehearsal):
+            return self._ready
+        config, lanes = self.feed.config, self.lanes(step)
+        counts = add_counts([self.objective.counts(masked) for masked, _ in lanes])
+        divisors, rate = measures.divisors(counts, config), optim.rate_at(step, config)
+        self.inputs.fill(*lanes[0], divisors, rate=rate, skip=rehearsal)
+        return _Ready(step=step, lanes=lanes, counts=counts, divisors=divisors, rate=rate)
 
     def run(self, *, last: bool) -> None:
         """One lane, and after the last one the update. A CUDA graph takes its place (graph.py)."""
