@@ -12,12 +12,14 @@ from typing import Any
 import pytest
 import torch
 from tests import as_on_a_gpu
+from tests.reliability.ranks import run_ranks
 from tests.small import config, feed
 from tests.train.test_static import weights
 
 from electra_trainer.errors import Interrupted
 from electra_trainer.model.encoder import Layer
 from electra_trainer.objectives import build
+from electra_trainer.ranks import world
 from electra_trainer.runs.signals import StopRequest
 from electra_trainer.settings.config import BatchShape
 from electra_trainer.train import graph
@@ -88,14 +90,14 @@ class FakeGraph:
 
 
 @contextmanager
-def record(fake: FakeGraph, pool: object) -> Iterator[None]:
+def record(fake: FakeGraph, **_: object) -> Iterator[None]:
     FakeGraph.recording = fake
     yield
     FakeGraph.recording = None
 
 
-@pytest.mark.parametrize("lanes", [1, 3])
-def test_what_is_recorded_is_the_whole_step(lanes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("lanes", "deterministic"), [(1, False), (1, True), (3, False), (4, True)])
+def test_what_is_recorded_is_the_whole_step(lanes: int, deterministic: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The order of capture, rehearsal and replay, with graphs that call the methods that were called while they were recorded."""
     for name, value in {
         "CUDAGraph": FakeGraph, "graph": record, "graph_pool_handle": lambda: None, "synchronize": lambda device: None,
@@ -113,7 +115,7 @@ def test_what_is_recorded_is_the_whole_step(lanes: int, monkeypatch: pytest.Monk
 
         monkeypatch.setattr(graph.GraphStep, name, noted, raising=False)
     shape = BatchShape(size=12, sequence_length=24, lanes=lanes)
-    (objective, optimizer, given), (other, its_optimizer, _) = made(batch=shape), made(batch=shape)
+    (objective, optimizer, given), (other, its_optimizer, _) = (made(batch=shape, deterministic=deterministic) for _ in "ab")
     step = graph.build_fast_step(objective, optimizer, given)  # type: ignore[arg-type]
     assert isinstance(step, graph.GraphStep) and step.recorded
     for number in range(3):
@@ -180,6 +182,24 @@ def test_lamb_and_the_switch_take_the_plain_step(monkeypatch: pytest.MonkeyPatch
     assert graph.build_fast_step(*made("lamb")) is None  # type: ignore[arg-type]
     monkeypatch.setenv(graph.GRAPH, "off")
     assert graph.build_fast_step(*made()) is None  # type: ignore[arg-type]
+
+
+def test_what_one_rank_cannot_use_no_rank_uses(monkeypatch: pytest.MonkeyPatch) -> None:
+    def capture(self: graph.GraphStep) -> dict[str, float]:
+        if world.world().rank == 1:
+            raise RuntimeError("no graph on this machine")
+        self._graph = FakeGraph()  # type: ignore[assignment]
+        return self.rehearse()
+
+    def of_two(rank: int) -> None:
+        monkeypatch.setattr(graph.GraphStep, "capture", capture)
+        with world.joined(lambda: torch.device("cpu")), pytest.warns(UserWarning) as said:
+            step = graph.build_fast_step(*made(batch=BatchShape(size=12, sequence_length=24, lanes=2)))  # type: ignore[arg-type]
+            assert step is not None and not step.recorded and step(0).finite  # type: ignore[attr-defined]
+            (line,) = [str(warning.message) for warning in said]
+            assert line.endswith("RuntimeError: no graph on this machine" if rank else "another process could not use it")
+
+    assert run_ranks(2, of_two) == [0, 0]
 
 
 def test_one_recorded_step_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:

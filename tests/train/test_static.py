@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from tests import as_on_a_gpu
+from tests.reliability.ranks import run_ranks
 from tests.small import config, feed
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from electra_trainer.objectives import Objective, build
+from electra_trainer.ranks import world
 from electra_trainer.settings.config import BatchShape, Config
 from electra_trainer.settings.methods import MLM
 from electra_trainer.train.measures import keep_measured
@@ -42,6 +46,7 @@ CASES = {
     "rtd": {},
     "mlm": {"objective": MLM()},
     "lanes": {"batch": BatchShape(size=12, sequence_length=24, lanes=3)},
+    "tree": {"batch": BatchShape(size=12, sequence_length=24, lanes=4), "deterministic": True},
     "adamw": {"optimizer": {"name": "adamw"}},
     "muon": {"optimizer": {"name": "muon"}},
     "no-clip": {"optimizer": {"clip_norm": 0.0, "learning_rate": 1e-3}},
@@ -133,7 +138,7 @@ def test_the_next_step_is_ready_before_the_device_answers(monkeypatch: pytest.Mo
     """After the answer only the seed is left to do; with several lanes also the copies of the later ones."""
     _, _, static = pair(settings(batch=BatchShape(size=12, sequence_length=24, lanes=3)))
     done: list[str] = []
-    for owner, name in ((Feed, "lanes"), (Inputs, "fill"), (Inputs, "all_copied"), (StaticStep, "run")):
+    for owner, name in ((Feed, "lanes"), (Inputs, "fill"), (Inputs, "all_copied"), (StaticStep, "run_lane")):
 
         def noted(self: Any, *given: Any, name: str = name, real: Any = getattr(owner, name), **more: Any) -> Any:
             done.append(name)
@@ -141,11 +146,38 @@ def test_the_next_step_is_ready_before_the_device_answers(monkeypatch: pytest.Mo
 
         monkeypatch.setattr(owner, name, noted)
     static(0)
-    later = ["fill", "run", "fill", "run"]
-    assert done == ["fill", "run", *later, "lanes", "fill", "all_copied"]
+    later = ["fill", "run_lane", "fill", "run_lane"]
+    assert done == ["fill", "run_lane", *later, "lanes", "fill", "all_copied"]
     done.clear()
     static(1)
-    assert done == ["run", *later, "lanes", "fill", "all_copied"]
+    assert done == ["run_lane", *later, "lanes", "fill", "all_copied"]
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_two_processes_take_the_step_of_one(deterministic: bool, tmp_path: Path) -> None:
+    """Their gradients are added between the lanes and the update; with `deterministic` in the order of one process."""
+    given = settings(batch=BatchShape(size=12, sequence_length=24, lanes=4), deterministic=deterministic)
+
+    def train(name: str, rehearsals: int = 1) -> list[float]:
+        _, _, static = pair(given)
+        for _ in range(rehearsals):
+            static(0, rehearsal=True)  # of this rank alone
+        found = [static(step, diagnose=True) for step in range(3)]
+        save_file(weights(static.objective), tmp_path / name)
+        return [one.gradient_norm for one in found] + [one.metrics["loss"] for one in found]
+
+    def of_two(rank: int) -> None:
+        with world.joined(lambda: torch.device("cpu")):
+            found = train(f"rank{rank}", rehearsals=1 + rank)
+            assert found == pytest.approx(alone, rel=1e-5) and (found == alone or not deterministic)
+
+    alone = train("alone")
+    assert run_ranks(2, of_two) == [0, 0]
+    expected, *parts = (load_file(tmp_path / name) for name in ("alone", "rank0", "rank1"))
+    for name, value in expected.items():
+        assert torch.equal(parts[0][name], parts[1][name])
+        close = torch.equal if deterministic else torch.allclose
+        assert close(parts[0][name], value, **({} if deterministic else {"rtol": 1e-4, "atol": 1e-6})), name  # type: ignore[operator]
 
 
 class Operators(TorchDispatchMode):

@@ -241,9 +241,15 @@ def add_gradients_over_ranks(parameters: Iterable[Tensor]) -> None:
         return
     learning = [parameter for parameter in parameters if parameter.requires_grad]
     flat = flat_gradients(learning)
-    with together():
-        dist.all_reduce(flat)
+    add_over_ranks(flat)
     put_back(learning, flat)
+
+
+def add_over_ranks(flat: Tensor) -> None:
+    """Replace a tensor by its sum over the ranks."""
+    if world().size > 1:
+        with together():
+            dist.all_reduce(flat)
 
 
 def flat_gradients(parameters: Sequence[Tensor]) -> Tensor:
@@ -279,32 +285,25 @@ def check_tree(lanes: int, *, processes: int | None = None) -> None:
         )
 
 
-class GradientTree:
-    """The sum over the lanes of one step.
+class Tree:
+    """The sum of one long tensor a lane, in one order whatever the number of ranks."""
 
-    Args:
-        parameters: those that are trained.
-    """
-
-    def __init__(self, parameters: Iterable[Tensor]) -> None:
-        self._parameters = [parameter for parameter in parameters if parameter.requires_grad]
+    def __init__(self) -> None:
         self._sums: list[tuple[int, Tensor]] = []
         """Subtrees without their right neighbour so far: level and sum."""
 
-    def add_lane(self) -> None:
-        """Move the gradients of a lane from the parameters into the tree."""
-        total, level = flat_gradients(self._parameters), 0
-        for parameter in self._parameters:
-            parameter.grad = None
+    def add(self, total: Tensor) -> None:
+        """The next lane of this rank; `total` may be changed."""
+        level = 0
         while self._sums and self._sums[-1][0] == level:
             total += self._sums.pop()[1]
             level += 1
         self._sums.append((level, total))
 
-    def finish(self) -> None:
-        """Add the subtrees of all ranks; the sum becomes the gradient of the parameters."""
+    def finish(self, *, alone: bool = False) -> Tensor:
+        """The sum over all lanes; with `alone` over those of this rank."""
         ((_, total),) = self._sums  # a single one: a rank's lanes are a power of two
-        here, distance = world(), 1
+        here, distance = ALONE if alone else world(), 1
         while distance < here.size:
             partner = here.rank ^ distance
             theirs = torch.empty_like(total)
@@ -314,4 +313,27 @@ class GradientTree:
                     request.wait()
             total = total + theirs
             distance *= 2
-        put_back(self._parameters, total)
+        return total
+
+
+class GradientTree:
+    """The sum over the lanes of one step.
+
+    Args:
+        parameters: those that are trained.
+    """
+
+    def __init__(self, parameters: Iterable[Tensor]) -> None:
+        self._parameters = [parameter for parameter in parameters if parameter.requires_grad]
+        self._tree = Tree()
+
+    def add_lane(self) -> None:
+        """Move the gradients of a lane from the parameters into the tree."""
+        total = flat_gradients(self._parameters)
+        for parameter in self._parameters:
+            parameter.grad = None
+        self._tree.add(total)
+
+    def finish(self) -> None:
+        """Add the subtrees of all ranks; the sum becomes the gradient of the parameters."""
+        put_back(self._parameters, self._tree.finish())

@@ -17,7 +17,8 @@ import torch
 from electra_trainer.kernels.native import layers
 from electra_trainer.model.encoder import Layer
 from electra_trainer.objectives import Objective
-from electra_trainer.ranks.world import world
+from electra_trainer.ranks.sharding import is_sharded
+from electra_trainer.ranks.world import any_rank, world
 from electra_trainer.runs.signals import finish_first, raise_again
 from electra_trainer.train.static_step import StaticStep
 from electra_trainer.train.step import Feed, StepResult
@@ -61,7 +62,7 @@ def in_use() -> list[str]:
     step = _latest[0][3] if _latest else None
     if not isinstance(step, GraphStep):
         return []
-    parts = {"CUDA graph": step._graphs, "compiled layers": step._compiled, "matrices rounded once": step.rounded}
+    parts = {"CUDA graph": step.recorded, "compiled layers": step._compiled, "matrices rounded once": step.rounded}
     return [name for name, there in parts.items() if there]
 
 
@@ -79,21 +80,25 @@ def build_fast_step(objective: Objective, optimizer: torch.optim.Optimizer, feed
     """
     if not isinstance(optimizer, torch.optim.AdamW) or not objective.static or _off(GRAPH):
         return None  # LAMB reads its step count on the CPU
-    if world().size > 1 or feed.config.deterministic:
-        return None  # gradients are summed between backward pass and update, over ranks or over a tree of lanes
+    if is_sharded(objective):
+        return None  # layers are gathered one by one
     for group in optimizer.param_groups:
         group["capturable"] = True
     optimizer._warned_capturable_if_run_uncaptured = True  # rehearsals are meant
+    step, expected, failed = None, {}, None
     try:
         step = GraphStep(objective, optimizer, feed)
         expected = step.rehearse()
         raise_again()
     except Exception as error:
+        failed = error
+    if any_rank(failed is not None):
         for parameter in objective.parameters():
             parameter.grad = None
         raise_again()
-        _say("the step with fixed shapes", "steps run one operation at a time", error)
+        _say("the step with fixed shapes", "steps run one operation at a time", failed)
         return None
+    assert step is not None
     if not _off(COMPILE):
         expected = _try(step.compile, expected, _ALIKE, "torch.compile", "the layers run uncompiled", step.uncompile)
     _try(step.capture, expected, _SAME, "the CUDA graph", "steps run one operation at a time", step.release)
@@ -107,7 +112,12 @@ Outcome = dict[str, float]
 def _try(
     make: Callable[[], Outcome], expected: Outcome, tolerance: float, what: str, instead: str, undo: Callable[[], None]
 ) -> Outcome:
-    """Keep what `make` makes if its rehearsal agrees with the one before; else warn and undo it. Returns the outcome that is now valid."""
+    """Keep what `make` makes if its rehearsal agrees with the one before, on every rank; else warn and undo it.
+
+    Returns:
+        The outcome that is now valid.
+    """
+    failed, found = None, expected
     try:
         found = make()
         raise_again()
@@ -115,26 +125,31 @@ def _try(
             if not abs(found[name] - value) <= tolerance * abs(value) + 1e-12:
                 raise ArithmeticError(f"{name} is {found[name]:.6g} with it, {value:.6g} without")
     except Exception as error:
-        undo()
-        raise_again()
-        _say(what, instead, error)
-        return expected
-    return found
+        failed = error
+    if not any_rank(failed is not None):
+        return found
+    undo()
+    raise_again()
+    _say(what, instead, failed)
+    return expected
 
 
 class GraphStep(StaticStep):
-    """A static step that is replayed: one graph of the whole step, or with several lanes one of a lane and one of the update."""
+    """A static step that is replayed: one graph of the whole step, or with several lanes one of a lane and one of the update.
+
+    Between these two gradients are added over the ranks: NCCL is in no graph.
+    """
 
     def __init__(self, objective: Objective, optimizer: torch.optim.Optimizer, feed: Feed) -> None:
         super().__init__(objective, optimizer, feed)
-        self._graphs: dict[bool, torch.cuda.CUDAGraph] = {}  # by: is it the last lane
+        self._graph: torch.cuda.CUDAGraph | None = None
         self._update: torch.cuda.CUDAGraph | None = None
         self._compiled: dict[Layer, object] = {}
 
     @property
     def recorded(self) -> bool:
         """True where steps are replayed."""
-        return bool(self._graphs)
+        return self._graph is not None
 
     def rehearse(self) -> Outcome:
         """The outcome of step 0 as steps are now computed; nothing moves."""
@@ -172,34 +187,40 @@ class GraphStep(StaticStep):
         """Record the graphs; the rehearsals' memory is freed."""
         torch.cuda.synchronize(self.feed.device)
         torch.cuda.empty_cache()
-        one, pool = self.feed.config.batch.lanes == 1, torch.cuda.graph_pool_handle()
+        lanes, pool = self.feed.config.batch.lanes, torch.cuda.graph_pool_handle()
+        # other threads, as that of NCCL, may ask the device meanwhile
+        mode = {"pool": pool, "capture_error_mode": "global" if world().size == 1 else "thread_local"}
         with torch.cuda.device(self.feed.device), self._layers_compiled():
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=pool):
+            graph, update = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph() if lanes > 1 else None
+            with torch.cuda.graph(graph, **mode):
                 self.lane()
-                if one:
+                if update is None:
                     self.update()
-            if not one:
-                self._update = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(self._update, pool=pool):
+            if update is not None:
+                with torch.cuda.graph(update, **mode):
                     self.update()
-        self._graphs = {True: graph, False: graph}
+        self._graph, self._update = graph, update
         return self.rehearse()
 
     def release(self) -> None:
         """Drop the graphs and their memory."""
-        self._graphs, self._update = {}, None
+        self._graph = self._update = None
         self.start_over()
 
-    def run(self, *, last: bool) -> None:
-        """Replay the graphs; before the capture, compute."""
-        if not self._graphs:
-            with self._layers_compiled():
-                super().run(last=last)
+    def run_lane(self) -> None:
+        """Replay the graph of a lane, or of the whole step; before the capture, compute."""
+        if self._graph is not None:
+            self._graph.replay()
             return
-        self._graphs[last].replay()
-        if last and self._update is not None:
+        with self._layers_compiled():
+            super().run_lane()
+
+    def run_update(self) -> None:
+        """The same of the update, which may be in the graph of the lane."""
+        if self._update is not None:
             self._update.replay()
+        elif self._graph is None:
+            super().run_update()
 
 
 @contextmanager
@@ -219,6 +240,8 @@ def _off(name: str) -> bool:
     return os.environ.get(name, "").lower() in ("off", "0")
 
 
-def _say(what: str, instead: str, error: Exception) -> None:
+def _say(what: str, instead: str, error: Exception | None) -> None:
+    """`error`: None where it is that of another rank."""
     first = (str(error).strip().splitlines() or [""])[0]
-    warnings.warn(f"{what} is left out and {instead}: {type(error).__name__}: {first}", stacklevel=2)
+    why = f"{type(error).__name__}: {first}" if error is not None else "another process could not use it"
+    warnings.warn(f"{what} is left out and {instead}: {why}", stacklevel=2)

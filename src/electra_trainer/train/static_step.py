@@ -2,22 +2,25 @@
 
 It equals step.py's `train_step` up to rounding. The differences: masked slots are padded to the most there can be, and unused slots have no
 label (loss and gradient 0); divisors, learning rate and the "finite" flag are numbers on the device; clipping and skipping happen inside the
-fused optimizer; and in bf16 the matrices are rounded once a step, all together. It also runs without a GPU, where the tests compare it.
+fused optimizer; and in bf16 the matrices of a lane are rounded all together. With several lanes a step is `lane` for each, and `update`;
+between them their gradients, in one long tensor, are added over the ranks. It also runs without a GPU, where the tests compare it.
 """
 
 from dataclasses import dataclass, replace
+from itertools import compress
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functional_call
 
 from electra_trainer.batch import Batch, Losses, Masked, Term
 from electra_trainer.objectives import Objective
 from electra_trainer.randomness import Rng
+from electra_trainer.ranks import world as ranks
 from electra_trainer.runs.signals import undisturbed
 from electra_trainer.train import measures, optim
 from electra_trainer.train.device import autocast
-from electra_trainer.train.step import Feed, StepResult, add_counts, backward
+from electra_trainer.train.step import Feed, StepResult, add_counts, backward, over_ranks
 
 _RING = 3
 """Page-locked buffers for inputs that are copied to the GPU; each waits until its last copy is done."""
@@ -122,11 +125,14 @@ class StaticStep:
         slots = rows * feed.mask.most(tokens)
         self.inputs = Inputs(rows=rows, tokens=tokens, slots=slots, counts=names, device=feed.device)
         self.parameters = [p for p in objective.parameters() if p.requires_grad]
-        self.rounded = _rounded(objective) if feed.precision == "bf16" and config.batch.lanes == 1 else {}
+        self.rounded = _rounded(objective) if feed.precision == "bf16" else {}
         masters = dict(objective.named_parameters())
         self._masters: list[Tensor] = [masters[name] for name in self.rounded]
         self._master_grads = [torch.zeros_like(master) for master in self._masters]
-        self._sums = [torch.zeros_like(p) for p in self.parameters] if config.batch.lanes > 1 else []
+        elements = sum(p.numel() for p in self.parameters) if config.batch.lanes > 1 else 0
+        self.flat = torch.zeros(elements, device=feed.device)  # where gradients are added over lanes, and over ranks
+        self._sums = _views(self.flat, self.parameters) if elements else []
+        self._moves: list[bool] = []  # which parameters have a gradient
         self.losses = Losses(terms={})
         self.outcome = torch.zeros(2, device=feed.device)  # norm of the gradient; 1 where it is not finite
 
@@ -155,7 +161,9 @@ class StaticStep:
             for tensor in self.rounded.values():
                 tensor.grad = None
         if self._sums:
-            torch._foreach_add_(self._sums, [p.grad for p in self.parameters if p.grad is not None])
+            self._moves = [p.grad is not None for p in self.parameters]
+            gradients = [p.grad for p in self.parameters if p.grad is not None]
+            torch._foreach_add_([*compress(self._sums, self._moves)], gradients)
             self._forget_gradients()
         terms = {n: Term(sum=t.sum.detach(), count=t.count, weight=t.weight) for n, t in losses.terms.items()}
         self.losses = Losses(terms=terms, diagnostics=losses.diagnostics)
@@ -164,7 +172,7 @@ class StaticStep:
     def update(self) -> None:
         """Clip and step; a non-finite gradient moves neither weights nor moments."""
         if self._sums:
-            for parameter, total in zip(self.parameters, self._sums, strict=True):
+            for parameter, total in compress(zip(self.parameters, self._sums, strict=True), self._moves):
                 parameter.grad = total
         norm = torch.nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None])
         bad = (~norm.isfinite()).float()
@@ -181,31 +189,39 @@ class StaticStep:
         finally:
             del optimizer.grad_scale, optimizer.found_inf  # type: ignore[attr-defined]
         self.outcome.copy_(torch.stack([norm, bad]))
-        if self._sums:
-            torch._foreach_zero_(self._sums)
+        self.flat.zero_()
         self._forget_gradients()
 
     def __call__(self, step: int, *, diagnose: bool = False, rehearsal: bool = False) -> StepResult:
-        """Step `step`; a rehearsal computes everything and moves nothing.
+        """Step `step`; a rehearsal computes everything on this rank alone, and moves nothing.
 
         While the device computes, the next step is made ready, up to the copy of its first lane.
         """
         given = self._ready_for(step, rehearsal=rehearsal)
+        tree = ranks.Tree() if self._sums and self.feed.config.deterministic else None
         diagnosed = []
         for number, (masked, rng) in enumerate(given.lanes):
             if number:
                 self.inputs.fill(masked, rng, given.divisors, rate=given.rate, skip=rehearsal)
             rng.seed_dropout()
-            self.run(last=number + 1 == len(given.lanes))
+            self.run_lane()
+            if tree is not None:
+                tree.add(self.flat.clone())
+                self.flat.zero_()
             if diagnose:
                 diagnosed.append(_copied(measures.keep_measured(self.losses)))
+        if tree is not None:
+            self.flat.copy_(tree.finish(alone=rehearsal))
+        elif not rehearsal:
+            ranks.add_over_ranks(self.flat)
+        self.run_update()
         self._ready = None
         if not rehearsal:
             self._ready = self._ready_for(step + 1)
         norm, bad = self.outcome.tolist()
         self.inputs.all_copied()
         optim.set_rate(self.optimizer, given.rate)
-        metrics = measures.measure(diagnosed, given.counts, given.divisors) if diagnose and not bad else {}
+        metrics = measures.measure(over_ranks(diagnosed), given.counts, given.divisors) if diagnose and not bad else {}
         return StepResult(
             finite=not bad, gradient_norm=norm, learning_rate=given.rate, metrics=metrics,
             tokens=self.feed.config.tokens_per_step,
@@ -216,26 +232,34 @@ class StaticStep:
         if self._ready is not None and (self._ready.step, False) == (step, rehearsal):
             return self._ready
         config, lanes = self.feed.config, self.lanes(step)
-        counts = add_counts([self.objective.counts(masked) for masked, _ in lanes])
+        own = add_counts([self.objective.counts(masked) for masked, _ in lanes])
+        counts = own if rehearsal else ranks.add_counts_over_ranks(own)
         divisors, rate = measures.divisors(counts, config), optim.rate_at(step, config)
         self.inputs.fill(*lanes[0], divisors, rate=rate, skip=rehearsal)
         return _Ready(step=step, lanes=lanes, counts=counts, divisors=divisors, rate=rate)
 
-    def run(self, *, last: bool) -> None:
-        """One lane, and after the last one the update. A CUDA graph takes its place (graph.py)."""
+    def run_lane(self) -> None:
+        """One lane. A CUDA graph takes its place (graph.py), and that of the update."""
         self.lane()
-        if last:
-            self.update()
+
+    def run_update(self) -> None:
+        """After the last lane."""
+        self.update()
 
     def start_over(self) -> None:
         """Clear the gradients and sums of a step that was given up."""
         self._forget_gradients()
-        for total in self._sums:
-            total.zero_()
+        self.flat.zero_()
 
     def _forget_gradients(self) -> None:
         for tensor in (*self.parameters, *self.rounded.values()):
             tensor.grad = None
+
+
+def _views(flat: Tensor, parameters: list[nn.Parameter]) -> list[Tensor]:
+    """The parts of a long tensor, shaped as the parameters."""
+    parts = torch.split(flat, [p.numel() for p in parameters])
+    return [part.view_as(parameter) for part, parameter in zip(parts, parameters, strict=True)]
 
 
 def _rounded(objective: Objective) -> dict[str, Tensor]:
