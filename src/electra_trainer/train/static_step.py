@@ -209,7 +209,7 @@ class StaticStep:
                 tree.add(self.flat.clone())
                 self.flat.zero_()
             if diagnose:
-                diagnosed.append(_copied(measures.keep_measured(self.losses)))
+                diagnosed.append(measures.keep_measured(self.losses))
         if tree is not None:
             self.flat.copy_(tree.finish(alone=rehearsal))
         elif not rehearsal:
@@ -269,10 +269,3 @@ def _rounded(objective: Objective) -> dict[str, Tensor]:
         for name, parameter in objective.named_parameters()
         if "LayerNorm" not in name and (".encoder.layer." in name or ".embeddings_project." in name)
     }
-
-
-def _copied(losses: Losses) -> Losses:
-    """The same at separate addresses: the next lane overwrites the step's."""
-    return Losses(
-        terms={n: replace(t, sum=t.sum.clone()) for n, t in losses.terms.items()}, diagnostics=losses.diagnostics
-    )
