@@ -22,8 +22,9 @@ from electra_trainer.objectives import build
 from electra_trainer.ranks import world
 from electra_trainer.runs.signals import StopRequest
 from electra_trainer.settings.config import BatchShape
+from electra_trainer.settings.methods import TwoStage
 from electra_trainer.train import graph
-from electra_trainer.train.optim import build_optimizer
+from electra_trainer.train.optim import Phases, build_optimizer
 from electra_trainer.train.static_step import StaticStep
 from electra_trainer.train.step import Feed
 from electra_trainer.train.step import train_step as plain_step
@@ -76,6 +77,23 @@ def test_layers_are_compiled_for_the_step_alone(precision: str, monkeypatch: pyt
         assert one.gradient_norm == pytest.approx(two.gradient_norm, rel=1e-5 if precision == "fp32" else 2e-2)
 
 
+def test_the_layers_of_a_frozen_generator_are_compiled_too() -> None:
+    settings = dataclasses.replace(config(), phases=TwoStage(start="fresh"), sharing="none")
+    objective = build(settings)
+    every = [module for module in objective.modules() if isinstance(module, Layer)]
+    stages = Phases(settings, objective)
+    for stage in (objective, stages.at(0), stages.at(settings.first_stage_steps)):
+        assert len(every) == 4 and set(graph._layers(stage)) == set(every)
+
+
+def test_one_side_stream_a_device_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graph, "_streams", {})
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: object())
+    first, second = torch.device("cuda", 0), torch.device("cuda", 1)
+    assert graph._side_stream(first) is graph._side_stream(first) is not graph._side_stream(second)
+    assert graph._side_stream(torch.device("cpu")) is None
+
+
 class FakeGraph:
     """In place of a CUDA graph: remembers which methods ran while it was recorded, and runs them again."""
 
@@ -100,8 +118,7 @@ def record(fake: FakeGraph, **_: object) -> Iterator[None]:
 def test_what_is_recorded_is_the_whole_step(lanes: int, deterministic: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The order of capture, rehearsal and replay, with graphs that call the methods that were called while they were recorded."""
     for name, value in {
-        "CUDAGraph": FakeGraph, "graph": record, "graph_pool_handle": lambda: None, "synchronize": lambda device: None,
-        "empty_cache": lambda: None, "device": nullcontext,
+        "CUDAGraph": FakeGraph, "graph": record, "graph_pool_handle": lambda: None, "device": nullcontext,
     }.items():  # fmt: skip
         monkeypatch.setattr(torch.cuda, name, value)
     for name in ("lane", "update"):

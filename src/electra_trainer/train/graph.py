@@ -67,9 +67,12 @@ def in_use() -> list[str]:
 
 
 def forget() -> None:
-    """Free the recorded step, and the memory that the native layers keep between steps."""
+    """Free the recorded step, what cuBLAS keeps for each stream, and the memory that the native layers keep between steps."""
     _latest.clear()
     layers.forget()
+    if torch.cuda.is_initialized():
+        torch._C._cuda_clearCublasWorkspaces()  # no graph is left that reads them
+        torch.cuda.empty_cache()
 
 
 def build_fast_step(objective: Objective, optimizer: torch.optim.Optimizer, feed: Feed) -> StaticStep | None:
@@ -153,7 +156,7 @@ class GraphStep(StaticStep):
 
     def rehearse(self) -> Outcome:
         """The outcome of step 0 as steps are now computed; nothing moves."""
-        with _side_stream(self.feed.device):
+        with _beside(self.feed.device):
             for _ in range(_REHEARSALS):
                 result = self(0, rehearsal=True)
         sums = {name: float(term.sum) for name, term in self.losses.terms.items()}
@@ -162,7 +165,8 @@ class GraphStep(StaticStep):
     def compile(self) -> Outcome:
         """Compile the encoder's layers for this step alone: evaluation has other shapes and runs them uncompiled."""
         torch._dynamo.reset()  # an earlier step's shapes would count against the limit of recompilations
-        for layer in (module for module in self.objective.modules() if isinstance(module, Layer)):
+        _release_unused(self.feed.device)
+        for layer in _layers(self.objective):
             layer.compile(fullgraph=True, dynamic=False, backend=_BACKEND)
             self._compiled[layer] = layer._compiled_call_impl
             layer._compiled_call_impl = None
@@ -185,11 +189,10 @@ class GraphStep(StaticStep):
 
     def capture(self) -> Outcome:
         """Record the graphs; the rehearsals' memory is freed."""
-        torch.cuda.synchronize(self.feed.device)
-        torch.cuda.empty_cache()
+        _release_unused(self.feed.device)
         lanes, pool = self.feed.config.batch.lanes, torch.cuda.graph_pool_handle()
         # other threads, as that of NCCL, may ask the device meanwhile
-        mode = {"pool": pool, "capture_error_mode": "global" if world().size == 1 else "thread_local"}
+        mode = {"pool": pool, "stream": _side_stream(self.feed.device), "capture_error_mode": "global" if world().size == 1 else "thread_local"}
         with torch.cuda.device(self.feed.device), self._layers_compiled():
             graph, update = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph() if lanes > 1 else None
             with torch.cuda.graph(graph, **mode):
@@ -223,17 +226,45 @@ class GraphStep(StaticStep):
             super().run_update()
 
 
+def _layers(objective: Objective) -> list[Layer]:
+    """The layers that a step computes: also those of a frozen generator, which is not a part of the objective."""
+    networks = [objective, *(exported.network for exported in objective.exported())]
+    found = (module for network in networks for module in network.modules() if isinstance(module, Layer))
+    return [*dict.fromkeys(found)]
+
+
+_streams: dict[torch.device, torch.cuda.Stream] = {}
+
+
+def _side_stream(device: torch.device) -> torch.cuda.Stream | None:
+    """The separate stream that rehearsals and captures need; None on a CPU.
+
+    It is always the same: the allocator keeps freed blocks by stream, and cuBLAS 67 MB for each, so that new ones doubled the memory.
+    """
+    if device.type == "cuda" and device not in _streams:
+        _streams[device] = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    return _streams.get(device)
+
+
 @contextmanager
-def _side_stream(device: torch.device) -> Iterator[None]:
-    """A separate stream, as rehearsals of a capture need."""
-    if device.type != "cuda":
+def _beside(device: torch.device) -> Iterator[None]:
+    """On the side stream, after what was asked before, and before what is asked then."""
+    side = _side_stream(device)
+    if side is None:
         yield
         return
-    side, current = torch.cuda.Stream(device), torch.cuda.current_stream(device)  # type: ignore[no-untyped-call]
+    current = torch.cuda.current_stream(device)
     side.wait_stream(current)
     with torch.cuda.stream(side):
         yield
     current.wait_stream(side)
+
+
+def _release_unused(device: torch.device) -> None:
+    """Give back what the allocator keeps: the next way of computing a step needs blocks of other sizes."""
+    if torch.cuda.is_initialized():
+        torch.cuda.synchronize(device)
+        torch.cuda.empty_cache()
 
 
 def _off(name: str) -> bool:
