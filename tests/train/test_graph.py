@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from tests import as_on_a_gpu
+from tests.prepared import small_config, write_store
 from tests.reliability.ranks import run_ranks
 from tests.small import config, feed
 from tests.train.test_static import weights
@@ -23,7 +26,7 @@ from electra_trainer.ranks import world
 from electra_trainer.runs.signals import StopRequest
 from electra_trainer.settings.config import BatchShape
 from electra_trainer.settings.methods import TwoStage
-from electra_trainer.train import graph
+from electra_trainer.train import graph, loop
 from electra_trainer.train.optim import Phases, build_optimizer
 from electra_trainer.train.static_step import StaticStep
 from electra_trainer.train.step import Feed
@@ -193,6 +196,33 @@ def test_a_signal_waits_until_a_rehearsal_has_taken_its_step_back(monkeypatch: p
     with StopRequest(at_once=True, quiet=True), pytest.raises(Interrupted):
         step(0, rehearsal=True)
     assert all(state["step"] == 0 for state in optimizer.state.values())
+
+
+@pytest.mark.filterwarnings("ignore:the CUDA graph is left out")
+def test_what_a_step_is_made_of_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = made()
+    graph._fast_step(*run)  # type: ignore[arg-type]
+    told = graph.news()
+    assert told is not None and told["step"] == ["one operation at a time"]
+    assert told["left_out"].keys() == {"torch.compile", "the CUDA graph"}
+    assert told["left_out"]["torch.compile"] == "ELECTRA_GPU_COMPILE=off" and "attention" in " ".join(told["kernels"])
+    assert "a step is one operation at a time; without torch.compile: ELECTRA_GPU_COMPILE=off; " in graph.in_words(told)
+    graph._fast_step(*run)  # type: ignore[arg-type]
+    assert graph.news() is None
+    monkeypatch.setenv(graph.GRAPH, "off")
+    graph._fast_step(*made())  # type: ignore[arg-type]
+    told = graph.news()
+    assert told is not None and told["left_out"] == {"the CUDA graph": "ELECTRA_GPU_GRAPH=off"}
+
+
+def test_a_run_notes_what_its_steps_are_made_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {"step": ["a part"], "left_out": {"another": "a reason"}, "kernels": {"attention": "in use"}}
+    to_tell = [None, found]
+    monkeypatch.setattr(loop, "news", lambda: to_tell.pop() if to_tell else None)
+    out = loop.pretrain(small_config(steps=3), write_store(tmp_path / "data"), out=tmp_path / "run", quiet=True)
+    environment = json.loads((out / "environment.json").read_text())
+    assert environment["computed_by"] == found and environment["run_id"]
+    assert (out / "log.txt").read_text().count("a step is a part; without another: a reason; attention: in use") == 1
 
 
 def test_lamb_and_the_switch_take_the_plain_step(monkeypatch: pytest.MonkeyPatch) -> None:

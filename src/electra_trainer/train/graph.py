@@ -1,8 +1,9 @@
 """The fastest training step of a device: on a GPU one CUDA graph, elsewhere that of step.py.
 
 A graph is recorded once and replayed, so that some 1,500 kernels cost one launch. PyTorch's compiler also fuses the
-pointwise operations of the encoder's layers, and kernels/gpu/ has kernels for the rest. Each of these is left out, with a one-line reason,
-if it fails or disagrees with the step without it; `ELECTRA_GPU_GRAPH=off` and `ELECTRA_GPU_COMPILE=off` leave it out from the start.
+pointwise operations of the encoder's layers, and kernels/gpu/ has kernels for the rest. Each of these is left out if it fails or
+disagrees with the step without it; the log and environment.json have what is in use, and for the rest the reason.
+`ELECTRA_GPU_GRAPH=off` and `ELECTRA_GPU_COMPILE=off` leave it out from the start.
 
 Dropout inside a graph reads PyTorch's generator when the graph is replayed, so a step remains a function of (config, seed, step).
 """
@@ -11,9 +12,11 @@ import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 
+from electra_trainer.kernels.gpu import trust
 from electra_trainer.kernels.native import layers
 from electra_trainer.model.encoder import Layer
 from electra_trainer.objectives import Objective
@@ -54,6 +57,7 @@ def _fast_step(objective: Objective, optimizer: torch.optim.Optimizer, feed: Fee
     if not (_latest and all(one is other for one, other in zip(_latest[0], wanted, strict=False))):
         _latest.clear()
         _latest.append((*wanted, build_fast_step(objective, optimizer, feed)))
+        _untold[:] = [feed.device]
     return _latest[0][3]
 
 
@@ -62,8 +66,29 @@ def in_use() -> list[str]:
     step = _latest[0][3] if _latest else None
     if not isinstance(step, GraphStep):
         return []
-    parts = {"CUDA graph": step.recorded, "compiled layers": step._compiled, "matrices rounded once": step.rounded}
+    parts = {"CUDA graph": step.recorded, "compiled layers": step._compiled, "matrices rounded together": step.rounded}
     return [name for name, there in parts.items() if there]
+
+
+_left_out: dict[str, str] = {}
+"""What the latest step does without, and why."""
+_untold: list[torch.device] = []
+"""The device of a step that was built and not told of."""
+
+
+def news() -> dict[str, Any] | None:
+    """Once after each step that was built: `step`, its parts; `left_out`, the others, each with the reason; `kernels`, each with its state."""
+    if not _untold:
+        return None
+    kernels = dict(trust.report(_untold.pop()))
+    return {"step": in_use() or ["one operation at a time"], "left_out": dict(_left_out), "kernels": kernels}
+
+
+def in_words(news: dict[str, Any]) -> str:
+    """`news` in one line."""
+    without = "".join(f"; without {name}: {why}" for name, why in news["left_out"].items())
+    kernels = "".join(f"; {name}: {state}" for name, state in news["kernels"].items())
+    return f"a step is {', '.join(news['step'])}{without}{kernels}"
 
 
 def forget() -> None:
@@ -81,10 +106,10 @@ def build_fast_step(objective: Objective, optimizer: torch.optim.Optimizer, feed
     Raises:
         Interrupted: a signal came while it was built, whoever caught it: the compiler and the checks of kernels catch every error.
     """
-    if not isinstance(optimizer, torch.optim.AdamW) or not objective.static or _off(GRAPH):
-        return None  # LAMB reads its step count on the CPU
-    if is_sharded(objective):
-        return None  # layers are gathered one by one
+    _left_out.clear()
+    if why := _why_plain(objective, optimizer):
+        _left_out["the CUDA graph"] = why
+        return None
     for group in optimizer.param_groups:
         group["capturable"] = True
     optimizer._warned_capturable_if_run_uncaptured = True  # rehearsals are meant
@@ -102,10 +127,23 @@ def build_fast_step(objective: Objective, optimizer: torch.optim.Optimizer, feed
         _say("the step with fixed shapes", "steps run one operation at a time", failed)
         return None
     assert step is not None
-    if not _off(COMPILE):
+    if _off(COMPILE):
+        _left_out["torch.compile"] = f"{COMPILE}=off"
+    else:
         expected = _try(step.compile, expected, _ALIKE, "torch.compile", "the layers run uncompiled", step.uncompile)
     _try(step.capture, expected, _SAME, "the CUDA graph", "steps run one operation at a time", step.release)
     return step
+
+
+def _why_plain(objective: Objective, optimizer: torch.optim.Optimizer) -> str:
+    """Why no graph is recorded; empty where one can be."""
+    if _off(GRAPH):
+        return f"{GRAPH}=off"
+    if is_sharded(objective):
+        return "--shard gathers the layers one by one"
+    if not isinstance(optimizer, torch.optim.AdamW):
+        return f"{type(optimizer).__name__} reads its step count on the CPU"
+    return "" if objective.static else f"the shapes of {type(objective).__name__} follow from the text"
 
 
 Outcome = dict[str, float]
@@ -275,4 +313,5 @@ def _say(what: str, instead: str, error: Exception | None) -> None:
     """`error`: None where it is that of another rank."""
     first = (str(error).strip().splitlines() or [""])[0]
     why = f"{type(error).__name__}: {first}" if error is not None else "another process could not use it"
+    _left_out[what] = why
     warnings.warn(f"{what} is left out and {instead}: {why}", stacklevel=2)

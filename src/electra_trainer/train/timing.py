@@ -28,7 +28,7 @@ from electra_trainer.ranks import sharding, world
 from electra_trainer.settings.config import Config, changed
 from electra_trainer.train import optim, plan
 from electra_trainer.train.device import choose_precision
-from electra_trainer.train.graph import forget, train_step
+from electra_trainer.train.graph import forget, in_words, news, train_step
 from electra_trainer.train.step import EVALUATION_ROWS, Feed, evaluate, on_standard_fakes
 
 PAD, UNK, CLS, SEP, MASK = range(5)
@@ -237,6 +237,8 @@ class Forecast:
     """Its matrix products at the measured matrix rate."""
     memory_seconds: float
     """The bytes that it must move at the measured rate of a copy."""
+    step: str = ""
+    """On a GPU: what a step is made of, and what it does without."""
 
     @property
     def tokens_per_second(self) -> float:
@@ -276,7 +278,7 @@ def forecast(config: Config, machine: Machine, *, limit: float = 8.0) -> Forecas
     sizes = (config.batch.size,) if whole else (rows // 2, rows)
     timed_config = config if whole else _with_few_layers(config, rows, seconds=limit / 2, rate=_FIRST_GUESS * rate)
     try:
-        times = _step_seconds(timed_config, sizes, machine, limit=limit)
+        times, made_of = _step_seconds(timed_config, sizes, machine, limit=limit)
     except RuntimeError as error:  # torch.OutOfMemoryError is one
         if "memory" not in str(error):
             raise
@@ -288,6 +290,7 @@ def forecast(config: Config, machine: Machine, *, limit: float = 8.0) -> Forecas
         layers=config.model.num_hidden_layers, layers_timed=timed_config.model.num_hidden_layers,
         arithmetic_seconds=flops.step_flops(config).real / rate,
         memory_seconds=parameters.step_bytes(config, width=DTYPES[machine.precision].itemsize) / machine.copy_bytes,
+        step=made_of,
     )  # fmt: skip
 
 
@@ -346,14 +349,23 @@ def _rows_that_fit(config: Config, machine: Machine, *, most: int) -> int:
     return rows
 
 
-def _step_seconds(config: Config, sizes: tuple[int, ...], machine: Machine, *, limit: float) -> list[float]:
-    """Median seconds of a step of each size, after one, or on a GPU three, that warm up; the same networks for all."""
-    found = []
+def _step_seconds(
+    config: Config, sizes: tuple[int, ...], machine: Machine, *, limit: float
+) -> tuple[list[float], str]:
+    """Median seconds of a step of each size, after one, or on a GPU three, that warm up; the same networks for all.
+
+    Also what the last one was made of, on a GPU.
+    """
+    found, made_of = [], None
     trial = Trial(config, made_up_feed(with_rows(config, sizes[0]), device=machine.device, precision=machine.precision))
     for size in sizes:
         end = time.perf_counter() + limit / len(sizes)
         trial.feed = made_up_feed(with_rows(config, size), device=machine.device, precision=machine.precision)
         for _ in range(3 if machine.device.type == "cuda" else 1):
             timed(trial.step, machine.device)
+        made_of = news() or made_of
+        if machine.device.type == "cuda":
+            end = time.perf_counter() + limit / len(sizes)  # the first steps compiled and recorded
         found.append(trial.seconds_per_step(least=1, most=_MOST_STEPS, limit=end - time.perf_counter()))
-    return found
+    forget()
+    return found, in_words(made_of) if made_of else ""
