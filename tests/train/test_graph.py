@@ -135,7 +135,9 @@ def test_what_is_recorded_is_the_whole_step(lanes: int, deterministic: bool, mon
 
         monkeypatch.setattr(graph.GraphStep, name, noted, raising=False)
     shape = BatchShape(size=12, sequence_length=24, lanes=lanes)
-    (objective, optimizer, given), (other, its_optimizer, _) = (made(batch=shape, deterministic=deterministic) for _ in "ab")
+    (objective, optimizer, given), (other, its_optimizer, _) = (
+        made(batch=shape, deterministic=deterministic) for _ in "ab"
+    )
     step = graph.build_fast_step(objective, optimizer, given)  # type: ignore[arg-type]
     assert isinstance(step, graph.GraphStep) and step.recorded
     for number in range(3):
@@ -244,7 +246,9 @@ def test_what_one_rank_cannot_use_no_rank_uses(monkeypatch: pytest.MonkeyPatch) 
             step = graph.build_fast_step(*made(batch=BatchShape(size=12, sequence_length=24, lanes=2)))  # type: ignore[arg-type]
             assert step is not None and not step.recorded and step(0).finite  # type: ignore[attr-defined]
             (line,) = [str(warning.message) for warning in said]
-            assert line.endswith("RuntimeError: no graph on this machine" if rank else "another process could not use it")
+            assert line.endswith(
+                "RuntimeError: no graph on this machine" if rank else "another process could not use it"
+            )
 
     assert run_ranks(2, of_two) == [0, 0]
 

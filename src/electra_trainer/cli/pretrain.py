@@ -212,19 +212,20 @@ def _dry_run(arguments: PretrainArguments, length: object) -> None:
     config = plan.fit_to_data(arguments.settings, store)
     precision = device.choose_precision(config.precision, here)
     print(f"{config.preset} on {here}, {precision}; nothing is trained")
-    parts = arguments.processes if arguments.shard else 1
-    told = (
-        [] if length.budget is not None else plan.describe(plan.steps_for(length, config, None), store, processes=parts)
-    )
+    where = {
+        "processes": arguments.processes if arguments.shard else 1,
+        "gpu": timing.activation_bytes(precision, here),
+    }
+    told = [] if length.budget is not None else plan.describe(plan.steps_for(length, config, None), store, **where)
     free = timing.free_bytes(here)
-    if free is not None and (what := plan.does_not_fit(config, free, processes=parts)):
+    if free is not None and (what := plan.does_not_fit(config, free, **where)):
         told.append(("does it fit", f"perhaps not: {what}"))
     _print_rows(told)
     sys.stdout.flush()
     if free is not None and state_bytes(config) > free:
         return  # its steps cannot be timed
     measured = timing.measure_time(config, store, device=here, precision=precision)
-    described = plan.describe(plan.steps_for(length, config, measured), store, measured, processes=parts)
+    described = plan.describe(plan.steps_for(length, config, measured), store, measured, **where)
     _print_rows([row for row in described if row not in told])
 
 

@@ -230,7 +230,11 @@ class GraphStep(StaticStep):
         _release_unused(self.feed.device)
         lanes, pool = self.feed.config.batch.lanes, torch.cuda.graph_pool_handle()
         # other threads, as that of NCCL, may ask the device meanwhile
-        mode = {"pool": pool, "stream": _side_stream(self.feed.device), "capture_error_mode": "global" if world().size == 1 else "thread_local"}
+        mode = {
+            "pool": pool,
+            "stream": _side_stream(self.feed.device),
+            "capture_error_mode": "global" if world().size == 1 else "thread_local",
+        }
         with torch.cuda.device(self.feed.device), self._layers_compiled():
             graph, update = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph() if lanes > 1 else None
             with torch.cuda.graph(graph, **mode):

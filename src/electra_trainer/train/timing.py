@@ -134,6 +134,11 @@ class Machine:
     """Free memory; None where the system does not say."""
 
 
+def activation_bytes(precision: str, device: torch.device) -> int:
+    """Bytes of an activation on a GPU; 0 on a CPU: what estimates of memory take."""
+    return DTYPES[precision].itemsize if device.type == "cuda" else 0
+
+
 def measure_machine(device: torch.device) -> Machine:
     """About three seconds of products and copies; the best of several counts, since other work only slows them."""
     free = free_bytes(device)  # first: on a GPU, what the products below needed stays taken
@@ -273,7 +278,7 @@ def forecast(config: Config, machine: Machine, *, limit: float = 8.0) -> Forecas
     if not whole:
         rows = _rows_that_fit(config, machine, most=rows)
     if not rows:
-        need = parameters.memory_bytes(with_rows(config, 2)) + _PROCESS_BYTES
+        need = _needed_bytes(with_rows(config, 2), machine)
         return f"needs about {need / 1e9:.0f} GB for a few rows, {(machine.free_bytes or 0) / 1e9:.0f} GB are free"
     sizes = (config.batch.size,) if whole else (rows // 2, rows)
     timed_config = config if whole else _with_few_layers(config, rows, seconds=limit / 2, rate=_FIRST_GUESS * rate)
@@ -331,7 +336,12 @@ def with_rows(config: Config, rows: int) -> Config:
 
 
 def _fits(config: Config, machine: Machine) -> bool:
-    return machine.free_bytes is None or parameters.memory_bytes(config) + _PROCESS_BYTES <= machine.free_bytes
+    return machine.free_bytes is None or _needed_bytes(config, machine) <= machine.free_bytes
+
+
+def _needed_bytes(config: Config, machine: Machine) -> int:
+    gpu = activation_bytes(machine.precision, machine.device)
+    return parameters.memory_bytes(config, gpu=gpu) + _PROCESS_BYTES
 
 
 def _rows_that_fit(config: Config, machine: Machine, *, most: int) -> int:
@@ -349,9 +359,7 @@ def _rows_that_fit(config: Config, machine: Machine, *, most: int) -> int:
     return rows
 
 
-def _step_seconds(
-    config: Config, sizes: tuple[int, ...], machine: Machine, *, limit: float
-) -> tuple[list[float], str]:
+def _step_seconds(config: Config, sizes: tuple[int, ...], machine: Machine, *, limit: float) -> tuple[list[float], str]:
     """Median seconds of a step of each size, after one, or on a GPU three, that warm up; the same networks for all.
 
     Also what the last one was made of, on a GPU.
