@@ -218,13 +218,19 @@ def test_what_a_step_is_made_of_is_told_once(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_run_notes_what_its_steps_are_made_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = {"step": ["a part"], "left_out": {"another": "a reason"}, "kernels": {"attention": "in use"}}
+    found = {
+        "step": ["a part"],
+        "left_out": {"another": "a reason"},
+        "kernels": {"attention": "in use, checked", "softmax": "too slow"},
+    }
     to_tell = [None, found]
     monkeypatch.setattr(loop, "news", lambda: to_tell.pop() if to_tell else None)
     out = loop.pretrain(small_config(steps=3), write_store(tmp_path / "data"), out=tmp_path / "run", quiet=True)
     environment = json.loads((out / "environment.json").read_text())
     assert environment["computed_by"] == found and environment["run_id"]
-    assert (out / "log.txt").read_text().count("a step is a part; without another: a reason; attention: in use") == 1
+    assert (out / "log.txt").read_text().count(
+        "a step is a part, with kernels for attention; without another: a reason; without softmax: too slow"
+    ) == 1
 
 
 def test_lamb_and_the_switch_take_the_plain_step(monkeypatch: pytest.MonkeyPatch) -> None:

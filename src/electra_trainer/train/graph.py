@@ -86,9 +86,10 @@ def news() -> dict[str, Any] | None:
 
 def in_words(news: dict[str, Any]) -> str:
     """`news` in one line."""
-    without = "".join(f"; without {name}: {why}" for name, why in news["left_out"].items())
-    kernels = "".join(f"; {name}: {state}" for name, state in news["kernels"].items())
-    return f"a step is {', '.join(news['step'])}{without}{kernels}"
+    used = [name for name, state in news["kernels"].items() if state.startswith("in use")]
+    others = {name: state for name, state in news["kernels"].items() if name not in used}
+    without = "".join(f"; without {name}: {why}" for name, why in (news["left_out"] | others).items())
+    return f"a step is {', '.join(news['step'])}{', with kernels for ' * bool(used)}{', '.join(used)}{without}"
 
 
 def forget() -> None:
