@@ -10,8 +10,8 @@ import pytest
 import torch
 from tests import small
 
-from electra_trainer.cli.main import _trains, main
 from electra_trainer.cli import show
+from electra_trainer.cli.main import _trains, main
 from electra_trainer.cost.flops import step_flops
 from electra_trainer.cost.parameters import memory_bytes, parameters, step_bytes
 from electra_trainer.presets.models import large

@@ -138,13 +138,14 @@ def test_the_next_step_is_ready_before_the_device_answers(monkeypatch: pytest.Mo
     """After the answer only the seed is left to do; with several lanes also the copies of the later ones."""
     _, _, static = pair(settings(batch=BatchShape(size=12, sequence_length=24, lanes=3)))
     done: list[str] = []
-    for owner, name in ((Feed, "lanes"), (Inputs, "fill"), (Inputs, "all_copied"), (StaticStep, "run_lane")):
+    watched = [(Feed, "lanes"), (Inputs, "fill"), (Inputs, "all_copied"), (StaticStep, "run_lane")]
 
-        def noted(self: Any, *given: Any, name: str = name, real: Any = getattr(owner, name), **more: Any) -> Any:
-            done.append(name)
-            return real(self, *given, **more)
+    def noted(owner: type, name: str) -> None:
+        real = getattr(owner, name)
+        monkeypatch.setattr(owner, name, lambda *given, **more: (done.append(name), real(*given, **more))[1])
 
-        monkeypatch.setattr(owner, name, noted)
+    for owner, name in watched:
+        noted(owner, name)
     static(0)
     later = ["fill", "run_lane", "fill", "run_lane"]
     assert done == ["fill", "run_lane", *later, "lanes", "fill", "all_copied"]

@@ -13,12 +13,13 @@ import torch.nn.functional as F
 from tests.small import MASK, WORDS, batch, config, feed, masker, part, rows
 from torch import Tensor
 
+from electra_trainer import randomness
 from electra_trainer.batch import Batch, Corrupted, Masked
 from electra_trainer.model.networks import Discriminator, TokenPredictor
 from electra_trainer.objectives import Objective, build
 from electra_trainer.objectives.generation import corrupt
 from electra_trainer.objectives.rtd import ReplacedTokenDetection
-from electra_trainer.randomness import Rng, key
+from electra_trainer.randomness import Rng
 from electra_trainer.settings.config import BatchShape, Config
 from electra_trainer.settings.methods import MLM
 from electra_trainer.train import step as step_module
@@ -189,7 +190,7 @@ def test_dropout_changes_from_step_to_step() -> None:
 def test_dropout_is_seeded_as_by_torch_and_without_its_detours(monkeypatch: pytest.MonkeyPatch) -> None:
     """`torch.manual_seed` queues a call, with a formatted stack trace, for each kind of device that is not there."""
     rng = Rng(3, 5, 0)
-    torch.manual_seed(key(3, "dropout", 5, 0))
+    torch.manual_seed(randomness.key(3, "dropout", 5, 0))
     expected = torch.rand(4)
 
     class OfAGpu:
@@ -201,7 +202,7 @@ def test_dropout_is_seeded_as_by_torch_and_without_its_detours(monkeypatch: pyte
     monkeypatch.setattr(torch.cuda, "default_generators", (OfAGpu(), OfAGpu()))
     monkeypatch.setattr(traceback, "format_stack", lambda *_: pytest.fail("a stack trace"))
     rng.seed_dropout()
-    assert torch.equal(torch.rand(4), expected) and OfAGpu.seeds == [key(3, "dropout", 5, 0)] * 2
+    assert torch.equal(torch.rand(4), expected) and OfAGpu.seeds == [randomness.key(3, "dropout", 5, 0)] * 2
 
 
 def test_counts_add_up() -> None:

@@ -17,7 +17,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -27,6 +27,7 @@ from torch.distributed.rendezvous import rendezvous
 from electra_trainer.errors import ConfigError, ElectraError, named
 from electra_trainer.ranks.failure import Watch, together
 
+T = TypeVar("T")
 PATIENCE = timedelta(minutes=10)
 """How long a rank waits for the others; a rank that ended is noticed at once."""
 
@@ -82,6 +83,10 @@ _starts = itertools.count()
 processes."""
 
 
+_watches: list[Watch] = []
+"""That of this process, while it is joined to others."""
+
+
 @contextmanager
 def joined(
     device: Callable[[], torch.device], *, last_words: Callable[[ElectraError], None] = lambda _: None
@@ -110,8 +115,12 @@ def joined(
         watch.wait_for_all(PATIENCE)
         with _sentence():
             backend = "cpu:gloo,cuda:nccl" if where.type == "cuda" else "gloo"
-            dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE)
+            gpu = (
+                where if where.type == "cuda" else None
+            )  # NCCL connects here, so that trouble with it shows at the start
+            dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE, device_id=gpu)
         watch.connected()
+        _watches.append(watch)
         yield world(), where
     except Exception as error:
         settled = watch.settled(error)
@@ -119,6 +128,7 @@ def joined(
             raise
         raise settled from None
     finally:
+        _watches.clear()
         if dist.is_initialized():
             dist.destroy_process_group()
         watch.close()
@@ -135,12 +145,38 @@ def _sentence() -> Iterator[None]:
 
 
 def local_device(device: torch.device) -> torch.device:
-    """The GPU of this process among those of its machine, where torchrun started one for each."""
-    if str(device) != "cuda" or "LOCAL_RANK" not in os.environ:
+    """The GPU of this process among those of its machine, where torchrun started one for each.
+
+    Raises:
+        ConfigError: there are more processes than GPUs, or a device with a number for several processes.
+    """
+    if device.type != "cuda" or "LOCAL_RANK" not in os.environ:
         return device
-    own = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    rank, processes = int(os.environ["LOCAL_RANK"]), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    if device.index is not None:
+        if processes > 1:
+            raise ConfigError(
+                f"--device {device}: the {processes} processes of this machine would all compute on one GPU. Leave --device out; each "
+                "process takes the GPU of its number."
+            )
+        return device
+    count = torch.cuda.device_count()
+    if rank >= count:
+        raise ConfigError(
+            f"{max(processes, rank + 1)} processes were started on this machine, and PyTorch finds {count} GPUs. Start as many "
+            f"processes as there are GPUs: --processes {count}, or torchrun --nproc-per-node={count}."
+        )
+    own = torch.device("cuda", rank)
     torch.cuda.set_device(own)
     return own
+
+
+def patiently(work: Callable[[], T]) -> T:
+    """Do `work`, and wait until every rank has done its own, hours if need be; its error ends all ranks."""
+    found = work()
+    for watch in _watches:
+        watch.meet()
+    return found
 
 
 def any_rank(here: bool) -> bool:

@@ -21,7 +21,7 @@ from electra_trainer.errors import ConfigError, DataError, Interrupted, tell
 from electra_trainer.files.durable import write_folder_durably
 from electra_trainer.objectives import Objective, build
 from electra_trainer.ranks import sharding
-from electra_trainer.ranks.world import check_tree, joined, led, local_device, world
+from electra_trainer.ranks.world import check_tree, joined, led, local_device, patiently, world
 from electra_trainer.runs import checkpoint, progress, run_folder, signals
 from electra_trainer.runs.metrics import readable_rows
 from electra_trainer.runs.verified import Saved
@@ -77,7 +77,7 @@ def pretrain(
     ):
         if shard:
             sharding.check_shard(config)
-        store = open_rows(data)
+        store = patiently(lambda: open_rows(data))
         wanted = length or plan.Length()
         config, initial = begin(config, folder, store, wanted, device=where, init=init, shard=shard, status=status)
         if config.deterministic:
