@@ -233,8 +233,7 @@ def test_a_run_notes_what_its_steps_are_made_of(tmp_path: Path, monkeypatch: pyt
     ) == 1
 
 
-def test_lamb_and_the_switch_take_the_plain_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert graph.build_fast_step(*made("lamb")) is None  # type: ignore[arg-type]
+def test_the_switch_takes_the_plain_step(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(graph.GRAPH, "off")
     assert graph.build_fast_step(*made()) is None  # type: ignore[arg-type]
 
