@@ -31,11 +31,11 @@ _CPU = torch.device("cpu")
 class GivenDraws(Rng):
     """The randomness of a lane whose uniform numbers are already on the device."""
 
-    draws_K: Tensor
+    draws: dict[str, Tensor]
 
     def uniform(self, purpose: str, count: int, device: torch.device) -> Tensor:
-        assert purpose == "sample" and count == len(self.draws_K)
-        return self.draws_K
+        assert count == len(self.draws[purpose])
+        return self.draws[purpose]
 
 
 class Inputs:
@@ -43,21 +43,24 @@ class Inputs:
 
     Args:
         rows, tokens: B and T of a lane.
-        slots: K, the most masked slots a lane can have.
         counts: names of the objective's counts.
+        drawn: how many uniform numbers are drawn for each purpose: for "sample" K, the most masked slots that a lane can have.
         device: where the step runs.
     """
 
-    def __init__(self, *, rows: int, tokens: int, slots: int, counts: list[str], device: torch.device) -> None:
-        size, reals = rows * tokens, slots + len(counts) + 2
+    def __init__(
+        self, *, rows: int, tokens: int, counts: list[str], drawn: dict[str, int], device: torch.device
+    ) -> None:
+        size, slots, draws = rows * tokens, drawn["sample"], sum(drawn.values())
+        reals = draws + len(counts) + 2
         self.slots, self._integers = slots, 5 * size + slots
         self.whole = torch.zeros(self._integers + -(-reals // 2), dtype=torch.int64, device=device)
         self.real = self._reals(self.whole)[:reals]
         ids, segment, position, piece, shown = (self.whole[: 5 * size].view(5, rows, tokens)).unbind()
         batch = Batch(ids_BT=ids, segment_BT=segment, position_BT=position, piece_BT=piece)
         self.masked = Masked(batch=batch, input_BT=shown, slots_K=self.whole[5 * size : self._integers])
-        self.draws_K = self.real[:slots]
-        self.divisors = {name: self.real[slots + number] for number, name in enumerate(counts)}
+        self.draws = dict(zip(drawn, self.real[:draws].split([*drawn.values()]), strict=True))
+        self.divisors = {name: self.real[draws + number] for number, name in enumerate(counts)}
         self.rate, self.skip = self.real[-2], self.real[-1]  # skip = 1: a rehearsal, nothing moves
         locked = device.type == "cuda"
         self._staged = [
@@ -81,8 +84,12 @@ class Inputs:
         torch.cat([part.reshape(-1) for part in parts], out=whole[: len(whole) - self.slots])
         whole[len(whole) - self.slots :] = -1
         whole[len(whole) - self.slots :][:used] = masked.slots_K
-        real[:used] = rng.uniform("sample", used, _CPU)
-        real[self.slots :] = torch.tensor([*divisors.values(), rate, float(skip)])
+        at = 0
+        for purpose, numbers in self.draws.items():
+            count = used if purpose == "sample" else len(numbers)
+            real[at : at + count] = rng.uniform(purpose, count, _CPU)
+            at += len(numbers)
+        real[at:] = torch.tensor([*divisors.values(), rate, float(skip)])
         self.whole.copy_(block, non_blocking=True)
         if self.whole.is_cuda:
             self._copied[self._turn] = _reached(self.whole.device)
@@ -122,8 +129,8 @@ class StaticStep:
         rows, tokens = config.lane_size, config.batch.sequence_length
         first = self.lanes(0)[0][0]
         names = list(objective.counts(first))
-        slots = rows * feed.mask.most(tokens)
-        self.inputs = Inputs(rows=rows, tokens=tokens, slots=slots, counts=names, device=feed.device)
+        drawn = {"sample": rows * feed.mask.most(tokens), **dict.fromkeys(objective.draws, rows * tokens)}
+        self.inputs = Inputs(rows=rows, tokens=tokens, counts=names, drawn=drawn, device=feed.device)
         self.parameters = [p for p in objective.parameters() if p.requires_grad]
         self.rounded = _rounded(objective) if feed.precision == "bf16" else {}
         masters = dict(objective.named_parameters())
@@ -144,7 +151,7 @@ class StaticStep:
 
     def lane(self) -> None:
         """Forward and backward pass of the lane in `inputs`; gradients add up over the lanes of a step."""
-        rng = GivenDraws(0, 0, 0, self.inputs.draws_K)
+        rng = GivenDraws(0, 0, 0, self.inputs.draws)
         if self.rounded:
             with torch.no_grad():
                 torch._foreach_copy_(list(self.rounded.values()), self._masters)
