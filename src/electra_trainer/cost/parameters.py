@@ -186,7 +186,7 @@ def _reserved_bytes(config: Config, *, width: int) -> int:
     networks = [m for m in (config.model, learned_generator(config), guesser_of(config)) if m is not None]
     generator, length = learned_generator(config), config.batch.sequence_length
     each_parameter = _BYTES * _STATE_COPIES + (2 * width if width < _BYTES else 0) + _BYTES * (config.batch.lanes > 1)
-    row = predicted(config) * _kept_token_head(config.model) + 3 * length * config.model.hidden_size + length**2
+    row: float = predicted(config) * _kept_token_head(config.model) + 3 * length * config.model.hidden_size + length**2
     row += sum(length * (_kept_embeddings(m) + m.num_hidden_layers * _kept_layer(m, 0)) for m in networks)
     if generator is not None:
         row += slots(config) * (_kept_token_head(generator) + generator.vocab_size)

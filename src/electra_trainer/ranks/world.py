@@ -116,8 +116,8 @@ def joined(
         with _sentence():
             backend = "cpu:gloo,cuda:nccl" if where.type == "cuda" else "gloo"
             gpu = (
-                where if where.type == "cuda" else None
-            )  # NCCL connects here, so that trouble with it shows at the start
+                where if str(where) not in ("cpu", "cuda") else None
+            )  # NCCL connects now: its troubles show at the start
             dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE, device_id=gpu)
         watch.connected()
         _watches.append(watch)
@@ -153,7 +153,7 @@ def local_device(device: torch.device) -> torch.device:
     if device.type != "cuda" or "LOCAL_RANK" not in os.environ:
         return device
     rank, processes = int(os.environ["LOCAL_RANK"]), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    if device.index is not None:
+    if str(device) != "cuda":
         if processes > 1:
             raise ConfigError(
                 f"--device {device}: the {processes} processes of this machine would all compute on one GPU. Leave --device out; each "

@@ -12,6 +12,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -97,7 +98,7 @@ def forget() -> None:
     """Free the recorded step, what cuBLAS keeps for each stream, and the memory that the native layers keep between steps."""
     _latest.clear()
     layers.forget()
-    if torch.cuda.is_initialized():
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch._C._cuda_clearCublasWorkspaces()  # no graph is left that reads them
         torch.cuda.empty_cache()
 
@@ -231,20 +232,17 @@ class GraphStep(StaticStep):
         """Record the graphs; the rehearsals' memory is freed."""
         _release_unused(self.feed.device)
         lanes, pool = self.feed.config.batch.lanes, torch.cuda.graph_pool_handle()
-        # other threads, as that of NCCL, may ask the device meanwhile
-        mode = {
-            "pool": pool,
-            "stream": _side_stream(self.feed.device),
-            "capture_error_mode": "global" if world().size == 1 else "thread_local",
-        }
+        mode = "global" if world().size == 1 else "thread_local"  # a thread of NCCL's asks the device meanwhile
+        stream = _side_stream(self.feed.device)
+        recording = partial(torch.cuda.graph, pool=pool, stream=stream, capture_error_mode=mode)
         with torch.cuda.device(self.feed.device), self._layers_compiled():
             graph, update = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph() if lanes > 1 else None
-            with torch.cuda.graph(graph, **mode):
+            with recording(graph):
                 self.lane()
                 if update is None:
                     self.update()
             if update is not None:
-                with torch.cuda.graph(update, **mode):
+                with recording(update):
                     self.update()
         self._graph, self._update = graph, update
         return self.rehearse()
@@ -306,7 +304,7 @@ def _beside(device: torch.device) -> Iterator[None]:
 
 def _release_unused(device: torch.device) -> None:
     """Give back what the allocator keeps: the next way of computing a step needs blocks of other sizes."""
-    if torch.cuda.is_initialized():
+    if device.type == "cuda":
         torch.cuda.synchronize(device)
         torch.cuda.empty_cache()
 

@@ -58,7 +58,7 @@ def in_one_copy(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """
     order = sorted(tensors, key=lambda name: -tensors[name].element_size())
     block = torch.cat([tensors[name].detach().contiguous().view(-1).view(torch.uint8) for name in order]).cpu()
-    parts = block.split([tensors[name].nbytes for name in order])
+    parts = torch.split(block, [tensors[name].nbytes for name in order])
     return {n: part.view(tensors[n].dtype).view(tensors[n].shape) for n, part in zip(order, parts, strict=True)}
 
 

@@ -231,7 +231,7 @@ class Lamb(Optimizer):
         """Gradients, scaled; zeros in a step that is skipped."""
         flat = torch.cat([gradient.flatten() for gradient in gradients]) / self.grad_scale  # type: ignore[attr-defined]
         flat = flat.masked_fill(self.found_inf > 0, 0.0)  # type: ignore[attr-defined]
-        parts = flat.split([gradient.numel() for gradient in gradients])
+        parts = torch.split(flat, [gradient.numel() for gradient in gradients])
         return [part.view_as(gradient) for part, gradient in zip(parts, gradients, strict=True)]
 
 

@@ -59,7 +59,7 @@ class Inputs:
         ids, segment, position, piece, shown = (self.whole[: 5 * size].view(5, rows, tokens)).unbind()
         batch = Batch(ids_BT=ids, segment_BT=segment, position_BT=position, piece_BT=piece)
         self.masked = Masked(batch=batch, input_BT=shown, slots_K=self.whole[5 * size : self._integers])
-        self.draws = dict(zip(drawn, self.real[:draws].split([*drawn.values()]), strict=True))
+        self.draws = dict(zip(drawn, torch.split(self.real[:draws], [*drawn.values()]), strict=True))
         self.divisors = {name: self.real[draws + number] for number, name in enumerate(counts)}
         self.rate, self.skip = self.real[-2], self.real[-1]  # skip = 1: a rehearsal, nothing moves
         locked = device.type == "cuda"
