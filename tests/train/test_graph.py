@@ -233,6 +233,17 @@ def test_a_run_notes_what_its_steps_are_made_of(tmp_path: Path, monkeypatch: pyt
     ) == 1
 
 
+def test_with_deterministic_pytorch_adds_in_a_fixed_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(graph.GRAPH, "off")
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
+    graph._fast_step(*made())  # type: ignore[arg-type]
+    assert not torch.are_deterministic_algorithms_enabled()
+    graph._fast_step(*made(deterministic=True))  # type: ignore[arg-type]
+    assert torch.are_deterministic_algorithms_enabled() and not torch.is_deterministic_algorithms_warn_only_enabled()
+    graph.forget()
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
 def test_the_switch_takes_the_plain_step(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(graph.GRAPH, "off")
     assert graph.build_fast_step(*made()) is None  # type: ignore[arg-type]

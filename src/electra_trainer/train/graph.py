@@ -58,6 +58,7 @@ def _fast_step(objective: Objective, optimizer: torch.optim.Optimizer, feed: Fee
     wanted = (objective, optimizer, feed)
     if not (_latest and all(one is other for one, other in zip(_latest[0], wanted, strict=False))):
         _latest.clear()
+        _fix_order(feed.config.deterministic)
         _latest.append((*wanted, build_fast_step(objective, optimizer, feed)))
         _untold[:] = [feed.device]
     return _latest[0][3]
@@ -70,6 +71,23 @@ def in_use() -> list[str]:
         return []
     parts = {"CUDA graph": step.recorded, "compiled layers": step._compiled, "matrices rounded together": step.rounded}
     return [name for name, there in parts.items() if there]
+
+
+_order_is_fixed: list[str] = []
+"""Not empty while PyTorch was told here to add in a fixed order."""
+
+
+def _fix_order(wanted: bool) -> None:
+    """On a GPU some of PyTorch's kernels add by atomics, in any order: for --deterministic it takes others, and refuses what has none."""
+    if wanted and not torch.are_deterministic_algorithms_enabled():
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # PyTorch asks for it
+        torch.use_deterministic_algorithms(True)
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+        _order_is_fixed.append("here")
+    elif not wanted and _order_is_fixed:
+        torch.use_deterministic_algorithms(False)
+        torch.utils.deterministic.fill_uninitialized_memory = True  # type: ignore[attr-defined]
+        _order_is_fixed.clear()
 
 
 _left_out: dict[str, str] = {}
@@ -97,6 +115,7 @@ def in_words(news: dict[str, Any]) -> str:
 def forget() -> None:
     """Free the recorded step, what cuBLAS keeps for each stream, and the memory that the native layers keep between steps."""
     _latest.clear()
+    _fix_order(False)
     layers.forget()
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch._C._cuda_clearCublasWorkspaces()  # no graph is left that reads them
