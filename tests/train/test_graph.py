@@ -217,6 +217,16 @@ def test_what_a_step_is_made_of_is_told_once(monkeypatch: pytest.MonkeyPatch) ->
     assert told is not None and told["left_out"] == {"the CUDA graph": "ELECTRA_GPU_GRAPH=off"}
 
 
+def test_kernels_are_asked_for_under_the_name_that_tensors_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[torch.device] = []
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
+    monkeypatch.setattr(graph.trust, "report", lambda device: asked.append(device) or [])  # type: ignore[func-returns-value]
+    for name in ("cuda", "cuda:1", "cpu"):
+        monkeypatch.setattr(graph, "_untold", [torch.device(name)])
+        graph.news()
+    assert [str(device) for device in asked] == ["cuda:3", "cuda:1", "cpu"]
+
+
 def test_a_run_notes_what_its_steps_are_made_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = {
         "step": ["a part"],

@@ -100,7 +100,10 @@ def news() -> dict[str, Any] | None:
     """Once after each step that was built: `step`, its parts; `left_out`, the others, each with the reason; `kernels`, each with its state."""
     if not _untold:
         return None
-    kernels = dict(trust.report(_untold.pop()))
+    device = _untold.pop()
+    if str(device) == "cuda":
+        device = torch.device("cuda", torch.cuda.current_device())  # as its tensors name it
+    kernels = dict(trust.report(device))
     return {"step": in_use() or ["one operation at a time"], "left_out": dict(_left_out), "kernels": kernels}
 
 
