@@ -19,7 +19,7 @@ from tests.reliability.ranks import run_ranks
 from tests.small import config, feed
 from tests.train.test_static import weights
 
-from electra_trainer.errors import Interrupted
+from electra_trainer.errors import ElectraError, Interrupted
 from electra_trainer.model.encoder import Layer
 from electra_trainer.objectives import build
 from electra_trainer.ranks import world
@@ -179,6 +179,20 @@ def test_a_signal_ends_the_building_of_a_step(at: str, monkeypatch: pytest.Monke
     with StopRequest(at_once=True, quiet=True) as stop, pytest.raises(Interrupted):
         graph.build_fast_step(*made())  # type: ignore[arg-type]
     assert stop.name == "SIGTERM"
+
+
+@pytest.mark.parametrize("at", ["rehearse", "compile", "capture"])
+def test_a_device_that_is_lost_ends_the_building(at: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No plain step is left to take where a kernel's check broke the device."""
+
+    def lost(self: graph.GraphStep) -> dict[str, float]:
+        raise ElectraError("the check left cuda:0 unusable")
+
+    monkeypatch.delenv(graph.COMPILE)
+    monkeypatch.setattr(graph.GraphStep, "compile", lambda self: self.rehearse())
+    monkeypatch.setattr(graph.GraphStep, at, lost)
+    with pytest.raises(ElectraError, match="unusable"):
+        graph.build_fast_step(*made())  # type: ignore[arg-type]
 
 
 def test_a_signal_waits_until_a_rehearsal_has_taken_its_step_back(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from electra_trainer.errors import ElectraError
 from electra_trainer.kernels.gpu import trust
 from electra_trainer.kernels.native import layers
 from electra_trainer.model.encoder import Layer
@@ -130,6 +131,7 @@ def build_fast_step(objective: Objective, optimizer: torch.optim.Optimizer, feed
 
     Raises:
         Interrupted: a signal came while it was built, whoever caught it: the compiler and the checks of kernels catch every error.
+        ElectraError: a check of a kernel left the device unusable.
     """
     _left_out.clear()
     if why := _why_plain(objective, optimizer):
@@ -143,6 +145,8 @@ def build_fast_step(objective: Objective, optimizer: torch.optim.Optimizer, feed
         step = GraphStep(objective, optimizer, feed)
         expected = step.rehearse()
         raise_again()
+    except ElectraError:
+        raise
     except Exception as error:
         failed = error
     if any_rank(failed is not None):
@@ -190,6 +194,9 @@ def _try(
         for name, value in expected.items():
             if not abs(found[name] - value) <= tolerance * abs(value) + 1e-12:
                 raise ArithmeticError(f"{name} is {found[name]:.6g} with it, {value:.6g} without")
+    except ElectraError:
+        undo()
+        raise
     except Exception as error:
         failed = error
     if not any_rank(failed is not None):
