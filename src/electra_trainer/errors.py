@@ -141,9 +141,14 @@ def plain(text: str, *, keep: str = "") -> str:
 
 
 def as_known(error: Exception) -> ElectraError | None:
-    """The sentence on an error, the disk's and the memory's included; None where it is a bug."""
+    """The sentence on an error, the disk's, the memory's and a missing package's included; None where it is a bug."""
     if isinstance(error, ElectraError):
         return error
+    if isinstance(error, ModuleNotFoundError) and error.name and not error.name.startswith(__package__):
+        package = error.name.partition(".")[0]
+        return ConfigError(
+            f"the Python package {package} is missing here, or incomplete ({error}). Type: pip install electra-trainer"
+        )
     if isinstance(error, OSError):
         return storage_error(error, error.filename or "a file")
     return ConfigError(_MEMORY) if out_of_memory(error) else None

@@ -15,6 +15,7 @@ from tests.prepared import small_config, write_store, write_text
 
 from electra_trainer.cli import main as cli
 from electra_trainer.cli.main import VERBS, main
+from electra_trainer.errors import ConfigError, as_known
 from electra_trainer.settings.records import to_dict
 from electra_trainer.train.loop import pretrain
 
@@ -455,3 +456,15 @@ def test_allocator_restart(monkeypatch: pytest.MonkeyPatch) -> None:
         ((executable, words, environment),) = started
         assert executable == words[0] == sys.executable and words[1:] == sys.orig_argv[1:]
         assert "hugetlb=1" in environment["GLIBC_TUNABLES"]
+
+
+def test_a_missing_package_is_not_a_bug(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(sys.modules, "tyro", None)
+    assert main(["show", "small"]) == ConfigError.exit_code
+    told = capsys.readouterr().err
+    assert (
+        "the Python package tyro is missing here" in told
+        and "pip install electra-trainer" in told
+        and "bug" not in told
+    )
+    assert as_known(ModuleNotFoundError("no module", name="electra_trainer.nowhere")) is None

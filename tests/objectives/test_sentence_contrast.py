@@ -15,7 +15,7 @@ from torch import Tensor
 
 from electra_trainer.batch import Losses, Masked
 from electra_trainer.objectives.generation import corrupt
-from electra_trainer.objectives.sentence_contrast import corrupted_sentences, unchanged_tokens
+from electra_trainer.objectives.sentence_contrast import in_corrupted_sentence, unchanged_tokens
 from electra_trainer.randomness import Rng
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.methods import RTD, SentenceContrast, Unigram
@@ -98,6 +98,11 @@ def test_the_generator_reads_every_input_masked_and_is_trained_on_all() -> None:
     )
 
 
+def labels_of(found: Losses) -> Tensor:
+    """The label of each input, in order."""
+    return found.diagnostics["in_corrupted_BT"][found.diagnostics["start_BT"]]
+
+
 def by_loops(objective: Any, masked: Masked, found: Losses) -> tuple[dict[str, float], list[bool]]:
     """The two losses of the discriminator, token by token and input by input, and the label of each input."""
     corrupted, original = found.diagnostics["corrupted_BT"].tolist(), masked.batch.ids_BT.tolist()
@@ -125,7 +130,7 @@ def test_losses_and_labels_by_loops(unused: int) -> None:
     sums, labels = by_loops(objective, masked, found)
     for name, expected in sums.items():
         assert float(found.terms[name].sum.detach()) == pytest.approx(expected, rel=1e-5), name
-    assert found.diagnostics["corrupted_S"].tolist() == labels and {True, False} == set(labels)
+    assert labels_of(found).tolist() == labels and {True, False} == set(labels)
     assert {name: (term.count, term.weight) for name, term in found.terms.items()} == {
         "generator_loss": ("masked", 1.0),
         "discriminator_loss": ("real", 50.0),
@@ -147,7 +152,15 @@ def test_an_input_whose_samples_were_all_lucky_is_not_corrupted() -> None:
     slots = torch.tensor([1, 3, 7, 12, 16, 23])
     masked = Masked(batch=ids, input_BT=ids.ids_BT, slots_K=slots)
     samples = torch.tensor([5, 7, 50, 11, 13, 51])  # lucky, lucky | other | lucky | lucky | - | other
-    assert corrupted_sentences(corrupt(masked, samples)).tolist() == [False, True, False, False, False, True]
+    starts_BT = ids.real_BT & (ids.position_BT == 0)
+    assert in_corrupted_sentence(corrupt(masked, samples))[starts_BT].tolist() == [
+        False,
+        True,
+        False,
+        False,
+        False,
+        True,
+    ]
 
 
 @pytest.mark.parametrize(("unchanged", "label"), [(0.0, None), (1.0, False)])
@@ -161,7 +174,7 @@ def test_none_and_all_unchanged(unchanged: float, label: bool | None) -> None:
         assert torch.equal(found.diagnostics["corrupted_BT"], plain.diagnostics["corrupted_BT"])
     else:
         assert torch.equal(found.diagnostics["corrupted_BT"], masked.batch.ids_BT)
-        assert not found.diagnostics["corrupted_S"].any() and not found.diagnostics["replaced_BT"].any()
+        assert not labels_of(found).any() and not found.diagnostics["replaced_BT"].any()
 
 
 @pytest.mark.parametrize("sharing", ["none", "embeddings"])
@@ -185,7 +198,7 @@ def test_the_sentence_loss_reads_only_the_first_token_of_each_input() -> None:
     (hidden_BTD,) = kept
     (gradient,) = torch.autograd.grad(found.terms["sentence_loss"].sum, hidden_BTD)
     expected = torch.zeros_like(gradient)
-    for tokens, label in zip(pieces(masked), found.diagnostics["corrupted_S"].tolist(), strict=True):
+    for tokens, label in zip(pieces(masked), labels_of(found).tolist(), strict=True):
         row, column = tokens[0]
         z = float(objective.sentence(hidden_BTD[row, column]).detach())
         expected[row, column] = (1 / (1 + math.exp(-z)) - label) * objective.sentence.weight[0].detach()

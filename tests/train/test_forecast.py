@@ -10,6 +10,7 @@ import pytest
 import torch
 from tests import small
 
+from electra_trainer.cli import show
 from electra_trainer.cli.main import _trains, main
 from electra_trainer.cost.flops import step_flops
 from electra_trainer.cost.parameters import memory_bytes, parameters, step_bytes
@@ -43,7 +44,7 @@ def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_thread_gets_the_same_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module.torch, "get_num_threads", lambda: 3)
-    monkeypatch.setattr(module, "_step_seconds", lambda *_, **__: [1.0, 2.0])
+    monkeypatch.setattr(module, "_step_seconds", lambda *_, **__: ([1.0, 2.0], ""))
     found = forecast(large(), machine(flops=1e9), limit=0.1)
     assert isinstance(found, Forecast) and found.rows_timed == (3, 6)
 
@@ -74,8 +75,8 @@ def test_fewer_rows_and_layers_where_they_are_slow() -> None:
 def test_extrapolation_is_exact_where_the_steps_are_linear(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine whose update takes a time in proportion to parameters, and whose rows in proportion to operations."""
 
-    def perfect(config: object, sizes: tuple[int, ...], *_: object, **__: object) -> list[float]:
-        return [seconds(dataclasses.replace(with_rows(config, size))) for size in sizes]  # type: ignore[arg-type]
+    def perfect(config: object, sizes: tuple[int, ...], *_: object, **__: object) -> tuple[list[float], str]:
+        return [seconds(dataclasses.replace(with_rows(config, size))) for size in sizes], ""  # type: ignore[arg-type]
 
     def seconds(config: object) -> float:
         return 1e-9 * parameters(config).joint + 1e-12 * step_flops(config).real  # type: ignore[arg-type]
@@ -128,6 +129,15 @@ def test_the_limit(arithmetic: float, memory: float, limit: str) -> None:
         arithmetic_seconds=arithmetic, memory_seconds=memory,
     )  # fmt: skip
     assert seen.limit == limit
+
+
+def test_what_a_step_is_made_of_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    told = [{"step": ["a part"], "left_out": {"another": "a reason"}, "kernels": {}}]
+    monkeypatch.setattr(module, "news", lambda: told.pop() if told else None)
+    found = forecast(small.config(), machine(), limit=0.1)
+    assert isinstance(found, Forecast) and found.step == "a step is a part; without another: a reason"
+    show._print_forecast("test", found)
+    assert found.step in capsys.readouterr().out
 
 
 def test_rates_of_this_machine() -> None:

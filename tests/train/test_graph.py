@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import os
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from tests import as_on_a_gpu
+from tests.prepared import small_config, write_store
+from tests.reliability.ranks import run_ranks
 from tests.small import config, feed
 from tests.train.test_static import weights
 
+from electra_trainer.errors import ElectraError, Interrupted
 from electra_trainer.model.encoder import Layer
 from electra_trainer.objectives import build
+from electra_trainer.ranks import world
+from electra_trainer.runs.signals import StopRequest
 from electra_trainer.settings.config import BatchShape
-from electra_trainer.train import graph
-from electra_trainer.train.optim import build_optimizer
+from electra_trainer.settings.methods import TwoStage
+from electra_trainer.train import graph, loop
+from electra_trainer.train.optim import Phases, build_optimizer
 from electra_trainer.train.static_step import StaticStep
 from electra_trainer.train.step import Feed
 from electra_trainer.train.step import train_step as plain_step
@@ -70,6 +80,23 @@ def test_layers_are_compiled_for_the_step_alone(precision: str, monkeypatch: pyt
         assert one.gradient_norm == pytest.approx(two.gradient_norm, rel=1e-5 if precision == "fp32" else 2e-2)
 
 
+def test_the_layers_of_a_frozen_generator_are_compiled_too() -> None:
+    settings = dataclasses.replace(config(), phases=TwoStage(start="fresh"), sharing="none")
+    objective = build(settings)
+    every = [module for module in objective.modules() if isinstance(module, Layer)]
+    stages = Phases(settings, objective)
+    for stage in (objective, stages.at(0), stages.at(settings.first_stage_steps)):
+        assert len(every) == 4 and set(graph._layers(stage)) == set(every)
+
+
+def test_one_side_stream_a_device_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graph, "_streams", {})
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: object())
+    first, second = torch.device("cuda", 0), torch.device("cuda", 1)
+    assert graph._side_stream(first) is graph._side_stream(first) is not graph._side_stream(second)
+    assert graph._side_stream(torch.device("cpu")) is None
+
+
 class FakeGraph:
     """In place of a CUDA graph: remembers which methods ran while it was recorded, and runs them again."""
 
@@ -84,18 +111,17 @@ class FakeGraph:
 
 
 @contextmanager
-def record(fake: FakeGraph, pool: object) -> Iterator[None]:
+def record(fake: FakeGraph, **_: object) -> Iterator[None]:
     FakeGraph.recording = fake
     yield
     FakeGraph.recording = None
 
 
-@pytest.mark.parametrize("lanes", [1, 3])
-def test_what_is_recorded_is_the_whole_step(lanes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("lanes", "deterministic"), [(1, False), (1, True), (3, False), (4, True)])
+def test_what_is_recorded_is_the_whole_step(lanes: int, deterministic: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The order of capture, rehearsal and replay, with graphs that call the methods that were called while they were recorded."""
     for name, value in {
-        "CUDAGraph": FakeGraph, "graph": record, "graph_pool_handle": lambda: None, "synchronize": lambda device: None,
-        "empty_cache": lambda: None, "device": nullcontext,
+        "CUDAGraph": FakeGraph, "graph": record, "graph_pool_handle": lambda: None, "device": nullcontext,
     }.items():  # fmt: skip
         monkeypatch.setattr(torch.cuda, name, value)
     for name in ("lane", "update"):
@@ -109,7 +135,9 @@ def test_what_is_recorded_is_the_whole_step(lanes: int, monkeypatch: pytest.Monk
 
         monkeypatch.setattr(graph.GraphStep, name, noted, raising=False)
     shape = BatchShape(size=12, sequence_length=24, lanes=lanes)
-    (objective, optimizer, given), (other, its_optimizer, _) = made(batch=shape), made(batch=shape)
+    (objective, optimizer, given), (other, its_optimizer, _) = (
+        made(batch=shape, deterministic=deterministic) for _ in "ab"
+    )
     step = graph.build_fast_step(objective, optimizer, given)  # type: ignore[arg-type]
     assert isinstance(step, graph.GraphStep) and step.recorded
     for number in range(3):
@@ -134,10 +162,135 @@ def test_what_does_not_agree_is_undone() -> None:
     assert after["loss"] == 2.01 and undone == [1, 2]
 
 
-def test_lamb_and_the_switch_take_the_plain_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert graph.build_fast_step(*made("lamb")) is None  # type: ignore[arg-type]
+def killed(*_: object) -> dict[str, float]:
+    """A signal, in code that catches every error and says something else."""
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+    except Exception as error:
+        raise RuntimeError("the backend failed") from error
+    return {}
+
+
+@pytest.mark.parametrize("at", ["rehearse", "compile", "capture"])
+def test_a_signal_ends_the_building_of_a_step(at: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(graph.COMPILE)
+    monkeypatch.setattr(graph.GraphStep, "compile", lambda self: self.rehearse())
+    monkeypatch.setattr(graph.GraphStep, at, killed)
+    with StopRequest(at_once=True, quiet=True) as stop, pytest.raises(Interrupted):
+        graph.build_fast_step(*made())  # type: ignore[arg-type]
+    assert stop.name == "SIGTERM"
+
+
+@pytest.mark.parametrize("at", ["rehearse", "compile", "capture"])
+def test_a_device_that_is_lost_ends_the_building(at: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No plain step is left to take where a kernel's check broke the device."""
+
+    def lost(self: graph.GraphStep) -> dict[str, float]:
+        raise ElectraError("the check left cuda:0 unusable")
+
+    monkeypatch.delenv(graph.COMPILE)
+    monkeypatch.setattr(graph.GraphStep, "compile", lambda self: self.rehearse())
+    monkeypatch.setattr(graph.GraphStep, at, lost)
+    with pytest.raises(ElectraError, match="unusable"):
+        graph.build_fast_step(*made())  # type: ignore[arg-type]
+
+
+def test_a_signal_waits_until_a_rehearsal_has_taken_its_step_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The optimizer counts a step and uncounts it; what is saved after the signal must not hold the one without the other."""
+    objective, optimizer, given = made("adamw")
+
+    def disturbed() -> None:
+        for state in optimizer.state.values():
+            state["step"] += 1
+        os.kill(os.getpid(), signal.SIGTERM)
+        for state in optimizer.state.values():
+            state["step"] -= 1
+
+    step = StaticStep(objective, optimizer, given)  # type: ignore[arg-type]
+    step(0, rehearsal=True)
+    monkeypatch.setattr(optimizer, "step", disturbed)
+    with StopRequest(at_once=True, quiet=True), pytest.raises(Interrupted):
+        step(0, rehearsal=True)
+    assert all(state["step"] == 0 for state in optimizer.state.values())
+
+
+@pytest.mark.filterwarnings("ignore:the CUDA graph is left out")
+def test_what_a_step_is_made_of_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = made()
+    graph._fast_step(*run)  # type: ignore[arg-type]
+    told = graph.news()
+    assert told is not None and told["step"] == ["one operation at a time"]
+    assert told["left_out"].keys() == {"torch.compile", "the CUDA graph"}
+    assert told["left_out"]["torch.compile"] == "ELECTRA_GPU_COMPILE=off" and "attention" in " ".join(told["kernels"])
+    assert "a step is one operation at a time; without torch.compile: ELECTRA_GPU_COMPILE=off; " in graph.in_words(told)
+    graph._fast_step(*run)  # type: ignore[arg-type]
+    assert graph.news() is None
+    monkeypatch.setenv(graph.GRAPH, "off")
+    graph._fast_step(*made())  # type: ignore[arg-type]
+    told = graph.news()
+    assert told is not None and told["left_out"] == {"the CUDA graph": "ELECTRA_GPU_GRAPH=off"}
+
+
+def test_kernels_are_asked_for_under_the_name_that_tensors_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[torch.device] = []
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
+    monkeypatch.setattr(graph.trust, "report", lambda device: asked.append(device) or [])  # type: ignore[func-returns-value]
+    for name in ("cuda", "cuda:1", "cpu"):
+        monkeypatch.setattr(graph, "_untold", [torch.device(name)])
+        graph.news()
+    assert [str(device) for device in asked] == ["cuda:3", "cuda:1", "cpu"]
+
+
+def test_a_run_notes_what_its_steps_are_made_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {
+        "step": ["a part"],
+        "left_out": {"another": "a reason"},
+        "kernels": {"attention": "in use, checked", "softmax": "too slow"},
+    }
+    to_tell = [None, found]
+    monkeypatch.setattr(loop, "news", lambda: to_tell.pop() if to_tell else None)
+    out = loop.pretrain(small_config(steps=3), write_store(tmp_path / "data"), out=tmp_path / "run", quiet=True)
+    environment = json.loads((out / "environment.json").read_text())
+    assert environment["computed_by"] == found and environment["run_id"]
+    assert (out / "log.txt").read_text().count(
+        "a step is a part, with kernels for attention; without another: a reason; without softmax: too slow"
+    ) == 1
+
+
+def test_with_deterministic_pytorch_adds_in_a_fixed_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(graph.GRAPH, "off")
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
+    graph._fast_step(*made())  # type: ignore[arg-type]
+    assert not torch.are_deterministic_algorithms_enabled()
+    graph._fast_step(*made(deterministic=True))  # type: ignore[arg-type]
+    assert torch.are_deterministic_algorithms_enabled() and not torch.is_deterministic_algorithms_warn_only_enabled()
+    graph.forget()
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_the_switch_takes_the_plain_step(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(graph.GRAPH, "off")
     assert graph.build_fast_step(*made()) is None  # type: ignore[arg-type]
+
+
+def test_what_one_rank_cannot_use_no_rank_uses(monkeypatch: pytest.MonkeyPatch) -> None:
+    def capture(self: graph.GraphStep) -> dict[str, float]:
+        if world.world().rank == 1:
+            raise RuntimeError("no graph on this machine")
+        self._graph = FakeGraph()  # type: ignore[assignment]
+        return self.rehearse()
+
+    def of_two(rank: int) -> None:
+        monkeypatch.setattr(graph.GraphStep, "capture", capture)
+        with world.joined(lambda: torch.device("cpu")), pytest.warns(UserWarning) as said:
+            step = graph.build_fast_step(*made(batch=BatchShape(size=12, sequence_length=24, lanes=2)))  # type: ignore[arg-type]
+            assert step is not None and not step.recorded and step(0).finite  # type: ignore[attr-defined]
+            (line,) = [str(warning.message) for warning in said]
+            assert line.endswith(
+                "RuntimeError: no graph on this machine" if rank else "another process could not use it"
+            )
+
+    assert run_ranks(2, of_two) == [0, 0]
 
 
 def test_one_recorded_step_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:

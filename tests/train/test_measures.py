@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from electra_trainer.batch import Losses, Term
-from electra_trainer.train.measures import binary_entropy, keep_measured, measure
+from electra_trainer.train.measures import binary_entropy, in_one_copy, keep_measured, measure
 
 
 def lane(seed: int, *, slots: int, real: int) -> Losses:
@@ -118,3 +118,15 @@ def test_an_evaluation_without_slots_has_numbers() -> None:
     nothing = lane(6, slots=0, real=10)
     found = measure([nothing], {"masked": 0.0, "real": 10.0})
     assert all(math.isfinite(value) for value in found.values()), found
+
+
+def test_what_comes_in_one_copy_is_what_was_sent() -> None:
+    """Types of 1 to 8 bytes, scalars, nothing at all, and a tensor that is not contiguous."""
+    sent = {
+        "flags": torch.tensor([[True, False, True]]), "sum": torch.tensor(2.5), "half": torch.tensor([1.5, -2], dtype=torch.bfloat16),
+        "count": torch.tensor(1 << 40), "none": torch.zeros(0), "turned": torch.arange(6.0).view(2, 3).t(),
+    }  # fmt: skip
+    found = in_one_copy(sent)
+    assert found.keys() == sent.keys()
+    for name, tensor in sent.items():
+        assert torch.equal(found[name], tensor) and found[name].dtype == tensor.dtype, name

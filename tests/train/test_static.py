@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from tests import as_on_a_gpu
+from tests.reliability.ranks import run_ranks
 from tests.small import config, feed
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from electra_trainer.objectives import Objective, build
+from electra_trainer.ranks import world
 from electra_trainer.settings.config import BatchShape, Config
 from electra_trainer.settings.methods import MLM
 from electra_trainer.train.measures import keep_measured
 from electra_trainer.train.optim import build_optimizer, optimizer_tensors
-from electra_trainer.train.static_step import StaticStep
-from electra_trainer.train.step import train_step
+from electra_trainer.train.static_step import Inputs, StaticStep
+from electra_trainer.train.step import Feed, train_step
 
 
 def settings(**changes: Any) -> Config:
@@ -42,8 +46,10 @@ CASES = {
     "rtd": {},
     "mlm": {"objective": MLM()},
     "lanes": {"batch": BatchShape(size=12, sequence_length=24, lanes=3)},
+    "tree": {"batch": BatchShape(size=12, sequence_length=24, lanes=4), "deterministic": True},
     "adamw": {"optimizer": {"name": "adamw"}},
     "muon": {"optimizer": {"name": "muon"}},
+    "lamb": {"optimizer": {"name": "lamb"}},
     "no-clip": {"optimizer": {"clip_norm": 0.0, "learning_rate": 1e-3}},
     "much-clip": {"optimizer": {"clip_norm": 0.01}},
     "repeats": {"masking": dataclasses.replace(config().masking, draw="with-replacement")},
@@ -85,7 +91,7 @@ def test_bf16_equals_the_plain_step_in_bf16() -> None:
         assert (value - expected[name]).norm() <= 1e-2 * expected[name].norm() + 1e-3, name
 
 
-@pytest.mark.parametrize(("lanes", "name"), [(1, "adam"), (3, "adam"), (1, "muon")])
+@pytest.mark.parametrize(("lanes", "name"), [(1, "adam"), (3, "adam"), (1, "muon"), (1, "lamb")])
 @pytest.mark.parametrize("poison", [float("nan"), float("inf")])
 def test_a_bad_step_leaves_everything_untouched(poison: float, lanes: int, name: str) -> None:
     given = settings(batch=BatchShape(size=12, sequence_length=24, lanes=lanes), optimizer={"name": name})
@@ -106,7 +112,7 @@ def test_a_bad_step_leaves_everything_untouched(poison: float, lanes: int, name:
     assert all(p.grad is None for p in static.objective.parameters())
 
 
-@pytest.mark.parametrize("name", ["adam", "adamw", "muon"])
+@pytest.mark.parametrize("name", ["adam", "adamw", "muon", "lamb"])
 def test_a_rehearsal_moves_nothing(name: str) -> None:
     _, _, static = pair(settings(optimizer={"name": name}))
     before = weights(static.objective)
@@ -127,6 +133,53 @@ def test_steps_in_any_order_are_the_same_steps() -> None:
     _, _, other = pair(settings())
     assert other(0).gradient_norm == one[0]
     assert other(9, rehearsal=True).gradient_norm == one[1]
+
+
+def test_the_next_step_is_ready_before_the_device_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the answer only the seed is left to do; with several lanes also the copies of the later ones."""
+    _, _, static = pair(settings(batch=BatchShape(size=12, sequence_length=24, lanes=3)))
+    done: list[str] = []
+    watched = [(Feed, "lanes"), (Inputs, "fill"), (Inputs, "all_copied"), (StaticStep, "run_lane")]
+
+    def noted(owner: type, name: str) -> None:
+        real = getattr(owner, name)
+        monkeypatch.setattr(owner, name, lambda *given, **more: (done.append(name), real(*given, **more))[1])
+
+    for owner, name in watched:
+        noted(owner, name)
+    static(0)
+    later = ["fill", "run_lane", "fill", "run_lane"]
+    assert done == ["fill", "run_lane", *later, "lanes", "fill", "all_copied"]
+    done.clear()
+    static(1)
+    assert done == ["run_lane", *later, "lanes", "fill", "all_copied"]
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_two_processes_take_the_step_of_one(deterministic: bool, tmp_path: Path) -> None:
+    """Their gradients are added between the lanes and the update; with `deterministic` in the order of one process."""
+    given = settings(batch=BatchShape(size=12, sequence_length=24, lanes=4), deterministic=deterministic)
+
+    def train(name: str, rehearsals: int = 1) -> list[float]:
+        _, _, static = pair(given)
+        for _ in range(rehearsals):
+            static(0, rehearsal=True)  # of this rank alone
+        found = [static(step, diagnose=True) for step in range(3)]
+        save_file(weights(static.objective), tmp_path / name)
+        return [one.gradient_norm for one in found] + [one.metrics["loss"] for one in found]
+
+    def of_two(rank: int) -> None:
+        with world.joined(lambda: torch.device("cpu")):
+            found = train(f"rank{rank}", rehearsals=1 + rank)
+            assert found == pytest.approx(alone, rel=1e-5) and (found == alone or not deterministic)
+
+    alone = train("alone")
+    assert run_ranks(2, of_two) == [0, 0]
+    expected, *parts = (load_file(tmp_path / name) for name in ("alone", "rank0", "rank1"))
+    for name, value in expected.items():
+        assert torch.equal(parts[0][name], parts[1][name])
+        close = torch.equal if deterministic else torch.allclose
+        assert close(parts[0][name], value, **({} if deterministic else {"rtol": 1e-4, "atol": 1e-6})), name  # type: ignore[operator]
 
 
 class Operators(TorchDispatchMode):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import traceback
 from dataclasses import dataclass
+from typing import ClassVar
 
 import pytest
 import torch
@@ -11,6 +13,7 @@ import torch.nn.functional as F
 from tests.small import MASK, WORDS, batch, config, feed, masker, part, rows
 from torch import Tensor
 
+from electra_trainer import randomness
 from electra_trainer.batch import Batch, Corrupted, Masked
 from electra_trainer.model.networks import Discriminator, TokenPredictor
 from electra_trainer.objectives import Objective, build
@@ -182,6 +185,24 @@ def test_dropout_changes_from_step_to_step() -> None:
         rng.seed_dropout()
         sums.append(float(objective(masked, Rng(1, 0, 0)).terms["generator_loss"].sum.detach()))
     assert sums[0] == sums[2] != sums[1]
+
+
+def test_dropout_is_seeded_as_by_torch_and_without_its_detours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`torch.manual_seed` queues a call, with a formatted stack trace, for each kind of device that is not there."""
+    rng = Rng(3, 5, 0)
+    torch.manual_seed(randomness.key(3, "dropout", 5, 0))
+    expected = torch.rand(4)
+
+    class OfAGpu:
+        seeds: ClassVar[list[int]] = []
+
+        def manual_seed(self, seed: int) -> None:
+            self.seeds.append(seed)
+
+    monkeypatch.setattr(torch.cuda, "default_generators", (OfAGpu(), OfAGpu()))
+    monkeypatch.setattr(traceback, "format_stack", lambda *_: pytest.fail("a stack trace"))
+    rng.seed_dropout()
+    assert torch.equal(torch.rand(4), expected) and OfAGpu.seeds == [randomness.key(3, "dropout", 5, 0)] * 2
 
 
 def test_counts_add_up() -> None:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -217,20 +218,19 @@ def _dry_run(arguments: PretrainArguments, length: object) -> None:
     config = plan.fit_to_data(arguments.settings, store)
     precision = device.choose_precision(config.precision, here)
     print(f"{config.preset} on {here}, {precision}; nothing is trained")
-    parts = arguments.processes if arguments.shard else 1
-    told = (
-        [] if length.budget is not None else plan.describe(plan.steps_for(length, config, None), store, processes=parts)
-    )
+    parts, gpu = arguments.processes if arguments.shard else 1, timing.activation_bytes(precision, here)
+    described = partial(plan.describe, processes=parts, gpu=gpu)
+    told = [] if length.budget is not None else described(plan.steps_for(length, config, None), store)
     free = timing.free_bytes(here)
-    if free is not None and (what := plan.does_not_fit(config, free, processes=parts)):
+    if free is not None and (what := plan.does_not_fit(config, free, processes=parts, gpu=gpu)):
         told.append(("does it fit", f"perhaps not: {what}"))
     _print_rows(told)
     sys.stdout.flush()
     if free is not None and state_bytes(config) > free:
         return  # its steps cannot be timed
     measured = timing.measure_time(config, store, device=here, precision=precision)
-    described = plan.describe(plan.steps_for(length, config, measured), store, measured, processes=parts)
-    _print_rows([row for row in described if row not in told])
+    rows = described(plan.steps_for(length, config, measured), store, measured)
+    _print_rows([row for row in rows if row not in told])
 
 
 def _print_rows(rows: Sequence[tuple[str, str]]) -> None:

@@ -134,18 +134,25 @@ _LOGITS_AT_ONCE = 4_000_000  # where all tokens are predicted: objectives/vocabu
 _LOGITS_COPIES = 4  # logits, probabilities and their gradients
 
 
-def memory_bytes(config: Config, *, processes: int = 1) -> int:
+_CUBLAS_BYTES = 150_000_000  # its workspaces, and blocks that are not full
+_CACHED = 1.05  # blocks that the allocator keeps
+
+
+def memory_bytes(config: Config, *, processes: int = 1, gpu: int = 0) -> int:
     """An estimate of the bytes that training needs at its peak, in fp32; within a quarter of what CPUs were seen to need.
 
     Args:
         config: the run.
         processes: number that divide weights, gradients and moments (`--shard`); the estimate is for one of them, and was not measured.
+        gpu: bytes of an activation on a GPU, 2 or 4; 0: on a CPU. Where the weights are divided, steps are computed on it as on a CPU.
 
     Counted: weights, gradients and two moments of everything trainable; what the backward pass of one lane keeps of both
     networks, attention weights included, as where no fused attention kernel serves; the vocabulary-wide tensors at masked
     positions; two layers' worth of working space. Not counted: Python and its libraries (about 0.3 GB on a CPU) and the
     allocator's slack. bf16 and fused attention need less, and so does two-stage training, whose stages are not there at once.
     """
+    if gpu and processes == 1:
+        return _reserved_bytes(config, width=gpu)
     model, generator, length = config.model, learned_generator(config), config.batch.sequence_length
     fixed = _STATE_COPIES * parameters(config).joint / processes + _joined_weights(model)
     if processes > 1:
@@ -167,6 +174,29 @@ def memory_bytes(config: Config, *, processes: int = 1) -> int:
         fixed += _joined_weights(guesser)
         row += length * guesser.hidden_size + guesser.num_hidden_layers * length * _kept_layer(guesser, length)
     return _BYTES * round(fixed + config.lane_size * row)
+
+
+def _reserved_bytes(config: Config, *, width: int) -> int:
+    """Bytes that a GPU reserves for a compiled and recorded step (train/graph.py), of activations with `width` bytes; its context is extra.
+
+    Next to weights, gradients and moments: in bf16 the layers' matrices once more, with gradients; the sum over several lanes; and of each
+    row what a layer keeps, without attention weights, and of the logits their gradient. PyTorch's allocator needed 2.7 GB of a pretended
+    card for Small (128 rows) and 9.9 GB for Base (32 rows).
+    """
+    networks = [m for m in (config.model, learned_generator(config), guesser_of(config)) if m is not None]
+    generator, length = learned_generator(config), config.batch.sequence_length
+    each_parameter = _BYTES * _STATE_COPIES + (2 * width if width < _BYTES else 0) + _BYTES * (config.batch.lanes > 1)
+    row: float = predicted(config) * _kept_token_head(config.model) + 3 * length * config.model.hidden_size + length**2
+    row += sum(length * (_kept_embeddings(m) + m.num_hidden_layers * _kept_layer(m, 0)) for m in networks)
+    if generator is not None:
+        row += slots(config) * (_kept_token_head(generator) + generator.vocab_size)
+    chunk = 0
+    if config.objective.predicts == "all":
+        chunk = _BYTES * _LOGITS_COPIES * _LOGITS_AT_ONCE
+    else:
+        row += predicted(config) * config.model.vocab_size
+    needed = each_parameter * parameters(config).joint + chunk + width * config.lane_size * row
+    return round(_CACHED * needed) + _CUBLAS_BYTES
 
 
 def state_bytes(config: Config) -> int:

@@ -53,8 +53,13 @@ class Objective(nn.Module, ABC):
 
     @property
     def static(self) -> bool:
-        """Whether all shapes follow from the batch's and `rng` is asked for "sample" alone: what a CUDA graph can record."""
+        """Whether all shapes follow from the batch's, and `rng` is asked for "sample" and `draws` alone: what a CUDA graph can record."""
         return True
+
+    @property
+    def draws(self) -> tuple[str, ...]:
+        """What else `rng` is asked for, one number for each token of the lane."""
+        return ()
 
     @abstractmethod
     def counts(self, masked: Masked) -> dict[str, Tensor]:

@@ -34,9 +34,9 @@ class ReplacedTokenDetection(protocol.Objective, settings=RTD):
         self.generator = build_generator(config, self.discriminator.electra, self.weights("generator"))
 
     @property
-    def static(self) -> bool:
-        """Other tokens are drawn anew; the rest is as a graph wants it."""
-        return self.settings.loss_over != "other"
+    def draws(self) -> tuple[str, ...]:
+        """Those that choose other tokens."""
+        return ("others",) if self.settings.loss_over == "other" else ()
 
     def counts(self, masked: Masked) -> dict[str, Tensor]:
         """`masked`: slots. `real`: tokens that are not padding; or `chosen`, `others`: those that the loss counts instead."""

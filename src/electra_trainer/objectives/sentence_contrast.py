@@ -9,7 +9,6 @@ Siblings:  rtd.py, which is this without the head and with every input noised.
 """
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from electra_trainer.batch import Batch, Corrupted, Losses, Masked, Term
@@ -32,9 +31,9 @@ class ContrastiveReplacedTokenDetection(protocol.Objective, settings=SentenceCon
         self.sentence = initialize(nn.Linear(config.model.hidden_size, 1), config.model, self.weights("heads"))
 
     @property
-    def static(self) -> bool:
-        """No: which inputs stay is drawn too, and their number follows from the ids."""
-        return False
+    def draws(self) -> tuple[str, ...]:
+        """Those that choose the inputs that stay."""
+        return ("unchanged",)
 
     def counts(self, masked: Masked) -> dict[str, Tensor]:
         """`masked`: slots. `real`: tokens that are not padding. `sentences`: inputs."""
@@ -49,17 +48,22 @@ class ContrastiveReplacedTokenDetection(protocol.Objective, settings=SentenceCon
         corrupted = generation.corrupt(masked, torch.where(stays_K, masked.labels_K, generated.sampled_K))
         hidden_BTD = self.discriminator.electra(corrupted.input_BT, batch)
         logits_BT = self.discriminator.replaced(hidden_BTD)
-        starts_BT, corrupted_S = _starts(batch), corrupted_sentences(corrupted)
+        # at every token, and the others' left out: the number of inputs follows from the ids, and a CUDA graph has no such shape
+        starts_BT, corrupted_BT = _starts(batch), in_corrupted_sentence(corrupted)
         with torch.autocast(hidden_BTD.device.type, enabled=False):
-            logits_S = self.sentence(hidden_BTD[starts_BT].float())[:, 0]
-        sentence = F.binary_cross_entropy_with_logits(logits_S, corrupted_S.float(), reduction="sum")
+            sentence_BT = self.sentence(hidden_BTD.float())[..., 0]
+        sentence = rtd.replaced_loss(sentence_BT, corrupted_BT, starts_BT)
         disc_sum = rtd.replaced_loss(logits_BT, corrupted.replaced_BT, batch.real_BT)
         terms = generation.generator_terms(generated, settings.generator_weight)
         terms["discriminator_loss"] = Term(sum=disc_sum, count="real", weight=settings.weight)
         terms["sentence_loss"] = Term(sum=sentence, count="sentences", weight=settings.sentence_weight)
         if not diagnose:
             return Losses(terms=terms)
-        diagnostics = {"corrupted_S": corrupted_S, "corrupted_logit_S": logits_S.detach()}
+        diagnostics = {
+            "start_BT": starts_BT,
+            "in_corrupted_BT": corrupted_BT,
+            "sentence_logit_BT": sentence_BT.detach(),
+        }
         return Losses(
             terms=terms,
             diagnostics=generation.generator_diagnostics(generated, masked)
@@ -89,9 +93,9 @@ def unchanged_tokens(batch: Batch, rng: Rng, share: float) -> Tensor:
     return draw_N[_start_of_each(batch)] < share
 
 
-def corrupted_sentences(corrupted: Corrupted) -> Tensor:
-    """Bool [S], for each input in order: does it hold a replaced token."""
+def in_corrupted_sentence(corrupted: Corrupted) -> Tensor:
+    """Bool [B, T], at each [CLS]: does its input hold a replaced token. Elsewhere without meaning."""
     batch = corrupted.batch
     replaced_N = corrupted.replaced_BT.flatten().long()
     found_N = torch.zeros_like(replaced_N).index_add_(0, _start_of_each(batch).flatten(), replaced_N)
-    return found_N.view_as(batch.ids_BT)[_starts(batch)] > 0
+    return found_N.view_as(batch.ids_BT) > 0

@@ -55,6 +55,11 @@ class DiscriminatorStage(protocol.Objective):
         """As the whole."""
         return self._whole[0].static
 
+    @property
+    def draws(self) -> tuple[str, ...]:
+        """As the whole."""
+        return self._whole[0].draws
+
     def counts(self, masked: batch.Masked) -> dict[str, Tensor]:
         """As the whole: `masked` is what the generator's accuracy is a mean over."""
         return self._whole[0].counts(masked)

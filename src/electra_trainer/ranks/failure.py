@@ -3,6 +3,9 @@
 The first error is written to the store through which the ranks found one another. A thread of each rank polls it several times a second,
 since a rank that waits inside a collective operation cannot. Errors that then occur on other ranks (a closed connection, a signal of the
 launcher) follow from the first one and give way to it. A rank that does not end by itself is ended.
+
+The thread also counts in the store, and reads the count of the next rank. One that was killed, or whose machine is gone, leaves no error, and
+NCCL does not notice: its operations wait on the GPU, where no signal is handled either.
 """
 
 import json
@@ -29,8 +32,15 @@ LEAVES_WITHIN = 20.0
 """Seconds that a rank has to end by itself after another's error, including a save in progress; torchrun gives 30."""
 CONNECTS_WITHIN = 2.0
 """The same for a rank that is still connecting, which nothing interrupts: there is nothing to save yet."""
+BEAT = 2.0
+"""Seconds between two signs of life."""
+SILENT = 15
+"""Looks at the next rank, one a beat, in which it gave no sign of life, after which it is lost. Looks, not seconds: where all ranks of a run
+were suspended, none is lost."""
 _SOON = 0.02
-_HERE, _FIRST, _HEARD = "here", "first", "heard"
+_HERE, _FIRST, _HEARD, _ALIVE, _MET = "here", "first", "heard", "alive", "met"
+_LEFT = 1 << 40
+"""Added to the count of a rank that leaves in order."""
 
 
 class Watch:
@@ -45,6 +55,7 @@ class Watch:
     def __init__(self, store: "Store", rank: int, size: int, *, last_words: Callable[[ElectraError], None]) -> None:
         self._store, self._rank, self._size, self._last_words = store, rank, size, last_words
         self._all_here, self._connected = False, False
+        self._meetings, self._count, self._silent, self._last_beat = 0, 0, 0, 0.0
         self._heard: dict[str, object] | None = None
         self._raised: ElectraError | None = None
         self._over = threading.Event()
@@ -78,6 +89,23 @@ class Watch:
     def connected(self) -> None:
         """Call this when the ranks are joined: from now on there may be something to save."""
         self._connected = True
+
+    def meet(self) -> None:
+        """Wait until every rank has come here, however long that takes: a collective operation would give up.
+
+        Raises:
+            ElectraError: that of another rank.
+        """
+        self._meetings += 1
+        meeting = f"{_MET}/{self._meetings}"
+        with together():
+            come = self._store.add(meeting, 1)
+            while come < self._size:
+                if self._heard is not None:
+                    self._raised = self._another(self._heard)
+                    raise self._raised
+                time.sleep(_SOON)
+                come = self._store.add(meeting, 0)
 
     def settled(self, error: Exception) -> Exception:
         """The error that this rank ends with: `error`, or that of another rank which caused it."""
@@ -123,7 +151,8 @@ class Watch:
 
     def _another(self, first: dict[str, object]) -> ElectraError:
         same = named(str(first["kind"]))(f"{first['where']}: {first['text']}")
-        same.told = self._rank > 0  # where that rank is, and on rank 0
+        speaks = 1 if first.get("silent") and first["rank"] == 0 else 0
+        same.told = self._rank != speaks  # where that rank is, and on rank 0
         return same
 
     def _heard_by_all(self) -> bool:
@@ -142,7 +171,10 @@ class Watch:
         try:
             while (first := _first(store)) is None:
                 if self._over.wait(LOOK):
+                    store.add(f"{_ALIVE}/{self._rank}", _LEFT)
                     return
+                if time.monotonic() - self._last_beat >= BEAT:
+                    self._beat(store)
             self._heard = first
             store.add(_HEARD, 1)
         except RuntimeError:
@@ -153,6 +185,24 @@ class Watch:
             self._last_words(error)
             os.write(2, f"electra: {error} This process hung and was ended.\n".encode())
             os._exit(error.exit_code)
+
+    def _beat(self, store: "Store") -> None:
+        """Give a sign of life, look for that of the next rank, and tell all where it is lost."""
+        self._last_beat = time.monotonic()
+        store.add(f"{_ALIVE}/{self._rank}", 1)
+        after = (self._rank + 1) % self._size
+        count = store.add(f"{_ALIVE}/{after}", 0)
+        self._silent = self._silent + 1 if count == self._count and count < _LEFT else 0
+        self._count = count
+        if self._silent >= SILENT:
+            lost = (
+                f"no sign of life for {SILENT * BEAT:.0f} s: its process was killed or hangs, or its machine is gone. "
+            )
+            told = {
+                "rank": after, "where": f"rank {after} of {self._size}", "kind": ProcessLost.__name__, "silent": True,
+                "text": f"{lost}The same command resumes from the newest checkpoint.",
+            }  # fmt: skip
+            store.compare_set(_FIRST, "", json.dumps(told))
 
 
 def _first(store: "Store") -> dict[str, object] | None:

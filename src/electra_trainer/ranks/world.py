@@ -17,7 +17,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -27,6 +27,7 @@ from torch.distributed.rendezvous import rendezvous
 from electra_trainer.errors import ConfigError, ElectraError, named
 from electra_trainer.ranks.failure import Watch, together
 
+T = TypeVar("T")
 PATIENCE = timedelta(minutes=10)
 """How long a rank waits for the others; a rank that ended is noticed at once."""
 
@@ -82,6 +83,10 @@ _starts = itertools.count()
 processes."""
 
 
+_watches: list[Watch] = []
+"""That of this process, while it is joined to others."""
+
+
 @contextmanager
 def joined(
     device: Callable[[], torch.device], *, last_words: Callable[[ElectraError], None] = lambda _: None
@@ -110,8 +115,12 @@ def joined(
         watch.wait_for_all(PATIENCE)
         with _sentence():
             backend = "cpu:gloo,cuda:nccl" if where.type == "cuda" else "gloo"
-            dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE)
+            gpu = (
+                where if str(where) not in ("cpu", "cuda") else None
+            )  # NCCL connects now: its troubles show at the start
+            dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE, device_id=gpu)
         watch.connected()
+        _watches.append(watch)
         yield world(), where
     except Exception as error:
         settled = watch.settled(error)
@@ -119,6 +128,7 @@ def joined(
             raise
         raise settled from None
     finally:
+        _watches.clear()
         if dist.is_initialized():
             dist.destroy_process_group()
         watch.close()
@@ -135,12 +145,38 @@ def _sentence() -> Iterator[None]:
 
 
 def local_device(device: torch.device) -> torch.device:
-    """The GPU of this process among those of its machine, where torchrun started one for each."""
-    if str(device) != "cuda" or "LOCAL_RANK" not in os.environ:
+    """The GPU of this process among those of its machine, where torchrun started one for each.
+
+    Raises:
+        ConfigError: there are more processes than GPUs, or a device with a number for several processes.
+    """
+    if device.type != "cuda" or "LOCAL_RANK" not in os.environ:
         return device
-    own = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    rank, processes = int(os.environ["LOCAL_RANK"]), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    if str(device) != "cuda":
+        if processes > 1:
+            raise ConfigError(
+                f"--device {device}: the {processes} processes of this machine would all compute on one GPU. Leave --device out; each "
+                "process takes the GPU of its number."
+            )
+        return device
+    count = torch.cuda.device_count()
+    if rank >= count:
+        raise ConfigError(
+            f"{max(processes, rank + 1)} processes were started on this machine, and PyTorch finds {count} GPUs. Start as many "
+            f"processes as there are GPUs: --processes {count}, or torchrun --nproc-per-node={count}."
+        )
+    own = torch.device("cuda", rank)
     torch.cuda.set_device(own)
     return own
+
+
+def patiently(work: Callable[[], T]) -> T:
+    """Do `work`, and wait until every rank has done its own, hours if need be; its error ends all ranks."""
+    found = work()
+    for watch in _watches:
+        watch.meet()
+    return found
 
 
 def any_rank(here: bool) -> bool:
@@ -241,9 +277,15 @@ def add_gradients_over_ranks(parameters: Iterable[Tensor]) -> None:
         return
     learning = [parameter for parameter in parameters if parameter.requires_grad]
     flat = flat_gradients(learning)
-    with together():
-        dist.all_reduce(flat)
+    add_over_ranks(flat)
     put_back(learning, flat)
+
+
+def add_over_ranks(flat: Tensor) -> None:
+    """Replace a tensor by its sum over the ranks."""
+    if world().size > 1:
+        with together():
+            dist.all_reduce(flat)
 
 
 def flat_gradients(parameters: Sequence[Tensor]) -> Tensor:
@@ -279,32 +321,25 @@ def check_tree(lanes: int, *, processes: int | None = None) -> None:
         )
 
 
-class GradientTree:
-    """The sum over the lanes of one step.
+class Tree:
+    """The sum of one long tensor a lane, in one order whatever the number of ranks."""
 
-    Args:
-        parameters: those that are trained.
-    """
-
-    def __init__(self, parameters: Iterable[Tensor]) -> None:
-        self._parameters = [parameter for parameter in parameters if parameter.requires_grad]
+    def __init__(self) -> None:
         self._sums: list[tuple[int, Tensor]] = []
         """Subtrees without their right neighbour so far: level and sum."""
 
-    def add_lane(self) -> None:
-        """Move the gradients of a lane from the parameters into the tree."""
-        total, level = flat_gradients(self._parameters), 0
-        for parameter in self._parameters:
-            parameter.grad = None
+    def add(self, total: Tensor) -> None:
+        """The next lane of this rank; `total` may be changed."""
+        level = 0
         while self._sums and self._sums[-1][0] == level:
             total += self._sums.pop()[1]
             level += 1
         self._sums.append((level, total))
 
-    def finish(self) -> None:
-        """Add the subtrees of all ranks; the sum becomes the gradient of the parameters."""
+    def finish(self, *, alone: bool = False) -> Tensor:
+        """The sum over all lanes; with `alone` over those of this rank."""
         ((_, total),) = self._sums  # a single one: a rank's lanes are a power of two
-        here, distance = world(), 1
+        here, distance = ALONE if alone else world(), 1
         while distance < here.size:
             partner = here.rank ^ distance
             theirs = torch.empty_like(total)
@@ -314,4 +349,27 @@ class GradientTree:
                     request.wait()
             total = total + theirs
             distance *= 2
-        put_back(self._parameters, total)
+        return total
+
+
+class GradientTree:
+    """The sum over the lanes of one step.
+
+    Args:
+        parameters: those that are trained.
+    """
+
+    def __init__(self, parameters: Iterable[Tensor]) -> None:
+        self._parameters = [parameter for parameter in parameters if parameter.requires_grad]
+        self._tree = Tree()
+
+    def add_lane(self) -> None:
+        """Move the gradients of a lane from the parameters into the tree."""
+        total = flat_gradients(self._parameters)
+        for parameter in self._parameters:
+            parameter.grad = None
+        self._tree.add(total)
+
+    def finish(self) -> None:
+        """Add the subtrees of all ranks; the sum becomes the gradient of the parameters."""
+        put_back(self._parameters, self._tree.finish())

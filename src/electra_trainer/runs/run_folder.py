@@ -130,6 +130,10 @@ class RunFolder:
         """Replace a small file at once."""
         durable.replace_durably(self.path / name, (json.dumps(value, indent=1) + "\n").encode())
 
+    def note(self, **facts: Any) -> None:
+        """Add facts of this session to environment.json, in place of an earlier session's."""
+        self.write_json("environment.json", {**self.environment(), **facts})
+
     def append(self, name: str, value: dict[str, Any]) -> None:
         """Add one line to a .jsonl file; it stays in memory while the disk does not take it."""
         self._append_text(name, json.dumps(value) + "\n")

@@ -45,6 +45,7 @@ class StopRequest:
 
     def __init__(self, *, at_once: bool = False, also: tuple[signal.Signals, ...] = (), quiet: bool = False) -> None:
         self.name: str | None = None
+        self.raised = False
         self.at_once, self._hears, self._quiet = at_once, (*STOP, *also), quiet
         self._before: dict[signal.Signals, object] = {}
         self._outer: StopRequest | None = None
@@ -61,11 +62,16 @@ class StopRequest:
         for number, handler in self._before.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
 
+    def stop_now(self) -> None:
+        """Raise Interrupted, and remember it: see `raise_again`."""
+        self.raised = True
+        raise Interrupted(f"{self.name}: stopped; what is done is saved. The same command continues.")
+
     def _note(self, number: int, frame: FrameType | None) -> None:
         first, self.name = self.name is None, signal.Signals(number).name
         if self.at_once:
             self.at_once = False  # a second signal must not disturb what the first one began
-            raise Interrupted(f"{self.name}: stopped; what is done is saved. The same command continues.")
+            self.stop_now()
         # os.write: a handler must not enter a stream that was interrupted while it was written
         if first and not self._quiet:
             with suppress(OSError):  # a terminal that is gone
@@ -76,6 +82,37 @@ def finish_first() -> None:
     """From here on a stop waits for the end of the step: weights are about to move."""
     if StopRequest.current is not None:
         StopRequest.current.at_once = False
+
+
+def raise_again() -> None:
+    """Raise the Interrupted of a signal once more, if there was one: code that tries something and catches every error catches it too.
+
+    Raises:
+        Interrupted: a signal came where it stops at once.
+    """
+    if StopRequest.current is not None and StopRequest.current.raised:
+        StopRequest.current.stop_now()
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Within it a signal does not stop at once, but at the end: a state is changed and changed back.
+
+    Raises:
+        Interrupted: a signal came meanwhile that would have stopped at once.
+    """
+    stop = StopRequest.current
+    if stop is None or not stop.at_once:
+        yield
+        return
+    stop.at_once, before = False, stop.name
+    try:
+        yield
+    finally:
+        stop.at_once = True
+    if stop.name != before:
+        stop.at_once = False
+        stop.stop_now()
 
 
 def leave_when_told() -> None:

@@ -11,7 +11,7 @@ from electra_trainer.kernels.native import library
 
 
 def choose_device(name: str) -> torch.device:
-    """The device called `auto` (a GPU if there is one), `cpu`, `cuda` or `cuda:1`."""
+    """The device called `auto` (a GPU if there is one), `cpu`, `cuda` or `cuda:1`; a GPU that has a number becomes the current one."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -20,6 +20,11 @@ def choose_device(name: str) -> torch.device:
         raise ConfigError(f"--device {name!r}: expected auto, cpu, cuda or cuda:N.") from None
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ConfigError(f"--device {name}: PyTorch {torch.__version__} finds no GPU here. Use --device cpu.")
+    if device.type == "cuda" and device.index is not None:
+        count = torch.cuda.device_count()
+        if device.index >= count:
+            raise ConfigError(f"--device {name}: GPUs are counted from 0, and PyTorch finds {count} here.")
+        torch.cuda.set_device(device)  # libraries, and calls without a device, take the current one
     return device
 
 

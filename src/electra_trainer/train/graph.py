@@ -1,8 +1,9 @@
 """The fastest training step of a device: on a GPU one CUDA graph, elsewhere that of step.py.
 
 A graph is recorded once and replayed, so that some 1,500 kernels cost one launch. PyTorch's compiler also fuses the
-pointwise operations of the encoder's layers, and kernels/gpu/ has kernels for the rest. Each of these is left out, with a one-line reason,
-if it fails or disagrees with the step without it; `ELECTRA_GPU_GRAPH=off` and `ELECTRA_GPU_COMPILE=off` leave it out from the start.
+pointwise operations of the encoder's layers, and kernels/gpu/ has kernels for the rest. Each of these is left out if it fails or
+disagrees with the step without it; the log and environment.json have what is in use, and for the rest the reason.
+`ELECTRA_GPU_GRAPH=off` and `ELECTRA_GPU_COMPILE=off` leave it out from the start.
 
 Dropout inside a graph reads PyTorch's generator when the graph is replayed, so a step remains a function of (config, seed, step).
 """
@@ -11,14 +12,20 @@ import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from typing import Any
 
 import torch
 
+from electra_trainer.errors import ElectraError
+from electra_trainer.kernels.gpu import trust
 from electra_trainer.kernels.native import layers
 from electra_trainer.model.encoder import Layer
 from electra_trainer.objectives import Objective
-from electra_trainer.ranks.world import world
-from electra_trainer.runs.signals import finish_first
+from electra_trainer.ranks.sharding import is_sharded
+from electra_trainer.ranks.world import any_rank, world
+from electra_trainer.runs.signals import finish_first, raise_again
+from electra_trainer.train.optim import Lamb
 from electra_trainer.train.static_step import StaticStep
 from electra_trainer.train.step import Feed, StepResult
 from electra_trainer.train.step import train_step as plain_step
@@ -52,7 +59,9 @@ def _fast_step(objective: Objective, optimizer: torch.optim.Optimizer, feed: Fee
     wanted = (objective, optimizer, feed)
     if not (_latest and all(one is other for one, other in zip(_latest[0], wanted, strict=False))):
         _latest.clear()
+        _fix_order(feed.config.deterministic)
         _latest.append((*wanted, build_fast_step(objective, optimizer, feed)))
+        _untold[:] = [feed.device]
     return _latest[0][3]
 
 
@@ -61,37 +70,109 @@ def in_use() -> list[str]:
     step = _latest[0][3] if _latest else None
     if not isinstance(step, GraphStep):
         return []
-    parts = {"CUDA graph": step._graphs, "compiled layers": step._compiled, "matrices rounded once": step.rounded}
+    parts = {"CUDA graph": step.recorded, "compiled layers": step._compiled, "matrices rounded together": step.rounded}
     return [name for name, there in parts.items() if there]
 
 
+_order_is_fixed: list[str] = []
+"""Not empty while PyTorch was told here to add in a fixed order."""
+
+
+def _fix_order(wanted: bool) -> None:
+    """On a GPU some of PyTorch's kernels add by atomics, in any order: for --deterministic it takes others, and refuses what has none."""
+    if wanted and not torch.are_deterministic_algorithms_enabled():
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # PyTorch asks for it
+        torch.use_deterministic_algorithms(True)
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+        _order_is_fixed.append("here")
+    elif not wanted and _order_is_fixed:
+        torch.use_deterministic_algorithms(False)
+        torch.utils.deterministic.fill_uninitialized_memory = True  # type: ignore[attr-defined]
+        _order_is_fixed.clear()
+
+
+_left_out: dict[str, str] = {}
+"""What the latest step does without, and why."""
+_untold: list[torch.device] = []
+"""The device of a step that was built and not told of."""
+
+
+def news() -> dict[str, Any] | None:
+    """Once after each step that was built: `step`, its parts; `left_out`, the others, each with the reason; `kernels`, each with its state."""
+    if not _untold:
+        return None
+    device = _untold.pop()
+    if str(device) == "cuda":
+        device = torch.device("cuda", torch.cuda.current_device())  # as its tensors name it
+    kernels = dict(trust.report(device))
+    return {"step": in_use() or ["one operation at a time"], "left_out": dict(_left_out), "kernels": kernels}
+
+
+def in_words(news: dict[str, Any]) -> str:
+    """`news` in one line."""
+    used = [name for name, state in news["kernels"].items() if state.startswith("in use")]
+    others = {name: state for name, state in news["kernels"].items() if name not in used}
+    without = "".join(f"; without {name}: {why}" for name, why in (news["left_out"] | others).items())
+    return f"a step is {', '.join(news['step'])}{', with kernels for ' * bool(used)}{', '.join(used)}{without}"
+
+
 def forget() -> None:
-    """Free the recorded step, and the memory that the native layers keep between steps."""
+    """Free the recorded step, what cuBLAS keeps for each stream, and the memory that the native layers keep between steps."""
     _latest.clear()
+    _fix_order(False)
     layers.forget()
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch._C._cuda_clearCublasWorkspaces()  # no graph is left that reads them
+        torch.cuda.empty_cache()
 
 
 def build_fast_step(objective: Objective, optimizer: torch.optim.Optimizer, feed: Feed) -> StaticStep | None:
-    """A recorded step; an unrecorded one if recording fails; None if only the plain step works."""
-    if not isinstance(optimizer, torch.optim.AdamW) or not objective.static or _off(GRAPH):
-        return None  # LAMB reads its step count on the CPU
-    if world().size > 1 or feed.config.deterministic:
-        return None  # gradients are summed between backward pass and update, over ranks or over a tree of lanes
+    """A recorded step; an unrecorded one if recording fails; None if only the plain step works.
+
+    Raises:
+        Interrupted: a signal came while it was built, whoever caught it: the compiler and the checks of kernels catch every error.
+        ElectraError: a check of a kernel left the device unusable.
+    """
+    _left_out.clear()
+    if why := _why_plain(objective, optimizer):
+        _left_out["the CUDA graph"] = why
+        return None
     for group in optimizer.param_groups:
         group["capturable"] = True
     optimizer._warned_capturable_if_run_uncaptured = True  # rehearsals are meant
+    step, expected, failed = None, {}, None
     try:
         step = GraphStep(objective, optimizer, feed)
         expected = step.rehearse()
+        raise_again()
+    except ElectraError:
+        raise
     except Exception as error:
-        _say("the step with fixed shapes", "steps run one operation at a time", error)
+        failed = error
+    if any_rank(failed is not None):
         for parameter in objective.parameters():
             parameter.grad = None
+        raise_again()
+        _say("the step with fixed shapes", "steps run one operation at a time", failed)
         return None
-    if not _off(COMPILE):
+    assert step is not None
+    if _off(COMPILE):
+        _left_out["torch.compile"] = f"{COMPILE}=off"
+    else:
         expected = _try(step.compile, expected, _ALIKE, "torch.compile", "the layers run uncompiled", step.uncompile)
     _try(step.capture, expected, _SAME, "the CUDA graph", "steps run one operation at a time", step.release)
     return step
+
+
+def _why_plain(objective: Objective, optimizer: torch.optim.Optimizer) -> str:
+    """Why no graph is recorded; empty where one can be."""
+    if _off(GRAPH):
+        return f"{GRAPH}=off"
+    if is_sharded(objective):
+        return "--shard gathers the layers one by one"
+    if not isinstance(optimizer, torch.optim.AdamW | Lamb):
+        return f"{type(optimizer).__name__} is not made for it"
+    return "" if objective.static else f"the shapes of {type(objective).__name__} follow from the text"
 
 
 Outcome = dict[str, float]
@@ -101,36 +182,51 @@ Outcome = dict[str, float]
 def _try(
     make: Callable[[], Outcome], expected: Outcome, tolerance: float, what: str, instead: str, undo: Callable[[], None]
 ) -> Outcome:
-    """Keep what `make` makes if its rehearsal agrees with the one before; else warn and undo it. Returns the outcome that is now valid."""
+    """Keep what `make` makes if its rehearsal agrees with the one before, on every rank; else warn and undo it.
+
+    Returns:
+        The outcome that is now valid.
+    """
+    failed, found = None, expected
     try:
         found = make()
+        raise_again()
         for name, value in expected.items():
             if not abs(found[name] - value) <= tolerance * abs(value) + 1e-12:
                 raise ArithmeticError(f"{name} is {found[name]:.6g} with it, {value:.6g} without")
-    except Exception as error:
+    except ElectraError:
         undo()
-        _say(what, instead, error)
-        return expected
-    return found
+        raise
+    except Exception as error:
+        failed = error
+    if not any_rank(failed is not None):
+        return found
+    undo()
+    raise_again()
+    _say(what, instead, failed)
+    return expected
 
 
 class GraphStep(StaticStep):
-    """A static step that is replayed: one graph of the whole step, or with several lanes one of a lane and one of the update."""
+    """A static step that is replayed: one graph of the whole step, or with several lanes one of a lane and one of the update.
+
+    Between these two gradients are added over the ranks: NCCL is in no graph.
+    """
 
     def __init__(self, objective: Objective, optimizer: torch.optim.Optimizer, feed: Feed) -> None:
         super().__init__(objective, optimizer, feed)
-        self._graphs: dict[bool, torch.cuda.CUDAGraph] = {}  # by: is it the last lane
+        self._graph: torch.cuda.CUDAGraph | None = None
         self._update: torch.cuda.CUDAGraph | None = None
         self._compiled: dict[Layer, object] = {}
 
     @property
     def recorded(self) -> bool:
         """True where steps are replayed."""
-        return bool(self._graphs)
+        return self._graph is not None
 
     def rehearse(self) -> Outcome:
         """The outcome of step 0 as steps are now computed; nothing moves."""
-        with _side_stream(self.feed.device):
+        with _beside(self.feed.device):
             for _ in range(_REHEARSALS):
                 result = self(0, rehearsal=True)
         sums = {name: float(term.sum) for name, term in self.losses.terms.items()}
@@ -139,7 +235,8 @@ class GraphStep(StaticStep):
     def compile(self) -> Outcome:
         """Compile the encoder's layers for this step alone: evaluation has other shapes and runs them uncompiled."""
         torch._dynamo.reset()  # an earlier step's shapes would count against the limit of recompilations
-        for layer in (module for module in self.objective.modules() if isinstance(module, Layer)):
+        _release_unused(self.feed.device)
+        for layer in _layers(self.objective):
             layer.compile(fullgraph=True, dynamic=False, backend=_BACKEND)
             self._compiled[layer] = layer._compiled_call_impl
             layer._compiled_call_impl = None
@@ -162,55 +259,92 @@ class GraphStep(StaticStep):
 
     def capture(self) -> Outcome:
         """Record the graphs; the rehearsals' memory is freed."""
-        torch.cuda.synchronize(self.feed.device)
-        torch.cuda.empty_cache()
-        one, pool = self.feed.config.batch.lanes == 1, torch.cuda.graph_pool_handle()
+        _release_unused(self.feed.device)
+        lanes, pool = self.feed.config.batch.lanes, torch.cuda.graph_pool_handle()
+        mode = "global" if world().size == 1 else "thread_local"  # a thread of NCCL's asks the device meanwhile
+        stream = _side_stream(self.feed.device)
+        recording = partial(torch.cuda.graph, pool=pool, stream=stream, capture_error_mode=mode)
         with torch.cuda.device(self.feed.device), self._layers_compiled():
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=pool):
+            graph, update = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph() if lanes > 1 else None
+            with recording(graph):
                 self.lane()
-                if one:
+                if update is None:
                     self.update()
-            if not one:
-                self._update = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(self._update, pool=pool):
+            if update is not None:
+                with recording(update):
                     self.update()
-        self._graphs = {True: graph, False: graph}
+        self._graph, self._update = graph, update
         return self.rehearse()
 
     def release(self) -> None:
         """Drop the graphs and their memory."""
-        self._graphs, self._update = {}, None
+        self._graph = self._update = None
         self.start_over()
 
-    def run(self, *, last: bool) -> None:
-        """Replay the graphs; before the capture, compute."""
-        if not self._graphs:
-            with self._layers_compiled():
-                super().run(last=last)
+    def run_lane(self) -> None:
+        """Replay the graph of a lane, or of the whole step; before the capture, compute."""
+        if self._graph is not None:
+            self._graph.replay()
             return
-        self._graphs[last].replay()
-        if last and self._update is not None:
+        with self._layers_compiled():
+            super().run_lane()
+
+    def run_update(self) -> None:
+        """The same of the update, which may be in the graph of the lane."""
+        if self._update is not None:
             self._update.replay()
+        elif self._graph is None:
+            super().run_update()
+
+
+def _layers(objective: Objective) -> list[Layer]:
+    """The layers that a step computes: also those of a frozen generator, which is not a part of the objective."""
+    networks = [objective, *(exported.network for exported in objective.exported())]
+    found = (module for network in networks for module in network.modules() if isinstance(module, Layer))
+    return [*dict.fromkeys(found)]
+
+
+_streams: dict[torch.device, torch.cuda.Stream] = {}
+
+
+def _side_stream(device: torch.device) -> torch.cuda.Stream | None:
+    """The separate stream that rehearsals and captures need; None on a CPU.
+
+    It is always the same: the allocator keeps freed blocks by stream, and cuBLAS 67 MB for each, so that new ones doubled the memory.
+    """
+    if device.type == "cuda" and device not in _streams:
+        _streams[device] = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    return _streams.get(device)
 
 
 @contextmanager
-def _side_stream(device: torch.device) -> Iterator[None]:
-    """A separate stream, as rehearsals of a capture need."""
-    if device.type != "cuda":
+def _beside(device: torch.device) -> Iterator[None]:
+    """On the side stream, after what was asked before, and before what is asked then."""
+    side = _side_stream(device)
+    if side is None:
         yield
         return
-    side, current = torch.cuda.Stream(device), torch.cuda.current_stream(device)  # type: ignore[no-untyped-call]
+    current = torch.cuda.current_stream(device)
     side.wait_stream(current)
     with torch.cuda.stream(side):
         yield
     current.wait_stream(side)
 
 
+def _release_unused(device: torch.device) -> None:
+    """Give back what the allocator keeps: the next way of computing a step needs blocks of other sizes."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+        torch.cuda.empty_cache()
+
+
 def _off(name: str) -> bool:
     return os.environ.get(name, "").lower() in ("off", "0")
 
 
-def _say(what: str, instead: str, error: Exception) -> None:
+def _say(what: str, instead: str, error: Exception | None) -> None:
+    """`error`: None where it is that of another rank."""
     first = (str(error).strip().splitlines() or [""])[0]
-    warnings.warn(f"{what} is left out and {instead}: {type(error).__name__}: {first}", stacklevel=2)
+    why = f"{type(error).__name__}: {first}" if error is not None else "another process could not use it"
+    _left_out[what] = why
+    warnings.warn(f"{what} is left out and {instead}: {why}", stacklevel=2)

@@ -21,7 +21,7 @@ from electra_trainer.errors import ConfigError, DataError, Interrupted, tell
 from electra_trainer.files.durable import write_folder_durably
 from electra_trainer.objectives import Objective, build
 from electra_trainer.ranks import sharding
-from electra_trainer.ranks.world import check_tree, joined, led, local_device, world
+from electra_trainer.ranks.world import check_tree, joined, led, local_device, patiently, world
 from electra_trainer.runs import checkpoint, progress, run_folder, signals
 from electra_trainer.runs.metrics import readable_rows
 from electra_trainer.runs.verified import Saved
@@ -30,7 +30,7 @@ from electra_trainer.settings.config import FOLLOWS_FROM_STEPS, Config
 from electra_trainer.train import measures, optim, plan, resumable, step
 from electra_trainer.train.continued import Continued, ContinueFrom, check_continued
 from electra_trainer.train.device import arithmetic, choose_device, choose_precision, use_threads
-from electra_trainer.train.graph import forget, train_step
+from electra_trainer.train.graph import forget, in_words, news, train_step
 from electra_trainer.train.step import Feed, StepResult, evaluate
 from electra_trainer.train.timing import measure_time
 from electra_trainer.train.weights import Initial, ReadsInitial, begin_with, check_initial, give_frequencies, parts_of
@@ -77,7 +77,7 @@ def pretrain(
     ):
         if shard:
             sharding.check_shard(config)
-        store = open_rows(data)
+        store = patiently(lambda: open_rows(data))
         wanted = length or plan.Length()
         config, initial = begin(config, folder, store, wanted, device=where, init=init, shard=shard, status=status)
         if config.deterministic:
@@ -153,7 +153,11 @@ class Pretraining(resumable.Resumable[Objective]):
             return train_step(self.phases.at(self.step), self.optimizer, self.feed, step=self.step, diagnose=logged)
 
     def after_step(self) -> None:
-        """Evaluate on held-out rows where that is due."""
+        """Say what the first step was made of, on a GPU; evaluate on held-out rows where that is due."""
+        if made_of := news():
+            self.say(in_words(made_of))
+            if world().leads:
+                self.folder.note(computed_by=made_of)
         if self._evaluation_due():
             with self._given_up_on_a_signal():
                 self._evaluate()

@@ -8,6 +8,7 @@ on standard fakes (see "what to watch" in docs/training.md).
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import safetensors.torch
@@ -23,19 +24,42 @@ _MEANS_AT_SLOTS = {
     "encoder_correct_K": "encoder_accuracy",
     "encoder_entropy_K": "encoder_entropy",
 }
+_READ = (
+    *_MEANS_AT_SLOTS, "used_K", "replaced_BT", "counted_BT", "real_BT", "replaced_logit_BT", "start_BT", "in_corrupted_BT",
+    "sentence_logit_BT",
+)  # fmt: skip
+"""The diagnostics that metrics are made of."""
 
 
 def keep_measured(losses: Losses) -> Losses:
-    """The same, with only the diagnostics that `measure` reads: unused slots and padding dropped, no [B, T] kept."""
-    diagnostics = losses.diagnostics
+    """The same on the CPU, with only the diagnostics that `measure` reads: unused slots and padding dropped, no [B, T] kept."""
+    read = {name: losses.diagnostics[name] for name in _READ if name in losses.diagnostics}
+    diagnostics = read | {f"sum/{name}": term.sum.detach() for name, term in losses.terms.items()}
+    if any(tensor.device.type != "cpu" for tensor in diagnostics.values()):
+        diagnostics = in_one_copy(diagnostics)
     kept = {name: diagnostics[name][diagnostics["used_K"]] for name in _MEANS_AT_SLOTS if name in diagnostics}
     if "replaced_BT" in diagnostics:
         counted_BT = diagnostics["counted_BT"]
         kept["replaced_N"] = diagnostics["replaced_BT"][diagnostics["real_BT"]]
         kept["counted_replaced_N"] = diagnostics["replaced_BT"][counted_BT]
         kept["counted_logit_N"] = diagnostics["replaced_logit_BT"][counted_BT]
-    kept |= {name: diagnostics[name] for name in ("corrupted_S", "corrupted_logit_S") if name in diagnostics}
-    return Losses(terms=losses.terms, diagnostics=kept)
+    if "start_BT" in diagnostics:
+        start_BT = diagnostics["start_BT"]
+        kept["corrupted_S"] = diagnostics["in_corrupted_BT"][start_BT]
+        kept["corrupted_logit_S"] = diagnostics["sentence_logit_BT"][start_BT]
+    terms = {name: replace(term, sum=diagnostics[f"sum/{name}"]) for name, term in losses.terms.items()}
+    return Losses(terms=terms, diagnostics=kept)
+
+
+def in_one_copy(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The same tensors on the CPU. A GPU is waited for once, not once a tensor or mask.
+
+    They are packed into one block of bytes, the widest elements first, so that each lies as its type wants.
+    """
+    order = sorted(tensors, key=lambda name: -tensors[name].element_size())
+    block = torch.cat([tensors[name].detach().contiguous().view(-1).view(torch.uint8) for name in order]).cpu()
+    parts = torch.split(block, [tensors[name].nbytes for name in order])
+    return {n: part.view(tensors[n].dtype).view(tensors[n].shape) for n, part in zip(order, parts, strict=True)}
 
 
 def to_bytes(lanes: Sequence[Losses]) -> bytes:

@@ -185,26 +185,54 @@ class Lamb(Optimizer):
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         """One update of every parameter that has a gradient."""
         for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    self._update(parameter, group)
+            if moving := [parameter for parameter in group["params"] if parameter.grad is not None]:
+                self._move(moving, group)
 
-    def _update(self, parameter: Tensor, group: dict[str, Any]) -> None:
-        state = self.state[parameter]
+    def _move(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
+        """Update the tensors of a group together."""
+        slots = zip(*(self._slots(parameter, group).values() for parameter in parameters), strict=True)
+        steps, means, squares = (list(tensors) for tensors in slots)
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        (beta1, beta2), rate = group["betas"], group["lr"]
+        if hasattr(self, "found_inf"):  # read as the fused AdamW reads it: train/static_step.py
+            moves = 1 - self.found_inf
+            gradients = self._finite(gradients)
+            torch._foreach_add_(steps, [moves] * len(steps))
+            torch._foreach_mul_(means, 1 - (1 - beta1) * moves)
+            torch._foreach_add_(means, gradients, alpha=1 - beta1)
+            torch._foreach_mul_(squares, 1 - (1 - beta2) * moves)
+            rate, step = rate * moves, steps[0].double().clamp(min=1)
+        else:
+            torch._foreach_add_(steps, 1)
+            torch._foreach_lerp_(means, gradients, 1 - beta1)
+            torch._foreach_mul_(squares, beta2)
+            step = float(steps[0])
+        torch._foreach_addcmul_(squares, gradients, gradients, value=1 - beta2)
+        divisors = torch._foreach_sqrt(torch._foreach_div(squares, 1 - beta2**step))
+        torch._foreach_add_(divisors, group["eps"])
+        updates = torch._foreach_div(torch._foreach_div(means, 1 - beta1**step), divisors)
+        torch._foreach_add_(updates, torch._foreach_mul(parameters, group["weight_decay"]))
+        length_N, size_N = (torch.stack(torch._foreach_norm(tensors)) for tensors in (parameters, updates))
+        adapts_N = (length_N > 0) & (size_N > 0) & group["adapts"]
+        trust_N = torch.where(adapts_N, length_N / size_N, torch.ones_like(length_N))
+        torch._foreach_mul_(updates, list(rate * trust_N))
+        torch._foreach_sub_(parameters, updates)
+
+    def _slots(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
+        """The state of a parameter; its step count is on the device where a CUDA graph updates it."""
+        state, device = self.state[parameter], parameter.device if group.get("capturable") else torch.device("cpu")
         if not state:
             state.update(_moments(parameter, torch.tensor(0.0)))
-        beta1, beta2 = group["betas"]
-        assert parameter.grad is not None
-        state["step"] += 1
-        step = float(state["step"])
-        mean = state["exp_avg"].lerp_(parameter.grad, 1 - beta1)
-        square = state["exp_avg_sq"].mul_(beta2).addcmul_(parameter.grad, parameter.grad, value=1 - beta2)
-        update = (mean / (1 - beta1**step)) / ((square / (1 - beta2**step)).sqrt() + group["eps"])
-        update += group["weight_decay"] * parameter
-        length, size = parameter.norm(), update.norm()
-        adapts = (length > 0) & (size > 0) & group["adapts"]
-        trust = torch.where(adapts, length / size, torch.ones_like(length))
-        parameter -= group["lr"] * trust * update
+        if state["step"].device != device:
+            state["step"] = state["step"].to(device)
+        return {slot: state[slot] for slot in ("step", "exp_avg", "exp_avg_sq")}
+
+    def _finite(self, gradients: list[Tensor]) -> list[Tensor]:
+        """Gradients, scaled; zeros in a step that is skipped."""
+        flat = torch.cat([gradient.flatten() for gradient in gradients]) / self.grad_scale  # type: ignore[attr-defined]
+        flat = flat.masked_fill(self.found_inf > 0, 0.0)  # type: ignore[attr-defined]
+        parts = torch.split(flat, [gradient.numel() for gradient in gradients])
+        return [part.view_as(gradient) for part, gradient in zip(parts, gradients, strict=True)]
 
 
 def optimizer_tensors(network: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:

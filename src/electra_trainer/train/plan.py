@@ -91,17 +91,18 @@ def steps_for(length: Length, config: Config, timing: Timing | None) -> Config:
     return config if steps is None else with_steps(config, steps, defaults=defaults)
 
 
-def does_not_fit(config: Config, free: int, *, processes: int) -> str | None:
+def does_not_fit(config: Config, free: int, *, processes: int, gpu: int = 0) -> str | None:
     """What to do if a run needs more memory than the `free` bytes of a device; None if it fits.
 
     Args:
         processes: how many divide the weights (`--shard`).
+        gpu: bytes of an activation where the device is a GPU, else 0.
     """
-    if memory_bytes(config, processes=processes) <= free:
+    if memory_bytes(config, processes=processes, gpu=gpu) <= free:
         return None
     told = f"{free / 1e9:.1f} GB are free here. "
     least = changed(config, batch={"lanes": config.batch.size})
-    if memory_bytes(least, processes=processes) <= free:
+    if memory_bytes(least, processes=processes, gpu=gpu) <= free:
         return f"{told}More --batch.lanes need less"
     for more in (2**power for power in range(1, 8) if 2**power > processes):
         if memory_bytes(least, processes=more) <= free:
@@ -110,11 +111,14 @@ def does_not_fit(config: Config, free: int, *, processes: int) -> str | None:
 
 
 def describe(
-    config: Config, store: Store | None = None, timing: Timing | None = None, *, processes: int = 1
+    config: Config, store: Store | None = None, timing: Timing | None = None, *, processes: int = 1, gpu: int = 0
 ) -> list[tuple[str, str]]:
-    """The lines of `--dry-run` and `show`: name and value. Memory is that of one of the `processes` that divide the weights."""
+    """The lines of `--dry-run` and `show`: name and value. Memory is that of one of the `processes` that divide the weights.
+
+    `gpu` is as in `does_not_fit`.
+    """
     count, cost, steps = parameters(config), run_flops(config), config.schedule.steps
-    memory = memory_bytes(config, processes=processes)
+    memory = memory_bytes(config, processes=processes, gpu=gpu)
     lines = {"objective": arms.objective_title(config)}
     if count.generator:
         lines[f"parameters, {config.objective.keeps}"] = f"{count.kept:,}"

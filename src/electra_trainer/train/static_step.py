@@ -2,21 +2,25 @@
 
 It equals step.py's `train_step` up to rounding. The differences: masked slots are padded to the most there can be, and unused slots have no
 label (loss and gradient 0); divisors, learning rate and the "finite" flag are numbers on the device; clipping and skipping happen inside the
-fused optimizer; and in bf16 the matrices are rounded once a step, all together. It also runs without a GPU, where the tests compare it.
+fused optimizer; and in bf16 the matrices of a lane are rounded all together. With several lanes a step is `lane` for each, and `update`;
+between them their gradients, in one long tensor, are added over the ranks. It also runs without a GPU, where the tests compare it.
 """
 
 from dataclasses import dataclass, replace
+from itertools import compress
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functional_call
 
 from electra_trainer.batch import Batch, Losses, Masked, Term
 from electra_trainer.objectives import Objective
 from electra_trainer.randomness import Rng
+from electra_trainer.ranks import world as ranks
+from electra_trainer.runs.signals import undisturbed
 from electra_trainer.train import measures, optim
 from electra_trainer.train.device import autocast
-from electra_trainer.train.step import Feed, StepResult, add_counts, backward
+from electra_trainer.train.step import Feed, StepResult, add_counts, backward, over_ranks
 
 _RING = 3
 """Page-locked buffers for inputs that are copied to the GPU; each waits until its last copy is done."""
@@ -27,61 +31,90 @@ _CPU = torch.device("cpu")
 class GivenDraws(Rng):
     """The randomness of a lane whose uniform numbers are already on the device."""
 
-    draws_K: Tensor
+    draws: dict[str, Tensor]
 
     def uniform(self, purpose: str, count: int, device: torch.device) -> Tensor:
-        assert purpose == "sample" and count == len(self.draws_K)
-        return self.draws_K
+        assert count == len(self.draws[purpose])
+        return self.draws[purpose]
 
 
 class Inputs:
-    """One lane's inputs at fixed addresses: a block of int64 and a block of fp32, each filled by one copy.
+    """One lane's inputs at fixed addresses: one block, filled by one copy; fp32 numbers are at its end, two in each int64.
 
     Args:
         rows, tokens: B and T of a lane.
-        slots: K, the most masked slots a lane can have.
         counts: names of the objective's counts.
+        drawn: how many uniform numbers are drawn for each purpose: for "sample" K, the most masked slots that a lane can have.
         device: where the step runs.
     """
 
-    def __init__(self, *, rows: int, tokens: int, slots: int, counts: list[str], device: torch.device) -> None:
-        size = rows * tokens
-        self.slots = slots
-        self.whole = torch.zeros(5 * size + slots, dtype=torch.int64, device=device)
-        self.real = torch.zeros(slots + len(counts) + 2, device=device)
+    def __init__(
+        self, *, rows: int, tokens: int, counts: list[str], drawn: dict[str, int], device: torch.device
+    ) -> None:
+        size, slots, draws = rows * tokens, drawn["sample"], sum(drawn.values())
+        reals = draws + len(counts) + 2
+        self.slots, self._integers = slots, 5 * size + slots
+        self.whole = torch.zeros(self._integers + -(-reals // 2), dtype=torch.int64, device=device)
+        self.real = self._reals(self.whole)[:reals]
         ids, segment, position, piece, shown = (self.whole[: 5 * size].view(5, rows, tokens)).unbind()
         batch = Batch(ids_BT=ids, segment_BT=segment, position_BT=position, piece_BT=piece)
-        self.masked = Masked(batch=batch, input_BT=shown, slots_K=self.whole[5 * size :])
-        self.draws_K = self.real[:slots]
-        self.divisors = {name: self.real[slots + number] for number, name in enumerate(counts)}
+        self.masked = Masked(batch=batch, input_BT=shown, slots_K=self.whole[5 * size : self._integers])
+        self.draws = dict(zip(drawn, torch.split(self.real[:draws], [*drawn.values()]), strict=True))
+        self.divisors = {name: self.real[draws + number] for number, name in enumerate(counts)}
         self.rate, self.skip = self.real[-2], self.real[-1]  # skip = 1: a rehearsal, nothing moves
         locked = device.type == "cuda"
         self._staged = [
-            tuple(torch.zeros(block.shape, dtype=block.dtype, pin_memory=locked) for block in (self.whole, self.real))
-            for _ in range(_RING if locked else 1)
+            torch.zeros(self.whole.shape, dtype=torch.int64, pin_memory=locked) for _ in range(_RING if locked else 1)
         ]
         self._copied: list[torch.cuda.Event | None] = [None] * len(self._staged)
         self._turn = 0
 
+    def _reals(self, block: Tensor) -> Tensor:
+        return block[self._integers :].view(torch.float32)
+
     def fill(self, masked: Masked, rng: Rng, divisors: dict[str, float], *, rate: float, skip: bool) -> None:
-        """Copy a lane, masked on the CPU, to where the step reads it."""
+        """Copy a lane, masked on the CPU, to where the step reads it; on a GPU the copy waits for what was asked of it before."""
         self._turn = (self._turn + 1) % len(self._staged)
-        whole, real = self._staged[self._turn]
-        event = self._copied[self._turn]
+        block, event = self._staged[self._turn], self._copied[self._turn]
         if event is not None:
             event.synchronize()
+        whole, real = block[: self._integers], self._reals(block)[: len(self.real)]
         batch, used = masked.batch, len(masked.slots_K)
         parts = (batch.ids_BT, batch.segment_BT, batch.position_BT, batch.piece_BT, masked.input_BT)
-        torch.cat([part.reshape(-1) for part in parts], out=whole[: whole.numel() - self.slots])
-        whole[-self.slots :] = -1
-        whole[whole.numel() - self.slots :][:used] = masked.slots_K
-        real[:used] = rng.uniform("sample", used, _CPU)
-        real[self.slots :] = torch.tensor([*divisors.values(), rate, float(skip)])
-        self.whole.copy_(whole, non_blocking=True)
-        self.real.copy_(real, non_blocking=True)
+        torch.cat([part.reshape(-1) for part in parts], out=whole[: len(whole) - self.slots])
+        whole[len(whole) - self.slots :] = -1
+        whole[len(whole) - self.slots :][:used] = masked.slots_K
+        at = 0
+        for purpose, numbers in self.draws.items():
+            count = used if purpose == "sample" else len(numbers)
+            real[at : at + count] = rng.uniform(purpose, count, _CPU)
+            at += len(numbers)
+        real[at:] = torch.tensor([*divisors.values(), rate, float(skip)])
+        self.whole.copy_(block, non_blocking=True)
         if self.whole.is_cuda:
-            event = self._copied[self._turn] = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            event.record()
+            self._copied[self._turn] = _reached(self.whole.device)
+
+    def all_copied(self) -> None:
+        """The device has answered since the last copy: none is waited for."""
+        self._copied = [None] * len(self._staged)
+
+
+def _reached(device: torch.device) -> torch.cuda.Event:
+    """An event that is over when `device` has done what it was asked so far; a bare `record` would ask the process's current device."""
+    event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    event.record(torch.cuda.current_stream(device))
+    return event
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Ready:
+    """A step whose first lane is in `Inputs`, or on its way there."""
+
+    step: int
+    lanes: list[tuple[Masked, Rng]]
+    counts: dict[str, float]
+    divisors: dict[str, float]
+    rate: float
 
 
 class StaticStep:
@@ -91,30 +124,34 @@ class StaticStep:
         config = feed.config
         self.objective, self.optimizer, self.feed = objective, optimizer, feed
         self.source = replace(feed, device=_CPU)
-        self._ready: tuple[int, list[tuple[Masked, Rng]]] = (-1, [])
+        self._masked: tuple[int, list[tuple[Masked, Rng]]] = (-1, [])
+        self._ready: _Ready | None = None
         rows, tokens = config.lane_size, config.batch.sequence_length
         first = self.lanes(0)[0][0]
         names = list(objective.counts(first))
-        slots = rows * feed.mask.most(tokens)
-        self.inputs = Inputs(rows=rows, tokens=tokens, slots=slots, counts=names, device=feed.device)
+        drawn = {"sample": rows * feed.mask.most(tokens), **dict.fromkeys(objective.draws, rows * tokens)}
+        self.inputs = Inputs(rows=rows, tokens=tokens, counts=names, drawn=drawn, device=feed.device)
         self.parameters = [p for p in objective.parameters() if p.requires_grad]
-        self.rounded = _rounded(objective) if feed.precision == "bf16" and config.batch.lanes == 1 else {}
+        self.rounded = _rounded(objective) if feed.precision == "bf16" else {}
         masters = dict(objective.named_parameters())
         self._masters: list[Tensor] = [masters[name] for name in self.rounded]
         self._master_grads = [torch.zeros_like(master) for master in self._masters]
-        self._sums = [torch.zeros_like(p) for p in self.parameters] if config.batch.lanes > 1 else []
+        elements = sum(p.numel() for p in self.parameters) if config.batch.lanes > 1 else 0
+        self.flat = torch.zeros(elements, device=feed.device)  # where gradients are added over lanes, and over ranks
+        self._sums = _views(self.flat, self.parameters) if elements else []
+        self._moves: list[bool] = []  # which parameters have a gradient
         self.losses = Losses(terms={})
         self.outcome = torch.zeros(2, device=feed.device)  # norm of the gradient; 1 where it is not finite
 
     def lanes(self, step: int) -> list[tuple[Masked, Rng]]:
         """The lanes of `step`, masked on the CPU; those of the latest step asked for are kept."""
-        if self._ready[0] != step:
-            self._ready = (step, self.source.lanes(step))
-        return self._ready[1]
+        if self._masked[0] != step:
+            self._masked = (step, self.source.lanes(step))
+        return self._masked[1]
 
     def lane(self) -> None:
         """Forward and backward pass of the lane in `inputs`; gradients add up over the lanes of a step."""
-        rng = GivenDraws(0, 0, 0, self.inputs.draws_K)
+        rng = GivenDraws(0, 0, 0, self.inputs.draws)
         if self.rounded:
             with torch.no_grad():
                 torch._foreach_copy_(list(self.rounded.values()), self._masters)
@@ -131,7 +168,9 @@ class StaticStep:
             for tensor in self.rounded.values():
                 tensor.grad = None
         if self._sums:
-            torch._foreach_add_(self._sums, [p.grad for p in self.parameters if p.grad is not None])
+            self._moves = [p.grad is not None for p in self.parameters]
+            gradients = [p.grad for p in self.parameters if p.grad is not None]
+            torch._foreach_add_([*compress(self._sums, self._moves)], gradients)
             self._forget_gradients()
         terms = {n: Term(sum=t.sum.detach(), count=t.count, weight=t.weight) for n, t in losses.terms.items()}
         self.losses = Losses(terms=terms, diagnostics=losses.diagnostics)
@@ -140,7 +179,7 @@ class StaticStep:
     def update(self) -> None:
         """Clip and step; a non-finite gradient moves neither weights nor moments."""
         if self._sums:
-            for parameter, total in zip(self.parameters, self._sums, strict=True):
+            for parameter, total in compress(zip(self.parameters, self._sums, strict=True), self._moves):
                 parameter.grad = total
         norm = torch.nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None])
         bad = (~norm.isfinite()).float()
@@ -152,54 +191,82 @@ class StaticStep:
         optimizer.grad_scale = 1 / (limit / (norm + 1e-6)).clamp(max=1.0)  # type: ignore[attr-defined]
         optimizer.found_inf = torch.maximum(bad, self.inputs.skip)  # type: ignore[attr-defined]
         try:
-            optimizer.step()
+            with undisturbed():  # a rehearsal counts the step, and takes it back
+                optimizer.step()
         finally:
             del optimizer.grad_scale, optimizer.found_inf  # type: ignore[attr-defined]
         self.outcome.copy_(torch.stack([norm, bad]))
-        if self._sums:
-            torch._foreach_zero_(self._sums)
+        self.flat.zero_()
         self._forget_gradients()
 
     def __call__(self, step: int, *, diagnose: bool = False, rehearsal: bool = False) -> StepResult:
-        """Step `step`; a rehearsal computes everything and moves nothing.
+        """Step `step`; a rehearsal computes everything on this rank alone, and moves nothing.
 
-        While the device computes, the lanes of the next step are prepared.
+        While the device computes, the next step is made ready, up to the copy of its first lane.
         """
-        config = self.feed.config
-        lanes = self.lanes(step)
-        counts = add_counts([self.objective.counts(masked) for masked, _ in lanes])
-        divisors, rate = measures.divisors(counts, config), optim.rate_at(step, config)
+        given = self._ready_for(step, rehearsal=rehearsal)
+        tree = ranks.Tree() if self._sums and self.feed.config.deterministic else None
         diagnosed = []
-        for number, (masked, rng) in enumerate(lanes):
-            self.inputs.fill(masked, rng, divisors, rate=rate, skip=rehearsal)
+        for number, (masked, rng) in enumerate(given.lanes):
+            if number:
+                self.inputs.fill(masked, rng, given.divisors, rate=given.rate, skip=rehearsal)
             rng.seed_dropout()
-            self.run(last=number + 1 == len(lanes))
+            self.run_lane()
+            if tree is not None:
+                tree.add(self.flat.clone())
+                self.flat.zero_()
             if diagnose:
-                diagnosed.append(_copied(measures.keep_measured(self.losses)))
+                diagnosed.append(measures.keep_measured(self.losses))
+        if tree is not None:
+            self.flat.copy_(tree.finish(alone=rehearsal))
+        elif not rehearsal:
+            ranks.add_over_ranks(self.flat)
+        self.run_update()
+        self._ready = None
         if not rehearsal:
-            self.lanes(step + 1)
+            self._ready = self._ready_for(step + 1)
         norm, bad = self.outcome.tolist()
-        optim.set_rate(self.optimizer, rate)
-        metrics = measures.measure(diagnosed, counts, divisors) if diagnose and not bad else {}
+        self.inputs.all_copied()
+        optim.set_rate(self.optimizer, given.rate)
+        metrics = measures.measure(over_ranks(diagnosed), given.counts, given.divisors) if diagnose and not bad else {}
         return StepResult(
-            finite=not bad, gradient_norm=norm, learning_rate=rate, metrics=metrics, tokens=config.tokens_per_step
-        )
+            finite=not bad, gradient_norm=norm, learning_rate=given.rate, metrics=metrics,
+            tokens=self.feed.config.tokens_per_step,
+        )  # fmt: skip
 
-    def run(self, *, last: bool) -> None:
-        """One lane, and after the last one the update. A CUDA graph takes its place (graph.py)."""
+    def _ready_for(self, step: int, *, rehearsal: bool = False) -> "_Ready":
+        """What the device needs for a step, its first lane in `inputs`; made before, or now."""
+        if self._ready is not None and (self._ready.step, False) == (step, rehearsal):
+            return self._ready
+        config, lanes = self.feed.config, self.lanes(step)
+        own = add_counts([self.objective.counts(masked) for masked, _ in lanes])
+        counts = own if rehearsal else ranks.add_counts_over_ranks(own)
+        divisors, rate = measures.divisors(counts, config), optim.rate_at(step, config)
+        self.inputs.fill(*lanes[0], divisors, rate=rate, skip=rehearsal)
+        return _Ready(step=step, lanes=lanes, counts=counts, divisors=divisors, rate=rate)
+
+    def run_lane(self) -> None:
+        """One lane. A CUDA graph takes its place (graph.py), and that of the update."""
         self.lane()
-        if last:
-            self.update()
+
+    def run_update(self) -> None:
+        """After the last lane."""
+        self.update()
 
     def start_over(self) -> None:
         """Clear the gradients and sums of a step that was given up."""
         self._forget_gradients()
-        for total in self._sums:
-            total.zero_()
+        self.flat.zero_()
 
     def _forget_gradients(self) -> None:
         for tensor in (*self.parameters, *self.rounded.values()):
             tensor.grad = None
+
+
+def _views(flat: Tensor, parameters: list[nn.Parameter]) -> list[Tensor]:
+    """The parts of a long tensor, shaped as the parameters."""
+    parts = torch.split(flat, [p.numel() for p in parameters])
+    return [part.view_as(parameter) for part, parameter in zip(parts, parameters, strict=True)]
 
 
 def _rounded(objective: Objective) -> dict[str, Tensor]:
@@ -209,10 +276,3 @@ def _rounded(objective: Objective) -> dict[str, Tensor]:
         for name, parameter in objective.named_parameters()
         if "LayerNorm" not in name and (".encoder.layer." in name or ".embeddings_project." in name)
     }
-
-
-def _copied(losses: Losses) -> Losses:
-    """The same at separate addresses: the next lane overwrites the step's."""
-    return Losses(
-        terms={n: replace(t, sum=t.sum.clone()) for n, t in losses.terms.items()}, diagnostics=losses.diagnostics
-    )

@@ -28,7 +28,7 @@ from electra_trainer.ranks import sharding, world
 from electra_trainer.settings.config import Config, changed
 from electra_trainer.train import optim, plan
 from electra_trainer.train.device import choose_precision
-from electra_trainer.train.graph import forget, train_step
+from electra_trainer.train.graph import forget, in_words, news, train_step
 from electra_trainer.train.step import EVALUATION_ROWS, Feed, evaluate, on_standard_fakes
 
 PAD, UNK, CLS, SEP, MASK = range(5)
@@ -134,6 +134,11 @@ class Machine:
     """Free memory; None where the system does not say."""
 
 
+def activation_bytes(precision: str, device: torch.device) -> int:
+    """Bytes of an activation on a GPU; 0 on a CPU: what estimates of memory take."""
+    return DTYPES[precision].itemsize if device.type == "cuda" else 0
+
+
 def measure_machine(device: torch.device) -> Machine:
     """About three seconds of products and copies; the best of several counts, since other work only slows them."""
     free = free_bytes(device)  # first: on a GPU, what the products below needed stays taken
@@ -237,6 +242,8 @@ class Forecast:
     """Its matrix products at the measured matrix rate."""
     memory_seconds: float
     """The bytes that it must move at the measured rate of a copy."""
+    step: str = ""
+    """On a GPU: what a step is made of, and what it does without."""
 
     @property
     def tokens_per_second(self) -> float:
@@ -271,12 +278,12 @@ def forecast(config: Config, machine: Machine, *, limit: float = 8.0) -> Forecas
     if not whole:
         rows = _rows_that_fit(config, machine, most=rows)
     if not rows:
-        need = parameters.memory_bytes(with_rows(config, 2)) + _PROCESS_BYTES
+        need = _needed_bytes(with_rows(config, 2), machine)
         return f"needs about {need / 1e9:.0f} GB for a few rows, {(machine.free_bytes or 0) / 1e9:.0f} GB are free"
     sizes = (config.batch.size,) if whole else (rows // 2, rows)
     timed_config = config if whole else _with_few_layers(config, rows, seconds=limit / 2, rate=_FIRST_GUESS * rate)
     try:
-        times = _step_seconds(timed_config, sizes, machine, limit=limit)
+        times, made_of = _step_seconds(timed_config, sizes, machine, limit=limit)
     except RuntimeError as error:  # torch.OutOfMemoryError is one
         if "memory" not in str(error):
             raise
@@ -288,6 +295,7 @@ def forecast(config: Config, machine: Machine, *, limit: float = 8.0) -> Forecas
         layers=config.model.num_hidden_layers, layers_timed=timed_config.model.num_hidden_layers,
         arithmetic_seconds=flops.step_flops(config).real / rate,
         memory_seconds=parameters.step_bytes(config, width=DTYPES[machine.precision].itemsize) / machine.copy_bytes,
+        step=made_of,
     )  # fmt: skip
 
 
@@ -328,7 +336,12 @@ def with_rows(config: Config, rows: int) -> Config:
 
 
 def _fits(config: Config, machine: Machine) -> bool:
-    return machine.free_bytes is None or parameters.memory_bytes(config) + _PROCESS_BYTES <= machine.free_bytes
+    return machine.free_bytes is None or _needed_bytes(config, machine) <= machine.free_bytes
+
+
+def _needed_bytes(config: Config, machine: Machine) -> int:
+    gpu = activation_bytes(machine.precision, machine.device)
+    return parameters.memory_bytes(config, gpu=gpu) + _PROCESS_BYTES
 
 
 def _rows_that_fit(config: Config, machine: Machine, *, most: int) -> int:
@@ -346,14 +359,21 @@ def _rows_that_fit(config: Config, machine: Machine, *, most: int) -> int:
     return rows
 
 
-def _step_seconds(config: Config, sizes: tuple[int, ...], machine: Machine, *, limit: float) -> list[float]:
-    """Median seconds of a step of each size, after one, or on a GPU three, that warm up; the same networks for all."""
-    found = []
+def _step_seconds(config: Config, sizes: tuple[int, ...], machine: Machine, *, limit: float) -> tuple[list[float], str]:
+    """Median seconds of a step of each size, after one, or on a GPU three, that warm up; the same networks for all.
+
+    Also what the last one was made of, on a GPU.
+    """
+    found, made_of = [], None
     trial = Trial(config, made_up_feed(with_rows(config, sizes[0]), device=machine.device, precision=machine.precision))
     for size in sizes:
         end = time.perf_counter() + limit / len(sizes)
         trial.feed = made_up_feed(with_rows(config, size), device=machine.device, precision=machine.precision)
         for _ in range(3 if machine.device.type == "cuda" else 1):
             timed(trial.step, machine.device)
+        made_of = news() or made_of
+        if machine.device.type == "cuda":
+            end = time.perf_counter() + limit / len(sizes)  # the first steps compiled and recorded
         found.append(trial.seconds_per_step(least=1, most=_MOST_STEPS, limit=end - time.perf_counter()))
-    return found
+    forget()
+    return found, in_words(made_of) if made_of else ""
