@@ -20,11 +20,19 @@ from electra_trainer.kernels.gpu import gpu_attention, triton_kernels
 
 TARGET = GPUTarget("cuda", 90, 32)
 SHARED = 227 * 1024
-INTEGERS = ("K", "V", "BLOCKS", "STRIDE", "N", "D", "stride_b", "stride_h", "stride_t")
-REALS = ("EPS", "P", "SCALE")
+INTEGERS = ("K", "V", "BLOCKS", "STRIDE", "N", "D", "stride_b", "stride_h", "stride_t", "LIMIT")
+REALS = ("EPS", "UP")
 ALWAYS_REAL = ("bias", "most", "mass", "spread", "label_logit", "loss", "log_z", "entropy", "sums", "mean", "weight", "log_sum", "draws",
-               "for_weight", "for_bias", "kept")  # fmt: skip
-WHOLE = {"labels": "*i64", "sampled": "*i64", "best": "*i32", "correct": "*i8", "seed": "*i64", "piece": "*i32"}
+               "for_weight", "for_bias")  # fmt: skip
+WHOLE = {
+    "labels": "*i64",
+    "sampled": "*i64",
+    "best": "*i32",
+    "correct": "*i8",
+    "key": "*i64",
+    "mask_key": "*i64",
+    "piece": "*i32",
+}
 
 
 def registers(kernel: Any) -> tuple[int, int]:
@@ -50,6 +58,8 @@ def build(function: Any, dtype: str, *, warps: int = 4, **constants: Any) -> Non
     for name in names:
         if name in constants:
             signature[name] = "constexpr"
+        elif name == "key" and "query" in names:
+            signature[name] = f"*{dtype}"
         elif name in INTEGERS:
             signature[name] = "i32"
         elif name in REALS:
@@ -95,8 +105,6 @@ def main() -> None:
             ):
                 constants = gpu_attention._shape(query, 0.1, back=back)[1]
                 build(function, dtype, warps=constants.pop("num_warps"), **constants)
-    build(triton_kernels.add_norm_keep_mask, "bf16", BLOCK_D=256)
-    build(triton_kernels.attention_keep_mask, "bf16", T=128, BLOCK=64)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Dropout, residual and LayerNorm in one pass over memory each way.
 
 LayerNorm(dropout(inner) + residual), in fp32 registers; what is written has the type of `inner`, so the hidden states stay in 16 bits
-under autocast. Which elements are dropped follows from a seed that is drawn from PyTorch's generator, and is worked out again in the backward pass.
+under autocast. Which elements are dropped follows from a key (keyed_dropout.py), and is worked out again in the backward pass.
 """
 
 from typing import Any
@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from electra_trainer.kernels.gpu import trust
+from electra_trainer.kernels.gpu import keyed_dropout, trust
 
 NAME = "dropout + residual + LayerNorm"
 _PROGRAMS = 1024
@@ -45,26 +45,21 @@ class AddNorm(torch.autograd.Function):
     def forward(
         ctx: Any, inner: Tensor, residual: Tensor, weight: Tensor, bias: Tensor, eps: float, dropout: float
     ) -> Tensor:
-        seed = draw_seed(inner.device) if dropout > 0 else torch.zeros(1, dtype=torch.int64, device=inner.device)
-        out, *saved = forward(inner, residual, weight, bias, seed, eps=eps, dropout=dropout)
-        ctx.save_for_backward(*saved, weight, seed)
+        key = keyed_dropout.draw_key(inner.device, dropout)
+        out, *saved = forward(inner, residual, weight, bias, key, eps=eps, dropout=dropout)
+        ctx.save_for_backward(*saved, weight, key)
         ctx.dropout, ctx.shape = dropout, inner.shape
         return out.view(inner.shape)
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
-        inner, residual, mean, spread, weight, seed = ctx.saved_tensors
-        found = backward(upstream[0], inner, residual, mean, spread, weight, seed, dropout=ctx.dropout)
+        inner, residual, mean, spread, weight, key = ctx.saved_tensors
+        found = backward(upstream[0], inner, residual, mean, spread, weight, key, dropout=ctx.dropout)
         return found[0].view(ctx.shape), found[1].view(ctx.shape), found[2], found[3], None, None
 
 
-def draw_seed(device: torch.device) -> Tensor:
-    """A seed for a kernel, int64 [1], from the device's generator, so that it follows `Rng.seed_dropout` in a CUDA graph too."""
-    return torch.randint(0, 2**31 - 1, (1,), device=device)
-
-
 def forward(
-    inner: Tensor, residual: Tensor, weight: Tensor, bias: Tensor, seed: Tensor, *, eps: float, dropout: float
+    inner: Tensor, residual: Tensor, weight: Tensor, bias: Tensor, key: Tensor, *, eps: float, dropout: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The result as [N, D], and what the backward pass needs: both inputs as [N, D], mean and 1/deviation of each row."""
     kernels = trust.kernels()
@@ -75,14 +70,14 @@ def forward(
     if len(rows_ND):
         with trust.on(inner.device):
             kernels.add_norm_forward[(len(rows_ND),)](
-                rows_ND, added_ND, weight, bias, seed, out, mean, spread, width, eps, dropout,
+                rows_ND, added_ND, weight, bias, key, out, mean, spread, width, eps, *keyed_dropout.numbers(dropout),
                 DROP=dropout > 0, BLOCK_D=kernels.triton.next_power_of_2(width), num_warps=_warps(width),
             )  # fmt: skip
     return out, rows_ND, added_ND, mean, spread
 
 
 def backward(
-    upstream: Tensor, inner: Tensor, residual: Tensor, mean: Tensor, spread: Tensor, weight: Tensor, seed: Tensor, *, dropout: float
+    upstream: Tensor, inner: Tensor, residual: Tensor, mean: Tensor, spread: Tensor, weight: Tensor, key: Tensor, *, dropout: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of inner and residual, [N, D], and of weight and bias, [D]."""
     kernels = trust.kernels()
@@ -95,8 +90,8 @@ def backward(
     if many:
         with trust.on(inner.device):
             kernels.add_norm_backward[(programs,)](
-                above, inner, residual, weight, seed, mean, spread, for_inner, for_residual, partial[0], partial[1],
-                many, width, dropout, ROWS=rows, DROP=dropout > 0, BLOCK_D=kernels.triton.next_power_of_2(width),
+                above, inner, residual, weight, key, mean, spread, for_inner, for_residual, partial[0], partial[1],
+                many, width, *keyed_dropout.numbers(dropout), ROWS=rows, DROP=dropout > 0, BLOCK_D=kernels.triton.next_power_of_2(width),
                 num_warps=_warps(width),
             )  # fmt: skip
     for_weight, for_bias = partial.sum(1)
@@ -108,31 +103,23 @@ def _warps(width: int) -> int:
 
 
 def check(device: torch.device, *, shape: tuple[int, int] = (37, 256)) -> None:
-    """Compare with the plain twin, with a share of 0 and of 0.3 dropped, in fp32 and bf16; the share itself to five deviations."""
-    kernels = trust.kernels()
+    """Compare with the plain twin, with a share of 0 and of 0.3 dropped, in fp32 and bf16."""
     random, width = torch.Generator().manual_seed(6), shape[1]
     made = [torch.randn(size, generator=random) for size in (shape, shape, (width,), (width,), shape)]
     for dtype, tolerance in TOLERANCE.items():
         tensors = [tensor.to(dtype).float().to(device).requires_grad_() for tensor in made]
         inner, residual, weight, bias, above = tensors
         for dropout in (0.0, 0.3):
-            seed = torch.tensor([1234], device=device)
-            kept = torch.ones(shape, device=device)
-            if dropout:
-                with trust.on(device):
-                    kernels.add_norm_keep_mask[(shape[0],)](
-                        seed, kept, width, dropout, BLOCK_D=kernels.triton.next_power_of_2(width)
-                    )
-                share, deviation = 1 - float(kept.mean()), (dropout * (1 - dropout) / kept.numel()) ** 0.5
-                if abs(share - dropout) > 5 * deviation:
-                    raise trust.Mismatch(f"{share:.3f} of the elements are dropped instead of {dropout}")
+            key = torch.tensor([1234, 5678], device=device)
+            rows, columns = (torch.arange(many, device=device) for many in shape)
+            kept = keyed_dropout.kept(key, rows[:, None], columns, dropout)
             expected = plain(inner * kept / (1 - dropout), residual, weight, bias, 1e-12)
             gradients = torch.autograd.grad(expected, tensors[:4], above.detach())
             with torch.no_grad():
-                out, rows, added, mean, spread = forward(
-                    inner.to(dtype), residual.to(dtype), weight, bias, seed, eps=1e-12, dropout=dropout
+                out, *saved = forward(
+                    inner.to(dtype), residual.to(dtype), weight, bias, key, eps=1e-12, dropout=dropout
                 )
-                found = backward(above.to(dtype), rows, added, mean, spread, weight, seed, dropout=dropout)
+                found = backward(above.to(dtype), *saved, weight, key, dropout=dropout)
             trust.close(f"the result ({dtype})", out, expected, tolerance)
             for name, mine, theirs in zip(("inner", "residual", "weight", "bias"), found, gradients, strict=True):
                 trust.close(f"the gradient of {name} ({dtype}, dropout {dropout})", mine, theirs, tolerance)

@@ -1,7 +1,7 @@
 """Attention over short rows, within the pieces of a row, with dropout: one kernel each way, no [T, T] in memory.
 
-Which weights are dropped follows from a seed that is drawn from PyTorch's generator, and is worked out again in the backward pass. To
-PyTorch's compiler both kernels are operators that it calls and does not look into.
+Which weights are dropped follows from a key (keyed_dropout.py), and is worked out again in the backward pass. To PyTorch's compiler both
+kernels are operators that it calls and does not look into.
 """
 
 import math
@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from electra_trainer.kernels.gpu import add_norm, trust
+from electra_trainer.kernels.gpu import keyed_dropout, trust
 
 NAME = "attention over short rows"
 LONGEST = 512
@@ -32,8 +32,8 @@ def attend(query: Tensor, key: Tensor, value: Tensor, *, piece_BT: Tensor, dropo
     if query.shape[-1] not in _SIZES[query.dtype]:
         same_B1TT = (piece_BT[:, :, None] == piece_BT[:, None, :])[:, None]
         return F.scaled_dot_product_attention(query, key, value, attn_mask=same_B1TT, dropout_p=dropout)
-    seed = add_norm.draw_seed(query.device) if dropout > 0 else torch.zeros(1, dtype=torch.int64, device=query.device)
-    out_BTHD: Tensor = torch.ops.electra.attention(query, key, value, piece_BT, seed, dropout)[0]
+    mask_key = keyed_dropout.draw_key(query.device, dropout)
+    out_BTHD: Tensor = torch.ops.electra.attention(query, key, value, piece_BT, mask_key, dropout)[0]
     return out_BTHD.transpose(1, 2)
 
 
@@ -57,11 +57,19 @@ def _shape(query: Tensor, dropout: float, *, back: bool) -> tuple[tuple[int, int
     # backward, a row of 128 in one block makes the scores once, not twice; forward, so large a block needs more registers than there are
     whole = back and 64 < tokens <= 128 and size <= 64 and query.element_size() == 2
     block = 128 if whole else 64
-    constants = {"H": heads, "T": tokens, "D": size, "DROP": dropout > 0, "BLOCK": block, "WIDEN": trust.interpreted()}
+    constants = {
+        "SCALE": math.log2(math.e) / math.sqrt(size),
+        "H": heads,
+        "T": tokens,
+        "D": size,
+        "DROP": dropout > 0,
+        "BLOCK": block,
+        "WIDEN": trust.interpreted(),
+    }
     return (-(-tokens // block), rows * heads), {**constants, "num_warps": 8 if whole else 4}
 
 
-def _forward(query: Tensor, key: Tensor, value: Tensor, piece: Tensor, seed: Tensor, dropout: float) -> tuple[Tensor, Tensor]:  # fmt: skip
+def _forward(query: Tensor, key: Tensor, value: Tensor, piece: Tensor, mask_key: Tensor, dropout: float) -> tuple[Tensor, Tensor]:  # fmt: skip
     kernels = trust.kernels()
     query, key, value = _even(query, key, value)
     rows, heads, tokens, size = query.shape
@@ -70,13 +78,13 @@ def _forward(query: Tensor, key: Tensor, value: Tensor, piece: Tensor, seed: Ten
     grid, constants = _shape(query, dropout, back=False)
     with trust.on(query.device):
         kernels.attention_forward[grid](
-            query, key, value, piece.contiguous(), seed, out, log_sum, *query.stride()[:3], 1 / math.sqrt(size), dropout, **constants
+            query, key, value, piece.contiguous(), mask_key, out, log_sum, *query.stride()[:3], *keyed_dropout.numbers(dropout), **constants
         )  # fmt: skip
     return out, log_sum
 
 
 def _backward(
-    upstream: Tensor, query: Tensor, key: Tensor, value: Tensor, piece: Tensor, seed: Tensor, out: Tensor, log_sum: Tensor, dropout: float
+    upstream: Tensor, query: Tensor, key: Tensor, value: Tensor, piece: Tensor, mask_key: Tensor, out: Tensor, log_sum: Tensor, dropout: float
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     kernels = trust.kernels()
     query, key, value = _even(query, key, value)
@@ -84,19 +92,19 @@ def _backward(
     grid, constants = _shape(query, dropout, back=True)
     with trust.on(query.device):
         kernels.attention_backward[grid](
-            upstream.contiguous(), query, key, value, piece.contiguous(), seed, out, log_sum, *found, *query.stride()[:3],
-            1 / math.sqrt(query.shape[-1]), dropout, **constants,
+            upstream.contiguous(), query, key, value, piece.contiguous(), mask_key, out, log_sum, *found, *query.stride()[:3],
+            *keyed_dropout.numbers(dropout), **constants,
         )  # fmt: skip
     return found[0], found[1], found[2]
 
 
-def _like_forward(query: Tensor, key: Tensor, value: Tensor, piece: Tensor, seed: Tensor, dropout: float) -> tuple[Tensor, Tensor]:  # fmt: skip
+def _like_forward(query: Tensor, key: Tensor, value: Tensor, piece: Tensor, mask_key: Tensor, dropout: float) -> tuple[Tensor, Tensor]:  # fmt: skip
     rows, heads, tokens, size = query.shape
     return query.new_empty((rows, tokens, heads, size)), query.new_empty((rows, heads, tokens), dtype=torch.float32)
 
 
 def _like_backward(
-    upstream: Tensor, query: Tensor, key: Tensor, value: Tensor, piece: Tensor, seed: Tensor, out: Tensor, log_sum: Tensor, dropout: float
+    upstream: Tensor, query: Tensor, key: Tensor, value: Tensor, piece: Tensor, mask_key: Tensor, out: Tensor, log_sum: Tensor, dropout: float
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     return torch.empty_like(out), torch.empty_like(out), torch.empty_like(out)
 
@@ -111,7 +119,7 @@ def _gradients(ctx: Any, upstream: Tensor, _: Tensor | None) -> tuple[Tensor | N
     return *(gradient.transpose(1, 2) for gradient in found), None, None, None
 
 
-_INPUTS = "Tensor query, Tensor key, Tensor value, Tensor piece, Tensor seed"
+_INPUTS = "Tensor query, Tensor key, Tensor value, Tensor piece, Tensor mask_key"
 _attention = torch.library.custom_op(
     "electra::attention", _forward, mutates_args=(), schema=f"({_INPUTS}, float dropout) -> (Tensor, Tensor)"
 )
@@ -130,7 +138,6 @@ def check(
     device: torch.device, *, shapes: tuple[tuple[int, ...], ...] = ((3, 2, 128, 64), (2, 3, 200, 64), (2, 2, 200, 32))
 ) -> None:
     """Compare with the plain twin on `shapes` (B, H, T, D/H), rows of several pieces and padding, with a share of 0 and of 0.2 dropped."""
-    kernels = trust.kernels()
     random = torch.Generator().manual_seed(7)
     for rows, heads, tokens, size in shapes:
         packed = torch.randn((3, rows, heads, tokens, size), generator=random)
@@ -139,6 +146,7 @@ def check(
         pieces = (1 + starts.cumsum(1)).to(torch.int32)
         pieces[0, tokens - tokens // 5 :] = 0
         pieces = pieces.to(device)
+        places = torch.arange(tokens * tokens, device=device).view(tokens, tokens)
         for dtype, tolerance in TOLERANCE.items():
             if size not in _SIZES[dtype]:
                 continue
@@ -146,24 +154,12 @@ def check(
             exact = inputs.float().requires_grad_()
             given = inputs.clone().requires_grad_()
             for dropout in (0.0, 0.2):
-                seed = torch.tensor([4321], device=device)
-                kept = torch.ones((rows, heads, tokens, tokens), device=device)
-                if dropout:
-                    with trust.on(device):
-                        kernels.attention_keep_mask[(-(-tokens // 64), rows * heads)](
-                            seed, kept, dropout, T=tokens, BLOCK=64
-                        )
-                    share, deviation = 1 - float(kept.mean()), (dropout * (1 - dropout) / kept.numel()) ** 0.5
-                    trust.close(
-                        "the share of dropped weights",
-                        torch.tensor(share),
-                        torch.tensor(dropout),
-                        6 * deviation / dropout,
-                    )
+                mask_key = torch.tensor([4321, 8765], device=device)
+                head = torch.arange(rows * heads, device=device).view(rows, heads, 1, 1)
+                kept = keyed_dropout.kept(mask_key, head, places, dropout)
                 expected = plain(exact[0], exact[1], exact[2], pieces, kept / (1 - dropout))
-                found = torch.ops.electra.attention(given[0], given[1], given[2], pieces, seed, dropout)[0].transpose(
-                    1, 2
-                )
+                found_BTHD = torch.ops.electra.attention(given[0], given[1], given[2], pieces, mask_key, dropout)[0]
+                found = found_BTHD.transpose(1, 2)
                 what = f"({dtype}, {tokens} tokens, dropout {dropout})"
                 trust.close(f"the result {what}", found, expected, tolerance)
                 gradients = torch.autograd.grad(found, given, above.to(dtype))[0]

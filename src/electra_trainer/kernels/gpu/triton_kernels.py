@@ -14,26 +14,47 @@ import triton.language as tl
 
 
 @triton.jit
-def _dropped(value, seed, row, columns, D, P, DROP: tl.constexpr):
-    """`value` with a share P dropped and the rest scaled up; the same numbers for the same seed, row and column."""
-    if DROP:
-        value = tl.where(tl.rand(tl.load(seed), row * D + columns) >= P, value / (1.0 - P), 0.0)
-    return value
+def _mixed(x):
+    x ^= x >> 16
+    x *= 0x21F0AAAD
+    x ^= x >> 15
+    x *= 0x735A2D97
+    return x ^ (x >> 15)
 
 
 @triton.jit
-def add_norm_keep_mask(seed, kept, D, P, BLOCK_D: tl.constexpr):
-    """1 where `_dropped` keeps, else 0: for the plain twin."""
-    row = tl.program_id(0)
-    columns = tl.arange(0, BLOCK_D)
-    ones = tl.full((BLOCK_D,), 1.0, tl.float32)
-    value = _dropped(ones, seed, row, columns, D, P, True)
-    tl.store(kept + row * D + columns, (value > 0.0).to(tl.float32), mask=columns < D)
+def _mask_key(key, number):
+    """Two words, for mask `number` of a key; once a program."""
+    low = _mixed(number.to(tl.uint32) * 0x9E3779B1 + tl.load(key).to(tl.uint32))
+    return low, _mixed(low ^ tl.load(key + 1).to(tl.uint32))
+
+
+@triton.jit
+def _kept(spread, high, LIMIT):
+    """True where an element is kept; `spread` is its place times 0x9E3779B1 plus the key's first word: keyed_dropout.kept."""
+    x = (spread ^ (spread >> 16)) * 0x21F0AAAD
+    x = (x ^ (x >> 15) ^ high) * 0x735A2D97
+    return x.to(tl.int32, bitcast=True) >= LIMIT
+
+
+@triton.jit
+def _kept_weights(low, high, rows, columns, LIMIT, T: tl.constexpr):
+    """True where a weight of [rows, columns] is kept; the products are of rows and of columns alone."""
+    down = rows.to(tl.uint32) * T * 0x9E3779B1 + low
+    across = columns.to(tl.uint32) * 0x9E3779B1
+    return _kept(down[:, None] + across[None, :], high, LIMIT)
+
+
+@triton.jit
+def _kept_row(key, row, columns, LIMIT):
+    """True where an element of a row is kept: each row is a mask of its own."""
+    low, high = _mask_key(key, row)
+    return _kept(columns.to(tl.uint32) * 0x9E3779B1 + low, high, LIMIT)
 
 
 @triton.jit
 def add_norm_forward(
-    inner, residual, weight, bias, seed, out, mean, spread, D, EPS, P, DROP: tl.constexpr, BLOCK_D: tl.constexpr
+    inner, residual, weight, bias, key, out, mean, spread, D, EPS, LIMIT, UP, DROP: tl.constexpr, BLOCK_D: tl.constexpr
 ):
     """Out = LayerNorm(dropout(inner) + residual); `mean` and `spread` = 1/sqrt(variance + EPS) of each row are kept."""
     row = tl.program_id(0)
@@ -41,7 +62,8 @@ def add_norm_forward(
     real = columns < D
     place = row * D + columns
     value = tl.load(inner + place, mask=real, other=0.0).to(tl.float32)
-    value = _dropped(value, seed, row, columns, D, P, DROP)
+    if DROP:
+        value = tl.where(_kept_row(key, row, columns, LIMIT), value * UP, 0.0)
     value += tl.load(residual + place, mask=real, other=0.0).to(tl.float32)
     middle = tl.sum(value, 0) / D
     away = tl.where(real, value - middle, 0.0)
@@ -55,7 +77,7 @@ def add_norm_forward(
 
 @triton.jit
 def add_norm_backward(
-    upstream, inner, residual, weight, seed, mean, spread, for_inner, for_residual, for_weight, for_bias, N, D, P,
+    upstream, inner, residual, weight, key, mean, spread, for_inner, for_residual, for_weight, for_bias, N, D, LIMIT, UP,
     ROWS: tl.constexpr, DROP: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
     """Gradients of all inputs; those of weight and bias as one partial sum a program, over ROWS rows."""
@@ -71,7 +93,9 @@ def add_norm_backward(
         place = row * D + columns
         above = tl.load(upstream + place, mask=here, other=0.0).to(tl.float32)
         value = tl.load(inner + place, mask=here, other=0.0).to(tl.float32)
-        value = _dropped(value, seed, row, columns, D, P, DROP)
+        if DROP:
+            keep = _kept_row(key, row, columns, LIMIT)
+            value = tl.where(keep, value * UP, 0.0)
         value += tl.load(residual + place, mask=here, other=0.0).to(tl.float32)
         scale = tl.load(spread + row, mask=row < N, other=0.0)
         normed = tl.where(here, (value - tl.load(mean + row, mask=row < N, other=0.0)) * scale, 0.0)
@@ -82,28 +106,11 @@ def add_norm_backward(
         level = tl.sum(scaled, 0) / D
         gradient = (scaled - normed * along - level) * scale
         tl.store(for_residual + place, gradient.to(for_residual.dtype.element_ty), mask=here)
-        passed = _dropped(gradient, seed, row, columns, D, P, DROP)
-        tl.store(for_inner + place, passed.to(for_inner.dtype.element_ty), mask=here)
+        if DROP:
+            gradient = tl.where(keep, gradient * UP, 0.0)
+        tl.store(for_inner + place, gradient.to(for_inner.dtype.element_ty), mask=here)
     tl.store(for_weight + program * D + columns, gains, mask=real)
     tl.store(for_bias + program * D + columns, shifts, mask=real)
-
-
-@triton.jit
-def _kept(seed, head, rows, columns, T: tl.constexpr, P):
-    """True where a weight is not dropped: each head of each row of the batch has its own key."""
-    return tl.rand(tl.load(seed) + head, rows[:, None] * T + columns[None, :]) >= P
-
-
-@triton.jit
-def attention_keep_mask(seed, kept, P, T: tl.constexpr, BLOCK: tl.constexpr):
-    """1 where a weight is kept, else 0, [B * H, T, T]: for the plain twin."""
-    head = tl.program_id(1)
-    rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    for start in range(0, T, BLOCK):
-        columns = start + tl.arange(0, BLOCK)
-        keep = _kept(seed, head, rows, columns, T, P).to(tl.float32)
-        place = head * T * T + rows[:, None] * T + columns[None, :]
-        tl.store(kept + place, keep, mask=(rows[:, None] < T) & (columns[None, :] < T))
 
 
 @triton.jit
@@ -118,10 +125,13 @@ def _tile(base, rows, stride, T: tl.constexpr, D: tl.constexpr, WIDEN: tl.conste
 
 @triton.jit
 def attention_forward(
-    query, key, value, piece, seed, out, log_sum, stride_b, stride_h, stride_t, SCALE, P,
-    H: tl.constexpr, T: tl.constexpr, D: tl.constexpr, DROP: tl.constexpr, BLOCK: tl.constexpr, WIDEN: tl.constexpr,
+    query, key, value, piece, mask_key, out, log_sum, stride_b, stride_h, stride_t, LIMIT, UP,
+    SCALE: tl.constexpr, H: tl.constexpr, T: tl.constexpr, D: tl.constexpr, DROP: tl.constexpr, BLOCK: tl.constexpr, WIDEN: tl.constexpr,
 ):  # fmt: skip
-    """Out [B, T, H, D] and the logarithm of each row's sum of exponentials [B, H, T]; the softmax is rescaled block by block."""
+    """Out [B, T, H, D] and the logarithm, to base 2, of each row's sum of exponentials [B, H, T]; the softmax is rescaled block by block.
+
+    SCALE is log2(e)/sqrt(D): powers of 2 need one instruction less than powers of e.
+    """
     head = tl.program_id(1)
     b = head // H
     h = head % H
@@ -129,6 +139,8 @@ def attention_forward(
     rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mine = tl.load(piece + b * T + rows, mask=rows < T, other=-1)
     q = _tile(query + base, rows, stride_t, T, D, WIDEN)
+    if DROP:
+        low, high = _mask_key(mask_key, head)
     most = tl.full((BLOCK,), float("-inf"), tl.float32)
     total = tl.zeros((BLOCK,), dtype=tl.float32)
     mixed = tl.zeros((BLOCK, D), dtype=tl.float32)
@@ -136,39 +148,42 @@ def attention_forward(
         columns = start + tl.arange(0, BLOCK)
         theirs = tl.load(piece + b * T + columns, mask=columns < T, other=-2)
         k = _tile(key + base, columns, stride_t, T, D, WIDEN)
-        scores = tl.dot(q, tl.trans(k), input_precision="ieee") * SCALE
+        scores = tl.dot(q, tl.trans(k), input_precision="ieee")
         scores = tl.where(mine[:, None] == theirs[None, :], scores, float("-inf"))
         top = tl.maximum(most, tl.max(scores, 1))
-        level = tl.where(top == float("-inf"), 0.0, top)  # nothing of this row's piece so far
-        shrink = tl.exp(most - level)
-        weights = tl.exp(scores - level[:, None])
+        level = tl.where(top == float("-inf"), 0.0, top * SCALE)  # nothing of this row's piece so far
+        shrink = tl.exp2(most * SCALE - level)
+        weights = tl.exp2(scores * SCALE - level[:, None])
         total = total * shrink + tl.sum(weights, 1)
         if DROP:
-            weights = tl.where(_kept(seed, head, rows, columns, T, P), weights / (1.0 - P), 0.0)
+            weights = tl.where(_kept_weights(low, high, rows, columns, LIMIT, T), weights, 0.0)
         v = _tile(value + base, columns, stride_t, T, D, WIDEN)
         mixed = mixed * shrink[:, None] + tl.dot(weights.to(v.dtype), v, input_precision="ieee")
         most = top
     total = tl.where(total > 0.0, total, 1.0)
+    share = 1.0 / total
+    if DROP:
+        share = share * UP
     inner = tl.arange(0, D)
     place = ((b * T + rows[:, None]) * H + h) * D + inner[None, :]
-    tl.store(out + place, (mixed / total[:, None]).to(out.dtype.element_ty), mask=rows[:, None] < T)
-    tl.store(log_sum + head * T + rows, most + tl.log(total), mask=rows < T)
+    tl.store(out + place, (mixed * share[:, None]).to(out.dtype.element_ty), mask=rows[:, None] < T)
+    tl.store(log_sum + head * T + rows, most * SCALE + tl.log2(total), mask=rows < T)
 
 
 @triton.jit
 def _weights_and_gradient(
-    q, k, v, above, level, log_sum, mine, theirs, seed, head, rows, columns, SCALE, P, T: tl.constexpr, DROP: tl.constexpr
+    q, k, v, above, level, log_sum, mine, theirs, low, high, rows, columns, LIMIT, UP,
+    SCALE: tl.constexpr, T: tl.constexpr, DROP: tl.constexpr,
 ):  # fmt: skip
-    """Attention weights after dropout, and the gradient of the scores before scaling by SCALE is undone: both [rows, columns]."""
-    scores = tl.dot(q, tl.trans(k), input_precision="ieee") * SCALE
-    weights = tl.where(mine[:, None] == theirs[None, :], tl.exp(scores - log_sum[:, None]), 0.0)
+    """Of [rows, columns]: the weights that are kept, not yet scaled up, and the gradient of the scores, not yet scaled by 1/sqrt(D)."""
+    scores = tl.dot(q, tl.trans(k), input_precision="ieee")
+    weights = tl.where(mine[:, None] == theirs[None, :], tl.exp2(scores * SCALE - log_sum[:, None]), 0.0)
     upstream = tl.dot(above, tl.trans(v), input_precision="ieee")
-    dropped = weights
     if DROP:
-        keep = _kept(seed, head, rows, columns, T, P)
-        dropped = tl.where(keep, weights / (1.0 - P), 0.0)
-        upstream = tl.where(keep, upstream / (1.0 - P), 0.0)
-    return dropped, weights * (upstream - level[:, None]) * SCALE
+        keep = _kept_weights(low, high, rows, columns, LIMIT, T)
+        gradient = weights * (tl.where(keep, upstream * UP, 0.0) - level[:, None])
+        return tl.where(keep, weights, 0.0), gradient
+    return weights, weights * (upstream - level[:, None])
 
 
 @triton.jit
@@ -185,8 +200,8 @@ def _queries(query, upstream, out, log_sum, piece, base, here, head, b, rows, st
 
 @triton.jit
 def attention_backward(
-    upstream, query, key, value, piece, seed, out, log_sum, for_query, for_key, for_value, stride_b, stride_h, stride_t, SCALE, P,
-    H: tl.constexpr, T: tl.constexpr, D: tl.constexpr, DROP: tl.constexpr, BLOCK: tl.constexpr, WIDEN: tl.constexpr,
+    upstream, query, key, value, piece, mask_key, out, log_sum, for_query, for_key, for_value, stride_b, stride_h, stride_t, LIMIT, UP,
+    SCALE: tl.constexpr, H: tl.constexpr, T: tl.constexpr, D: tl.constexpr, DROP: tl.constexpr, BLOCK: tl.constexpr, WIDEN: tl.constexpr,
 ):  # fmt: skip
     """Gradients, each [B, T, H, D]; `upstream` and `out` too."""
     head = tl.program_id(1)
@@ -201,18 +216,22 @@ def attention_backward(
     k = _tile(key + base, block, stride_t, T, D, WIDEN)
     v = _tile(value + base, block, stride_t, T, D, WIDEN)
     theirs = tl.load(piece + b * T + block, mask=block < T, other=-2)
+    low, high = _mask_key(mask_key, head) if DROP else (0, 0)
+    down: tl.constexpr = SCALE * 0.6931471805599453  # 1/sqrt(D)
     sum_k = tl.zeros((BLOCK, D), dtype=tl.float32)
     sum_v = tl.zeros((BLOCK, D), dtype=tl.float32)
     for start in range(0, T, BLOCK):
         rows = start + tl.arange(0, BLOCK)
         q, above, level, logs, mine = _queries(query, upstream, out, log_sum, piece, base, here, head, b, rows, stride_t, H, T, D, WIDEN)  # fmt: skip
-        weights, gradient = _weights_and_gradient(q, k, v, above, level, logs, mine, theirs, seed, head, rows, block, SCALE, P, T, DROP)  # fmt: skip
+        weights, gradient = _weights_and_gradient(q, k, v, above, level, logs, mine, theirs, low, high, rows, block, LIMIT, UP, SCALE, T, DROP)  # fmt: skip
         sum_v += tl.dot(tl.trans(weights.to(above.dtype)), above, input_precision="ieee")
         sum_k += tl.dot(tl.trans(gradient.to(q.dtype)), q, input_precision="ieee")
         if T <= BLOCK:
             sum_q = tl.dot(gradient.to(k.dtype), k, input_precision="ieee")
-            tl.store(for_query + place, sum_q.to(for_query.dtype.element_ty), mask=inside)
-    tl.store(for_key + place, sum_k.to(for_key.dtype.element_ty), mask=inside)
+            tl.store(for_query + place, (sum_q * down).to(for_query.dtype.element_ty), mask=inside)
+    if DROP:
+        sum_v *= UP
+    tl.store(for_key + place, (sum_k * down).to(for_key.dtype.element_ty), mask=inside)
     tl.store(for_value + place, sum_v.to(for_value.dtype.element_ty), mask=inside)
     if T > BLOCK:
         q, above, level, logs, mine = _queries(query, upstream, out, log_sum, piece, base, here, head, b, block, stride_t, H, T, D, WIDEN)  # fmt: skip
@@ -222,9 +241,9 @@ def attention_backward(
             other_k = _tile(key + base, columns, stride_t, T, D, WIDEN)
             other_v = _tile(value + base, columns, stride_t, T, D, WIDEN)
             other_piece = tl.load(piece + b * T + columns, mask=columns < T, other=-2)
-            _, gradient = _weights_and_gradient(q, other_k, other_v, above, level, logs, mine, other_piece, seed, head, block, columns, SCALE, P, T, DROP)  # fmt: skip
+            _, gradient = _weights_and_gradient(q, other_k, other_v, above, level, logs, mine, other_piece, low, high, block, columns, LIMIT, UP, SCALE, T, DROP)  # fmt: skip
             total_q += tl.dot(gradient.to(other_k.dtype), other_k, input_precision="ieee")
-        tl.store(for_query + place, total_q.to(for_query.dtype.element_ty), mask=inside)
+        tl.store(for_query + place, (total_q * down).to(for_query.dtype.element_ty), mask=inside)
 
 
 @triton.jit
