@@ -16,13 +16,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from electra_trainer.kernels.gpu import gpu_attention as on_gpu
-
 
 def attend(query: Tensor, key: Tensor, value: Tensor, *, bias_B1TT: Tensor | None, dropout: float) -> Tensor:
     """softmax(QKᵀ/√d + bias) V: each argument and the result [B, H, T, D/H]; `dropout` is the share of weights dropped."""
-    if bias_B1TT is not None and not bias_B1TT.is_floating_point():  # the pieces: see `encoder.attention_bias`
-        return on_gpu.attend(query, key, value, piece_BT=bias_B1TT, dropout=dropout)
     if query.device.type == "cpu" and (query.dtype == torch.bfloat16 or dropout > 0):
         mixed: Tensor = _TwoProducts.apply(query, key, value, bias_B1TT, dropout)  # type: ignore[no-untyped-call]
         return mixed

@@ -2,7 +2,7 @@
 
 Parameter names are those of transformers' ELECTRA, so that export is a copy. Precision, compilation and
 distribution are applied from outside. One line asks for each kernel that a device computes faster: the layers on a CPU (kernels/native),
-attention and the residual LayerNorm on a GPU (kernels/gpu). Tests compare each kernel with this file.
+attention and the residual LayerNorm on a GPU (kernels/gpu, `OnGpu`). Tests compare each kernel with this file.
 
 `arithmetic` declares what a class computes. The CPU's kernels replace it, and an export accepts it, only if that is what ELECTRA's
 layers compute (kernels/native/layers.py). Whoever changes a `forward` changes the declaration with it.
@@ -10,14 +10,14 @@ layers compute (kernels/native/layers.py). Whoever changes a `forward` changes t
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from electra_trainer.batch import Batch
-from electra_trainer.kernels.gpu import add_norm, gpu_attention
+from electra_trainer.kernels.gpu import add_norm, gpu_attention, keyed_dropout
 from electra_trainer.kernels.native import layers as native
 from electra_trainer.model.attention import Dropout, attend
 from electra_trainer.settings.config import Model
@@ -44,6 +44,23 @@ class Embeddings(nn.Module):
         return embedded
 
 
+class OnGpu(NamedTuple):
+    """What the layers use on a GPU in one pass. It is decided before they run, for PyTorch's compiler does not look at tables."""
+
+    bias_B1TT: Tensor | None
+    """Added to the scores by PyTorch's attention."""
+    piece_BT: Tensor | None
+    """Int32: our kernel attends within pieces (kernels/gpu/gpu_attention.py), and there is no bias."""
+    norm: bool
+    """Our kernel drops, adds and normalises (kernels/gpu/add_norm.py)."""
+    keys: Tensor
+    """Of the dropout masks, int64 [.., 3, 2]: of each layer's attention, and of what follows attention and the feed-forward network."""
+
+    def of(self, layer: int) -> "OnGpu":
+        """The same for one layer."""
+        return self._replace(keys=self.keys[layer])
+
+
 class SelfAttention(nn.Module):
     """Multi-head attention over the tokens of a piece: [B, T, D] -> [B, T, D]."""
 
@@ -57,13 +74,17 @@ class SelfAttention(nn.Module):
         self.key = nn.Linear(model.hidden_size, model.hidden_size)
         self.value = nn.Linear(model.hidden_size, model.hidden_size)
 
-    def forward(self, hidden_BTD: Tensor, bias_B1TT: Tensor | None) -> Tensor:
+    def forward(self, hidden_BTD: Tensor, bias_B1TT: Tensor | OnGpu | None) -> Tensor:
         rows, tokens, width = hidden_BTD.shape
         weight = torch.cat([self.query.weight, self.key.weight, self.value.weight])  # one product instead of three
         bias = torch.cat([self.query.bias, self.key.bias, self.value.bias])
         packed = F.linear(hidden_BTD, weight, bias).view(rows, tokens, 3, self.heads, width // self.heads)
-        query, key, value = packed.permute(2, 0, 3, 1, 4)  # each [B, H, T, D/H]
         dropout = self.dropout if self.training else 0.0
+        if isinstance(bias_B1TT, OnGpu):
+            if bias_B1TT.piece_BT is not None:
+                return gpu_attention.attend(packed, bias_B1TT.piece_BT, bias_B1TT.keys[0], dropout=dropout).flatten(2)
+            bias_B1TT = bias_B1TT.bias_B1TT
+        query, key, value = packed.permute(2, 0, 3, 1, 4)  # each [B, H, T, D/H]
         mixed = attend(query, key, value, bias_B1TT=bias_B1TT, dropout=dropout)
         return mixed.transpose(1, 2).reshape(rows, tokens, width)
 
@@ -79,10 +100,11 @@ class AddAndNorm(nn.Module):
         self.LayerNorm = nn.LayerNorm(model.hidden_size, eps=model.layer_norm_eps)
         self.dropout = Dropout(model.hidden_dropout_prob)
 
-    def forward(self, inner: Tensor, residual_BTD: Tensor) -> Tensor:
+    def forward(self, inner: Tensor, residual_BTD: Tensor, key: Tensor | None = None) -> Tensor:
         projected = self.dense(inner)
-        if add_norm.usable(projected):
-            return add_norm.add_norm(projected, residual_BTD, self.LayerNorm, dropout=self.dropout.p * self.training)
+        if key is not None:  # our kernel for GPUs
+            dropout = self.dropout.p * self.training
+            return add_norm.add_norm(projected, residual_BTD, self.LayerNorm, key, dropout=dropout)
         normed: Tensor = self.LayerNorm(self.dropout(projected) + residual_BTD)
         return normed
 
@@ -97,8 +119,8 @@ class Attention(nn.Module):
         self.self = SelfAttention(model)
         self.output = AddAndNorm(model, model.hidden_size)
 
-    def forward(self, hidden_BTD: Tensor, bias_B1TT: Tensor | None) -> Tensor:
-        attended: Tensor = self.output(self.self(hidden_BTD, bias_B1TT), hidden_BTD)
+    def forward(self, hidden_BTD: Tensor, bias_B1TT: Tensor | OnGpu | None) -> Tensor:
+        attended: Tensor = self.output(self.self(hidden_BTD, bias_B1TT), hidden_BTD, _key(bias_B1TT, 1))
         return attended
 
 
@@ -126,10 +148,14 @@ class Layer(nn.Module):
         self.intermediate = Intermediate(model)
         self.output = AddAndNorm(model, model.intermediate_size)
 
-    def forward(self, hidden_BTD: Tensor, bias_B1TT: Tensor | None) -> Tensor:
+    def forward(self, hidden_BTD: Tensor, bias_B1TT: Tensor | OnGpu | None) -> Tensor:
         attended_BTD = self.attention(hidden_BTD, bias_B1TT)
-        out: Tensor = self.output(self.intermediate(attended_BTD), attended_BTD)
+        out: Tensor = self.output(self.intermediate(attended_BTD), attended_BTD, _key(bias_B1TT, 2))
         return out
+
+
+def _key(bias_B1TT: Tensor | OnGpu | None, number: int) -> Tensor | None:
+    return bias_B1TT.keys[number] if isinstance(bias_B1TT, OnGpu) and bias_B1TT.norm else None
 
 
 class Layers(nn.Module):
@@ -142,9 +168,9 @@ class Layers(nn.Module):
         self.model = model
         self.layer = nn.ModuleList((Layer(model) for _ in range(model.num_hidden_layers)) if layers is None else layers)
 
-    def forward(self, hidden_BTD: Tensor, bias_B1TT: Tensor | None) -> Tensor:
-        for layer in self.layer:
-            hidden_BTD = layer(hidden_BTD, bias_B1TT)
+    def forward(self, hidden_BTD: Tensor, bias_B1TT: Tensor | OnGpu | None) -> Tensor:
+        for number, layer in enumerate(self.layer):
+            hidden_BTD = layer(hidden_BTD, bias_B1TT.of(number) if isinstance(bias_B1TT, OnGpu) else bias_B1TT)
         return hidden_BTD
 
     def part(self, chosen: slice) -> "Layers":
@@ -189,18 +215,35 @@ def _through(layers: Layers, hidden: Tensor, batch: Batch) -> Tensor:
     """`layers` upon the hidden states of a batch, [B, T, D]."""
     if native.fits(layers, hidden):
         return native.run_layers(layers, hidden, batch.piece_BT)
-    encoded: Tensor = layers(hidden, attention_bias(batch.piece_BT, hidden.dtype))
+    ours = hidden.is_cuda and not native.other_arithmetic(layers)
+    bias_B1TT = on_gpu(layers, hidden, batch.piece_BT) if ours else attention_bias(batch.piece_BT, hidden.dtype)
+    encoded: Tensor = layers(hidden, bias_B1TT)
     return encoded
+
+
+def on_gpu(layers: Layers, hidden: Tensor, piece_BT: Tensor) -> OnGpu:
+    """Which kernels the layers use in this pass over the hidden states [B, T, D]; all masks' keys are drawn here, at once."""
+    model, device, back = layers.model, hidden.device, torch.is_grad_enabled()
+    lower = torch.is_autocast_enabled(device.type)
+    dtype = torch.get_autocast_dtype(device.type) if lower else hidden.dtype
+    dropped = [p > 0 and layers.training for p in (model.attention_probs_dropout_prob, model.hidden_dropout_prob)]
+    heads, tokens = model.num_attention_heads, piece_BT.shape[1]
+    attention = gpu_attention.Shape(dtype, heads, tokens, model.hidden_size // heads, drops=dropped[0], back=back)
+    own = gpu_attention.usable(device, attention)
+    keys = (len(layers.layer), 3)
+    return OnGpu(
+        bias_B1TT=None if own else attention_bias(piece_BT, hidden.dtype),
+        piece_BT=piece_BT.to(torch.int32) if own else None,
+        norm=add_norm.usable(device, add_norm.Shape(dtype, model.hidden_size, drops=dropped[1], back=back)),
+        keys=keyed_dropout.draw_keys(device, *keys) if any(dropped) else keyed_dropout.no_keys(device, *keys),
+    )
 
 
 def attention_bias(piece_BT: Tensor, dtype: torch.dtype) -> Tensor | None:
     """Added to attention scores, [B, 1, T, T]: 0 between tokens of one piece (or both padding), -inf elsewhere.
 
-    None where nothing is to be kept apart. Where a kernel of our own attends (kernels/gpu/gpu_attention.py) it is the pieces themselves,
-    int32 [B, T].
+    None where nothing is to be kept apart.
     """
-    if gpu_attention.usable(piece_BT):
-        return piece_BT.int()
     if whole_rows(piece_BT):
         return None
     same_BTT = piece_BT[:, :, None] == piece_BT[:, None, :]

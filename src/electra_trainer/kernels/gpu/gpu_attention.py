@@ -1,112 +1,128 @@
-"""Attention over short rows, within the pieces of a row, with dropout: one kernel each way, no [T, T] in memory.
+"""Attention within the pieces of a row, with dropout, by kernels of our own: no [T, T] in memory.
 
-Which weights are dropped follows from a key (keyed_dropout.py), and is worked out again in the backward pass. To PyTorch's compiler both
-kernels are operators that it calls and does not look into.
+Queries, keys and values come packed as one product makes them, and so does their gradient. Which weights are dropped follows from a key
+(keyed_dropout.py), and is worked out again in the backward pass. No two programs add to one number, so results are the same each time.
+To PyTorch's compiler the kernels are operators that it calls and does not look into.
 """
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from electra_trainer.kernels.gpu import keyed_dropout, trust
 
-NAME = "attention over short rows"
-LONGEST = 512
-"""Tokens in a row; PyTorch's own kernels win over longer ones."""
-_SIZES = {torch.float32: (32,), torch.bfloat16: (32, 64, 128), torch.float16: (32, 64, 128), torch.float64: ()}
+NAME = "attention within pieces"
+_SIZES = {torch.float32: (32,), torch.bfloat16: (32, 64, 128), torch.float16: (32, 64, 128)}
 """Sizes of a head that there is a kernel for; in fp32 larger ones do not fit into the registers of a multiprocessor."""
-TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 2e-2}
+TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 4e-3}
 """Relative, of results and gradients, against the plain way in fp32."""
 
 
-def usable(piece_BT: Tensor) -> bool:
-    """True where `attend` is to be called with pieces instead of a bias on the scores."""
-    return piece_BT.shape[1] <= LONGEST and trust.trusted(NAME, piece_BT.device)
+@dataclass(frozen=True)
+class Shape:
+    """What kernels are compiled for."""
+
+    dtype: torch.dtype
+    heads: int
+    tokens: int
+    size: int
+    """Numbers of a head."""
+    drops: bool
+    back: bool
+    """Whether gradients are needed."""
 
 
-def attend(query: Tensor, key: Tensor, value: Tensor, *, piece_BT: Tensor, dropout: float) -> Tensor:
-    """softmax(QKᵀ/√d) V among tokens of one piece: each argument and the result [B, H, T, D/H]; `piece_BT` int32."""
-    if query.shape[-1] not in _SIZES[query.dtype]:
-        same_B1TT = (piece_BT[:, :, None] == piece_BT[:, None, :])[:, None]
-        return F.scaled_dot_product_attention(query, key, value, attn_mask=same_B1TT, dropout_p=dropout)
-    mask_key = keyed_dropout.draw_key(query.device, dropout)
-    out_BTHD: Tensor = torch.ops.electra.attention(query, key, value, piece_BT, mask_key, dropout)[0]
-    return out_BTHD.transpose(1, 2)
+def usable(device: torch.device, shape: Shape) -> bool:
+    """True where `attend` is to be called instead of PyTorch's attention with a bias on the scores."""
+    return shape.size in _SIZES.get(shape.dtype, ()) and trust.trusted(NAME, device, shape)
 
 
-def plain(query: Tensor, key: Tensor, value: Tensor, piece_BT: Tensor, kept: Tensor | float = 1.0) -> Tensor:
+def attend(packed_BT3HD: Tensor, piece_BT: Tensor, key: Tensor, *, dropout: float) -> Tensor:
+    """softmax(QKᵀ/√d) V among tokens of one piece.
+
+    Args:
+        packed_BT3HD: queries, keys and values, contiguous.
+        piece_BT: int32, contiguous.
+        key: of the dropout mask, int64 [2]; not read where nothing is dropped.
+        dropout: the share of weights that is dropped.
+
+    Returns:
+        [B, T, H, D/H] in the type of `packed_BT3HD`.
+    """
+    out_BTHD: Tensor = torch.ops.electra.attention(packed_BT3HD, piece_BT, key, dropout)[0]
+    return out_BTHD
+
+
+def plain(packed_BT3HD: Tensor, piece_BT: Tensor, kept: Tensor | float = 1.0) -> Tensor:
     """The plain twin; `kept` multiplies the weights, [B, H, T, T]."""
+    query, key, value = packed_BT3HD.permute(2, 0, 3, 1, 4)
     scores = query @ key.transpose(2, 3) / math.sqrt(query.shape[-1])
     same_B1TT = (piece_BT[:, :, None] == piece_BT[:, None, :])[:, None]
-    return (scores.masked_fill(~same_B1TT, float("-inf")).softmax(-1) * kept) @ value
+    mixed = (scores.masked_fill(~same_B1TT, float("-inf")).softmax(-1) * kept) @ value
+    return mixed.transpose(1, 2)
 
 
-def _even(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The same with equal strides and neighbouring numbers of a head side by side, which the kernels take for granted."""
-    if query.stride() == key.stride() == value.stride() and query.stride(3) == 1:
-        return query, key, value
-    return query.contiguous(), key.contiguous(), value.contiguous()
+def _constants(packed: Tensor, dropout: float, block: int) -> dict[str, Any]:
+    _, tokens, _, heads, size = packed.shape
+    scale = math.log2(math.e) / math.sqrt(size)
+    return {
+        "SCALE": scale, "H": heads, "T": tokens, "D": size, "DROP": dropout > 0, "BLOCK": block, "WIDEN": trust.interpreted(),
+    }  # fmt: skip
 
 
-def _shape(query: Tensor, dropout: float, *, back: bool) -> tuple[tuple[int, int], dict[str, Any]]:
-    """Grid and constants of a launch."""
-    rows, heads, tokens, size = query.shape
-    # backward, a row of 128 in one block makes the scores once, not twice; forward, so large a block needs more registers than there are
-    whole = back and 64 < tokens <= 128 and size <= 64 and query.element_size() == 2
-    block = 128 if whole else 64
-    constants = {
-        "SCALE": math.log2(math.e) / math.sqrt(size),
-        "H": heads,
-        "T": tokens,
-        "D": size,
-        "DROP": dropout > 0,
-        "BLOCK": block,
-        "WIDEN": trust.interpreted(),
-    }
-    return (-(-tokens // block), rows * heads), {**constants, "num_warps": 8 if whole else 4}
+def launches(packed: Tensor, dropout: float, *, back: bool) -> list[tuple[str, dict[str, Any]]]:
+    """The kernels of a pass, by name, with their constants."""
+    _, tokens, _, _, size = packed.shape
+    narrow = packed.element_size() == 2
+    if not back:
+        # the loop over keys loads ahead; with heads of 128 two blocks ahead would not fit into the memory of smaller cards
+        return [("attention_forward", {**_constants(packed, dropout, 64), "num_warps": 4, "num_stages": 3 if size < 128 else 2})]  # fmt: skip
+    # a row of up to 128 tokens in one block makes the scores once, not twice; before Hopper that needs more registers than there are
+    if size <= 64 and narrow and (tokens <= 64 or (tokens <= 128 and _wide_products(packed.device))):
+        block = 64 if tokens <= 64 else 128
+        return [("attention_backward", {**_constants(packed, dropout, block), "num_warps": block // 16})]
+    small = size <= 64 and narrow
+    constants = {**_constants(packed, dropout, 64 if small else 32), "num_warps": 4, "num_stages": 3 if small else 2}
+    return [("attention_backward", constants), ("attention_backward_queries", constants)]
 
 
-def _forward(query: Tensor, key: Tensor, value: Tensor, piece: Tensor, mask_key: Tensor, dropout: float) -> tuple[Tensor, Tensor]:  # fmt: skip
+def _wide_products(device: torch.device) -> bool:
+    """True on Hopper, whose products read their operands from shared memory instead of registers."""
+    return device.type != "cuda" or torch.cuda.get_device_capability(device)[0] == 9
+
+
+def _run(packed: Tensor, dropout: float, *tensors: Tensor, back: bool) -> None:
     kernels = trust.kernels()
-    query, key, value = _even(query, key, value)
-    rows, heads, tokens, size = query.shape
-    out = torch.empty((rows, tokens, heads, size), dtype=query.dtype, device=query.device)
-    log_sum = torch.empty((rows, heads, tokens), device=query.device)
-    grid, constants = _shape(query, dropout, back=False)
-    with trust.on(query.device):
-        kernels.attention_forward[grid](
-            query, key, value, piece.contiguous(), mask_key, out, log_sum, *query.stride()[:3], *keyed_dropout.numbers(dropout), **constants
-        )  # fmt: skip
+    rows, tokens, _, heads, _ = packed.shape
+    with trust.on(packed.device):
+        for name, constants in launches(packed, dropout, back=back):
+            programs = rows * heads * -(-tokens // constants["BLOCK"])
+            getattr(kernels, name)[(programs,)](*tensors, *keyed_dropout.numbers(dropout), **constants)
+
+
+def _forward(packed: Tensor, piece: Tensor, key: Tensor, dropout: float) -> tuple[Tensor, Tensor]:
+    out, log_sum = _like_forward(packed, piece, key, dropout)
+    _run(packed, dropout, packed.contiguous(), piece, key, out, log_sum, back=False)
     return out, log_sum
 
 
-def _backward(
-    upstream: Tensor, query: Tensor, key: Tensor, value: Tensor, piece: Tensor, mask_key: Tensor, out: Tensor, log_sum: Tensor, dropout: float
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    kernels = trust.kernels()
-    query, key, value = _even(query, key, value)
-    found = tuple(torch.empty_like(out) for _ in range(3))
-    grid, constants = _shape(query, dropout, back=True)
-    with trust.on(query.device):
-        kernels.attention_backward[grid](
-            upstream.contiguous(), query, key, value, piece.contiguous(), mask_key, out, log_sum, *found, *query.stride()[:3],
-            *keyed_dropout.numbers(dropout), **constants,
-        )  # fmt: skip
-    return found[0], found[1], found[2]
+def _backward(upstream: Tensor, packed: Tensor, piece: Tensor, key: Tensor, out: Tensor, log_sum: Tensor, dropout: float) -> Tensor:  # fmt: skip
+    packed = packed.contiguous()
+    gradient = torch.empty_like(packed)
+    _run(packed, dropout, upstream.contiguous(), packed, piece, key, out, log_sum, gradient, back=True)
+    return gradient
 
 
-def _like_forward(query: Tensor, key: Tensor, value: Tensor, piece: Tensor, mask_key: Tensor, dropout: float) -> tuple[Tensor, Tensor]:  # fmt: skip
-    rows, heads, tokens, size = query.shape
-    return query.new_empty((rows, tokens, heads, size)), query.new_empty((rows, heads, tokens), dtype=torch.float32)
+def _like_forward(packed: Tensor, piece: Tensor, key: Tensor, dropout: float) -> tuple[Tensor, Tensor]:
+    rows, tokens, _, heads, size = packed.shape
+    return packed.new_empty((rows, tokens, heads, size)), packed.new_empty((rows, heads, tokens), dtype=torch.float32)
 
 
-def _like_backward(
-    upstream: Tensor, query: Tensor, key: Tensor, value: Tensor, piece: Tensor, mask_key: Tensor, out: Tensor, log_sum: Tensor, dropout: float
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    return torch.empty_like(out), torch.empty_like(out), torch.empty_like(out)
+def _like_backward(upstream: Tensor, packed: Tensor, piece: Tensor, key: Tensor, out: Tensor, log_sum: Tensor, dropout: float) -> Tensor:  # fmt: skip
+    return torch.empty_like(packed, memory_format=torch.contiguous_format)
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -115,11 +131,10 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
 
 
 def _gradients(ctx: Any, upstream: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
-    found = torch.ops.electra.attention_backward(upstream, *ctx.saved_tensors, ctx.dropout)
-    return *(gradient.transpose(1, 2) for gradient in found), None, None, None
+    return torch.ops.electra.attention_backward(upstream, *ctx.saved_tensors, ctx.dropout), None, None, None
 
 
-_INPUTS = "Tensor query, Tensor key, Tensor value, Tensor piece, Tensor mask_key"
+_INPUTS = "Tensor packed, Tensor piece, Tensor key"
 _attention = torch.library.custom_op(
     "electra::attention", _forward, mutates_args=(), schema=f"({_INPUTS}, float dropout) -> (Tensor, Tensor)"
 )
@@ -127,45 +142,37 @@ _attention_backward = torch.library.custom_op(
     "electra::attention_backward",
     _backward,
     mutates_args=(),
-    schema=f"(Tensor upstream, {_INPUTS}, Tensor out, Tensor log_sum, float dropout) -> (Tensor, Tensor, Tensor)",
+    schema=f"(Tensor upstream, {_INPUTS}, Tensor out, Tensor log_sum, float dropout) -> Tensor",
 )
 _attention.register_fake(_like_forward)
 _attention_backward.register_fake(_like_backward)
 _attention.register_autograd(_gradients, setup_context=_keep)
 
 
-def check(
-    device: torch.device, *, shapes: tuple[tuple[int, ...], ...] = ((3, 2, 128, 64), (2, 3, 200, 64), (2, 2, 200, 32))
-) -> None:
-    """Compare with the plain twin on `shapes` (B, H, T, D/H), rows of several pieces and padding, with a share of 0 and of 0.2 dropped."""
-    random = torch.Generator().manual_seed(7)
-    for rows, heads, tokens, size in shapes:
-        packed = torch.randn((3, rows, heads, tokens, size), generator=random)
-        above = torch.randn((rows, heads, tokens, size), generator=random).to(device)
-        starts = torch.rand((rows, tokens), generator=random) < 3 / tokens
-        pieces = (1 + starts.cumsum(1)).to(torch.int32)
-        pieces[0, tokens - tokens // 5 :] = 0
-        pieces = pieces.to(device)
-        places = torch.arange(tokens * tokens, device=device).view(tokens, tokens)
-        for dtype, tolerance in TOLERANCE.items():
-            if size not in _SIZES[dtype]:
-                continue
-            inputs = packed.to(dtype).to(device)
-            exact = inputs.float().requires_grad_()
-            given = inputs.clone().requires_grad_()
-            for dropout in (0.0, 0.2):
-                mask_key = torch.tensor([4321, 8765], device=device)
-                head = torch.arange(rows * heads, device=device).view(rows, heads, 1, 1)
-                kept = keyed_dropout.kept(mask_key, head, places, dropout)
-                expected = plain(exact[0], exact[1], exact[2], pieces, kept / (1 - dropout))
-                found_BTHD = torch.ops.electra.attention(given[0], given[1], given[2], pieces, mask_key, dropout)[0]
-                found = found_BTHD.transpose(1, 2)
-                what = f"({dtype}, {tokens} tokens, dropout {dropout})"
-                trust.close(f"the result {what}", found, expected, tolerance)
-                gradients = torch.autograd.grad(found, given, above.to(dtype))[0]
-                for number, name in enumerate(("queries", "keys", "values")):
-                    theirs = torch.autograd.grad(expected, exact, above, retain_graph=True)[0]
-                    trust.close(f"the gradient of the {name} {what}", gradients[number], theirs[number], 2 * tolerance)
+def check(device: torch.device, shape: Shape, *, rows: int = 2) -> None:
+    """Compare with the plain twin: rows of several pieces and padding, a fifth of the weights dropped where `shape` drops."""
+    random, dropout = torch.Generator().manual_seed(7), 0.2 * shape.drops
+    heads, tokens = shape.heads, shape.tokens
+    packed = torch.randn((rows, tokens, 3, heads, shape.size), generator=random).to(shape.dtype).to(device)
+    starts = torch.rand((rows, tokens), generator=random) < 3 / tokens
+    pieces = (1 + starts.cumsum(1)).to(torch.int32)
+    pieces[0, tokens - tokens // 5 :] = 0
+    pieces = pieces.to(device)
+    key = torch.tensor([4321, 8765], device=device)
+    head = torch.arange(rows * heads, device=device).view(rows, heads, 1, 1)
+    places = torch.arange(tokens * tokens, device=device).view(tokens, tokens)
+    kept = keyed_dropout.kept(key, head, places, dropout) / (1 - dropout)
+    exact, given = (packed.to(dtype).requires_grad_(shape.back) for dtype in (torch.float32, shape.dtype))
+    expected, found = plain(exact, pieces, kept), attend(given, pieces, key, dropout=dropout)
+    tolerance = TOLERANCE[shape.dtype]
+    trust.close("the result", found, expected, tolerance)
+    if shape.back:
+        above = torch.randn(expected.shape, generator=random).to(device)
+        gradients = [torch.autograd.grad(out, to, above.to(out.dtype))[0] for out, to in ((found, given), (expected, exact))]  # fmt: skip
+        for mine, theirs, name in zip(
+            *(gradient.unbind(2) for gradient in gradients), ("queries", "keys", "values"), strict=True
+        ):
+            trust.close(f"the gradient of the {name}", mine, theirs, 2 * tolerance)
 
 
-trust.register(NAME, check)
+trust.register(NAME, check, usual=Shape(torch.bfloat16, heads=4, tokens=128, size=64, drops=True, back=True))

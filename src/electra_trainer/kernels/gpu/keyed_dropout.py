@@ -17,12 +17,17 @@ WORDS = 2
 _SPREAD, _FIRST, _SECOND = 0x9E3779B1 - 2**32, 0x21F0AAAD, 0x735A2D97
 
 
-def draw_key(device: torch.device, p: float) -> Tensor:
-    """A key from the device's generator, int64 [2]; an empty one where nothing is dropped.
+def draw_keys(device: torch.device, *shape: int) -> Tensor:
+    """Keys from the device's generator, all in one draw, int64 [*shape, 2].
 
-    It follows `Rng.seed_dropout`, in a CUDA graph too: the generator is read when the graph is replayed.
+    They follow `Rng.seed_dropout`, in a CUDA graph too: the generator is read when the graph is replayed.
     """
-    return torch.randint(0, 2**32, (WORDS if p > 0 else 0,), device=device)
+    return torch.randint(0, 2**32, (*shape, WORDS), device=device)
+
+
+def no_keys(device: torch.device, *shape: int) -> Tensor:
+    """In place of keys where nothing is dropped, and no kernel reads them."""
+    return torch.empty((*shape, WORDS), dtype=torch.int64, device=device)
 
 
 def kept(key: Tensor, number: int | Tensor, columns: Tensor, p: float) -> Tensor:

@@ -54,9 +54,9 @@ def _kept_row(key, row, columns, LIMIT):
 
 @triton.jit
 def add_norm_forward(
-    inner, residual, weight, bias, key, out, mean, spread, D, EPS, LIMIT, UP, DROP: tl.constexpr, BLOCK_D: tl.constexpr
+    inner, residual, weight, bias, key, out, levels, N, D, EPS, LIMIT, UP, DROP: tl.constexpr, BLOCK_D: tl.constexpr
 ):
-    """Out = LayerNorm(dropout(inner) + residual); `mean` and `spread` = 1/sqrt(variance + EPS) of each row are kept."""
+    """Out = LayerNorm(dropout(inner) + residual); mean and 1/sqrt(variance + EPS) of each row are kept, [2, N]."""
     row = tl.program_id(0)
     columns = tl.arange(0, BLOCK_D)
     real = columns < D
@@ -71,16 +71,16 @@ def add_norm_forward(
     gain = tl.load(weight + columns, mask=real, other=0.0).to(tl.float32)
     shift = tl.load(bias + columns, mask=real, other=0.0).to(tl.float32)
     tl.store(out + place, (away * scale * gain + shift).to(out.dtype.element_ty), mask=real)
-    tl.store(mean + row, middle)
-    tl.store(spread + row, scale)
+    tl.store(levels + row, middle)
+    tl.store(levels + N + row, scale)
 
 
 @triton.jit
 def add_norm_backward(
-    upstream, inner, residual, weight, key, mean, spread, for_inner, for_residual, for_weight, for_bias, N, D, LIMIT, UP,
+    upstream, inner, residual, weight, key, levels, for_inner, for_residual, partial, N, D, LIMIT, UP,
     ROWS: tl.constexpr, DROP: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of all inputs; those of weight and bias as one partial sum a program, over ROWS rows."""
+    """Gradients of all inputs; those of weight and bias as one partial sum a program, over ROWS rows: [programs, 2, D]."""
     program = tl.program_id(0)
     columns = tl.arange(0, BLOCK_D)
     real = columns < D
@@ -97,8 +97,8 @@ def add_norm_backward(
             keep = _kept_row(key, row, columns, LIMIT)
             value = tl.where(keep, value * UP, 0.0)
         value += tl.load(residual + place, mask=here, other=0.0).to(tl.float32)
-        scale = tl.load(spread + row, mask=row < N, other=0.0)
-        normed = tl.where(here, (value - tl.load(mean + row, mask=row < N, other=0.0)) * scale, 0.0)
+        scale = tl.load(levels + N + row, mask=row < N, other=0.0)
+        normed = tl.where(here, (value - tl.load(levels + row, mask=row < N, other=0.0)) * scale, 0.0)
         gains += above * normed
         shifts += above
         scaled = above * gain
@@ -109,12 +109,12 @@ def add_norm_backward(
         if DROP:
             gradient = tl.where(keep, gradient * UP, 0.0)
         tl.store(for_inner + place, gradient.to(for_inner.dtype.element_ty), mask=here)
-    tl.store(for_weight + program * D + columns, gains, mask=real)
-    tl.store(for_bias + program * D + columns, shifts, mask=real)
+    tl.store(partial + 2 * program * D + columns, gains, mask=real)
+    tl.store(partial + (2 * program + 1) * D + columns, shifts, mask=real)
 
 
 @triton.jit
-def _tile(base, rows, stride, T: tl.constexpr, D: tl.constexpr, WIDEN: tl.constexpr):
+def _tile(base, rows, stride: tl.constexpr, T: tl.constexpr, D: tl.constexpr, WIDEN: tl.constexpr):
     """[rows, D] of one head; 0 past the end."""
     inner = tl.arange(0, D)
     value = tl.load(base + rows[:, None] * stride + inner[None, :], mask=rows[:, None] < T, other=0.0)
@@ -124,30 +124,40 @@ def _tile(base, rows, stride, T: tl.constexpr, D: tl.constexpr, WIDEN: tl.conste
 
 
 @triton.jit
+def _where(T: tl.constexpr, BLOCK: tl.constexpr, H: tl.constexpr, D: tl.constexpr):
+    """Of a program: its head among all heads of all rows, its places in the row, the first token's head in [B, T, 3, H, D] and in [B, T, H, D].
+
+    The blocks of a head follow each other, so that its keys and values are read while they are in the cache.
+    """
+    BLOCKS: tl.constexpr = (T + BLOCK - 1) // BLOCK
+    head = tl.program_id(0) // BLOCKS
+    places = tl.program_id(0) % BLOCKS * BLOCK + tl.arange(0, BLOCK)
+    b = head // H
+    first = b.to(tl.int64) * T * H * D
+    return head, b, places, 3 * first + head % H * D, first + head % H * D
+
+
+@triton.jit
 def attention_forward(
-    query, key, value, piece, mask_key, out, log_sum, stride_b, stride_h, stride_t, LIMIT, UP,
+    packed, piece, key, out, log_sum, LIMIT, UP,
     SCALE: tl.constexpr, H: tl.constexpr, T: tl.constexpr, D: tl.constexpr, DROP: tl.constexpr, BLOCK: tl.constexpr, WIDEN: tl.constexpr,
 ):  # fmt: skip
     """Out [B, T, H, D] and the logarithm, to base 2, of each row's sum of exponentials [B, H, T]; the softmax is rescaled block by block.
 
-    SCALE is log2(e)/sqrt(D): powers of 2 need one instruction less than powers of e.
+    `packed` has queries, keys and values, [B, T, 3, H, D]. SCALE is log2(e)/sqrt(D): powers of 2 need one instruction less than powers of e.
     """
-    head = tl.program_id(1)
-    b = head // H
-    h = head % H
-    base = b.to(tl.int64) * stride_b + h * stride_h
-    rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    head, b, rows, base, here = _where(T, BLOCK, H, D)
     mine = tl.load(piece + b * T + rows, mask=rows < T, other=-1)
-    q = _tile(query + base, rows, stride_t, T, D, WIDEN)
+    q = _tile(packed + base, rows, 3 * H * D, T, D, WIDEN)
     if DROP:
-        low, high = _mask_key(mask_key, head)
+        low, high = _mask_key(key, head)
     most = tl.full((BLOCK,), float("-inf"), tl.float32)
     total = tl.zeros((BLOCK,), dtype=tl.float32)
     mixed = tl.zeros((BLOCK, D), dtype=tl.float32)
     for start in range(0, T, BLOCK):
         columns = start + tl.arange(0, BLOCK)
         theirs = tl.load(piece + b * T + columns, mask=columns < T, other=-2)
-        k = _tile(key + base, columns, stride_t, T, D, WIDEN)
+        k = _tile(packed + base + H * D, columns, 3 * H * D, T, D, WIDEN)
         scores = tl.dot(q, tl.trans(k), input_precision="ieee")
         scores = tl.where(mine[:, None] == theirs[None, :], scores, float("-inf"))
         top = tl.maximum(most, tl.max(scores, 1))
@@ -157,15 +167,14 @@ def attention_forward(
         total = total * shrink + tl.sum(weights, 1)
         if DROP:
             weights = tl.where(_kept_weights(low, high, rows, columns, LIMIT, T), weights, 0.0)
-        v = _tile(value + base, columns, stride_t, T, D, WIDEN)
+        v = _tile(packed + base + 2 * H * D, columns, 3 * H * D, T, D, WIDEN)
         mixed = mixed * shrink[:, None] + tl.dot(weights.to(v.dtype), v, input_precision="ieee")
         most = top
     total = tl.where(total > 0.0, total, 1.0)
     share = 1.0 / total
     if DROP:
         share = share * UP
-    inner = tl.arange(0, D)
-    place = ((b * T + rows[:, None]) * H + h) * D + inner[None, :]
+    place = here + rows[:, None] * (H * D) + tl.arange(0, D)[None, :]
     tl.store(out + place, (mixed * share[:, None]).to(out.dtype.element_ty), mask=rows[:, None] < T)
     tl.store(log_sum + head * T + rows, most * SCALE + tl.log2(total), mask=rows < T)
 
@@ -187,9 +196,9 @@ def _weights_and_gradient(
 
 
 @triton.jit
-def _queries(query, upstream, out, log_sum, piece, base, here, head, b, rows, stride_t, H: tl.constexpr, T: tl.constexpr, D: tl.constexpr, WIDEN: tl.constexpr):  # fmt: skip
+def _queries(packed, upstream, out, log_sum, piece, base, here, head, b, rows, H: tl.constexpr, T: tl.constexpr, D: tl.constexpr, WIDEN: tl.constexpr):  # fmt: skip
     """Of a block of queries: themselves, the gradient above, its product with the output, log-sum, piece."""
-    q = _tile(query + base, rows, stride_t, T, D, WIDEN)
+    q = _tile(packed + base, rows, 3 * H * D, T, D, WIDEN)
     above = _tile(upstream + here, rows, H * D, T, D, WIDEN)
     result = _tile(out + here, rows, H * D, T, D, WIDEN)
     level = tl.sum(above.to(tl.float32) * result.to(tl.float32), 1)
@@ -200,50 +209,61 @@ def _queries(query, upstream, out, log_sum, piece, base, here, head, b, rows, st
 
 @triton.jit
 def attention_backward(
-    upstream, query, key, value, piece, mask_key, out, log_sum, for_query, for_key, for_value, stride_b, stride_h, stride_t, LIMIT, UP,
+    upstream, packed, piece, key, out, log_sum, gradient, LIMIT, UP,
     SCALE: tl.constexpr, H: tl.constexpr, T: tl.constexpr, D: tl.constexpr, DROP: tl.constexpr, BLOCK: tl.constexpr, WIDEN: tl.constexpr,
 ):  # fmt: skip
-    """Gradients, each [B, T, H, D]; `upstream` and `out` too."""
-    head = tl.program_id(1)
-    b = head // H
-    h = head % H
-    base = b.to(tl.int64) * stride_b + h * stride_h
-    here = b.to(tl.int64) * T * H * D + h * D
-    inner = tl.arange(0, D)
-    block = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    place = here + block[:, None] * (H * D) + inner[None, :]
+    """Gradient of `packed`, [B, T, 3, H, D]: keys and values, and where a row is one block queries too; `upstream` is as `out`."""
+    head, b, block, base, here = _where(T, BLOCK, H, D)
+    place = base + block[:, None] * (3 * H * D) + tl.arange(0, D)[None, :]
     inside = block[:, None] < T
-    k = _tile(key + base, block, stride_t, T, D, WIDEN)
-    v = _tile(value + base, block, stride_t, T, D, WIDEN)
+    k = _tile(packed + base + H * D, block, 3 * H * D, T, D, WIDEN)
+    v = _tile(packed + base + 2 * H * D, block, 3 * H * D, T, D, WIDEN)
     theirs = tl.load(piece + b * T + block, mask=block < T, other=-2)
-    low, high = _mask_key(mask_key, head) if DROP else (0, 0)
+    low, high = _mask_key(key, head) if DROP else (0, 0)
     down: tl.constexpr = SCALE * 0.6931471805599453  # 1/sqrt(D)
     sum_k = tl.zeros((BLOCK, D), dtype=tl.float32)
     sum_v = tl.zeros((BLOCK, D), dtype=tl.float32)
     for start in range(0, T, BLOCK):
         rows = start + tl.arange(0, BLOCK)
-        q, above, level, logs, mine = _queries(query, upstream, out, log_sum, piece, base, here, head, b, rows, stride_t, H, T, D, WIDEN)  # fmt: skip
-        weights, gradient = _weights_and_gradient(q, k, v, above, level, logs, mine, theirs, low, high, rows, block, LIMIT, UP, SCALE, T, DROP)  # fmt: skip
+        q, above, level, logs, mine = _queries(
+            packed, upstream, out, log_sum, piece, base, here, head, b, rows, H, T, D, WIDEN
+        )
+        weights, sloped = _weights_and_gradient(q, k, v, above, level, logs, mine, theirs, low, high, rows, block, LIMIT, UP, SCALE, T, DROP)  # fmt: skip
         sum_v += tl.dot(tl.trans(weights.to(above.dtype)), above, input_precision="ieee")
-        sum_k += tl.dot(tl.trans(gradient.to(q.dtype)), q, input_precision="ieee")
+        sum_k += tl.dot(tl.trans(sloped.to(q.dtype)), q, input_precision="ieee")
         if T <= BLOCK:
-            sum_q = tl.dot(gradient.to(k.dtype), k, input_precision="ieee")
-            tl.store(for_query + place, (sum_q * down).to(for_query.dtype.element_ty), mask=inside)
+            sum_q = tl.dot(sloped.to(k.dtype), k, input_precision="ieee")
+            tl.store(gradient + place, (sum_q * down).to(gradient.dtype.element_ty), mask=inside)
     if DROP:
         sum_v *= UP
-    tl.store(for_key + place, (sum_k * down).to(for_key.dtype.element_ty), mask=inside)
-    tl.store(for_value + place, sum_v.to(for_value.dtype.element_ty), mask=inside)
-    if T > BLOCK:
-        q, above, level, logs, mine = _queries(query, upstream, out, log_sum, piece, base, here, head, b, block, stride_t, H, T, D, WIDEN)  # fmt: skip
-        total_q = tl.zeros((BLOCK, D), dtype=tl.float32)
-        for start in range(0, T, BLOCK):
-            columns = start + tl.arange(0, BLOCK)
-            other_k = _tile(key + base, columns, stride_t, T, D, WIDEN)
-            other_v = _tile(value + base, columns, stride_t, T, D, WIDEN)
-            other_piece = tl.load(piece + b * T + columns, mask=columns < T, other=-2)
-            _, gradient = _weights_and_gradient(q, other_k, other_v, above, level, logs, mine, other_piece, low, high, block, columns, LIMIT, UP, SCALE, T, DROP)  # fmt: skip
-            total_q += tl.dot(gradient.to(other_k.dtype), other_k, input_precision="ieee")
-        tl.store(for_query + place, (total_q * down).to(for_query.dtype.element_ty), mask=inside)
+    tl.store(gradient + place + H * D, (sum_k * down).to(gradient.dtype.element_ty), mask=inside)
+    tl.store(gradient + place + 2 * H * D, sum_v.to(gradient.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def attention_backward_queries(
+    upstream, packed, piece, key, out, log_sum, gradient, LIMIT, UP,
+    SCALE: tl.constexpr, H: tl.constexpr, T: tl.constexpr, D: tl.constexpr, DROP: tl.constexpr, BLOCK: tl.constexpr, WIDEN: tl.constexpr,
+):  # fmt: skip
+    """The rest of the gradient where a row is several blocks. In one kernel with the keys and values it would not fit into the registers."""
+    head, b, block, base, here = _where(T, BLOCK, H, D)
+    low, high = _mask_key(key, head) if DROP else (0, 0)
+    down: tl.constexpr = SCALE * 0.6931471805599453  # 1/sqrt(D)
+    q, above, level, logs, mine = _queries(
+        packed, upstream, out, log_sum, piece, base, here, head, b, block, H, T, D, WIDEN
+    )
+    sum_q = tl.zeros((BLOCK, D), dtype=tl.float32)
+    for start in range(0, T, BLOCK):
+        columns = start + tl.arange(0, BLOCK)
+        k = _tile(packed + base + H * D, columns, 3 * H * D, T, D, WIDEN)
+        v = _tile(packed + base + 2 * H * D, columns, 3 * H * D, T, D, WIDEN)
+        theirs = tl.load(piece + b * T + columns, mask=columns < T, other=-2)
+        _, sloped = _weights_and_gradient(
+            q, k, v, above, level, logs, mine, theirs, low, high, block, columns, LIMIT, UP, SCALE, T, DROP
+        )
+        sum_q += tl.dot(sloped.to(k.dtype), k, input_precision="ieee")
+    place = base + block[:, None] * (3 * H * D) + tl.arange(0, D)[None, :]
+    tl.store(gradient + place, (sum_q * down).to(gradient.dtype.element_ty), mask=block[:, None] < T)
 
 
 @triton.jit
