@@ -20,7 +20,13 @@ from electra_trainer.batch import Batch
 from electra_trainer.kernels.gpu import add_norm, gpu_attention, keyed_dropout
 from electra_trainer.kernels.native import layers as native
 from electra_trainer.model.attention import Dropout, attend
+from electra_trainer.model.exact_sums import sum_of_rows
 from electra_trainer.settings.config import Model
+
+
+def on_a_gpu(tensor: Tensor) -> bool:
+    """True where the kernels for GPUs are asked for; tests have it say so of CPUs."""
+    return tensor.is_cuda
 
 
 class Embeddings(nn.Module):
@@ -35,11 +41,12 @@ class Embeddings(nn.Module):
         self.dropout = Dropout(model.hidden_dropout_prob)
 
     def forward(self, ids_BT: Tensor, batch: Batch) -> Tensor:
-        sum_BTE = (
-            self.word_embeddings(ids_BT)
-            + self.position_embeddings(batch.position_BT)
-            + self.token_type_embeddings(batch.segment_BT)
-        )
+        words, positions, segments = self.word_embeddings, self.position_embeddings, self.token_type_embeddings
+        if on_a_gpu(ids_BT):
+            tables = [words.weight, positions.weight, segments.weight]
+            sum_BTE = sum_of_rows(tables, [ids_BT, batch.position_BT, batch.segment_BT])
+        else:
+            sum_BTE = words(ids_BT) + positions(batch.position_BT) + segments(batch.segment_BT)
         embedded: Tensor = self.dropout(self.LayerNorm(sum_BTE))
         return embedded
 
@@ -215,7 +222,7 @@ def _through(layers: Layers, hidden: Tensor, batch: Batch) -> Tensor:
     """`layers` upon the hidden states of a batch, [B, T, D]."""
     if native.fits(layers, hidden):
         return native.run_layers(layers, hidden, batch.piece_BT)
-    ours = hidden.is_cuda and not native.other_arithmetic(layers)
+    ours = on_a_gpu(hidden) and not native.other_arithmetic(layers)
     bias_B1TT = on_gpu(layers, hidden, batch.piece_BT) if ours else attention_bias(batch.piece_BT, hidden.dtype)
     encoded: Tensor = layers(hidden, bias_B1TT)
     return encoded

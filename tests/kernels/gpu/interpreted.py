@@ -197,7 +197,7 @@ def model() -> None:
             return fast
 
         trust.trusted = trusted
-        encoder._through = lambda layers, hidden, batch: layers(hidden, encoder.on_gpu(layers, hidden, batch.piece_BT))
+        encoder.on_a_gpu = lambda tensor: True
         losses = objective(masked, Rng(1, 0, 0), diagnose=True)
         total = losses.total({"masked": 9.0, "real": 60.0})
         found.append((losses, torch.autograd.grad(total, list(objective.parameters()))))

@@ -61,7 +61,7 @@ def plain(packed_BT3HD: Tensor, piece_BT: Tensor, kept: Tensor | float = 1.0) ->
     query, key, value = packed_BT3HD.permute(2, 0, 3, 1, 4)
     scores = query @ key.transpose(2, 3) / math.sqrt(query.shape[-1])
     same_B1TT = (piece_BT[:, :, None] == piece_BT[:, None, :])[:, None]
-    mixed = (scores.masked_fill(~same_B1TT, float("-inf")).softmax(-1) * kept) @ value
+    mixed: Tensor = (scores.masked_fill(~same_B1TT, float("-inf")).softmax(-1) * kept) @ value
     return mixed.transpose(1, 2)
 
 
