@@ -15,6 +15,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, *, bias_B1TT: Tensor | None, dropout: float) -> Tensor:
@@ -22,7 +23,15 @@ def attend(query: Tensor, key: Tensor, value: Tensor, *, bias_B1TT: Tensor | Non
     if query.device.type == "cpu" and (query.dtype == torch.bfloat16 or dropout > 0):
         mixed: Tensor = _TwoProducts.apply(query, key, value, bias_B1TT, dropout)  # type: ignore[no-untyped-call]
         return mixed
+    if query.is_cuda and 16 * dropout % 1:
+        with sdpa_kernel(_DROP_EXACTLY):
+            return F.scaled_dot_product_attention(query, key, value, attn_mask=bias_B1TT, dropout_p=dropout)
     return F.scaled_dot_product_attention(query, key, value, attn_mask=bias_B1TT, dropout_p=dropout)
+
+
+_DROP_EXACTLY = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+"""Not cuDNN, which a GPU's PyTorch takes first: some of its kernels round the share that is dropped to a multiple of 1/16
+(https://github.com/pytorch/pytorch/issues/174245)."""
 
 
 class _TwoProducts(torch.autograd.Function):
