@@ -66,6 +66,10 @@ def vocabulary() -> None:
             torch.autograd.grad(2.5 * found[0], tensors), torch.autograd.grad(2.5 * expected.loss, tensors), strict=True
         ):
             close("a gradient", mine, theirs, 1e-5)
+    real, widths = gpu_softmax._product, set()
+    gpu_softmax._product = lambda left, right: widths.update((left.shape[1], right.shape[1])) or real(left, right)
+    gpu_softmax.check(CPU, gpu_softmax.Shape(torch.bfloat16, width=16, words=257), slots=5)
+    assert 384 in widths and 257 not in widths, "products along the vocabulary are not of a multiple of 128"
     nothing = gpu_softmax.VocabularySoftmax.apply(
         tensors[0][:0], *tensors[1:], labels[:0], draws[:0], (torch.float32, True, True)
     )

@@ -53,8 +53,10 @@ class VocabularySoftmax(torch.autograd.Function):
         dtype, wants, look = how
         with torch.autocast(projected_KE.device.type, enabled=False), trust.on(projected_KE.device):
             labels_K = labels_K.contiguous()
-            hidden_KE, words = projected_KE.to(dtype).contiguous(), words_VE.to(dtype).contiguous()
-            bias = bias_V.float().contiguous()
+            hidden_KE, bias = projected_KE.to(dtype).contiguous(), bias_V.float().contiguous()
+            # of words that are not there, 0: products along the vocabulary are fast where it is a multiple of 128
+            words = hidden_KE.new_zeros((-(-len(words_VE) // _BLOCK_V) * _BLOCK_V, words_VE.shape[1]))
+            words[: len(words_VE)] = words_VE
             loss_K, log_z_K, sampled, correct, entropy = _look(hidden_KE, words, bias, labels_K, draws_K, look=look)
             grads = _gradients(hidden_KE, words, bias, labels_K, log_z_K) if wants else ()
         ctx.save_for_backward(*grads)
@@ -76,19 +78,22 @@ def _tiles(width: int) -> dict[str, Any]:
 def _look(
     hidden_KE: Tensor, words_VE: Tensor, bias_V: Tensor, labels_K: Tensor, draws_K: Tensor | None, *, look: bool
 ) -> tuple[Tensor, ...]:
-    """Loss, normaliser (inf where not used), sample, correct, entropy of each slot; the last two empty without `look`."""
+    """Loss, normaliser (inf where not used), sample, correct, entropy of each slot; the last two empty without `look`.
+
+    `words_VE` has more rows than `bias_V`, up to a multiple of 128, here and below.
+    """
     kernels = trust.kernels()
-    (slots, width), words, device = hidden_KE.shape, len(words_VE), hidden_KE.device
+    (slots, width), words, device = hidden_KE.shape, len(bias_V), hidden_KE.device
     blocks = kernels.triton.cdiv(words, _BLOCK_V)
     shape = (slots, blocks)
     most, mass = (torch.empty(shape, device=device) for _ in range(2))
     best, spread = (
         torch.empty(shape if look else 1, device=device, dtype=kind) for kind in (torch.int32, torch.float32)
     )
-    loss, log_z, label_logit = (torch.zeros(slots, device=device) for _ in range(3))
-    sampled = torch.zeros_like(labels_K)
-    correct = torch.zeros(slots if look else 0, device=device, dtype=torch.int8)
-    entropy = torch.zeros(slots if look else 0, device=device)
+    loss, log_z, label_logit = (torch.empty(slots, device=device) for _ in range(3))
+    sampled = torch.zeros_like(labels_K) if draws_K is None else torch.empty_like(labels_K)
+    correct = torch.empty(slots if look else 0, device=device, dtype=torch.int8)
+    entropy = torch.empty(slots if look else 0, device=device)
     if slots:
         tiles = _tiles(width)
         kernels.block_statistics[(kernels.triton.cdiv(slots, _BLOCK_K), blocks)](
@@ -101,7 +106,7 @@ def _look(
             loss, log_z, sampled, correct, entropy, words, blocks,
             SAMPLE=draws_K is not None, LOOK=look, BLOCK_B=kernels.triton.next_power_of_2(blocks), num_warps=4, **tiles,
         )  # fmt: skip
-    return loss, log_z, sampled, correct.bool(), entropy
+    return loss, log_z, sampled, correct.view(torch.bool), entropy
 
 
 def _gradients(
@@ -109,27 +114,26 @@ def _gradients(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of the sum of losses with respect to hidden states, words and bias, fp32."""
     kernels = trust.kernels()
-    (slots, width), words, device = hidden_KE.shape, len(words_VE), hidden_KE.device
-    # rows begin at multiples of 16 bytes, as fast products want them
-    stride = kernels.triton.cdiv(words, _BLOCK_V) * _BLOCK_V
+    slots, stride, device = len(hidden_KE), len(words_VE), hidden_KE.device
     rows = max(_BLOCK_K, min(slots, _CHUNK_ELEMENTS // stride) // _BLOCK_K * _BLOCK_K)
     delta_all = torch.empty((min(rows, slots), stride), device=device, dtype=hidden_KE.dtype)
-    for_hidden = torch.empty((slots, width), device=device)
-    for_words, for_bias = torch.zeros((words, width), device=device), torch.zeros(words, device=device)
-    for first in range(0, slots, rows):
+    for_hidden: list[Tensor] = []
+    totals: list[Tensor] = []
+    for first in range(0, max(1, slots), rows):
         part = slice(first, min(first + rows, slots))
         hidden, delta = hidden_KE[part], delta_all[: part.stop - first]
         tiles_of_slots = kernels.triton.cdiv(len(hidden), _BLOCK_K)
         sums = torch.empty((tiles_of_slots, stride), device=device)
-        kernels.logit_gradient[(tiles_of_slots, stride // _BLOCK_V)](
-            hidden, words_VE, bias_V, labels_K[part], log_z_K[part], delta, sums, len(hidden), words, stride,
-            num_warps=4, **_tiles(width),
-        )  # fmt: skip
-        delta = delta[:, :words]
-        for_bias += sums.sum(0)[:words]
-        for_hidden[part] = _product(delta, words_VE)
-        for_words += _product(delta.t(), hidden)
-    return for_hidden, for_words, for_bias
+        if slots:
+            kernels.logit_gradient[(tiles_of_slots, stride // _BLOCK_V)](
+                hidden, words_VE, bias_V, labels_K[part], log_z_K[part], delta, sums, len(hidden), len(bias_V), stride,
+                num_warps=4, **_tiles(hidden.shape[1]),
+            )  # fmt: skip
+        for_hidden.append(_product(delta, words_VE))
+        made = [_product(delta.t(), hidden), sums.sum(0)]
+        totals = [total + more for total, more in zip(totals, made, strict=True)] if totals else made
+    for_words, for_bias = (total[: len(bias_V)] for total in totals)
+    return torch.cat(for_hidden), for_words, for_bias
 
 
 def _product(left: Tensor, right: Tensor) -> Tensor:
