@@ -108,10 +108,14 @@ class AddAndNorm(nn.Module):
         self.dropout = Dropout(model.hidden_dropout_prob)
 
     def forward(self, inner: Tensor, residual_BTD: Tensor, key: Tensor | None = None) -> Tensor:
-        projected = self.dense(inner)
         if key is not None:  # our kernel for GPUs
-            dropout = self.dropout.p * self.training
-            return add_norm.add_norm(projected, residual_BTD, self.LayerNorm, key, dropout=dropout)
+            dropout, shift = self.dropout.p * self.training, None
+            if type(self.dense) is nn.Linear:  # FSDP2 gives it a class whose calls must not be left out
+                projected, shift = F.linear(inner, self.dense.weight), self.dense.bias
+            else:
+                projected = self.dense(inner)
+            return add_norm.add_norm(projected, shift, residual_BTD, self.LayerNorm, key, dropout=dropout)
+        projected = self.dense(inner)
         normed: Tensor = self.LayerNorm(self.dropout(projected) + residual_BTD)
         return normed
 

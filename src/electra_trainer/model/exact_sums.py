@@ -58,7 +58,7 @@ def exact_sums(values_NE: Tensor, ids: list[Tensor], rows: list[int]) -> list[Te
     below_2_to = torch.frexp(largest).exponent
     shift = (62 - len(values_NE).bit_length() - below_2_to).clamp(max=126)
     total = torch.zeros((sum(rows), values_NE.shape[1]), dtype=torch.int64, device=values_NE.device)
-    tables = total.split(rows)
+    tables = torch.split(total, rows)
     step = max(1, _AT_ONCE // values_NE.shape[1])
     with _in_any_order():
         for first in range(0, len(values_NE), step):
@@ -67,7 +67,7 @@ def exact_sums(values_NE: Tensor, ids: list[Tensor], rows: list[int]) -> list[Te
             for table, places in zip(tables, ids, strict=True):
                 table.index_add_(0, places[part], whole_nE)
     back = _power_of_2(-shift) * (1 + 0 * largest)  # NaN where the largest is none or infinite
-    return list((total * back).split(rows))
+    return list(torch.split(total * back, rows))
 
 
 def _power_of_2(exponent: Tensor) -> Tensor:

@@ -29,7 +29,7 @@ from electra_trainer.kernels.gpu import gpu_attention, triton_kernels
 
 SHARED = {80: 163 * 1024, 89: 99 * 1024, 90: 227 * 1024}
 DROPOUT = 1.8
-INTEGERS = ("K", "V", "BLOCKS", "STRIDE", "N", "D", "LIMIT")
+INTEGERS = ("K", "V", "BLOCKS", "STRIDE", "N", "D", "PARTS", "LIMIT")
 REALS = ("EPS", "UP")
 ALIGNED = ("STRIDE", "D")
 ALWAYS_REAL = ("bias", "most", "mass", "spread", "label_logit", "loss", "log_z", "entropy", "sums", "levels", "weight", "log_sum", "draws",
@@ -114,7 +114,8 @@ def others(arch: int) -> dict[str, Compiled]:
         del tiles["BLOCK_K"]
         found[f"choose {width}"] = build("choose", "bf16", arch, SAMPLE=True, LOOK=True, BLOCK_B=256, **tiles)
     for width, warps in ((256, 1), (768, 4)):
-        sizes = {"BLOCK_D": triton.next_power_of_2(width), "DROP": True, "num_warps": warps}
+        found[f"add_norm_finish {width}"] = build("add_norm_finish", "bf16", arch, LOOPS=8, BLOCK_P=128, BLOCK_D=16)
+        sizes = {"SHIFT": True, "BLOCK_D": triton.next_power_of_2(width), "DROP": True, "num_warps": warps}
         found[f"add_norm_forward {width}"] = build("add_norm_forward", "bf16", arch, **sizes)
         found[f"add_norm_backward {width}"] = build("add_norm_backward", "bf16", arch, ROWS=16, **sizes)
     return found

@@ -109,11 +109,11 @@ def norm() -> None:
     layer = torch.nn.LayerNorm(48)
     found = []
     for key in ((1, 1), (1, 1), (1, 2)):
-        out = add_norm.add_norm(*inputs, layer, torch.tensor(key), dropout=0.3)
+        out = add_norm.add_norm(inputs[0], None, inputs[1], layer, torch.tensor(key), dropout=0.3)
         found.append([out, *torch.autograd.grad(out.square().sum(), [*inputs, layer.weight])])
     for one, two, three in zip(*found, strict=True):
         assert torch.equal(one, two) and not torch.equal(one, three)
-    nothing = add_norm.add_norm(inputs[0][:0], inputs[1][:0], layer, torch.tensor([1, 1]), dropout=0.3)
+    nothing = add_norm.add_norm(inputs[0][:0], layer.bias, inputs[1][:0], layer, torch.tensor([1, 1]), dropout=0.3)
     assert not torch.autograd.grad(nothing.sum(), layer.weight)[0].any()
 
 
@@ -150,7 +150,7 @@ def operators() -> None:
     operators = torch.ops.electra
     for operator, inputs in (
         (operators.attention.default, (packed, pieces, key, 0.2)),
-        (operators.add_norm.default, (inner, residual, layer.weight, layer.bias, key, 1e-12, 0.2)),
+        (operators.add_norm.default, (inner, layer.bias, residual, layer.weight, layer.bias, key, 1e-12, 0.2)),
     ):
         checks = ("test_schema", "test_autograd_registration", "test_faketensor")
         torch.library.opcheck(operator, inputs, test_utils=checks)

@@ -109,7 +109,7 @@ def encode_without_kernels(net: Encoder) -> Tensor:
 
 FORWARDS = {
     "encoder.SelfAttention": "7513e448dce34fd9",
-    "encoder.AddAndNorm": "d8c731c92e9b92f7",
+    "encoder.AddAndNorm": "6f154fc4db377178",
     "encoder.Attention": "e3a184513b896c96",
     "encoder.Intermediate": "788477280de55a0b",
     "encoder.Layer": "78a7177899789d0c",
@@ -128,3 +128,17 @@ def test_a_changed_forward_needs_a_new_declaration(name: str) -> None:
     parts = [node for node in body.body if isinstance(node, ast.FunctionDef | ast.AnnAssign)]
     code = "\n".join(ast.unparse(part) for part in parts)
     assert hashlib.sha256(code.encode()).hexdigest()[:16] == FORWARDS[name], f"{name}:\n{code}"
+
+
+def test_layers_that_are_sharded_are_still_the_paper_s() -> None:
+    """FSDP2 gives each module a class of its own: `FSDPLinear`, made of its own and the old one."""
+    net = Encoder(MODEL)
+    for module in net.encoder.modules():
+        own = type("FSDP", (), {"__module__": "torch.distributed.fsdp._fully_shard"})
+        kind = type(module)
+        module.__class__ = type(
+            f"FSDP{kind.__name__}", (own, kind), {"__module__": "torch.distributed.fsdp._fully_shard"}
+        )
+    assert not native.other_arithmetic(net.encoder)
+    put(net, "activation")
+    assert native.other_arithmetic(net.encoder) == "Relu"

@@ -38,12 +38,14 @@ def usable(device: torch.device, shape: Shape) -> bool:
     return shape.dtype in TOLERANCE and trust.trusted(NAME, device, shape)
 
 
-def add_norm(inner: Tensor, residual: Tensor, norm: nn.LayerNorm, key: Tensor, *, dropout: float) -> Tensor:
-    """LayerNorm(dropout(inner) + residual): each [.., D], the result in the type of `inner`.
+def add_norm(inner: Tensor, shift: Tensor | None, residual: Tensor, norm: nn.LayerNorm, key: Tensor, *, dropout: float) -> Tensor:  # fmt: skip
+    """LayerNorm(dropout(inner + shift) + residual): each [.., D], but the bias `shift` [D]; the result in the type of `inner`.
 
-    `key` is the mask's, int64 [2]; it is not read where nothing is dropped.
+    The bias of the product comes here, since its gradient costs nothing here and two kernels elsewhere. `key` is the mask's, int64 [2];
+    it is not read where nothing is dropped.
     """
-    out: Tensor = torch.ops.electra.add_norm(inner, residual, norm.weight, norm.bias, key, norm.eps, dropout)[0]
+    operator = torch.ops.electra.add_norm
+    out: Tensor = operator(inner, shift, residual, norm.weight, norm.bias, key, norm.eps, dropout)[0]
     return out
 
 
@@ -54,78 +56,93 @@ def plain(inner: Tensor, residual: Tensor, weight: Tensor, bias: Tensor, eps: fl
 
 
 def _forward(
-    inner: Tensor, residual: Tensor, weight: Tensor, bias: Tensor, key: Tensor, eps: float, dropout: float
-) -> tuple[Tensor, Tensor]:
+    inner: Tensor, shift: Tensor | None, residual: Tensor, weight: Tensor, bias: Tensor, key: Tensor, eps: float, dropout: float
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     kernels = trust.kernels()
-    out, levels = _like_forward(inner, residual, weight, bias, key, eps, dropout)
+    out, levels = _like_forward(inner, shift, residual, weight, bias, key, eps, dropout)
     many, width = levels.shape[1], inner.shape[-1]
     if many:
         with trust.on(inner.device):
             kernels.add_norm_forward[(many,)](
-                inner.contiguous(), residual.contiguous(), weight, bias, key, out, levels, many, width, eps,
-                *keyed_dropout.numbers(dropout), DROP=dropout > 0, BLOCK_D=kernels.triton.next_power_of_2(width), num_warps=_warps(width),
+                inner.contiguous(), weight if shift is None else shift, residual.contiguous(), weight, bias, key, out, levels, many, width, eps,
+                *keyed_dropout.numbers(dropout), SHIFT=shift is not None, DROP=dropout > 0, BLOCK_D=kernels.triton.next_power_of_2(width),
+                num_warps=_warps(width),
             )  # fmt: skip
     return out, levels
 
 
 def _backward(
-    upstream: Tensor, inner: Tensor, residual: Tensor, weight: Tensor, key: Tensor, levels: Tensor, dropout: float
-) -> tuple[Tensor, Tensor, Tensor]:
+    upstream: Tensor, inner: Tensor, shift: Tensor | None, residual: Tensor, weight: Tensor, key: Tensor, levels: Tensor, dropout: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     kernels = trust.kernels()
     many, width = levels.shape[1], inner.shape[-1]
-    for_inner, for_residual, for_norm = _like_backward(upstream, inner, residual, weight, key, levels, dropout)
+    found = _like_backward(upstream, inner, shift, residual, weight, key, levels, dropout)
     rows = max(1, kernels.triton.cdiv(many, _PROGRAMS))
     programs = kernels.triton.cdiv(many, rows)
-    partial = torch.empty((programs, 2, width), device=inner.device)
-    if many:
-        with trust.on(inner.device):
+    partial = torch.empty((programs, 3, width), device=inner.device)
+    with trust.on(inner.device):
+        if many:
             kernels.add_norm_backward[(programs,)](
-                upstream.contiguous(), inner.contiguous(), residual.contiguous(), weight, key, levels, for_inner, for_residual, partial,
-                many, width, *keyed_dropout.numbers(dropout), ROWS=rows, DROP=dropout > 0,
-                BLOCK_D=kernels.triton.next_power_of_2(width), num_warps=_warps(width),
+                upstream.contiguous(), inner.contiguous(), weight if shift is None else shift, residual.contiguous(), weight, key, levels,
+                found[0], found[1], partial, many, width, *keyed_dropout.numbers(dropout),
+                ROWS=rows, SHIFT=shift is not None, DROP=dropout > 0, BLOCK_D=kernels.triton.next_power_of_2(width), num_warps=_warps(width),
             )  # fmt: skip
-    torch.sum(partial, 0, out=for_norm)
-    return for_inner, for_residual, for_norm
+        kernels.add_norm_finish[(kernels.triton.cdiv(width, 16), 3)](
+            partial,
+            *found[2:],
+            programs,
+            width,
+            LOOPS=kernels.triton.cdiv(programs, 128),
+            BLOCK_P=128,
+            BLOCK_D=16,
+            num_warps=4,
+        )
+    return found
 
 
 def _like_forward(
-    inner: Tensor, residual: Tensor, weight: Tensor, bias: Tensor, key: Tensor, eps: float, dropout: float
-) -> tuple[Tensor, Tensor]:
+    inner: Tensor, shift: Tensor | None, residual: Tensor, weight: Tensor, bias: Tensor, key: Tensor, eps: float, dropout: float
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The result, and what the backward pass needs: mean and 1/deviation of each row, fp32 [2, N]."""
     many = inner.shape[:-1].numel()
     return inner.new_empty(inner.shape), inner.new_empty((2, many), dtype=torch.float32)
 
 
 def _like_backward(
-    upstream: Tensor, inner: Tensor, residual: Tensor, weight: Tensor, key: Tensor, levels: Tensor, dropout: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of inner and residual, and of weight and bias, fp32 [2, D]."""
-    return inner.new_empty(inner.shape), residual.new_empty(inner.shape), inner.new_empty((2, inner.shape[-1]), dtype=torch.float32)  # fmt: skip
+    upstream: Tensor, inner: Tensor, shift: Tensor | None, residual: Tensor, weight: Tensor, key: Tensor, levels: Tensor, dropout: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """Gradients of inner and residual; of shift, weight and bias, [D]."""
+    of_weight = [weight.new_empty(weight.shape) for _ in range(2)]
+    of_shift = weight.new_empty(weight.shape, dtype=(weight if shift is None else shift).dtype)
+    return inner.new_empty(inner.shape), residual.new_empty(inner.shape), of_shift, of_weight[0], of_weight[1]
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    inner, residual, weight, _, key, _, ctx.dropout = inputs
-    ctx.save_for_backward(inner, residual, weight, key, output[1])
+    inner, shift, residual, weight, _, key, _, ctx.dropout = inputs
+    ctx.save_for_backward(inner, shift, residual, weight, key, output[1])
 
 
 def _gradients(ctx: Any, upstream: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
-    weight = ctx.saved_tensors[2]
-    *found, for_norm = torch.ops.electra.add_norm_backward(upstream, *ctx.saved_tensors, ctx.dropout)
-    return *found, *for_norm.to(weight.dtype).unbind(), None, None, None
+    for_inner, for_residual, for_shift, for_weight, for_bias = torch.ops.electra.add_norm_backward(
+        upstream, *ctx.saved_tensors, ctx.dropout
+    )
+    shift = for_shift if ctx.saved_tensors[1] is not None else None
+    return for_inner, shift, for_residual, for_weight, for_bias, None, None, None
 
 
 _add_norm = torch.library.custom_op(
     "electra::add_norm",
     _forward,
     mutates_args=(),
-    schema="(Tensor inner, Tensor residual, Tensor weight, Tensor bias, Tensor key, float eps, float dropout) -> (Tensor, Tensor)",
+    schema="(Tensor inner, Tensor? shift, Tensor residual, Tensor weight, Tensor bias, Tensor key, float eps, float dropout)"
+    " -> (Tensor, Tensor)",
 )
 _add_norm_backward = torch.library.custom_op(
     "electra::add_norm_backward",
     _backward,
     mutates_args=(),
-    schema="(Tensor upstream, Tensor inner, Tensor residual, Tensor weight, Tensor key, Tensor levels, float dropout)"
-    " -> (Tensor, Tensor, Tensor)",
+    schema="(Tensor upstream, Tensor inner, Tensor? shift, Tensor residual, Tensor weight, Tensor key, Tensor levels, float dropout)"
+    " -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
 )
 _add_norm.register_fake(_like_forward)
 _add_norm_backward.register_fake(_like_backward)
@@ -140,9 +157,9 @@ def check(device: torch.device, shape: Shape, *, rows: int = 37) -> None:
     """Compare with the plain twin on some rows, 0.3 of the elements dropped where `shape` drops."""
     random, width, dropout = torch.Generator().manual_seed(6), shape.width, 0.3 * shape.drops
     norm = nn.LayerNorm(width, eps=1e-12, device=device)
-    made = [torch.randn(size, generator=random).to(device) for size in ((rows, width),) * 3 + ((width,),) * 2]
+    made = [torch.randn(size, generator=random).to(device) for size in ((rows, width),) * 3 + ((width,),) * 3]
     inner, residual, above = (tensor.to(shape.dtype) for tensor in made[:3])
-    norm.weight.data, norm.bias.data = made[3], made[4]
+    norm.weight.data, norm.bias.data, shift = made[3], made[4], made[5].to(shape.dtype).requires_grad_()
     key = torch.tensor([1234, 5678], device=device)
     places = (torch.arange(rows, device=device)[:, None], torch.arange(width, device=device))
     kept = keyed_dropout.kept(key, *places, dropout) / (1 - dropout)
@@ -151,14 +168,14 @@ def check(device: torch.device, shape: Shape, *, rows: int = 37) -> None:
         for dtype in (torch.float32, shape.dtype)
     ]
     exact, given = both
-    expected = plain(exact[0] * kept, exact[1], norm.weight, norm.bias, norm.eps)
-    found = add_norm(given[0], given[1], norm, key, dropout=dropout)
+    expected = plain((exact[0] + shift.float()) * kept, exact[1], norm.weight, norm.bias, norm.eps)
+    found = add_norm(given[0], shift, given[1], norm, key, dropout=dropout)
     trust.close("the result", found, expected, TOLERANCE[shape.dtype])
     if shape.back:
-        parameters = (norm.weight, norm.bias)
+        parameters = (norm.weight, norm.bias, shift)
         theirs = torch.autograd.grad(expected, [*exact, *parameters], above.float())
         ours = torch.autograd.grad(found, [*given, *parameters], above)
-        for name, one, other in zip(("inner", "residual", "weight", "bias"), ours, theirs, strict=True):
+        for name, one, other in zip(("inner", "residual", "weight", "bias", "shift"), ours, theirs, strict=True):
             trust.close(f"the gradient of {name}", one, other, TOLERANCE[shape.dtype])
 
 

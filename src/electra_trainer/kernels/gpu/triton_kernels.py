@@ -53,15 +53,25 @@ def _kept_row(key, row, columns, LIMIT):
 
 
 @triton.jit
+def _shifted(inner, shift, place, columns, here, real, SHIFT: tl.constexpr):
+    """A row of the projection, with its bias."""
+    value = tl.load(inner + place, mask=here, other=0.0).to(tl.float32)
+    if SHIFT:
+        value += tl.load(shift + columns, mask=real, other=0.0).to(tl.float32)
+    return value
+
+
+@triton.jit
 def add_norm_forward(
-    inner, residual, weight, bias, key, out, levels, N, D, EPS, LIMIT, UP, DROP: tl.constexpr, BLOCK_D: tl.constexpr
-):
-    """Out = LayerNorm(dropout(inner) + residual); mean and 1/sqrt(variance + EPS) of each row are kept, [2, N]."""
+    inner, shift, residual, weight, bias, key, out, levels, N, D, EPS, LIMIT, UP,
+    SHIFT: tl.constexpr, DROP: tl.constexpr, BLOCK_D: tl.constexpr,
+):  # fmt: skip
+    """Out = LayerNorm(dropout(inner + shift) + residual); mean and 1/sqrt(variance + EPS) of each row are kept, [2, N]."""
     row = tl.program_id(0)
     columns = tl.arange(0, BLOCK_D)
     real = columns < D
     place = row * D + columns
-    value = tl.load(inner + place, mask=real, other=0.0).to(tl.float32)
+    value = _shifted(inner, shift, place, columns, real, real, SHIFT)
     if DROP:
         value = tl.where(_kept_row(key, row, columns, LIMIT), value * UP, 0.0)
     value += tl.load(residual + place, mask=real, other=0.0).to(tl.float32)
@@ -69,30 +79,31 @@ def add_norm_forward(
     away = tl.where(real, value - middle, 0.0)
     scale = 1.0 / tl.sqrt(tl.sum(away * away, 0) / D + EPS)
     gain = tl.load(weight + columns, mask=real, other=0.0).to(tl.float32)
-    shift = tl.load(bias + columns, mask=real, other=0.0).to(tl.float32)
-    tl.store(out + place, (away * scale * gain + shift).to(out.dtype.element_ty), mask=real)
+    lift = tl.load(bias + columns, mask=real, other=0.0).to(tl.float32)
+    tl.store(out + place, (away * scale * gain + lift).to(out.dtype.element_ty), mask=real)
     tl.store(levels + row, middle)
     tl.store(levels + N + row, scale)
 
 
 @triton.jit
 def add_norm_backward(
-    upstream, inner, residual, weight, key, levels, for_inner, for_residual, partial, N, D, LIMIT, UP,
-    ROWS: tl.constexpr, DROP: tl.constexpr, BLOCK_D: tl.constexpr,
+    upstream, inner, shift, residual, weight, key, levels, for_inner, for_residual, partial, N, D, LIMIT, UP,
+    ROWS: tl.constexpr, SHIFT: tl.constexpr, DROP: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of all inputs; those of weight and bias as one partial sum a program, over ROWS rows: [programs, 2, D]."""
+    """Gradients of all inputs; those of shift, weight and bias as one partial sum a program, over ROWS rows: [programs, 3, D]."""
     program = tl.program_id(0)
     columns = tl.arange(0, BLOCK_D)
     real = columns < D
     gain = tl.load(weight + columns, mask=real, other=0.0).to(tl.float32)
+    moved = tl.zeros((BLOCK_D,), dtype=tl.float32)
     gains = tl.zeros((BLOCK_D,), dtype=tl.float32)
-    shifts = tl.zeros((BLOCK_D,), dtype=tl.float32)
+    lifts = tl.zeros((BLOCK_D,), dtype=tl.float32)
     for number in range(ROWS):
         row = program * ROWS + number
         here = real & (row < N)
         place = row * D + columns
         above = tl.load(upstream + place, mask=here, other=0.0).to(tl.float32)
-        value = tl.load(inner + place, mask=here, other=0.0).to(tl.float32)
+        value = _shifted(inner, shift, place, columns, here, real, SHIFT)
         if DROP:
             keep = _kept_row(key, row, columns, LIMIT)
             value = tl.where(keep, value * UP, 0.0)
@@ -100,7 +111,7 @@ def add_norm_backward(
         scale = tl.load(levels + N + row, mask=row < N, other=0.0)
         normed = tl.where(here, (value - tl.load(levels + row, mask=row < N, other=0.0)) * scale, 0.0)
         gains += above * normed
-        shifts += above
+        lifts += above
         scaled = above * gain
         along = tl.sum(normed * scaled, 0) / D
         level = tl.sum(scaled, 0) / D
@@ -108,9 +119,38 @@ def add_norm_backward(
         tl.store(for_residual + place, gradient.to(for_residual.dtype.element_ty), mask=here)
         if DROP:
             gradient = tl.where(keep, gradient * UP, 0.0)
+        moved += gradient
         tl.store(for_inner + place, gradient.to(for_inner.dtype.element_ty), mask=here)
-    tl.store(partial + 2 * program * D + columns, gains, mask=real)
-    tl.store(partial + (2 * program + 1) * D + columns, shifts, mask=real)
+    place = partial + 3 * program * D + columns
+    tl.store(place, moved, mask=real)
+    tl.store(place + D, gains, mask=real)
+    tl.store(place + 2 * D, lifts, mask=real)
+
+
+@triton.jit
+def add_norm_finish(
+    partial,
+    for_shift,
+    for_weight,
+    for_bias,
+    PARTS,
+    D,
+    LOOPS: tl.constexpr,
+    BLOCK_P: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+):
+    """Sums over the programs of `partial`, [PARTS, 3, D]: always in the same order, and without the memory that PyTorch's sum clears."""
+    columns = tl.program_id(0) * BLOCK_D + tl.arange(0, BLOCK_D)
+    which = tl.program_id(1)
+    total = tl.zeros((BLOCK_P, BLOCK_D), dtype=tl.float32)
+    for number in range(LOOPS):
+        parts = number * BLOCK_P + tl.arange(0, BLOCK_P)
+        place = (3 * parts[:, None] + which) * D + columns[None, :]
+        total += tl.load(partial + place, mask=(parts[:, None] < PARTS) & (columns[None, :] < D), other=0.0)
+    found = tl.sum(total, 0)
+    tl.store(for_shift + columns, found.to(for_shift.dtype.element_ty), mask=(columns < D) & (which == 0))
+    tl.store(for_weight + columns, found.to(for_weight.dtype.element_ty), mask=(columns < D) & (which == 1))
+    tl.store(for_bias + columns, found.to(for_bias.dtype.element_ty), mask=(columns < D) & (which == 2))
 
 
 @triton.jit
