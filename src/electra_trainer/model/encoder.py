@@ -8,7 +8,7 @@ attention and the residual LayerNorm on a GPU (kernels/gpu, `OnGpu`). Tests comp
 layers compute (kernels/native/layers.py). Whoever changes a `forward` changes the declaration with it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import ClassVar, NamedTuple
 
@@ -240,7 +240,7 @@ def on_gpu(layers: Layers, hidden: Tensor, piece_BT: Tensor) -> OnGpu:
     dropped = [p > 0 and layers.training for p in (model.attention_probs_dropout_prob, model.hidden_dropout_prob)]
     heads, tokens = model.num_attention_heads, piece_BT.shape[1]
     attention = gpu_attention.Shape(dtype, heads, tokens, model.hidden_size // heads, drops=dropped[0], back=back)
-    own = gpu_attention.usable(device, attention)
+    own = gpu_attention.usable(device, attention, instead=by_pytorch)
     keys = (len(layers.layer), 3)
     return OnGpu(
         bias_B1TT=None if own else attention_bias(piece_BT, hidden.dtype),
@@ -248,6 +248,13 @@ def on_gpu(layers: Layers, hidden: Tensor, piece_BT: Tensor) -> OnGpu:
         norm=add_norm.usable(device, add_norm.Shape(dtype, model.hidden_size, drops=dropped[1], back=back)),
         keys=keyed_dropout.draw_keys(device, *keys) if any(dropped) else keyed_dropout.no_keys(device, *keys),
     )
+
+
+def by_pytorch(packed_BT3HD: Tensor, piece_BT: Tensor, dropout: float) -> Callable[[], Tensor]:
+    """PyTorch's attention as the layers call it, [B, T, H, D/H], for the kernel to be timed against."""
+    bias_B1TT = attention_bias(piece_BT, packed_BT3HD.dtype)
+    query, key, value = packed_BT3HD.permute(2, 0, 3, 1, 4)
+    return lambda: attend(query, key, value, bias_B1TT=bias_B1TT, dropout=dropout).transpose(1, 2)
 
 
 def attention_bias(piece_BT: Tensor, dtype: torch.dtype) -> Tensor | None:

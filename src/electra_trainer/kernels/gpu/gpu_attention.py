@@ -6,6 +6,7 @@ To PyTorch's compiler the kernels are operators that it calls and does not look 
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,12 @@ from electra_trainer.kernels.gpu import keyed_dropout, trust
 NAME = "attention within pieces"
 _SIZES = {torch.float32: (32,), torch.bfloat16: (32, 64, 128), torch.float16: (32, 64, 128)}
 """Sizes of a head that there is a kernel for; in fp32 larger ones do not fit into the registers of a multiprocessor."""
+SHORT = 128
+"""Tokens up to which our kernels are taken untimed: a head's scores are one or two blocks, and PyTorch's read a bias of [T, T] as well."""
+MARGIN = 0.8
+"""PyTorch's attention is taken where it needs less than this share of our time: what two measurements differ by must not decide."""
+measured: dict[tuple[str, Any], tuple[float, float]] = {}
+"""Milliseconds by device and shape: ours, PyTorch's."""
 TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 4e-3}
 """Relative, of results and gradients, against the plain way in fp32."""
 
@@ -35,9 +42,59 @@ class Shape:
     """Whether gradients are needed."""
 
 
-def usable(device: torch.device, shape: Shape) -> bool:
-    """True where `attend` is to be called instead of PyTorch's attention with a bias on the scores."""
-    return shape.size in _SIZES.get(shape.dtype, ()) and trust.trusted(NAME, device, shape)
+Instead = Callable[[Tensor, Tensor, float], Callable[[], Tensor]]
+"""Packed queries, keys and values, pieces and a share to drop -> the other way to attend, to be called again and again."""
+
+
+def usable(device: torch.device, shape: Shape, *, instead: Instead) -> bool:
+    """True where `attend` is to be called: it agrees with its plain twin, and for long rows `instead` is not much faster.
+
+    Both are timed at the first use of a shape. Where deterministic algorithms are asked for, nothing is timed: PyTorch's attention is not one.
+    """
+    if shape.size not in _SIZES.get(shape.dtype, ()) or not trust.trusted(NAME, device, shape):
+        return False
+    if shape.tokens <= SHORT or torch.are_deterministic_algorithms_enabled():
+        return True
+    place = (str(device), shape)
+    if place not in measured and not (device.type == "cuda" and torch.cuda.is_current_stream_capturing()):
+        measured[place] = measure(device, shape, instead)
+    ours, theirs = measured.get(place, (0.0, 0.0))
+    return ours * MARGIN <= theirs
+
+
+def measure(device: torch.device, shape: Shape, instead: Instead) -> tuple[float, float]:
+    """Milliseconds of a pass, and where gradients are needed back, over 16,384 tokens: ours, the other's."""
+    dropout = 0.1 * shape.drops
+    with trust.undisturbed(device), trust.on(device):
+        packed, piece, key = _made(device, shape, rows=max(1, 16384 // shape.tokens))
+        packed.requires_grad_(shape.back)
+        above = torch.ones_like(packed[:, :, 0])
+        found = []
+        for attend_once in (lambda: attend(packed, piece, key, dropout=dropout), instead(packed, piece, dropout)):
+
+            def run(once: Callable[[], Tensor] = attend_once) -> None:
+                out = once()
+                if shape.back:
+                    torch.autograd.grad(out, packed, above.view(out.shape))
+
+            found.append(_milliseconds(run))
+    return found[0], found[1]
+
+
+def _milliseconds(run: Callable[[], None], *, repeats: int = 5) -> float:
+    """The fastest of some calls, by the device's own clock; infinite where there is too little memory, or no kernel."""
+    times: list[float] = []
+    try:
+        for _ in range(2 + repeats):  # the first compile kernels and take memory
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+            start.record()
+            run()
+            end.record()
+            end.synchronize()
+            times.append(start.elapsed_time(end))
+    except RuntimeError:
+        return math.inf
+    return min(times)
 
 
 def attend(packed_BT3HD: Tensor, piece_BT: Tensor, key: Tensor, *, dropout: float) -> Tensor:
@@ -149,16 +206,20 @@ _attention_backward.register_fake(_like_backward)
 _attention.register_autograd(_gradients, setup_context=_keep)
 
 
+def _made(device: torch.device, shape: Shape, *, rows: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values, rows of several pieces and padding, and a key."""
+    random, tokens = torch.Generator().manual_seed(7), shape.tokens
+    packed = torch.randn((rows, tokens, 3, shape.heads, shape.size), generator=random).to(shape.dtype)
+    starts = torch.rand((rows, tokens), generator=random) < 3 / tokens
+    piece = (1 + starts.cumsum(1)).to(torch.int32)
+    piece[0, tokens - tokens // 5 :] = 0
+    return packed.to(device), piece.to(device), torch.tensor([4321, 8765], device=device)
+
+
 def check(device: torch.device, shape: Shape, *, rows: int = 2) -> None:
     """Compare with the plain twin: rows of several pieces and padding, a fifth of the weights dropped where `shape` drops."""
-    random, dropout = torch.Generator().manual_seed(7), 0.2 * shape.drops
-    heads, tokens = shape.heads, shape.tokens
-    packed = torch.randn((rows, tokens, 3, heads, shape.size), generator=random).to(shape.dtype).to(device)
-    starts = torch.rand((rows, tokens), generator=random) < 3 / tokens
-    pieces = (1 + starts.cumsum(1)).to(torch.int32)
-    pieces[0, tokens - tokens // 5 :] = 0
-    pieces = pieces.to(device)
-    key = torch.tensor([4321, 8765], device=device)
+    heads, tokens, dropout = shape.heads, shape.tokens, 0.2 * shape.drops
+    packed, pieces, key = _made(device, shape, rows=rows)
     head = torch.arange(rows * heads, device=device).view(rows, heads, 1, 1)
     places = torch.arange(tokens * tokens, device=device).view(tokens, tokens)
     kept = keyed_dropout.kept(key, head, places, dropout) / (1 - dropout)
@@ -167,7 +228,7 @@ def check(device: torch.device, shape: Shape, *, rows: int = 2) -> None:
     tolerance = TOLERANCE[shape.dtype]
     trust.close("the result", found, expected, tolerance)
     if shape.back:
-        above = torch.randn(expected.shape, generator=random).to(device)
+        above = torch.randn(expected.shape, generator=torch.Generator().manual_seed(8)).to(device)
         gradients = [torch.autograd.grad(out, to, above.to(out.dtype))[0] for out, to in ((found, given), (expected, exact))]  # fmt: skip
         for mine, theirs, name in zip(
             *(gradient.unbind(2) for gradient in gradients), ("queries", "keys", "values"), strict=True

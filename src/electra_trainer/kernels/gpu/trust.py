@@ -8,8 +8,8 @@ rest of the process, and one line says why. `ELECTRA_GPU_KERNELS=off` takes the 
 
 import os
 import warnings
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from importlib.util import find_spec
 from typing import Any
@@ -85,31 +85,37 @@ def trusted(name: str, device: torch.device, shape: Any) -> bool:
 
 def _check(name: str, device: torch.device, shape: Any) -> str:
     """Why the fast path cannot be used; empty where it can."""
-    state = torch.get_rng_state(), torch.cuda.get_rng_state(device) if device.type == "cuda" else None
-    found, products = "", torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision(
-        "highest"
-    )  # the twins' products; TF32 differs by more than the tolerance in fp32
+    found = ""
     try:
-        with torch.autocast(device.type, enabled=False), torch.enable_grad():
-            _checks[name][0](device, shape)
-    except Interrupted:
-        raise
-    except Exception as error:
-        first = (str(error).strip().splitlines() or [""])[0]
-        found = f"{type(error).__name__}: {first}"
-    finally:
-        torch.set_float32_matmul_precision(products)
-    torch.set_rng_state(state[0])
-    try:
-        if state[1] is not None:
-            torch.cuda.set_rng_state(state[1], device)
-    except RuntimeError as error:
+        with undisturbed(device):
+            try:
+                _checks[name][0](device, shape)
+            except Interrupted:
+                raise
+            except Exception as error:
+                found = f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
+    except RuntimeError as error:  # of the generator's state, which is put back on the device
         raise ElectraError(
             f"The check of the kernel '{name}' for {shape} left {device} unusable ({found or error}). "
             f"Start again without it: {SWITCH}=off"
         ) from error
     return found
+
+
+@contextmanager
+def undisturbed(device: torch.device) -> Iterator[None]:
+    """Work on the side: with gradients, without autocast and TF32, and the generators are afterwards as they were."""
+    state = torch.get_rng_state(), torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+    products = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")  # TF32 differs from fp32 by more than its tolerance
+    try:
+        with torch.autocast(device.type, enabled=False), torch.enable_grad():
+            yield
+    finally:
+        torch.set_float32_matmul_precision(products)
+        torch.set_rng_state(state[0])
+        if state[1] is not None:
+            torch.cuda.set_rng_state(state[1], device)
 
 
 def close(what: str, found: torch.Tensor, expected: torch.Tensor, tolerance: float) -> None:
