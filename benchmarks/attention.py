@@ -59,7 +59,8 @@ def on_a_gpu(device: torch.device) -> None:
 def main() -> None:
     """Print the table."""
     if torch.cuda.is_available():
-        return on_a_gpu(torch.device("cuda", torch.cuda.current_device()))
+        on_a_gpu(torch.device("cuda", torch.cuda.current_device()))
+        return
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads")
     print("rows heads tokens size  dtype     dropout   SDPA ms  products ms  SDPA / products")
     for (rows, heads, tokens, size), dtype, dropout in itertools.product(

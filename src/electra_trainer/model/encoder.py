@@ -62,10 +62,16 @@ class OnGpu(NamedTuple):
     """Our kernel drops, adds and normalises (kernels/gpu/add_norm.py)."""
     keys: Tensor
     """Of the dropout masks, int64 [.., 3, 2]: of each layer's attention, and of what follows attention and the feed-forward network."""
+    all_packed: list[tuple[Tensor, Tensor]]
+    """Weights and biases of queries, keys and values, of each layer; empty where each layer packs its own."""
+    packed: tuple[Tensor, Tensor] | None = None
+    """Those of this layer."""
 
     def of(self, layer: int) -> "OnGpu":
         """The same for one layer."""
-        return self._replace(keys=self.keys[layer])
+        return self._replace(
+            keys=self.keys[layer], all_packed=[], packed=self.all_packed[layer] if self.all_packed else None
+        )
 
 
 class SelfAttention(nn.Module):
@@ -83,17 +89,24 @@ class SelfAttention(nn.Module):
 
     def forward(self, hidden_BTD: Tensor, bias_B1TT: Tensor | OnGpu | None) -> Tensor:
         rows, tokens, width = hidden_BTD.shape
-        weight = torch.cat([self.query.weight, self.key.weight, self.value.weight])  # one product instead of three
-        bias = torch.cat([self.query.bias, self.key.bias, self.value.bias])
-        packed = F.linear(hidden_BTD, weight, bias).view(rows, tokens, 3, self.heads, width // self.heads)
         dropout = self.dropout if self.training else 0.0
+        weight, bias = self.packed() if not isinstance(bias_B1TT, OnGpu) or not bias_B1TT.packed else bias_B1TT.packed
+        shape = (rows, tokens, 3, self.heads, width // self.heads)
         if isinstance(bias_B1TT, OnGpu):
             if bias_B1TT.piece_BT is not None:
-                return gpu_attention.attend(packed, bias_B1TT.piece_BT, bias_B1TT.keys[0], dropout=dropout).flatten(2)
+                packed = F.linear(hidden_BTD, weight, bias.detach()).view(shape)
+                piece_BT, key = bias_B1TT.piece_BT, bias_B1TT.keys[0]
+                return gpu_attention.attend(packed, bias, piece_BT, key, dropout=dropout).flatten(2)
             bias_B1TT = bias_B1TT.bias_B1TT
+        packed = F.linear(hidden_BTD, weight, bias).view(shape)
         query, key, value = packed.permute(2, 0, 3, 1, 4)  # each [B, H, T, D/H]
         mixed = attend(query, key, value, bias_B1TT=bias_B1TT, dropout=dropout)
         return mixed.transpose(1, 2).reshape(rows, tokens, width)
+
+    def packed(self) -> tuple[Tensor, Tensor]:
+        """Weight [3D, D] and bias [3D] of queries, keys and values: one product instead of three."""
+        weight = torch.cat([self.query.weight, self.key.weight, self.value.weight])
+        return weight, torch.cat([self.query.bias, self.key.bias, self.value.bias])
 
 
 class AddAndNorm(nn.Module):
@@ -247,7 +260,19 @@ def on_gpu(layers: Layers, hidden: Tensor, piece_BT: Tensor) -> OnGpu:
         piece_BT=piece_BT.to(torch.int32) if own else None,
         norm=add_norm.usable(device, add_norm.Shape(dtype, model.hidden_size, drops=dropped[1], back=back)),
         keys=keyed_dropout.draw_keys(device, *keys) if any(dropped) else keyed_dropout.no_keys(device, *keys),
+        all_packed=_all_packed(layers),
     )
+
+
+def _all_packed(layers: Layers) -> list[tuple[Tensor, Tensor]]:
+    """Weights and biases of queries, keys and values of each layer: two copies for all layers, and two back for their gradients."""
+    modules = [module for module in layers.modules() if isinstance(module, SelfAttention)]
+    if any(type(module) is not SelfAttention for module in modules):
+        return []  # FSDP2 has these weights inside a call of the module only
+    parts = [part for module in modules for part in (module.query, module.key, module.value)]
+    weights = torch.cat([part.weight for part in parts]).view(len(modules), -1, layers.model.hidden_size).unbind()
+    biases = torch.cat([part.bias for part in parts]).view(len(modules), -1).unbind()
+    return list(zip(weights, biases, strict=True))
 
 
 def by_pytorch(packed_BT3HD: Tensor, piece_BT: Tensor, dropout: float) -> Callable[[], Tensor]:

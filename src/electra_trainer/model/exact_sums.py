@@ -5,6 +5,7 @@ the three tables of a network, and no two runs alike. Here the gradient becomes 
 sum there can be fits; a gradient of 16,384 tokens keeps 48 bits below its largest number, where fp32 has 24.
 """
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -54,25 +55,21 @@ def exact_sums(values_NE: Tensor, ids: list[Tensor], rows: list[int]) -> list[Te
         ids: of each table, int64 [N].
         rows: of each table.
     """
-    largest = values_NE.abs().amax() if len(values_NE) else values_NE.new_zeros(())
-    below_2_to = torch.frexp(largest).exponent
-    shift = (62 - len(values_NE).bit_length() - below_2_to).clamp(max=126)
+    largest = torch.linalg.vector_norm(values_NE, math.inf) if len(values_NE) else values_NE.new_zeros(())
+    # powers of two by the exponent's bits in fp32, to the last digit: `up` brings a sum of all to below 2^62, and is at most 2^126
+    exponent = largest.view(torch.int32) & (255 << 23)
+    up = ((253 << 23) - (exponent - (62 - len(values_NE).bit_length() << 23)).clamp(min=0)).view(torch.float32)
     total = torch.zeros((sum(rows), values_NE.shape[1]), dtype=torch.int64, device=values_NE.device)
     tables = torch.split(total, rows)
     step = max(1, _AT_ONCE // values_NE.shape[1])
     with _in_any_order():
         for first in range(0, len(values_NE), step):
             part = slice(first, first + step)
-            whole_nE = (values_NE[part] * _power_of_2(shift)).to(torch.int64)
+            whole_nE = (values_NE[part] * up).to(torch.int64)
             for table, places in zip(tables, ids, strict=True):
                 table.index_add_(0, places[part], whole_nE)
-    back = _power_of_2(-shift) * (1 + 0 * largest)  # NaN where the largest is none or infinite
+    back = 1 / up + (largest - largest)  # NaN where the largest is none or infinite
     return list(torch.split(total * back, rows))
-
-
-def _power_of_2(exponent: Tensor) -> Tensor:
-    """Exactly, from the bits of an fp32; the exponent is int32, from -126 to 127."""
-    return ((exponent + 127) << 23).view(torch.float32)
 
 
 @contextmanager

@@ -114,7 +114,7 @@ def others(arch: int) -> dict[str, Compiled]:
         del tiles["BLOCK_K"]
         found[f"choose {width}"] = build("choose", "bf16", arch, SAMPLE=True, LOOK=True, BLOCK_B=256, **tiles)
     for width, warps in ((256, 1), (768, 4)):
-        found[f"add_norm_finish {width}"] = build("add_norm_finish", "bf16", arch, LOOPS=8, BLOCK_P=128, BLOCK_D=16)
+        found[f"finish {width}"] = build("finish", "bf16", arch, LOOPS=8, BLOCK_P=128, BLOCK_D=16)
         sizes = {"SHIFT": True, "BLOCK_D": triton.next_power_of_2(width), "DROP": True, "num_warps": warps}
         found[f"add_norm_forward {width}"] = build("add_norm_forward", "bf16", arch, **sizes)
         found[f"add_norm_backward {width}"] = build("add_norm_backward", "bf16", arch, ROWS=16, **sizes)

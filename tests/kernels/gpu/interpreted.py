@@ -167,7 +167,7 @@ def operators() -> None:
     )
     operators = torch.ops.electra
     for operator, inputs in (
-        (operators.attention.default, (packed, pieces, key, 0.2)),
+        (operators.attention.default, (packed, torch.zeros(192, requires_grad=True), pieces, key, 0.2)),
         (operators.add_norm.default, (inner, layer.bias, residual, layer.weight, layer.bias, key, 1e-12, 0.2)),
     ):
         checks = ("test_schema", "test_autograd_registration", "test_faketensor")
@@ -185,7 +185,13 @@ def compiled() -> None:
         embedding_size=64,
     )
     layers, hidden = encoder.Layers(model), torch.randn((1, 20, 64), requires_grad=True)
-    ours = encoder.OnGpu(None, torch.ones((1, 20), dtype=torch.int32), True, keyed_dropout.draw_keys(CPU, 2, 3))
+    ours = encoder.OnGpu(
+        None,
+        torch.ones((1, 20), dtype=torch.int32),
+        True,
+        keyed_dropout.draw_keys(CPU, 2, 3),
+        encoder._all_packed(layers),
+    )
     results = []
     for compiled in (False, True):
         for layer in layers.layer if compiled else ():

@@ -108,7 +108,7 @@ def encode_without_kernels(net: Encoder) -> Tensor:
 
 
 FORWARDS = {
-    "encoder.SelfAttention": "7513e448dce34fd9",
+    "encoder.SelfAttention": "c9c32875934c2f58",
     "encoder.AddAndNorm": "6f154fc4db377178",
     "encoder.Attention": "e3a184513b896c96",
     "encoder.Intermediate": "788477280de55a0b",

@@ -87,7 +87,7 @@ def _backward(
                 found[0], found[1], partial, many, width, *keyed_dropout.numbers(dropout),
                 ROWS=rows, SHIFT=shift is not None, DROP=dropout > 0, BLOCK_D=kernels.triton.next_power_of_2(width), num_warps=_warps(width),
             )  # fmt: skip
-        kernels.add_norm_finish[(kernels.triton.cdiv(width, 16), 3)](
+        kernels.finish[(kernels.triton.cdiv(width, 16), 3)](
             partial,
             *found[2:],
             programs,

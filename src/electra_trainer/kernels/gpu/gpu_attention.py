@@ -68,9 +68,9 @@ def measure(device: torch.device, shape: Shape, instead: Instead) -> tuple[float
     with trust.undisturbed(device), trust.on(device):
         packed, piece, key = _made(device, shape, rows=max(1, 16384 // shape.tokens))
         packed.requires_grad_(shape.back)
-        above = torch.ones_like(packed[:, :, 0])
+        above, bias = torch.ones_like(packed[:, :, 0]), packed.detach()[0, 0].flatten().requires_grad_(shape.back)
         found = []
-        for attend_once in (lambda: attend(packed, piece, key, dropout=dropout), instead(packed, piece, dropout)):
+        for attend_once in (lambda: attend(packed, bias, piece, key, dropout=dropout), instead(packed, piece, dropout)):
 
             def run(once: Callable[[], Tensor] = attend_once) -> None:
                 out = once()
@@ -97,11 +97,12 @@ def _milliseconds(run: Callable[[], None], *, repeats: int = 5) -> float:
     return min(times)
 
 
-def attend(packed_BT3HD: Tensor, piece_BT: Tensor, key: Tensor, *, dropout: float) -> Tensor:
+def attend(packed_BT3HD: Tensor, bias: Tensor, piece_BT: Tensor, key: Tensor, *, dropout: float) -> Tensor:
     """softmax(QKᵀ/√d) V among tokens of one piece.
 
     Args:
         packed_BT3HD: queries, keys and values, contiguous.
+        bias: [3D], that is in them already, without its gradient: it gets it here, where it costs a fraction of a sum over all tokens.
         piece_BT: int32, contiguous.
         key: of the dropout mask, int64 [2]; not read where nothing is dropped.
         dropout: the share of weights that is dropped.
@@ -109,7 +110,7 @@ def attend(packed_BT3HD: Tensor, piece_BT: Tensor, key: Tensor, *, dropout: floa
     Returns:
         [B, T, H, D/H] in the type of `packed_BT3HD`.
     """
-    out_BTHD: Tensor = torch.ops.electra.attention(packed_BT3HD, piece_BT, key, dropout)[0]
+    out_BTHD: Tensor = torch.ops.electra.attention(packed_BT3HD, bias, piece_BT, key, dropout)[0]
     return out_BTHD
 
 
@@ -160,26 +161,37 @@ def _run(packed: Tensor, dropout: float, *tensors: Tensor, back: bool) -> None:
             getattr(kernels, name)[(programs,)](*tensors, *keyed_dropout.numbers(dropout), **constants)
 
 
-def _forward(packed: Tensor, piece: Tensor, key: Tensor, dropout: float) -> tuple[Tensor, Tensor]:
-    out, log_sum = _like_forward(packed, piece, key, dropout)
+def _forward(packed: Tensor, bias: Tensor, piece: Tensor, key: Tensor, dropout: float) -> tuple[Tensor, Tensor]:
+    out, log_sum = _like_forward(packed, bias, piece, key, dropout)
     _run(packed, dropout, packed.contiguous(), piece, key, out, log_sum, back=False)
     return out, log_sum
 
 
-def _backward(upstream: Tensor, packed: Tensor, piece: Tensor, key: Tensor, out: Tensor, log_sum: Tensor, dropout: float) -> Tensor:  # fmt: skip
-    packed = packed.contiguous()
-    gradient = torch.empty_like(packed)
-    _run(packed, dropout, upstream.contiguous(), packed, piece, key, out, log_sum, gradient, back=True)
-    return gradient
+def _backward(
+    upstream: Tensor, packed: Tensor, bias: Tensor, piece: Tensor, key: Tensor, out: Tensor, log_sum: Tensor, dropout: float
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    kernels, packed = trust.kernels(), packed.contiguous()
+    gradient, for_bias = _like_backward(upstream, packed, bias, piece, key, out, log_sum, dropout)
+    rows, tokens, _, heads, size = packed.shape
+    parts = rows * -(-tokens // launches(packed, dropout, back=True)[0][1]["BLOCK"])
+    partial = torch.empty((parts, 3, heads * size), device=packed.device)
+    _run(packed, dropout, upstream.contiguous(), packed, piece, key, out, log_sum, gradient, partial, back=True)
+    with trust.on(packed.device):
+        kernels.finish[(-(-heads * size // 16), 3)](
+            partial, *for_bias.view(3, -1), parts, heads * size, LOOPS=-(-parts // 128), BLOCK_P=128, BLOCK_D=16, num_warps=4
+        )  # fmt: skip
+    return gradient, for_bias
 
 
-def _like_forward(packed: Tensor, piece: Tensor, key: Tensor, dropout: float) -> tuple[Tensor, Tensor]:
+def _like_forward(packed: Tensor, bias: Tensor, piece: Tensor, key: Tensor, dropout: float) -> tuple[Tensor, Tensor]:
     rows, tokens, _, heads, size = packed.shape
     return packed.new_empty((rows, tokens, heads, size)), packed.new_empty((rows, heads, tokens), dtype=torch.float32)
 
 
-def _like_backward(upstream: Tensor, packed: Tensor, piece: Tensor, key: Tensor, out: Tensor, log_sum: Tensor, dropout: float) -> Tensor:  # fmt: skip
-    return torch.empty_like(packed, memory_format=torch.contiguous_format)
+def _like_backward(
+    upstream: Tensor, packed: Tensor, bias: Tensor, piece: Tensor, key: Tensor, out: Tensor, log_sum: Tensor, dropout: float
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    return packed.new_empty(packed.shape), bias.new_empty(bias.shape)
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -188,10 +200,10 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
 
 
 def _gradients(ctx: Any, upstream: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
-    return torch.ops.electra.attention_backward(upstream, *ctx.saved_tensors, ctx.dropout), None, None, None
+    return *torch.ops.electra.attention_backward(upstream, *ctx.saved_tensors, ctx.dropout), None, None, None
 
 
-_INPUTS = "Tensor packed, Tensor piece, Tensor key"
+_INPUTS = "Tensor packed, Tensor bias, Tensor piece, Tensor key"
 _attention = torch.library.custom_op(
     "electra::attention", _forward, mutates_args=(), schema=f"({_INPUTS}, float dropout) -> (Tensor, Tensor)"
 )
@@ -199,7 +211,7 @@ _attention_backward = torch.library.custom_op(
     "electra::attention_backward",
     _backward,
     mutates_args=(),
-    schema=f"(Tensor upstream, {_INPUTS}, Tensor out, Tensor log_sum, float dropout) -> Tensor",
+    schema=f"(Tensor upstream, {_INPUTS}, Tensor out, Tensor log_sum, float dropout) -> (Tensor, Tensor)",
 )
 _attention.register_fake(_like_forward)
 _attention_backward.register_fake(_like_backward)
@@ -224,16 +236,17 @@ def check(device: torch.device, shape: Shape, *, rows: int = 2) -> None:
     places = torch.arange(tokens * tokens, device=device).view(tokens, tokens)
     kept = keyed_dropout.kept(key, head, places, dropout) / (1 - dropout)
     exact, given = (packed.to(dtype).requires_grad_(shape.back) for dtype in (torch.float32, shape.dtype))
-    expected, found = plain(exact, pieces, kept), attend(given, pieces, key, dropout=dropout)
+    bias = torch.zeros(3 * heads * shape.size, dtype=shape.dtype, device=device, requires_grad=shape.back)
+    expected, found = plain(exact, pieces, kept), attend(given, bias, pieces, key, dropout=dropout)
     tolerance = TOLERANCE[shape.dtype]
     trust.close("the result", found, expected, tolerance)
     if shape.back:
         above = torch.randn(expected.shape, generator=torch.Generator().manual_seed(8)).to(device)
-        gradients = [torch.autograd.grad(out, to, above.to(out.dtype))[0] for out, to in ((found, given), (expected, exact))]  # fmt: skip
-        for mine, theirs, name in zip(
-            *(gradient.unbind(2) for gradient in gradients), ("queries", "keys", "values"), strict=True
-        ):
-            trust.close(f"the gradient of the {name}", mine, theirs, 2 * tolerance)
+        theirs = torch.autograd.grad(expected, exact, above)[0]
+        ours, of_bias = torch.autograd.grad(found, [given, bias], above.to(found.dtype))
+        for one, other, name in zip(ours.unbind(2), theirs.unbind(2), ("queries", "keys", "values"), strict=True):
+            trust.close(f"the gradient of the {name}", one, other, 2 * tolerance)
+        trust.close("the gradient of the bias", of_bias.view(3, heads, -1), theirs.sum((0, 1)), 2 * tolerance)
 
 
 trust.register(NAME, check, usual=Shape(torch.bfloat16, heads=4, tokens=128, size=64, drops=True, back=True))

@@ -128,18 +128,8 @@ def add_norm_backward(
 
 
 @triton.jit
-def add_norm_finish(
-    partial,
-    for_shift,
-    for_weight,
-    for_bias,
-    PARTS,
-    D,
-    LOOPS: tl.constexpr,
-    BLOCK_P: tl.constexpr,
-    BLOCK_D: tl.constexpr,
-):
-    """Sums over the programs of `partial`, [PARTS, 3, D]: always in the same order, and without the memory that PyTorch's sum clears."""
+def finish(partial, one, two, three, PARTS, D, LOOPS: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr):
+    """Sums over the parts of `partial`, [PARTS, 3, D]: always in the same order, and without the memory that PyTorch's sum clears."""
     columns = tl.program_id(0) * BLOCK_D + tl.arange(0, BLOCK_D)
     which = tl.program_id(1)
     total = tl.zeros((BLOCK_P, BLOCK_D), dtype=tl.float32)
@@ -148,9 +138,9 @@ def add_norm_finish(
         place = (3 * parts[:, None] + which) * D + columns[None, :]
         total += tl.load(partial + place, mask=(parts[:, None] < PARTS) & (columns[None, :] < D), other=0.0)
     found = tl.sum(total, 0)
-    tl.store(for_shift + columns, found.to(for_shift.dtype.element_ty), mask=(columns < D) & (which == 0))
-    tl.store(for_weight + columns, found.to(for_weight.dtype.element_ty), mask=(columns < D) & (which == 1))
-    tl.store(for_bias + columns, found.to(for_bias.dtype.element_ty), mask=(columns < D) & (which == 2))
+    tl.store(one + columns, found.to(one.dtype.element_ty), mask=(columns < D) & (which == 0))
+    tl.store(two + columns, found.to(two.dtype.element_ty), mask=(columns < D) & (which == 1))
+    tl.store(three + columns, found.to(three.dtype.element_ty), mask=(columns < D) & (which == 2))
 
 
 @triton.jit
@@ -175,6 +165,14 @@ def _where(T: tl.constexpr, BLOCK: tl.constexpr, H: tl.constexpr, D: tl.constexp
     b = head // H
     first = b.to(tl.int64) * T * H * D
     return head, b, places, 3 * first + head % H * D, first + head % H * D
+
+
+@triton.jit
+def _part(partial, head, T: tl.constexpr, BLOCK: tl.constexpr, H: tl.constexpr, D: tl.constexpr):
+    """Where a program's sums of queries go, in [B, blocks, 3, H, D]."""
+    BLOCKS: tl.constexpr = (T + BLOCK - 1) // BLOCK
+    part = head // H * BLOCKS + tl.program_id(0) % BLOCKS
+    return partial + (3 * part * H + head % H) * D + tl.arange(0, D)
 
 
 @triton.jit
@@ -249,13 +247,17 @@ def _queries(packed, upstream, out, log_sum, piece, base, here, head, b, rows, H
 
 @triton.jit
 def attention_backward(
-    upstream, packed, piece, key, out, log_sum, gradient, LIMIT, UP,
+    upstream, packed, piece, key, out, log_sum, gradient, partial, LIMIT, UP,
     SCALE: tl.constexpr, H: tl.constexpr, T: tl.constexpr, D: tl.constexpr, DROP: tl.constexpr, BLOCK: tl.constexpr, WIDEN: tl.constexpr,
 ):  # fmt: skip
-    """Gradient of `packed`, [B, T, 3, H, D]: keys and values, and where a row is one block queries too; `upstream` is as `out`."""
+    """Gradient of `packed`, [B, T, 3, H, D]: keys and values, and where a row is one block queries too; `upstream` is as `out`.
+
+    `partial` gets their sums over each block of tokens, [B, blocks, 3, H, D]: parts of the gradient of a bias that is in `packed`.
+    """
     head, b, block, base, here = _where(T, BLOCK, H, D)
     place = base + block[:, None] * (3 * H * D) + tl.arange(0, D)[None, :]
     inside = block[:, None] < T
+    sums = _part(partial, head, T, BLOCK, H, D)
     k = _tile(packed + base + H * D, block, 3 * H * D, T, D, WIDEN)
     v = _tile(packed + base + 2 * H * D, block, 3 * H * D, T, D, WIDEN)
     theirs = tl.load(piece + b * T + block, mask=block < T, other=-2)
@@ -272,17 +274,21 @@ def attention_backward(
         sum_v += tl.dot(tl.trans(weights.to(above.dtype)), above, input_precision="ieee")
         sum_k += tl.dot(tl.trans(sloped.to(q.dtype)), q, input_precision="ieee")
         if T <= BLOCK:
-            sum_q = tl.dot(sloped.to(k.dtype), k, input_precision="ieee")
-            tl.store(gradient + place, (sum_q * down).to(gradient.dtype.element_ty), mask=inside)
+            sum_q = tl.dot(sloped.to(k.dtype), k, input_precision="ieee") * down
+            tl.store(gradient + place, sum_q.to(gradient.dtype.element_ty), mask=inside)
+            tl.store(sums, tl.sum(sum_q, 0))
     if DROP:
         sum_v *= UP
-    tl.store(gradient + place + H * D, (sum_k * down).to(gradient.dtype.element_ty), mask=inside)
+    sum_k *= down
+    tl.store(gradient + place + H * D, sum_k.to(gradient.dtype.element_ty), mask=inside)
     tl.store(gradient + place + 2 * H * D, sum_v.to(gradient.dtype.element_ty), mask=inside)
+    tl.store(sums + H * D, tl.sum(sum_k, 0))
+    tl.store(sums + 2 * H * D, tl.sum(sum_v, 0))
 
 
 @triton.jit
 def attention_backward_queries(
-    upstream, packed, piece, key, out, log_sum, gradient, LIMIT, UP,
+    upstream, packed, piece, key, out, log_sum, gradient, partial, LIMIT, UP,
     SCALE: tl.constexpr, H: tl.constexpr, T: tl.constexpr, D: tl.constexpr, DROP: tl.constexpr, BLOCK: tl.constexpr, WIDEN: tl.constexpr,
 ):  # fmt: skip
     """The rest of the gradient where a row is several blocks. In one kernel with the keys and values it would not fit into the registers."""
@@ -302,8 +308,10 @@ def attention_backward_queries(
             q, k, v, above, level, logs, mine, theirs, low, high, block, columns, LIMIT, UP, SCALE, T, DROP
         )
         sum_q += tl.dot(sloped.to(k.dtype), k, input_precision="ieee")
+    sum_q *= down
     place = base + block[:, None] * (3 * H * D) + tl.arange(0, D)[None, :]
-    tl.store(gradient + place, (sum_q * down).to(gradient.dtype.element_ty), mask=block[:, None] < T)
+    tl.store(gradient + place, sum_q.to(gradient.dtype.element_ty), mask=block[:, None] < T)
+    tl.store(_part(partial, head, T, BLOCK, H, D), tl.sum(sum_q, 0))
 
 
 @triton.jit
