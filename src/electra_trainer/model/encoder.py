@@ -259,7 +259,7 @@ def on_gpu(layers: Layers, hidden: Tensor, piece_BT: Tensor) -> OnGpu:
         bias_B1TT=None if own else attention_bias(piece_BT, hidden.dtype),
         piece_BT=piece_BT.to(torch.int32) if own else None,
         norm=add_norm.usable(device, add_norm.Shape(dtype, model.hidden_size, drops=dropped[1], back=back)),
-        keys=keyed_dropout.draw_keys(device, *keys) if any(dropped) else keyed_dropout.no_keys(device, *keys),
+        keys=keyed_dropout.draw_keys(device, *keys) if layers.training else keyed_dropout.no_keys(device, *keys),
         all_packed=_all_packed(layers),
     )
 

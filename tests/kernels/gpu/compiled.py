@@ -25,7 +25,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from electra_trainer.kernels.gpu import gpu_attention, triton_kernels
+from electra_trainer.kernels.gpu import gpu_attention, layer_kernels, softmax_kernels
 
 SHARED = {80: 163 * 1024, 89: 99 * 1024, 90: 227 * 1024}
 DROPOUT = 1.8
@@ -53,7 +53,7 @@ def said(tool: str, *words: str) -> str:
 
 def build(name: str, dtype: str, arch: int, **constants: Any) -> Compiled:
     """Compile one kernel with pointers of `dtype`."""
-    function = getattr(triton_kernels, name)
+    function = getattr(layer_kernels, name, None) or getattr(softmax_kernels, name)
     options = {word: constants.pop(word) for word in ("num_warps", "num_stages") if word in constants}
     names, signature = function.arg_names, {}
     for word in names:

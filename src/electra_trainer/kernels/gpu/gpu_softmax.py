@@ -82,7 +82,7 @@ def _look(
 
     `words_VE` has more rows than `bias_V`, up to a multiple of 128, here and below.
     """
-    kernels = trust.kernels()
+    kernels = trust.softmax_kernels()
     (slots, width), words, device = hidden_KE.shape, len(bias_V), hidden_KE.device
     blocks = kernels.triton.cdiv(words, _BLOCK_V)
     shape = (slots, blocks)
@@ -113,7 +113,7 @@ def _gradients(
     hidden_KE: Tensor, words_VE: Tensor, bias_V: Tensor, labels_K: Tensor, log_z_K: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of the sum of losses with respect to hidden states, words and bias, fp32."""
-    kernels = trust.kernels()
+    kernels = trust.softmax_kernels()
     slots, stride, device = len(hidden_KE), len(words_VE), hidden_KE.device
     rows = max(_BLOCK_K, min(slots, _CHUNK_ELEMENTS // stride) // _BLOCK_K * _BLOCK_K)
     delta_all = torch.empty((min(rows, slots), stride), device=device, dtype=hidden_KE.dtype)

@@ -5,7 +5,7 @@ computed again in the backward pass instead of being kept. An element costs two 
 rounds of Philox that `torch.nn.functional.dropout` and `tl.rand` spend on it, and these rounds were half of the attention kernels' work.
 The rounds of the mix are of the kind that Chris Wellons' hash-prospector found to spread every bit; the second word of the key enters
 between them, so that no mask is a shifted copy of another one. tests/kernels/gpu/test_keyed_dropout.py has the statistics.
-triton_kernels.py has the same arithmetic, bit for bit.
+layer_kernels.py has the same arithmetic, bit for bit.
 """
 
 import torch

@@ -48,10 +48,17 @@ def interpreted() -> bool:
 
 
 def kernels() -> Any:
-    """The module of our Triton kernels; importing it needs Triton."""
-    from electra_trainer.kernels.gpu import triton_kernels
+    """The module of our Triton kernels for layers; importing it needs Triton."""
+    from electra_trainer.kernels.gpu import layer_kernels
 
-    return triton_kernels
+    return layer_kernels
+
+
+def softmax_kernels() -> Any:
+    """Those for the softmax over the vocabulary."""
+    from electra_trainer.kernels.gpu import softmax_kernels
+
+    return softmax_kernels
 
 
 def on(device: torch.device) -> AbstractContextManager[object]:

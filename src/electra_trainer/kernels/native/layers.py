@@ -3,7 +3,7 @@
 import ctypes
 import threading
 from collections.abc import Iterator
-from functools import partial
+from functools import cache, partial
 from typing import Any, Protocol
 
 import torch
@@ -78,13 +78,14 @@ def other_arithmetic(layers: Stack) -> str:
     A subclass does not inherit the declaration: one with another activation, norm or position encoding may have the same
     parameters, and must run as PyTorch code until it declares what it computes.
     """
-    kinds = (kind for kind in map(_as_written, layers.modules()) if kind not in _LIBRARY)
+    kinds = (kind for kind in (_as_written(type(m)) for m in layers.modules()) if kind not in _LIBRARY)
     return next((k.__name__ for k in kinds if vars(k).get("arithmetic", "") != _COMPUTED.get(k.__name__)), "")
 
 
-def _as_written(module: nn.Module) -> type[nn.Module]:
-    """The class of a module; FSDP2 (ranks/sharding.py) puts one of its own before it."""
-    return next(kind for kind in type(module).__mro__ if not kind.__module__.startswith("torch.distributed."))
+@cache
+def _as_written(kind: Any) -> Any:
+    """The class itself; FSDP2 (ranks/sharding.py) puts one of its own before a module's."""
+    return next(base for base in kind.__mro__ if not base.__module__.startswith("torch.distributed."))
 
 
 def _plain(layers: Stack) -> bool:
