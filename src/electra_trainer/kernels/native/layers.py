@@ -78,7 +78,8 @@ def other_arithmetic(layers: Stack) -> str:
     A subclass does not inherit the declaration: one with another activation, norm or position encoding may have the same
     parameters, and must run as PyTorch code until it declares what it computes.
     """
-    kinds = (kind for kind in (_as_written(type(m)) for m in layers.modules()) if kind not in _LIBRARY)
+    types: Iterator[Any] = map(type, layers.modules())
+    kinds = (kind for kind in map(_as_written, types) if kind not in _LIBRARY)
     return next((k.__name__ for k in kinds if vars(k).get("arithmetic", "") != _COMPUTED.get(k.__name__)), "")
 
 
