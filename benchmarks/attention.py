@@ -1,14 +1,12 @@
-"""Forward and backward of attention on this device: `python -m benchmarks.attention`.
+"""Forward and backward of attention on this CPU, SDPA against two batched products: `python -m benchmarks.attention`.
 
-On a CPU SDPA against two batched products, in turn in one process, without and with dropout: medians in milliseconds and their ratio.
-model/attention.py follows it. On a GPU our kernel (kernels/gpu/gpu_attention.py) against SDPA over 16,384 tokens, as a run times them at the
-first use of a shape; forward alone, and both ways.
+Both run in turn in one process, without and with dropout; the table gives medians in milliseconds and their ratio.
+model/attention.py follows it.
 """
 
 from __future__ import annotations
 
 import itertools
-import math
 import statistics
 import time
 from collections.abc import Callable
@@ -17,8 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from electra_trainer.kernels.gpu import gpu_attention, trust
-from electra_trainer.model import attention, encoder
+from electra_trainer.model import attention
 from electra_trainer.supervise.launcher import restart_tuned
 
 SHAPES = ((128, 2, 32, 64), (32, 4, 128, 64), (8, 12, 512, 64))  # rows, heads, tokens, size of a head
@@ -43,24 +40,8 @@ def milliseconds(attend: Callable[..., Tensor], inputs: list[Tensor], bias: Tens
     return 1e3 * (time.perf_counter() - start)
 
 
-def on_a_gpu(device: torch.device) -> None:
-    """A line for each shape of the presets; SDPA is taken below `gpu_attention.MARGIN`."""
-    print(f"torch {torch.__version__}, {torch.cuda.get_device_name(device)}, bf16")
-    print("heads tokens size  dropout  gradients  agrees  ours ms  SDPA ms  SDPA / ours")
-    for tokens, drops, back in itertools.product((128, 256, 512), (False, True), (False, True)):
-        shape = gpu_attention.Shape(torch.bfloat16, 12, tokens, 64, drops=drops, back=back)
-        agrees = trust.trusted(gpu_attention.NAME, device, shape)
-        ours, theirs = gpu_attention.measure(device, shape, encoder.by_pytorch) if agrees else (math.nan, math.nan)
-        print(
-            f"{12:5} {tokens:6} {64:4}  {drops!s:>7}  {back!s:>9}  {agrees!s:>6}  {ours:7.3f}  {theirs:7.3f}  {theirs / ours:11.2f}"
-        )
-
-
 def main() -> None:
     """Print the table."""
-    if torch.cuda.is_available():
-        on_a_gpu(torch.device("cuda", torch.cuda.current_device()))
-        return
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads")
     print("rows heads tokens size  dtype     dropout   SDPA ms  products ms  SDPA / products")
     for (rows, heads, tokens, size), dtype, dropout in itertools.product(
