@@ -6,14 +6,17 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import torch
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from electra_trainer.errors import ElectraError, Interrupted
-from electra_trainer.kernels.gpu import trust
+from electra_trainer.kernels.gpu import gpu_attention, trust
+from electra_trainer.model import encoder
 
 ROOT = Path(__file__).resolve().parents[3]
 BESIDE = Path(sys.prefix) / "triton-3.6"
@@ -173,3 +176,37 @@ def test_twins_multiply_exactly_where_the_run_does_not(on_a_gpu: torch.device, m
         assert torch.get_float32_matmul_precision() == "high"
     finally:
         torch.set_float32_matmul_precision("highest")
+
+
+class Launches:
+    """In place of the module of kernels: which were launched, and over how many programs."""
+
+    def __init__(self) -> None:
+        self.grids: dict[str, tuple[int, ...]] = {}
+
+    def __getattr__(self, name: str) -> Launches:
+        self.name = name
+        return self
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
+        self.grids[self.name] = grid
+        return lambda *_, **__: None
+
+
+def test_heads_and_rows_are_on_the_grid_s_first_axis(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There 2^31 fit, on the others 65,535: 12 heads of 6,000 rows are more."""
+    seen = Launches()
+    monkeypatch.setattr(trust, "kernels", lambda: seen)
+    packed = torch.empty((6000, 512, 3, 12, 64), device="meta", dtype=torch.bfloat16)
+    gpu_attention._run(packed, 0.1, back=False)
+    gpu_attention._run(packed, 0.1, back=True)
+    assert seen.grids == dict.fromkeys(
+        ("attention_forward", "attention_backward", "attention_backward_queries"), (6000 * 12 * 8,)
+    )
+
+
+def test_what_the_layers_use_goes_through_the_hooks_of_sharding() -> None:
+    """FSDP2 takes the arguments of a call apart and puts them together again."""
+    given = encoder.OnGpu(None, torch.ones(1, 4), True, torch.zeros(3, 2), [(torch.ones(2), torch.ones(2))])
+    again = tree_unflatten(*tree_flatten(given))
+    assert isinstance(again, encoder.OnGpu) and again.norm is True and again.of(0).packed is not None
