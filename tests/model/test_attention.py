@@ -8,6 +8,7 @@ import pytest
 import torch
 from tests.small import batch, rows
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from electra_trainer.model.attention import attend
 from electra_trainer.model.encoder import attention_bias
@@ -35,6 +36,26 @@ def by_hand(query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tensor:
                 weights = (scores - scores.max()).exp()
                 out[row, head, token] = (weights / weights.sum()) @ value[row, head].double()
     return out
+
+
+@pytest.mark.parametrize("share, allowed", [(0.0, True), (0.1, False), (0.125, True), (0.3, False)])
+def test_a_gpu_drops_no_rounded_share(share: float, allowed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CuDNN's kernels may round it to a multiple of 1/16, so they are asked for such shares alone; on tensors that say that they are on a GPU."""
+    asked = []
+
+    def attention(query: Tensor, *_: Tensor, **more: object) -> Tensor:
+        cuda = torch.backends.cuda
+        asked.append((cuda.cudnn_sdp_enabled(), cuda.mem_efficient_sdp_enabled(), cuda.math_sdp_enabled()))
+        assert more["dropout_p"] == share
+        return query
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", attention)
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    with FakeTensorMode():
+        query = torch.empty((1, 2, 8, 16), device="cuda", dtype=torch.bfloat16)
+        attend(query, query, query, bias_B1TT=None, dropout=share)
+    assert asked == [(allowed, True, True)]
+    assert torch.backends.cuda.cudnn_sdp_enabled() == before
 
 
 @TYPES

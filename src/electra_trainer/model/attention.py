@@ -15,18 +15,23 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-
-from electra_trainer.kernels.gpu import gpu_attention as on_gpu
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, *, bias_B1TT: Tensor | None, dropout: float) -> Tensor:
     """softmax(QKᵀ/√d + bias) V: each argument and the result [B, H, T, D/H]; `dropout` is the share of weights dropped."""
-    if bias_B1TT is not None and not bias_B1TT.is_floating_point():  # the pieces: see `encoder.attention_bias`
-        return on_gpu.attend(query, key, value, piece_BT=bias_B1TT, dropout=dropout)
     if query.device.type == "cpu" and (query.dtype == torch.bfloat16 or dropout > 0):
         mixed: Tensor = _TwoProducts.apply(query, key, value, bias_B1TT, dropout)  # type: ignore[no-untyped-call]
         return mixed
+    if query.is_cuda and 16 * dropout % 1:
+        with sdpa_kernel(_DROP_EXACTLY):
+            return F.scaled_dot_product_attention(query, key, value, attn_mask=bias_B1TT, dropout_p=dropout)
     return F.scaled_dot_product_attention(query, key, value, attn_mask=bias_B1TT, dropout_p=dropout)
+
+
+_DROP_EXACTLY = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+"""Not cuDNN, which a GPU's PyTorch takes first: some of its kernels round the share that is dropped to a multiple of 1/16
+(https://github.com/pytorch/pytorch/issues/174245)."""
 
 
 class _TwoProducts(torch.autograd.Function):

@@ -2,25 +2,31 @@
 
 Parameter names are those of transformers' ELECTRA, so that export is a copy. Precision, compilation and
 distribution are applied from outside. One line asks for each kernel that a device computes faster: the layers on a CPU (kernels/native),
-attention and the residual LayerNorm on a GPU (kernels/gpu). Tests compare each kernel with this file.
+attention and the residual LayerNorm on a GPU (kernels/gpu, `OnGpu`). Tests compare each kernel with this file.
 
 `arithmetic` declares what a class computes. The CPU's kernels replace it, and an export accepts it, only if that is what ELECTRA's
 layers compute (kernels/native/layers.py). Whoever changes a `forward` changes the declaration with it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from electra_trainer.batch import Batch
-from electra_trainer.kernels.gpu import add_norm, gpu_attention
+from electra_trainer.kernels.gpu import add_norm, gpu_attention, keyed_dropout
 from electra_trainer.kernels.native import layers as native
 from electra_trainer.model.attention import Dropout, attend
+from electra_trainer.model.exact_sums import sum_of_rows
 from electra_trainer.settings.config import Model
+
+
+def on_a_gpu(tensor: Tensor) -> bool:
+    """True where the kernels for GPUs are asked for; tests have it say so of CPUs."""
+    return tensor.is_cuda
 
 
 class Embeddings(nn.Module):
@@ -35,13 +41,37 @@ class Embeddings(nn.Module):
         self.dropout = Dropout(model.hidden_dropout_prob)
 
     def forward(self, ids_BT: Tensor, batch: Batch) -> Tensor:
-        sum_BTE = (
-            self.word_embeddings(ids_BT)
-            + self.position_embeddings(batch.position_BT)
-            + self.token_type_embeddings(batch.segment_BT)
-        )
+        words, positions, segments = self.word_embeddings, self.position_embeddings, self.token_type_embeddings
+        if on_a_gpu(ids_BT):
+            tables = [words.weight, positions.weight, segments.weight]
+            sum_BTE = sum_of_rows(tables, [ids_BT, batch.position_BT, batch.segment_BT])
+        else:
+            sum_BTE = words(ids_BT) + positions(batch.position_BT) + segments(batch.segment_BT)
         embedded: Tensor = self.dropout(self.LayerNorm(sum_BTE))
         return embedded
+
+
+class OnGpu(NamedTuple):
+    """What the layers use on a GPU in one pass. It is decided before they run, for PyTorch's compiler does not look at tables."""
+
+    bias_B1TT: Tensor | None
+    """Added to the scores by PyTorch's attention."""
+    piece_BT: Tensor | None
+    """Int32: our kernel attends within pieces (kernels/gpu/gpu_attention.py), and there is no bias."""
+    norm: bool
+    """Our kernel drops, adds and normalises (kernels/gpu/add_norm.py)."""
+    keys: Tensor
+    """Of the dropout masks, int64 [.., 3, 2]: of each layer's attention, and of what follows attention and the feed-forward network."""
+    all_packed: list[tuple[Tensor, Tensor]]
+    """Weights and biases of queries, keys and values, of each layer; empty where each layer packs its own."""
+    packed: tuple[Tensor, Tensor] | None = None
+    """Those of this layer."""
+
+    def of(self, layer: int) -> "OnGpu":
+        """The same for one layer."""
+        return self._replace(
+            keys=self.keys[layer], all_packed=[], packed=self.all_packed[layer] if self.all_packed else None
+        )
 
 
 class SelfAttention(nn.Module):
@@ -57,15 +87,26 @@ class SelfAttention(nn.Module):
         self.key = nn.Linear(model.hidden_size, model.hidden_size)
         self.value = nn.Linear(model.hidden_size, model.hidden_size)
 
-    def forward(self, hidden_BTD: Tensor, bias_B1TT: Tensor | None) -> Tensor:
+    def forward(self, hidden_BTD: Tensor, bias_B1TT: Tensor | OnGpu | None) -> Tensor:
         rows, tokens, width = hidden_BTD.shape
-        weight = torch.cat([self.query.weight, self.key.weight, self.value.weight])  # one product instead of three
-        bias = torch.cat([self.query.bias, self.key.bias, self.value.bias])
-        packed = F.linear(hidden_BTD, weight, bias).view(rows, tokens, 3, self.heads, width // self.heads)
-        query, key, value = packed.permute(2, 0, 3, 1, 4)  # each [B, H, T, D/H]
         dropout = self.dropout if self.training else 0.0
+        weight, bias = self.packed() if not isinstance(bias_B1TT, OnGpu) or not bias_B1TT.packed else bias_B1TT.packed
+        shape = (rows, tokens, 3, self.heads, width // self.heads)
+        if isinstance(bias_B1TT, OnGpu):
+            if bias_B1TT.piece_BT is not None:
+                packed = F.linear(hidden_BTD, weight, bias.detach()).view(shape)
+                piece_BT, key = bias_B1TT.piece_BT, bias_B1TT.keys[0]
+                return gpu_attention.attend(packed, bias, piece_BT, key, dropout=dropout).flatten(2)
+            bias_B1TT = bias_B1TT.bias_B1TT
+        packed = F.linear(hidden_BTD, weight, bias).view(shape)
+        query, key, value = packed.permute(2, 0, 3, 1, 4)  # each [B, H, T, D/H]
         mixed = attend(query, key, value, bias_B1TT=bias_B1TT, dropout=dropout)
         return mixed.transpose(1, 2).reshape(rows, tokens, width)
+
+    def packed(self) -> tuple[Tensor, Tensor]:
+        """Weight [3D, D] and bias [3D] of queries, keys and values: one product instead of three."""
+        weight = torch.cat([self.query.weight, self.key.weight, self.value.weight])
+        return weight, torch.cat([self.query.bias, self.key.bias, self.value.bias])
 
 
 class AddAndNorm(nn.Module):
@@ -79,10 +120,15 @@ class AddAndNorm(nn.Module):
         self.LayerNorm = nn.LayerNorm(model.hidden_size, eps=model.layer_norm_eps)
         self.dropout = Dropout(model.hidden_dropout_prob)
 
-    def forward(self, inner: Tensor, residual_BTD: Tensor) -> Tensor:
+    def forward(self, inner: Tensor, residual_BTD: Tensor, key: Tensor | None = None) -> Tensor:
+        if key is not None:  # our kernel for GPUs
+            dropout, shift = self.dropout.p * self.training, None
+            if type(self.dense) is nn.Linear:  # FSDP2 gives it a class whose calls must not be left out
+                projected, shift = F.linear(inner, self.dense.weight), self.dense.bias
+            else:
+                projected = self.dense(inner)
+            return add_norm.add_norm(projected, shift, residual_BTD, self.LayerNorm, key, dropout=dropout)
         projected = self.dense(inner)
-        if add_norm.usable(projected):
-            return add_norm.add_norm(projected, residual_BTD, self.LayerNorm, dropout=self.dropout.p * self.training)
         normed: Tensor = self.LayerNorm(self.dropout(projected) + residual_BTD)
         return normed
 
@@ -97,8 +143,8 @@ class Attention(nn.Module):
         self.self = SelfAttention(model)
         self.output = AddAndNorm(model, model.hidden_size)
 
-    def forward(self, hidden_BTD: Tensor, bias_B1TT: Tensor | None) -> Tensor:
-        attended: Tensor = self.output(self.self(hidden_BTD, bias_B1TT), hidden_BTD)
+    def forward(self, hidden_BTD: Tensor, bias_B1TT: Tensor | OnGpu | None) -> Tensor:
+        attended: Tensor = self.output(self.self(hidden_BTD, bias_B1TT), hidden_BTD, _key(bias_B1TT, 1))
         return attended
 
 
@@ -126,10 +172,14 @@ class Layer(nn.Module):
         self.intermediate = Intermediate(model)
         self.output = AddAndNorm(model, model.intermediate_size)
 
-    def forward(self, hidden_BTD: Tensor, bias_B1TT: Tensor | None) -> Tensor:
+    def forward(self, hidden_BTD: Tensor, bias_B1TT: Tensor | OnGpu | None) -> Tensor:
         attended_BTD = self.attention(hidden_BTD, bias_B1TT)
-        out: Tensor = self.output(self.intermediate(attended_BTD), attended_BTD)
+        out: Tensor = self.output(self.intermediate(attended_BTD), attended_BTD, _key(bias_B1TT, 2))
         return out
+
+
+def _key(bias_B1TT: Tensor | OnGpu | None, number: int) -> Tensor | None:
+    return bias_B1TT.keys[number] if isinstance(bias_B1TT, OnGpu) and bias_B1TT.norm else None
 
 
 class Layers(nn.Module):
@@ -142,9 +192,9 @@ class Layers(nn.Module):
         self.model = model
         self.layer = nn.ModuleList((Layer(model) for _ in range(model.num_hidden_layers)) if layers is None else layers)
 
-    def forward(self, hidden_BTD: Tensor, bias_B1TT: Tensor | None) -> Tensor:
-        for layer in self.layer:
-            hidden_BTD = layer(hidden_BTD, bias_B1TT)
+    def forward(self, hidden_BTD: Tensor, bias_B1TT: Tensor | OnGpu | None) -> Tensor:
+        for number, layer in enumerate(self.layer):
+            hidden_BTD = layer(hidden_BTD, bias_B1TT.of(number) if isinstance(bias_B1TT, OnGpu) else bias_B1TT)
         return hidden_BTD
 
     def part(self, chosen: slice) -> "Layers":
@@ -189,18 +239,54 @@ def _through(layers: Layers, hidden: Tensor, batch: Batch) -> Tensor:
     """`layers` upon the hidden states of a batch, [B, T, D]."""
     if native.fits(layers, hidden):
         return native.run_layers(layers, hidden, batch.piece_BT)
-    encoded: Tensor = layers(hidden, attention_bias(batch.piece_BT, hidden.dtype))
+    ours = on_a_gpu(hidden) and not native.other_arithmetic(layers)
+    bias_B1TT = on_gpu(layers, hidden, batch.piece_BT) if ours else attention_bias(batch.piece_BT, hidden.dtype)
+    encoded: Tensor = layers(hidden, bias_B1TT)
     return encoded
+
+
+def on_gpu(layers: Layers, hidden: Tensor, piece_BT: Tensor) -> OnGpu:
+    """Which kernels the layers use in this pass over the hidden states [B, T, D]; all masks' keys are drawn here, at once."""
+    model, device, back = layers.model, hidden.device, torch.is_grad_enabled()
+    lower = torch.is_autocast_enabled(device.type)
+    dtype = torch.get_autocast_dtype(device.type) if lower else hidden.dtype
+    dropped = [p > 0 and layers.training for p in (model.attention_probs_dropout_prob, model.hidden_dropout_prob)]
+    heads, tokens = model.num_attention_heads, piece_BT.shape[1]
+    attention = gpu_attention.Shape(dtype, heads, tokens, model.hidden_size // heads, drops=dropped[0], back=back)
+    own = gpu_attention.usable(device, attention, instead=by_pytorch)
+    keys = (len(layers.layer), 3)
+    return OnGpu(
+        bias_B1TT=None if own else attention_bias(piece_BT, hidden.dtype),
+        piece_BT=piece_BT.to(torch.int32) if own else None,
+        norm=add_norm.usable(device, add_norm.Shape(dtype, model.hidden_size, drops=dropped[1], back=back)),
+        keys=keyed_dropout.draw_keys(device, *keys) if layers.training else keyed_dropout.no_keys(device, *keys),
+        all_packed=_all_packed(layers),
+    )
+
+
+def _all_packed(layers: Layers) -> list[tuple[Tensor, Tensor]]:
+    """Weights and biases of queries, keys and values of each layer: two copies for all layers, and two back for their gradients."""
+    modules = [module for module in layers.modules() if isinstance(module, SelfAttention)]
+    if any(type(module) is not SelfAttention for module in modules):
+        return []  # FSDP2 has these weights inside a call of the module only
+    parts = [part for module in modules for part in (module.query, module.key, module.value)]
+    weights = torch.cat([part.weight for part in parts]).view(len(modules), -1, layers.model.hidden_size).unbind()
+    biases = torch.cat([part.bias for part in parts]).view(len(modules), -1).unbind()
+    return list(zip(weights, biases, strict=True))
+
+
+def by_pytorch(packed_BT3HD: Tensor, piece_BT: Tensor, dropout: float) -> Callable[[], Tensor]:
+    """PyTorch's attention as the layers call it, [B, T, H, D/H], for the kernel to be timed against."""
+    bias_B1TT = attention_bias(piece_BT, packed_BT3HD.dtype)
+    query, key, value = packed_BT3HD.permute(2, 0, 3, 1, 4)
+    return lambda: attend(query, key, value, bias_B1TT=bias_B1TT, dropout=dropout).transpose(1, 2)
 
 
 def attention_bias(piece_BT: Tensor, dtype: torch.dtype) -> Tensor | None:
     """Added to attention scores, [B, 1, T, T]: 0 between tokens of one piece (or both padding), -inf elsewhere.
 
-    None where nothing is to be kept apart. Where a kernel of our own attends (kernels/gpu/gpu_attention.py) it is the pieces themselves,
-    int32 [B, T].
+    None where nothing is to be kept apart.
     """
-    if gpu_attention.usable(piece_BT):
-        return piece_BT.int()
     if whole_rows(piece_BT):
         return None
     same_BTT = piece_BT[:, :, None] == piece_BT[:, None, :]

@@ -72,7 +72,9 @@ def token_softmax(
     lower = torch.is_autocast_enabled(projected_KE.device.type)
     dtype = torch.get_autocast_dtype(projected_KE.device.type) if lower else torch.float32
     found: tuple[Tensor, ...]
-    if not special and gpu_softmax.usable(projected_KE.device):
+    if not special and gpu_softmax.usable(
+        projected_KE.device, gpu_softmax.Shape(dtype, projected_KE.shape[1], len(words_VE))
+    ):
         how = (dtype, torch.is_grad_enabled(), diagnose)
         found = gpu_softmax.VocabularySoftmax.apply(projected_KE, words_VE, bias_V, labels_K, draws_K, how)  # type: ignore[no-untyped-call]
     else:

@@ -1,6 +1,13 @@
-"""Compiles every kernel for an H100 or H200 (sm_90) as the programs launch it, without a GPU: `python -m tests.kernels.gpu.compiled [bf16 fp32] [--registers]`.
+"""Compiles every kernel for graphics cards that are not there, as the programs launch it: `python -m tests.kernels.gpu.compiled [80 89 90]`.
 
-Prints shared memory, and with --registers registers and spilled bytes of each, for which it is assembled once more; raises where one does not compile or asks for more shared memory than there is.
+A line for each: instructions, registers, bytes of stack, loads and stores of spilled registers, products by Hopper's matrix units, bytes of
+shared memory. What must not be is raised at the end:
+
+- on Hopper (sm_90, H100 and H200) a stack, a spilled register, or a matrix product that its units do not compute;
+- more shared memory than a block can have: 163 KB on sm_80 (A100), 99 KB on sm_89 (and sm_86: RTX 30 and 40, L4), 227 KB on sm_90;
+- on Hopper attention, in heads of 64, with dropout that has more than 1.8 times the instructions that it has without.
+
+Heads of 128, which no preset has, and fp32 take small blocks, since larger ones do not fit into the registers.
 """
 
 from __future__ import annotations
@@ -9,94 +16,147 @@ import re
 import subprocess
 import sys
 import tempfile
-from typing import Any
+from collections import Counter
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from electra_trainer.kernels.gpu import gpu_attention, triton_kernels
+from electra_trainer.kernels.gpu import gpu_attention, layer_kernels, softmax_kernels
 
-TARGET = GPUTarget("cuda", 90, 32)
-SHARED = 227 * 1024
-INTEGERS = ("K", "V", "BLOCKS", "STRIDE", "N", "D", "stride_b", "stride_h", "stride_t")
-REALS = ("EPS", "P", "SCALE")
-ALWAYS_REAL = ("bias", "most", "mass", "spread", "label_logit", "loss", "log_z", "entropy", "sums", "mean", "weight", "log_sum", "draws",
-               "for_weight", "for_bias", "kept")  # fmt: skip
-WHOLE = {"labels": "*i64", "sampled": "*i64", "best": "*i32", "correct": "*i8", "seed": "*i64", "piece": "*i32"}
-
-
-def registers(kernel: Any) -> tuple[int, int]:
-    """Registers a thread, and bytes spilled to memory, as the assembler counts them."""
-    from triton import knobs
-
-    with tempfile.NamedTemporaryFile("w", suffix=".ptx") as file:
-        file.write(kernel.asm["ptx"])
-        file.flush()
-        said = subprocess.run(
-            [knobs.nvidia.ptxas.path, "-v", "--gpu-name=sm_90a", file.name, "-o", "/dev/null"],
-            capture_output=True,
-            text=True,
-        ).stderr
-    used, spilled = re.search(r"Used (\d+) registers", said), re.search(r"(\d+) bytes spill stores", said)
-    return int(used[1]) if used else -1, int(spilled[1]) if spilled else -1
+SHARED = {80: 163 * 1024, 89: 99 * 1024, 90: 227 * 1024}
+DROPOUT = 1.8
+INTEGERS = ("K", "V", "BLOCKS", "STRIDE", "N", "D", "PARTS", "LIMIT")
+REALS = ("EPS", "UP")
+ALIGNED = ("STRIDE", "D")
+ALWAYS_REAL = ("bias", "most", "mass", "spread", "label_logit", "loss", "log_z", "entropy", "sums", "levels", "weight", "log_sum", "draws",
+               "partial")  # fmt: skip
+WHOLE = {"labels": "*i64", "sampled": "*i64", "best": "*i32", "correct": "*i8", "key": "*i64", "piece": "*i32"}
+TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 
 
-def build(function: Any, dtype: str, *, warps: int = 4, **constants: Any) -> None:
+class Compiled(NamedTuple):
+    instructions: int
+    registers: int
+    stack: int
+    spilled: int
+    wide_products: int
+    shared: int
+
+
+def said(tool: str, *words: str) -> str:
+    return subprocess.run([TOOLS / tool, *words], capture_output=True, text=True, check=True).stdout
+
+
+def build(name: str, dtype: str, arch: int, **constants: Any) -> Compiled:
     """Compile one kernel with pointers of `dtype`."""
-    names = function.arg_names
-    signature: dict[str, str] = {}
-    for name in names:
-        if name in constants:
-            signature[name] = "constexpr"
-        elif name in INTEGERS:
-            signature[name] = "i32"
-        elif name in REALS:
-            signature[name] = "fp32"
-        elif name in ALWAYS_REAL:
-            signature[name] = "*fp32"
+    function = getattr(layer_kernels, name, None) or getattr(softmax_kernels, name)
+    options = {word: constants.pop(word) for word in ("num_warps", "num_stages") if word in constants}
+    names, signature = function.arg_names, {}
+    for word in names:
+        if word in constants:
+            signature[word] = "constexpr"
+        elif word in INTEGERS:
+            signature[word] = "i32"
+        elif word in REALS:
+            signature[word] = "fp32"
+        elif word in ALWAYS_REAL:
+            signature[word] = "*fp32"
         else:
-            signature[name] = WHOLE.get(name, f"*{dtype}")
+            signature[word] = WHOLE.get(word, f"*{dtype}")
     attributes = {
-        (names.index(name),): [["tt.divisibility", 16]]
-        for name, kind in signature.items()
-        if kind.startswith("*") or name in ("STRIDE", "D", "stride_b", "stride_h", "stride_t")
+        (names.index(word),): [["tt.divisibility", 16]]
+        for word, kind in signature.items()
+        if kind.startswith("*") or word in ALIGNED
     }
     source = ASTSource(function, signature, {(names.index(n),): v for n, v in constants.items()}, attributes)
-    kernel = triton.compile(source, target=TARGET, options={"num_warps": warps})
-    said = f"{function.__name__:<18} {dtype:<5} shared {kernel.metadata.shared:6}"
-    if "--registers" in sys.argv:
-        said += " registers {:3} spilled {:5}".format(*registers(kernel))
-    print(f"{said} {constants}", flush=True)
-    assert kernel.metadata.shared <= SHARED
+    kernel = triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options)
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(kernel.asm["cubin"])
+        file.flush()
+        code, resources = said("nvdisasm", "-c", file.name), said("cuobjdump", "-res-usage", file.name)
+    kinds = Counter(re.findall(r"^\s+/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?([A-Z0-9_]+)", code, re.M))
+    used = {word: int(number) for word, number in re.findall(r"(REG|STACK):(\d+)", resources)}
+    return Compiled(
+        instructions=kinds.total(), registers=used["REG"], stack=used["STACK"], spilled=kinds["LDL"] + kinds["STL"],
+        wide_products=kinds["HGMMA"], shared=kernel.metadata.shared,
+    )  # fmt: skip
+
+
+def attention(arch: int) -> dict[str, Compiled]:
+    """In the shapes of the presets, of heads of 128 (a model of one's own), and in fp32."""
+    gpu_attention._wide_products = lambda device: arch == 90
+    found = {}
+    for dtype, tokens, size in (
+        ("bf16", 128, 64), ("bf16", 512, 64), ("bf16", 128, 32), ("bf16", 32, 32), ("bf16", 512, 128), ("fp32", 128, 32),
+    ):  # fmt: skip
+        packed = torch.empty(
+            (1, tokens, 3, 4, size), dtype={"bf16": torch.bfloat16, "fp32": torch.float32}[dtype], device="meta"
+        )
+        for dropout in (0.1, 0.0) if arch == 90 and dtype == "bf16" else (0.1,):
+            for back in (False, True):
+                for name, constants in gpu_attention.launches(packed, dropout, back=back):
+                    what = f"{name} {dtype} {tokens} tokens, heads of {size}" + ", dropout" * (dropout > 0)
+                    found[what] = build(name, dtype, arch, **constants)
+    return found
+
+
+def others(arch: int) -> dict[str, Compiled]:
+    """The softmax and the norms of Small and Base."""
+    found = {}
+    for width in (128, 768):
+        tiles = {"WIDTH": width, "BLOCK_K": 64, "BLOCK_V": 128, "BLOCK_E": 64, "WIDEN": False}
+        found[f"block_statistics {width}"] = build("block_statistics", "bf16", arch, LOOK=True, **tiles)
+        found[f"logit_gradient {width}"] = build("logit_gradient", "bf16", arch, **tiles)
+        del tiles["BLOCK_K"]
+        found[f"choose {width}"] = build("choose", "bf16", arch, SAMPLE=True, LOOK=True, BLOCK_B=256, **tiles)
+    for width, warps in ((256, 1), (768, 4)):
+        found[f"finish {width}"] = build("finish", "bf16", arch, LOOPS=8, BLOCK_P=128, BLOCK_D=16)
+        sizes = {"SHIFT": True, "BLOCK_D": triton.next_power_of_2(width), "DROP": True, "num_warps": warps}
+        found[f"add_norm_forward {width}"] = build("add_norm_forward", "bf16", arch, **sizes)
+        found[f"add_norm_backward {width}"] = build("add_norm_backward", "bf16", arch, ROWS=16, **sizes)
+    return found
+
+
+def wrong(arch: int, found: dict[str, Compiled]) -> list[str]:
+    """What must not be."""
+    lines = []
+    for what, kernel in found.items():
+        if kernel.shared > SHARED[arch]:
+            lines.append(f"{what}: {kernel.shared} bytes of shared memory, more than {SHARED[arch]}")
+        if arch == 90 and (kernel.stack or kernel.spilled):
+            lines.append(
+                f"{what}: {kernel.stack} bytes of stack, {kernel.spilled} loads and stores of spilled registers"
+            )
+        without = found.get(what.removesuffix(", dropout"), kernel)
+        if "heads of 64" in what and kernel.instructions > DROPOUT * without.instructions:
+            lines.append(f"{what}: {kernel.instructions} instructions, {without.instructions} without dropout")
+        if (
+            arch == 90
+            and not kernel.wide_products
+            and re.search("heads of (64|32)|block_stat|logit", what)
+            and "fp32" not in what
+        ):
+            lines.append(f"{what}: Hopper's matrix units are not used")
+    return lines
 
 
 def main() -> None:
-    """All kernels in the shapes of ELECTRA-Small and -Base, bf16 and fp32."""
-    for dtype in [word for word in sys.argv[1:] if word != "--registers"] or ("bf16", "fp32"):
-        for width in (128, 768):
-            tiles = {"WIDTH": width, "BLOCK_K": 64, "BLOCK_V": 128, "BLOCK_E": 64, "WIDEN": False}
-            build(triton_kernels.block_statistics, dtype, LOOK=True, **tiles)
-            build(triton_kernels.logit_gradient, dtype, **tiles)
-            del tiles["BLOCK_K"]
-            build(triton_kernels.choose, dtype, SAMPLE=True, LOOK=True, BLOCK_B=256, **tiles)
-        for width, warps in ((64, 1), (256, 1), (768, 4)):
-            block = triton.next_power_of_2(width)
-            build(triton_kernels.add_norm_forward, dtype, warps=warps, DROP=True, BLOCK_D=block)
-            build(triton_kernels.add_norm_backward, dtype, warps=warps, ROWS=16, DROP=True, BLOCK_D=block)
-        for tokens, size in ((128, 64), (512, 64), (512, 128)) if dtype == "bf16" else ((128, 32),):
-            query = torch.empty(
-                (1, 4, tokens, size), dtype=torch.bfloat16 if dtype == "bf16" else torch.float32, device="meta"
+    """Print and judge."""
+    lines = []
+    for arch in map(int, sys.argv[1:] or ("80", "89", "90")):
+        found = attention(arch) | (others(arch) if arch > 80 else {})
+        for what, kernel in found.items():
+            print(
+                f"sm_{arch} {what:<70} {' '.join(f'{name} {value}' for name, value in kernel._asdict().items())}",
+                flush=True,
             )
-            for function, back in (
-                (triton_kernels.attention_forward, False),
-                (triton_kernels.attention_backward, True),
-            ):
-                constants = gpu_attention._shape(query, 0.1, back=back)[1]
-                build(function, dtype, warps=constants.pop("num_warps"), **constants)
-    build(triton_kernels.add_norm_keep_mask, "bf16", BLOCK_D=256)
-    build(triton_kernels.attention_keep_mask, "bf16", T=128, BLOCK=64)
+        lines += [f"sm_{arch} {line}" for line in wrong(arch, found)]
+    if lines:
+        raise SystemExit("\n".join(lines))
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ Prints one JSON object: what each check raised, "" where nothing. Each is a fork
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import sys
@@ -15,10 +16,11 @@ from collections.abc import Callable
 import torch
 import torch._dynamo  # here once instead of in every fork
 
-from electra_trainer.kernels.gpu import add_norm, gpu_softmax
-from electra_trainer.kernels.gpu import gpu_attention as short_rows
+from electra_trainer.kernels.gpu import add_norm, gpu_attention, gpu_softmax, keyed_dropout, trust
 from electra_trainer.kernels.gpu.trust import close
+from electra_trainer.model import encoder
 from electra_trainer.objectives import vocabulary_softmax as plain
+from electra_trainer.settings.config import Model
 
 CPU = torch.device("cpu")
 
@@ -43,10 +45,11 @@ def patch_once() -> None:
 
 def vocabulary() -> None:
     """Sizes that fill no tile; several chunks, of several tiles; the objective's own plain way."""
-    gpu_softmax.check(CPU, sizes=(9, 300, 40))
+    for dtype in (torch.float32, torch.bfloat16):
+        gpu_softmax.check(CPU, gpu_softmax.Shape(dtype, width=40, words=300), slots=9)
     gpu_softmax._BLOCK_K = 8
     gpu_softmax._CHUNK_ELEMENTS = 16 * 384  # 16 slots at a time
-    gpu_softmax.check(CPU, sizes=(19, 257, 16))
+    gpu_softmax.check(CPU, gpu_softmax.Shape(torch.bfloat16, width=16, words=257), slots=19)
     random = torch.Generator().manual_seed(3)
     tensors = [torch.randn(shape, generator=random).requires_grad_() for shape in ((19, 24), (140, 24), (140,))]
     labels, draws = torch.randint(140, (19,), generator=random), torch.rand(19, generator=random)
@@ -63,6 +66,10 @@ def vocabulary() -> None:
             torch.autograd.grad(2.5 * found[0], tensors), torch.autograd.grad(2.5 * expected.loss, tensors), strict=True
         ):
             close("a gradient", mine, theirs, 1e-5)
+    real, widths = gpu_softmax._product, set()
+    gpu_softmax._product = lambda left, right: widths.update((left.shape[1], right.shape[1])) or real(left, right)
+    gpu_softmax.check(CPU, gpu_softmax.Shape(torch.bfloat16, width=16, words=257), slots=5)
+    assert 384 in widths and 257 not in widths, "products along the vocabulary are not of a multiple of 128"
     nothing = gpu_softmax.VocabularySoftmax.apply(
         tensors[0][:0], *tensors[1:], labels[:0], draws[:0], (torch.float32, True, True)
     )
@@ -93,61 +100,113 @@ def frequencies() -> None:
 
 
 def norm() -> None:
-    """Widths that fill no tile, and the function that the model calls, whose dropout follows PyTorch's generator."""
+    """Widths that fill no tile, and the function that the model calls, whose dropout follows its key."""
     add_norm._PROGRAMS = 2  # three rows each, of which the last has two
-    add_norm.check(CPU, shape=(5, 125))
+    for dtype in (torch.float32, torch.bfloat16):
+        for drops in (False, True):
+            add_norm.check(CPU, add_norm.Shape(dtype, 125, drops=drops, back=True), rows=5)
     inputs = [torch.randn(2, 2, 48, requires_grad=True) for _ in range(2)]
     layer = torch.nn.LayerNorm(48)
     found = []
-    for seed in (1, 1, 2):
-        torch.manual_seed(seed)
-        out = add_norm.add_norm(*inputs, layer, dropout=0.3)
+    for key in ((1, 1), (1, 1), (1, 2)):
+        out = add_norm.add_norm(inputs[0], None, inputs[1], layer, torch.tensor(key), dropout=0.3)
         found.append([out, *torch.autograd.grad(out.square().sum(), [*inputs, layer.weight])])
     for one, two, three in zip(*found, strict=True):
         assert torch.equal(one, two) and not torch.equal(one, three)
-    plain_out = layer(inputs[0] + inputs[1])
-    torch.testing.assert_close(add_norm.add_norm(*inputs, layer, dropout=0.0), plain_out, rtol=1e-5, atol=1e-5)
+    nothing = add_norm.add_norm(inputs[0][:0], layer.bias, inputs[1][:0], layer, torch.tensor([1, 1]), dropout=0.3)
+    assert not torch.autograd.grad(nothing.sum(), layer.weight)[0].any()
 
 
 def attention() -> None:
-    """One block and several, neither filled, and one of 128 tokens (bf16, backward); sizes that no kernel is for."""
-    short_rows.check(CPU, shapes=((2, 2, 24, 32), (1, 1, 100, 32), (1, 1, 100, 128)))
-    query, key, value = torch.randn((3, 1, 2, 10, 24))
-    pieces = torch.tensor([[1, 1, 1, 2, 2, 2, 2, 0, 0, 0]], dtype=torch.int32)
-    found = short_rows.attend(query, key, value, piece_BT=pieces, dropout=0.0)
-    torch.testing.assert_close(found, short_rows.plain(query, key, value, pieces))
+    """One block and several, neither filled, and one of 128 tokens (bf16); the same on cards before Hopper; without gradients."""
+    for dtype, heads, tokens, size in (
+        (torch.float32, 2, 24, 32), (torch.float32, 1, 100, 32), (torch.bfloat16, 2, 100, 64), (torch.bfloat16, 1, 100, 128),
+    ):  # fmt: skip
+        for drops in (False, True):
+            shape = gpu_attention.Shape(dtype, heads, tokens, size, drops=drops, back=True)
+            gpu_attention.check(CPU, shape, rows=1 + (tokens < 64))
+    gpu_attention._wide_products = lambda device: False
+    gpu_attention.check(CPU, dataclasses.replace(shape, size=64), rows=1)
+    gpu_attention.check(CPU, dataclasses.replace(shape, back=False), rows=1)
+
+
+def long_rows() -> None:
+    """512 tokens with dropout: both kernels of the backward pass, eight blocks each. The faster of two ways is taken, once for a shape."""
+    gpu_attention.check(CPU, gpu_attention.Shape(torch.bfloat16, 1, 512, 64, drops=True, back=True), rows=1)
+    trust.trusted = lambda name, device, shape: True
+    real, times = gpu_attention._made, []
+    gpu_attention._made = lambda device, shape, rows: real(device, shape, rows=1)
+    gpu_attention._milliseconds = lambda run: run() or times.pop(0)
+    for tokens, ours, theirs, wanted in (
+        (192, 1.0, 0.9, True),
+        (160, 1.0, 0.7, False),
+        (144, 1.0, float("inf"), True),
+        (128, 9.0, 1.0, True),
+    ):
+        shape = gpu_attention.Shape(torch.bfloat16, 1, tokens, 32, drops=False, back=tokens == 160)
+        times[:] = [ours, theirs]
+        for _ in range(2):
+            assert gpu_attention.usable(CPU, shape, instead=encoder.by_pytorch) is wanted
+        assert times == ([] if tokens > 128 else [9.0, 1.0])
+    torch.use_deterministic_algorithms(True)
+    slow = gpu_attention.Shape(torch.bfloat16, 1, 160, 32, drops=False, back=True)
+    assert gpu_attention.usable(CPU, slow, instead=encoder.by_pytorch), "timed where the result must not depend on it"
 
 
 def operators() -> None:
     """What the compiler is told of the kernels is true, and it takes them in without looking into them."""
-    packed = torch.randn((1, 20, 3, 2, 32), requires_grad=True)
-    pieces = torch.ones((1, 20), dtype=torch.int32)
+    packed, pieces, key = (
+        torch.randn((1, 20, 3, 2, 32), requires_grad=True),
+        torch.ones((1, 20), dtype=torch.int32),
+        torch.tensor([3, 4]),
+    )
+    inner, residual, layer = (
+        torch.randn((4, 48), requires_grad=True),
+        torch.randn((4, 48), requires_grad=True),
+        torch.nn.LayerNorm(48),
+    )
+    operators = torch.ops.electra
+    for operator, inputs in (
+        (operators.attention.default, (packed, torch.zeros(192, requires_grad=True), pieces, key, 0.2)),
+        (operators.add_norm.default, (inner, layer.bias, residual, layer.weight, layer.bias, key, 1e-12, 0.2)),
+    ):
+        checks = ("test_schema", "test_autograd_registration", "test_faketensor")
+        torch.library.opcheck(operator, inputs, test_utils=checks)
 
-    def attend(packed: torch.Tensor) -> torch.Tensor:
-        query, key, value = packed.permute(2, 0, 3, 1, 4)
-        return short_rows.attend(query, key, value, piece_BT=pieces, dropout=0.2).sum(1)
 
-    torch.library.opcheck(
-        torch.ops.electra.attention.default,
-        (*packed.permute(2, 0, 3, 1, 4).detach().requires_grad_(), pieces, torch.tensor([3]), 0.2),
-        test_utils=("test_schema", "test_autograd_registration", "test_faketensor"),
+def compiled() -> None:
+    """A layer through PyTorch's compiler, in one graph, equals the layer without it, kernels, dropout and gradients included."""
+    model = Model(
+        vocab_size=20,
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        embedding_size=64,
+    )
+    layers, hidden = encoder.Layers(model), torch.randn((1, 20, 64), requires_grad=True)
+    ours = encoder.OnGpu(
+        None,
+        torch.ones((1, 20), dtype=torch.int32),
+        True,
+        keyed_dropout.draw_keys(CPU, 2, 3),
+        encoder._all_packed(layers),
     )
     results = []
-    for function in (attend, torch.compile(attend, backend="aot_eager", fullgraph=True)):
-        torch.manual_seed(1)
-        out = function(packed)
-        results.append((out, *torch.autograd.grad(out.square().sum(), packed)))
-    for plain_one, compiled in zip(*results, strict=True):
-        torch.testing.assert_close(plain_one, compiled)
+    for compiled in (False, True):
+        for layer in layers.layer if compiled else ():
+            layer.compile(fullgraph=True, dynamic=False, backend="aot_eager")
+        out = layers(hidden, ours)
+        results.append((out, *torch.autograd.grad(out.square().sum(), [hidden, *layers.parameters()])))
+    for plain_one, compiled_one in zip(*results, strict=True):
+        torch.testing.assert_close(plain_one, compiled_one)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1, "each layer was compiled by itself"
 
 
 def model() -> None:
     """All kernels in a whole objective, one layer in each network, without dropout: losses and gradients of the plain paths."""
-    import dataclasses
-
     from tests import small
 
-    from electra_trainer.kernels.gpu import trust
     from electra_trainer.objectives import build
     from electra_trainer.randomness import Rng
 
@@ -161,16 +220,16 @@ def model() -> None:
     found, used = [], set()
     for fast in (False, True):
 
-        def trusted(name: str, device: torch.device, fast: bool = fast) -> bool:
+        def trusted(name: str, device: torch.device, shape: object, fast: bool = fast) -> bool:
             used.add(name)
             return fast
 
         trust.trusted = trusted
-        add_norm.usable = lambda inner, fast=fast: fast
+        encoder.on_a_gpu = lambda tensor: True
         losses = objective(masked, Rng(1, 0, 0), diagnose=True)
         total = losses.total({"masked": 9.0, "real": 60.0})
         found.append((losses, torch.autograd.grad(total, list(objective.parameters()))))
-    assert used == {gpu_softmax.NAME, short_rows.NAME} and trust.interpreted()
+    assert used == {gpu_softmax.NAME, gpu_attention.NAME, add_norm.NAME} and trust.interpreted()
     (plain_losses, plain_gradients), (fast_losses, fast_gradients) = found
     for name, term in plain_losses.terms.items():
         close(name, fast_losses.terms[name].sum, term.sum, 1e-5)
@@ -181,7 +240,9 @@ def model() -> None:
     close("the gradient", whole[0], whole[1], 1e-4)
 
 
-CHECKS = {check.__name__: check for check in (vocabulary, frequencies, norm, attention, operators, model)}
+CHECKS = {
+    check.__name__: check for check in (vocabulary, frequencies, norm, attention, long_rows, operators, compiled, model)
+}
 
 
 def raised(check: Callable[[], None]) -> str:

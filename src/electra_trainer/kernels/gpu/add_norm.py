@@ -1,141 +1,182 @@
 """Dropout, residual and LayerNorm in one pass over memory each way.
 
 LayerNorm(dropout(inner) + residual), in fp32 registers; what is written has the type of `inner`, so the hidden states stay in 16 bits
-under autocast. Which elements are dropped follows from a seed that is drawn from PyTorch's generator, and is worked out again in the backward pass.
+under autocast. Which elements are dropped follows from a key (keyed_dropout.py), and is worked out again in the backward pass. To PyTorch's
+compiler both kernels are operators, as attention's are: what it makes itself reads the inputs twice on the way back, and finishes the
+gradients of weight and bias in two kernels more.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from electra_trainer.kernels.gpu import trust
+from electra_trainer.kernels.gpu import keyed_dropout, trust
 
 NAME = "dropout + residual + LayerNorm"
 _PROGRAMS = 1024
 """Most partial sums of the gradients of weight and bias."""
-TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 1e-2}
+TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 1e-2, torch.float16: 2e-3}
 """Relative, of results and gradients, against the plain way in fp32."""
 
 
-def usable(inner: Tensor) -> bool:
+@dataclass(frozen=True)
+class Shape:
+    """What kernels are compiled for."""
+
+    dtype: torch.dtype
+    width: int
+    drops: bool
+    back: bool
+    """Whether gradients are needed."""
+
+
+def usable(device: torch.device, shape: Shape) -> bool:
     """True where `add_norm` is to be called."""
-    return inner.is_cuda and (torch.compiler.is_compiling() or trust.trusted(NAME, inner.device))
+    return shape.dtype in TOLERANCE and trust.trusted(NAME, device, shape)
 
 
-def add_norm(inner: Tensor, residual: Tensor, norm: nn.LayerNorm, *, dropout: float) -> Tensor:
-    """LayerNorm(dropout(inner) + residual): each [.., D], the result in the type of `inner`."""
-    if torch.compiler.is_compiling():  # the compiler fuses the plain way itself
-        return plain(inner, residual, norm.weight, norm.bias, norm.eps, dropout=dropout).to(inner.dtype)
-    out: Tensor = AddNorm.apply(inner, residual, norm.weight, norm.bias, norm.eps, dropout)  # type: ignore[no-untyped-call]
+def add_norm(inner: Tensor, shift: Tensor | None, residual: Tensor, norm: nn.LayerNorm, key: Tensor, *, dropout: float) -> Tensor:  # fmt: skip
+    """LayerNorm(dropout(inner + shift) + residual): each [.., D], but the bias `shift` [D]; the result in the type of `inner`.
+
+    The bias of the product comes here, since its gradient costs nothing here and two kernels elsewhere. `key` is the mask's, int64 [2];
+    it is not read where nothing is dropped.
+    """
+    operator = torch.ops.electra.add_norm
+    out: Tensor = operator(inner, shift, residual, norm.weight, norm.bias, key, norm.eps, dropout)[0]
     return out
 
 
-def plain(inner: Tensor, residual: Tensor, weight: Tensor, bias: Tensor, eps: float, *, dropout: float = 0.0) -> Tensor:
-    """The plain twin, in fp32."""
-    value = F.dropout(inner, dropout, training=dropout > 0) + residual
+def plain(inner: Tensor, residual: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+    """The plain twin of what follows dropout, in fp32."""
+    value = inner + residual
     return F.layer_norm(value.float(), (value.shape[-1],), weight, bias, eps)
 
 
-class AddNorm(torch.autograd.Function):
-    """One kernel each way; see `add_norm`."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, inner: Tensor, residual: Tensor, weight: Tensor, bias: Tensor, eps: float, dropout: float
-    ) -> Tensor:
-        seed = draw_seed(inner.device) if dropout > 0 else torch.zeros(1, dtype=torch.int64, device=inner.device)
-        out, *saved = forward(inner, residual, weight, bias, seed, eps=eps, dropout=dropout)
-        ctx.save_for_backward(*saved, weight, seed)
-        ctx.dropout, ctx.shape = dropout, inner.shape
-        return out.view(inner.shape)
-
-    @staticmethod
-    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
-        inner, residual, mean, spread, weight, seed = ctx.saved_tensors
-        found = backward(upstream[0], inner, residual, mean, spread, weight, seed, dropout=ctx.dropout)
-        return found[0].view(ctx.shape), found[1].view(ctx.shape), found[2], found[3], None, None
-
-
-def draw_seed(device: torch.device) -> Tensor:
-    """A seed for a kernel, int64 [1], from the device's generator, so that it follows `Rng.seed_dropout` in a CUDA graph too."""
-    return torch.randint(0, 2**31 - 1, (1,), device=device)
-
-
-def forward(
-    inner: Tensor, residual: Tensor, weight: Tensor, bias: Tensor, seed: Tensor, *, eps: float, dropout: float
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """The result as [N, D], and what the backward pass needs: both inputs as [N, D], mean and 1/deviation of each row."""
+def _forward(
+    inner: Tensor, shift: Tensor | None, residual: Tensor, weight: Tensor, bias: Tensor, key: Tensor, eps: float, dropout: float
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     kernels = trust.kernels()
-    width = inner.shape[-1]
-    rows_ND, added_ND = inner.contiguous().view(-1, width), residual.contiguous().view(-1, width)
-    out = torch.empty_like(rows_ND)
-    mean, spread = (torch.empty(len(rows_ND), device=inner.device) for _ in range(2))
-    if len(rows_ND):
-        with trust.on(inner.device):
-            kernels.add_norm_forward[(len(rows_ND),)](
-                rows_ND, added_ND, weight, bias, seed, out, mean, spread, width, eps, dropout,
-                DROP=dropout > 0, BLOCK_D=kernels.triton.next_power_of_2(width), num_warps=_warps(width),
-            )  # fmt: skip
-    return out, rows_ND, added_ND, mean, spread
-
-
-def backward(
-    upstream: Tensor, inner: Tensor, residual: Tensor, mean: Tensor, spread: Tensor, weight: Tensor, seed: Tensor, *, dropout: float
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """Gradients of inner and residual, [N, D], and of weight and bias, [D]."""
-    kernels = trust.kernels()
-    many, width = inner.shape
-    above = upstream.contiguous().view(-1, width)
-    for_inner, for_residual = torch.empty_like(inner), torch.empty_like(residual)
-    rows = max(1, kernels.triton.cdiv(many, _PROGRAMS))
-    programs = kernels.triton.cdiv(many, rows)
-    partial = torch.zeros((2, programs, width), device=inner.device)
+    out, levels = _like_forward(inner, shift, residual, weight, bias, key, eps, dropout)
+    many, width = levels.shape[1], inner.shape[-1]
     if many:
         with trust.on(inner.device):
-            kernels.add_norm_backward[(programs,)](
-                above, inner, residual, weight, seed, mean, spread, for_inner, for_residual, partial[0], partial[1],
-                many, width, dropout, ROWS=rows, DROP=dropout > 0, BLOCK_D=kernels.triton.next_power_of_2(width),
+            kernels.add_norm_forward[(many,)](
+                inner.contiguous(), weight if shift is None else shift, residual.contiguous(), weight, bias, key, out, levels, many, width, eps,
+                *keyed_dropout.numbers(dropout), SHIFT=shift is not None, DROP=dropout > 0, BLOCK_D=kernels.triton.next_power_of_2(width),
                 num_warps=_warps(width),
             )  # fmt: skip
-    for_weight, for_bias = partial.sum(1)
-    return for_inner, for_residual, for_weight.to(weight.dtype), for_bias.to(weight.dtype)
+    return out, levels
+
+
+def _backward(
+    upstream: Tensor, inner: Tensor, shift: Tensor | None, residual: Tensor, weight: Tensor, key: Tensor, levels: Tensor, dropout: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    kernels = trust.kernels()
+    many, width = levels.shape[1], inner.shape[-1]
+    found = _like_backward(upstream, inner, shift, residual, weight, key, levels, dropout)
+    rows = max(1, kernels.triton.cdiv(many, _PROGRAMS))
+    programs = kernels.triton.cdiv(many, rows)
+    partial = torch.empty((programs, 3, width), device=inner.device)
+    with trust.on(inner.device):
+        if many:
+            kernels.add_norm_backward[(programs,)](
+                upstream.contiguous(), inner.contiguous(), weight if shift is None else shift, residual.contiguous(), weight, key, levels,
+                found[0], found[1], partial, many, width, *keyed_dropout.numbers(dropout),
+                ROWS=rows, SHIFT=shift is not None, DROP=dropout > 0, BLOCK_D=kernels.triton.next_power_of_2(width), num_warps=_warps(width),
+            )  # fmt: skip
+        kernels.finish[(kernels.triton.cdiv(width, 16), 3)](
+            partial,
+            *found[2:],
+            programs,
+            width,
+            LOOPS=kernels.triton.cdiv(programs, 128),
+            BLOCK_P=128,
+            BLOCK_D=16,
+            num_warps=4,
+        )
+    return found
+
+
+def _like_forward(
+    inner: Tensor, shift: Tensor | None, residual: Tensor, weight: Tensor, bias: Tensor, key: Tensor, eps: float, dropout: float
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """The result, and what the backward pass needs: mean and 1/deviation of each row, fp32 [2, N]."""
+    many = inner.shape[:-1].numel()
+    return inner.new_empty(inner.shape), inner.new_empty((2, many), dtype=torch.float32)
+
+
+def _like_backward(
+    upstream: Tensor, inner: Tensor, shift: Tensor | None, residual: Tensor, weight: Tensor, key: Tensor, levels: Tensor, dropout: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """Gradients of inner and residual; of shift, weight and bias, [D]."""
+    of_weight = [weight.new_empty(weight.shape) for _ in range(2)]
+    of_shift = weight.new_empty(weight.shape, dtype=(weight if shift is None else shift).dtype)
+    return inner.new_empty(inner.shape), residual.new_empty(inner.shape), of_shift, of_weight[0], of_weight[1]
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    inner, shift, residual, weight, _, key, _, ctx.dropout = inputs
+    ctx.save_for_backward(inner, shift, residual, weight, key, output[1])
+
+
+def _gradients(ctx: Any, upstream: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
+    for_inner, for_residual, for_shift, for_weight, for_bias = torch.ops.electra.add_norm_backward(
+        upstream, *ctx.saved_tensors, ctx.dropout
+    )
+    shift = for_shift if ctx.saved_tensors[1] is not None else None
+    return for_inner, shift, for_residual, for_weight, for_bias, None, None, None
+
+
+_add_norm = torch.library.custom_op(
+    "electra::add_norm",
+    _forward,
+    mutates_args=(),
+    schema="(Tensor inner, Tensor? shift, Tensor residual, Tensor weight, Tensor bias, Tensor key, float eps, float dropout)"
+    " -> (Tensor, Tensor)",
+)
+_add_norm_backward = torch.library.custom_op(
+    "electra::add_norm_backward",
+    _backward,
+    mutates_args=(),
+    schema="(Tensor upstream, Tensor inner, Tensor? shift, Tensor residual, Tensor weight, Tensor key, Tensor levels, float dropout)"
+    " -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+)
+_add_norm.register_fake(_like_forward)
+_add_norm_backward.register_fake(_like_backward)
+_add_norm.register_autograd(_gradients, setup_context=_keep)
 
 
 def _warps(width: int) -> int:
     return 1 if width <= 256 else 4
 
 
-def check(device: torch.device, *, shape: tuple[int, int] = (37, 256)) -> None:
-    """Compare with the plain twin, with a share of 0 and of 0.3 dropped, in fp32 and bf16; the share itself to five deviations."""
-    kernels = trust.kernels()
-    random, width = torch.Generator().manual_seed(6), shape[1]
-    made = [torch.randn(size, generator=random) for size in (shape, shape, (width,), (width,), shape)]
-    for dtype, tolerance in TOLERANCE.items():
-        tensors = [tensor.to(dtype).float().to(device).requires_grad_() for tensor in made]
-        inner, residual, weight, bias, above = tensors
-        for dropout in (0.0, 0.3):
-            seed = torch.tensor([1234], device=device)
-            kept = torch.ones(shape, device=device)
-            if dropout:
-                with trust.on(device):
-                    kernels.add_norm_keep_mask[(shape[0],)](
-                        seed, kept, width, dropout, BLOCK_D=kernels.triton.next_power_of_2(width)
-                    )
-                share, deviation = 1 - float(kept.mean()), (dropout * (1 - dropout) / kept.numel()) ** 0.5
-                if abs(share - dropout) > 5 * deviation:
-                    raise trust.Mismatch(f"{share:.3f} of the elements are dropped instead of {dropout}")
-            expected = plain(inner * kept / (1 - dropout), residual, weight, bias, 1e-12)
-            gradients = torch.autograd.grad(expected, tensors[:4], above.detach())
-            with torch.no_grad():
-                out, rows, added, mean, spread = forward(
-                    inner.to(dtype), residual.to(dtype), weight, bias, seed, eps=1e-12, dropout=dropout
-                )
-                found = backward(above.to(dtype), rows, added, mean, spread, weight, seed, dropout=dropout)
-            trust.close(f"the result ({dtype})", out, expected, tolerance)
-            for name, mine, theirs in zip(("inner", "residual", "weight", "bias"), found, gradients, strict=True):
-                trust.close(f"the gradient of {name} ({dtype}, dropout {dropout})", mine, theirs, tolerance)
+def check(device: torch.device, shape: Shape, *, rows: int = 37) -> None:
+    """Compare with the plain twin on some rows, 0.3 of the elements dropped where `shape` drops."""
+    random, width, dropout = torch.Generator().manual_seed(6), shape.width, 0.3 * shape.drops
+    norm = nn.LayerNorm(width, eps=1e-12, device=device)
+    made = [torch.randn(size, generator=random).to(device) for size in ((rows, width),) * 3 + ((width,),) * 3]
+    inner, residual, above = (tensor.to(shape.dtype) for tensor in made[:3])
+    norm.weight.data, norm.bias.data, shift = made[3], made[4], made[5].to(shape.dtype).requires_grad_()
+    key = torch.tensor([1234, 5678], device=device)
+    places = (torch.arange(rows, device=device)[:, None], torch.arange(width, device=device))
+    kept = keyed_dropout.kept(key, *places, dropout) / (1 - dropout)
+    both = [
+        [tensor.to(dtype).requires_grad_(shape.back) for tensor in (inner, residual)]
+        for dtype in (torch.float32, shape.dtype)
+    ]
+    exact, given = both
+    expected = plain((exact[0] + shift.float()) * kept, exact[1], norm.weight, norm.bias, norm.eps)
+    found = add_norm(given[0], shift, given[1], norm, key, dropout=dropout)
+    trust.close("the result", found, expected, TOLERANCE[shape.dtype])
+    if shape.back:
+        parameters = (norm.weight, norm.bias, shift)
+        theirs = torch.autograd.grad(expected, [*exact, *parameters], above.float())
+        ours = torch.autograd.grad(found, [*given, *parameters], above)
+        for name, one, other in zip(("inner", "residual", "weight", "bias", "shift"), ours, theirs, strict=True):
+            trust.close(f"the gradient of {name}", one, other, TOLERANCE[shape.dtype])
 
 
-trust.register(NAME, check)
+trust.register(NAME, check, usual=Shape(torch.bfloat16, width=256, drops=True, back=True))

@@ -1,104 +1,197 @@
-"""Attention over short rows, within the pieces of a row, with dropout: one kernel each way, no [T, T] in memory.
+"""Attention within the pieces of a row, with dropout, by kernels of our own: no [T, T] in memory.
 
-Which weights are dropped follows from a seed that is drawn from PyTorch's generator, and is worked out again in the backward pass. To
-PyTorch's compiler both kernels are operators that it calls and does not look into.
+Queries, keys and values come packed as one product makes them, and so does their gradient. Which weights are dropped follows from a key
+(keyed_dropout.py), and is worked out again in the backward pass. No two programs add to one number, so results are the same each time.
+To PyTorch's compiler the kernels are operators that it calls and does not look into.
 """
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from electra_trainer.kernels.gpu import add_norm, trust
+from electra_trainer.kernels.gpu import keyed_dropout, trust
 
-NAME = "attention over short rows"
-LONGEST = 512
-"""Tokens in a row; PyTorch's own kernels win over longer ones."""
-_SIZES = {torch.float32: (32,), torch.bfloat16: (32, 64, 128), torch.float16: (32, 64, 128), torch.float64: ()}
+NAME = "attention within pieces"
+_SIZES = {torch.float32: (32,), torch.bfloat16: (32, 64, 128), torch.float16: (32, 64, 128)}
 """Sizes of a head that there is a kernel for; in fp32 larger ones do not fit into the registers of a multiprocessor."""
-TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 2e-2}
+SHORT = 128
+"""Tokens up to which our kernels are taken untimed: a head's scores are one or two blocks, and PyTorch's read a bias of [T, T] as well."""
+MARGIN = 0.8
+"""PyTorch's attention is taken where it needs less than this share of our time: what two measurements differ by must not decide."""
+measured: dict[tuple[str, Any], tuple[float, float]] = {}
+"""Milliseconds by device and shape: ours, PyTorch's."""
+TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 4e-3}
 """Relative, of results and gradients, against the plain way in fp32."""
 
 
-def usable(piece_BT: Tensor) -> bool:
-    """True where `attend` is to be called with pieces instead of a bias on the scores."""
-    return piece_BT.shape[1] <= LONGEST and trust.trusted(NAME, piece_BT.device)
+@dataclass(frozen=True)
+class Shape:
+    """What kernels are compiled for."""
+
+    dtype: torch.dtype
+    heads: int
+    tokens: int
+    size: int
+    """Numbers of a head."""
+    drops: bool
+    back: bool
+    """Whether gradients are needed."""
 
 
-def attend(query: Tensor, key: Tensor, value: Tensor, *, piece_BT: Tensor, dropout: float) -> Tensor:
-    """softmax(QKᵀ/√d) V among tokens of one piece: each argument and the result [B, H, T, D/H]; `piece_BT` int32."""
-    if query.shape[-1] not in _SIZES[query.dtype]:
-        same_B1TT = (piece_BT[:, :, None] == piece_BT[:, None, :])[:, None]
-        return F.scaled_dot_product_attention(query, key, value, attn_mask=same_B1TT, dropout_p=dropout)
-    seed = add_norm.draw_seed(query.device) if dropout > 0 else torch.zeros(1, dtype=torch.int64, device=query.device)
-    out_BTHD: Tensor = torch.ops.electra.attention(query, key, value, piece_BT, seed, dropout)[0]
-    return out_BTHD.transpose(1, 2)
+Instead = Callable[[Tensor, Tensor, float], Callable[[], Tensor]]
+"""Packed queries, keys and values, pieces and a share to drop -> the other way to attend, to be called again and again."""
 
 
-def plain(query: Tensor, key: Tensor, value: Tensor, piece_BT: Tensor, kept: Tensor | float = 1.0) -> Tensor:
+def usable(device: torch.device, shape: Shape, *, instead: Instead) -> bool:
+    """True where `attend` is to be called: it agrees with its plain twin, and for long rows `instead` is not much faster.
+
+    Both are timed at the first use of a shape. Where deterministic algorithms are asked for, nothing is timed: PyTorch's attention is not one.
+    """
+    if shape.size not in _SIZES.get(shape.dtype, ()) or not trust.trusted(NAME, device, shape):
+        return False
+    if shape.tokens <= SHORT or torch.are_deterministic_algorithms_enabled():
+        return True
+    place = (str(device), shape)
+    if place not in measured and not (device.type == "cuda" and torch.cuda.is_current_stream_capturing()):
+        measured[place] = measure(device, shape, instead)
+    ours, theirs = measured.get(place, (0.0, 0.0))
+    return ours * MARGIN <= theirs
+
+
+def measure(device: torch.device, shape: Shape, instead: Instead) -> tuple[float, float]:
+    """Milliseconds of a pass, and where gradients are needed back, over 16,384 tokens: ours, the other's."""
+    dropout = 0.1 * shape.drops
+    with trust.undisturbed(device), trust.on(device):
+        packed, piece, key = _made(device, shape, rows=max(1, 16384 // shape.tokens))
+        packed.requires_grad_(shape.back)
+        above, bias = torch.ones_like(packed[:, :, 0]), packed.detach()[0, 0].flatten().requires_grad_(shape.back)
+        found = []
+        for attend_once in (lambda: attend(packed, bias, piece, key, dropout=dropout), instead(packed, piece, dropout)):
+
+            def run(once: Callable[[], Tensor] = attend_once) -> None:
+                out = once()
+                if shape.back:
+                    torch.autograd.grad(out, packed, above.view(out.shape))
+
+            found.append(_milliseconds(run))
+    return found[0], found[1]
+
+
+def _milliseconds(run: Callable[[], None], *, repeats: int = 5) -> float:
+    """The fastest of some calls, by the device's own clock; infinite where there is too little memory, or no kernel."""
+    times: list[float] = []
+    try:
+        for _ in range(2 + repeats):  # the first compile kernels and take memory
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+            start.record()
+            run()
+            end.record()
+            end.synchronize()
+            times.append(start.elapsed_time(end))
+    except RuntimeError:
+        return math.inf
+    return min(times)
+
+
+def attend(packed_BT3HD: Tensor, bias: Tensor, piece_BT: Tensor, key: Tensor, *, dropout: float) -> Tensor:
+    """softmax(QKᵀ/√d) V among tokens of one piece.
+
+    Args:
+        packed_BT3HD: queries, keys and values, contiguous.
+        bias: [3D], that is in them already, without its gradient: it gets it here, where it costs a fraction of a sum over all tokens.
+        piece_BT: int32, contiguous.
+        key: of the dropout mask, int64 [2]; not read where nothing is dropped.
+        dropout: the share of weights that is dropped.
+
+    Returns:
+        [B, T, H, D/H] in the type of `packed_BT3HD`.
+    """
+    out_BTHD: Tensor = torch.ops.electra.attention(packed_BT3HD, bias, piece_BT, key, dropout)[0]
+    return out_BTHD
+
+
+def plain(packed_BT3HD: Tensor, piece_BT: Tensor, kept: Tensor | float = 1.0) -> Tensor:
     """The plain twin; `kept` multiplies the weights, [B, H, T, T]."""
+    query, key, value = packed_BT3HD.permute(2, 0, 3, 1, 4)
     scores = query @ key.transpose(2, 3) / math.sqrt(query.shape[-1])
     same_B1TT = (piece_BT[:, :, None] == piece_BT[:, None, :])[:, None]
-    return (scores.masked_fill(~same_B1TT, float("-inf")).softmax(-1) * kept) @ value
+    mixed: Tensor = (scores.masked_fill(~same_B1TT, float("-inf")).softmax(-1) * kept) @ value
+    return mixed.transpose(1, 2)
 
 
-def _even(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The same with equal strides and neighbouring numbers of a head side by side, which the kernels take for granted."""
-    if query.stride() == key.stride() == value.stride() and query.stride(3) == 1:
-        return query, key, value
-    return query.contiguous(), key.contiguous(), value.contiguous()
+def _constants(packed: Tensor, dropout: float, block: int) -> dict[str, Any]:
+    _, tokens, _, heads, size = packed.shape
+    scale = math.log2(math.e) / math.sqrt(size)
+    return {
+        "SCALE": scale, "H": heads, "T": tokens, "D": size, "DROP": dropout > 0, "BLOCK": block, "WIDEN": trust.interpreted(),
+    }  # fmt: skip
 
 
-def _shape(query: Tensor, dropout: float, *, back: bool) -> tuple[tuple[int, int], dict[str, Any]]:
-    """Grid and constants of a launch."""
-    rows, heads, tokens, size = query.shape
-    # backward, a row of 128 in one block makes the scores once, not twice; forward, so large a block needs more registers than there are
-    whole = back and 64 < tokens <= 128 and size <= 64 and query.element_size() == 2
-    block = 128 if whole else 64
-    constants = {"H": heads, "T": tokens, "D": size, "DROP": dropout > 0, "BLOCK": block, "WIDEN": trust.interpreted()}
-    return (-(-tokens // block), rows * heads), {**constants, "num_warps": 8 if whole else 4}
+def launches(packed: Tensor, dropout: float, *, back: bool) -> list[tuple[str, dict[str, Any]]]:
+    """The kernels of a pass, by name, with their constants."""
+    _, tokens, _, _, size = packed.shape
+    narrow = packed.element_size() == 2
+    if not back:
+        # the loop over keys loads ahead; with heads of 128 two blocks ahead would not fit into the memory of smaller cards
+        return [("attention_forward", {**_constants(packed, dropout, 64), "num_warps": 4, "num_stages": 3 if size < 128 else 2})]  # fmt: skip
+    # a row of up to 128 tokens in one block makes the scores once, not twice; before Hopper that needs more registers than there are
+    if size <= 64 and narrow and (tokens <= 64 or (tokens <= 128 and _wide_products(packed.device))):
+        block = 64 if tokens <= 64 else 128
+        return [("attention_backward", {**_constants(packed, dropout, block), "num_warps": block // 16})]
+    small = size <= 64 and narrow
+    constants = {**_constants(packed, dropout, 64 if small else 32), "num_warps": 4, "num_stages": 3 if small else 2}
+    return [("attention_backward", constants), ("attention_backward_queries", constants)]
 
 
-def _forward(query: Tensor, key: Tensor, value: Tensor, piece: Tensor, seed: Tensor, dropout: float) -> tuple[Tensor, Tensor]:  # fmt: skip
+def _wide_products(device: torch.device) -> bool:
+    """True on Hopper, whose products read their operands from shared memory instead of registers."""
+    return device.type != "cuda" or torch.cuda.get_device_capability(device)[0] == 9
+
+
+def _run(packed: Tensor, dropout: float, *tensors: Tensor, back: bool) -> None:
     kernels = trust.kernels()
-    query, key, value = _even(query, key, value)
-    rows, heads, tokens, size = query.shape
-    out = torch.empty((rows, tokens, heads, size), dtype=query.dtype, device=query.device)
-    log_sum = torch.empty((rows, heads, tokens), device=query.device)
-    grid, constants = _shape(query, dropout, back=False)
-    with trust.on(query.device):
-        kernels.attention_forward[grid](
-            query, key, value, piece.contiguous(), seed, out, log_sum, *query.stride()[:3], 1 / math.sqrt(size), dropout, **constants
-        )  # fmt: skip
+    rows, tokens, _, heads, _ = packed.shape
+    with trust.on(packed.device):
+        for name, constants in launches(packed, dropout, back=back):
+            programs = rows * heads * -(-tokens // constants["BLOCK"])
+            getattr(kernels, name)[(programs,)](*tensors, *keyed_dropout.numbers(dropout), **constants)
+
+
+def _forward(packed: Tensor, bias: Tensor, piece: Tensor, key: Tensor, dropout: float) -> tuple[Tensor, Tensor]:
+    out, log_sum = _like_forward(packed, bias, piece, key, dropout)
+    _run(packed, dropout, packed.contiguous(), piece, key, out, log_sum, back=False)
     return out, log_sum
 
 
 def _backward(
-    upstream: Tensor, query: Tensor, key: Tensor, value: Tensor, piece: Tensor, seed: Tensor, out: Tensor, log_sum: Tensor, dropout: float
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    kernels = trust.kernels()
-    query, key, value = _even(query, key, value)
-    found = tuple(torch.empty_like(out) for _ in range(3))
-    grid, constants = _shape(query, dropout, back=True)
-    with trust.on(query.device):
-        kernels.attention_backward[grid](
-            upstream.contiguous(), query, key, value, piece.contiguous(), seed, out, log_sum, *found, *query.stride()[:3],
-            1 / math.sqrt(query.shape[-1]), dropout, **constants,
+    upstream: Tensor, packed: Tensor, bias: Tensor, piece: Tensor, key: Tensor, out: Tensor, log_sum: Tensor, dropout: float
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    kernels, packed = trust.kernels(), packed.contiguous()
+    gradient, for_bias = _like_backward(upstream, packed, bias, piece, key, out, log_sum, dropout)
+    rows, tokens, _, heads, size = packed.shape
+    parts = rows * -(-tokens // launches(packed, dropout, back=True)[0][1]["BLOCK"])
+    partial = torch.empty((parts, 3, heads * size), device=packed.device)
+    _run(packed, dropout, upstream.contiguous(), packed, piece, key, out, log_sum, gradient, partial, back=True)
+    with trust.on(packed.device):
+        kernels.finish[(-(-heads * size // 16), 3)](
+            partial, *for_bias.view(3, -1), parts, heads * size, LOOPS=-(-parts // 128), BLOCK_P=128, BLOCK_D=16, num_warps=4
         )  # fmt: skip
-    return found[0], found[1], found[2]
+    return gradient, for_bias
 
 
-def _like_forward(query: Tensor, key: Tensor, value: Tensor, piece: Tensor, seed: Tensor, dropout: float) -> tuple[Tensor, Tensor]:  # fmt: skip
-    rows, heads, tokens, size = query.shape
-    return query.new_empty((rows, tokens, heads, size)), query.new_empty((rows, heads, tokens), dtype=torch.float32)
+def _like_forward(packed: Tensor, bias: Tensor, piece: Tensor, key: Tensor, dropout: float) -> tuple[Tensor, Tensor]:
+    rows, tokens, _, heads, size = packed.shape
+    return packed.new_empty((rows, tokens, heads, size)), packed.new_empty((rows, heads, tokens), dtype=torch.float32)
 
 
 def _like_backward(
-    upstream: Tensor, query: Tensor, key: Tensor, value: Tensor, piece: Tensor, seed: Tensor, out: Tensor, log_sum: Tensor, dropout: float
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    return torch.empty_like(out), torch.empty_like(out), torch.empty_like(out)
+    upstream: Tensor, packed: Tensor, bias: Tensor, piece: Tensor, key: Tensor, out: Tensor, log_sum: Tensor, dropout: float
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    return packed.new_empty(packed.shape), bias.new_empty(bias.shape)
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -107,11 +200,10 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
 
 
 def _gradients(ctx: Any, upstream: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
-    found = torch.ops.electra.attention_backward(upstream, *ctx.saved_tensors, ctx.dropout)
-    return *(gradient.transpose(1, 2) for gradient in found), None, None, None
+    return *torch.ops.electra.attention_backward(upstream, *ctx.saved_tensors, ctx.dropout), None, None, None
 
 
-_INPUTS = "Tensor query, Tensor key, Tensor value, Tensor piece, Tensor seed"
+_INPUTS = "Tensor packed, Tensor bias, Tensor piece, Tensor key"
 _attention = torch.library.custom_op(
     "electra::attention", _forward, mutates_args=(), schema=f"({_INPUTS}, float dropout) -> (Tensor, Tensor)"
 )
@@ -119,57 +211,42 @@ _attention_backward = torch.library.custom_op(
     "electra::attention_backward",
     _backward,
     mutates_args=(),
-    schema=f"(Tensor upstream, {_INPUTS}, Tensor out, Tensor log_sum, float dropout) -> (Tensor, Tensor, Tensor)",
+    schema=f"(Tensor upstream, {_INPUTS}, Tensor out, Tensor log_sum, float dropout) -> (Tensor, Tensor)",
 )
 _attention.register_fake(_like_forward)
 _attention_backward.register_fake(_like_backward)
 _attention.register_autograd(_gradients, setup_context=_keep)
 
 
-def check(
-    device: torch.device, *, shapes: tuple[tuple[int, ...], ...] = ((3, 2, 128, 64), (2, 3, 200, 64), (2, 2, 200, 32))
-) -> None:
-    """Compare with the plain twin on `shapes` (B, H, T, D/H), rows of several pieces and padding, with a share of 0 and of 0.2 dropped."""
-    kernels = trust.kernels()
-    random = torch.Generator().manual_seed(7)
-    for rows, heads, tokens, size in shapes:
-        packed = torch.randn((3, rows, heads, tokens, size), generator=random)
-        above = torch.randn((rows, heads, tokens, size), generator=random).to(device)
-        starts = torch.rand((rows, tokens), generator=random) < 3 / tokens
-        pieces = (1 + starts.cumsum(1)).to(torch.int32)
-        pieces[0, tokens - tokens // 5 :] = 0
-        pieces = pieces.to(device)
-        for dtype, tolerance in TOLERANCE.items():
-            if size not in _SIZES[dtype]:
-                continue
-            inputs = packed.to(dtype).to(device)
-            exact = inputs.float().requires_grad_()
-            given = inputs.clone().requires_grad_()
-            for dropout in (0.0, 0.2):
-                seed = torch.tensor([4321], device=device)
-                kept = torch.ones((rows, heads, tokens, tokens), device=device)
-                if dropout:
-                    with trust.on(device):
-                        kernels.attention_keep_mask[(-(-tokens // 64), rows * heads)](
-                            seed, kept, dropout, T=tokens, BLOCK=64
-                        )
-                    share, deviation = 1 - float(kept.mean()), (dropout * (1 - dropout) / kept.numel()) ** 0.5
-                    trust.close(
-                        "the share of dropped weights",
-                        torch.tensor(share),
-                        torch.tensor(dropout),
-                        6 * deviation / dropout,
-                    )
-                expected = plain(exact[0], exact[1], exact[2], pieces, kept / (1 - dropout))
-                found = torch.ops.electra.attention(given[0], given[1], given[2], pieces, seed, dropout)[0].transpose(
-                    1, 2
-                )
-                what = f"({dtype}, {tokens} tokens, dropout {dropout})"
-                trust.close(f"the result {what}", found, expected, tolerance)
-                gradients = torch.autograd.grad(found, given, above.to(dtype))[0]
-                for number, name in enumerate(("queries", "keys", "values")):
-                    theirs = torch.autograd.grad(expected, exact, above, retain_graph=True)[0]
-                    trust.close(f"the gradient of the {name} {what}", gradients[number], theirs[number], 2 * tolerance)
+def _made(device: torch.device, shape: Shape, *, rows: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values, rows of several pieces and padding, and a key."""
+    random, tokens = torch.Generator().manual_seed(7), shape.tokens
+    packed = torch.randn((rows, tokens, 3, shape.heads, shape.size), generator=random).to(shape.dtype)
+    starts = torch.rand((rows, tokens), generator=random) < 3 / tokens
+    piece = (1 + starts.cumsum(1)).to(torch.int32)
+    piece[0, tokens - tokens // 5 :] = 0
+    return packed.to(device), piece.to(device), torch.tensor([4321, 8765], device=device)
 
 
-trust.register(NAME, check)
+def check(device: torch.device, shape: Shape, *, rows: int = 2) -> None:
+    """Compare with the plain twin: rows of several pieces and padding, a fifth of the weights dropped where `shape` drops."""
+    heads, tokens, dropout = shape.heads, shape.tokens, 0.2 * shape.drops
+    packed, pieces, key = _made(device, shape, rows=rows)
+    head = torch.arange(rows * heads, device=device).view(rows, heads, 1, 1)
+    places = torch.arange(tokens * tokens, device=device).view(tokens, tokens)
+    kept = keyed_dropout.kept(key, head, places, dropout) / (1 - dropout)
+    exact, given = (packed.to(dtype).requires_grad_(shape.back) for dtype in (torch.float32, shape.dtype))
+    bias = torch.zeros(3 * heads * shape.size, dtype=shape.dtype, device=device, requires_grad=shape.back)
+    expected, found = plain(exact, pieces, kept), attend(given, bias, pieces, key, dropout=dropout)
+    tolerance = TOLERANCE[shape.dtype]
+    trust.close("the result", found, expected, tolerance)
+    if shape.back:
+        above = torch.randn(expected.shape, generator=torch.Generator().manual_seed(8)).to(device)
+        theirs = torch.autograd.grad(expected, exact, above)[0]
+        ours, of_bias = torch.autograd.grad(found, [given, bias], above.to(found.dtype))
+        for one, other, name in zip(ours.unbind(2), theirs.unbind(2), ("queries", "keys", "values"), strict=True):
+            trust.close(f"the gradient of the {name}", one, other, 2 * tolerance)
+        trust.close("the gradient of the bias", of_bias.view(3, heads, -1), theirs.sum((0, 1)), 2 * tolerance)
+
+
+trust.register(NAME, check, usual=Shape(torch.bfloat16, heads=4, tokens=128, size=64, drops=True, back=True))

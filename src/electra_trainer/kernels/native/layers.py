@@ -3,7 +3,7 @@
 import ctypes
 import threading
 from collections.abc import Iterator
-from functools import partial
+from functools import cache, partial
 from typing import Any, Protocol
 
 import torch
@@ -78,8 +78,15 @@ def other_arithmetic(layers: Stack) -> str:
     A subclass does not inherit the declaration: one with another activation, norm or position encoding may have the same
     parameters, and must run as PyTorch code until it declares what it computes.
     """
-    kinds = (type(module) for module in layers.modules() if type(module) not in _LIBRARY)
+    types: Iterator[Any] = map(type, layers.modules())
+    kinds = (kind for kind in map(_as_written, types) if kind not in _LIBRARY)
     return next((k.__name__ for k in kinds if vars(k).get("arithmetic", "") != _COMPUTED.get(k.__name__)), "")
+
+
+@cache
+def _as_written(kind: Any) -> Any:
+    """The class itself; FSDP2 (ranks/sharding.py) puts one of its own before a module's."""
+    return next(base for base in kind.__mro__ if not base.__module__.startswith("torch.distributed."))
 
 
 def _plain(layers: Stack) -> bool:
