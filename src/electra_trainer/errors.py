@@ -91,6 +91,11 @@ _LONGEST = 100
 """Characters of a word that is compared with others: a file may hold a million names of a million letters."""
 
 
+def install(extra: str = "") -> str:
+    """What to type for the packages of an extra, or of the program itself: it is not on PyPI."""
+    return f"in the clone of electra-trainer: pip install -c constraints.txt '.{f'[{extra}]' if extra else ''}'"
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """`" Did you mean 'x'?"` for the nearest known word, or an empty string."""
     if len(word) > _LONGEST:

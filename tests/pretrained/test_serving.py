@@ -97,7 +97,7 @@ def test_a_missing_package_is_named_before_any_work(
 ) -> None:
     monkeypatch.setattr(serving, "find_spec", lambda name: None if name == "onnxscript" else sys)
     code, _, err = electra("export", run, "--out", tmp_path / "out", "--to", "onnx")
-    assert code == ConfigError.exit_code and "needs onnxscript" in err and "pip install -e '.[onnx]'" in err
+    assert code == ConfigError.exit_code and "needs onnxscript" in err and "'.[onnx]'" in err
     assert not (tmp_path / "out").exists()
     code, _, err = electra("export", run, "--out", tmp_path / "out", "--int8")
     assert code == ConfigError.exit_code and "belongs to --to onnx" in err

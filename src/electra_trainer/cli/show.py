@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import tyro
 
+from electra_trainer.errors import install
 from electra_trainer.presets import models
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def run_flops(arguments: FlopsArguments) -> Any:
     return None
 
 
-_EXTRAS = {"transformers": "hub", "datasets": "hub"}
+_EXTRAS = {"transformers": "hub", "datasets": "hub", "onnxruntime": "onnx"}
 _NEEDED = ("torch", "numpy", "tokenizers", "safetensors", "rich", "tyro", "matplotlib", "scikit-learn")
 _SECONDS = {"cpu": 80.0, "cuda": 480.0}
 """For all presets together; the one being timed is finished. A GPU compiles and records the step of each."""
@@ -170,9 +171,9 @@ def _findings() -> dict[str, str]:
         ("threads", str(use_threads())),
         *(trust.report(device) if device.type == "cuda" else []),
         ("disk here", f"{free:.1f} GB free"),
-        *((package, _version(package) or "MISSING: pip install electra-trainer") for package in _NEEDED),
+        *((package, _version(package) or f"MISSING: {install()}") for package in _NEEDED),
         *(
-            (package, _version(package) or f'not installed; optional: pip install "electra-trainer[{extra}]"')
+            (package, _version(package) or f"not installed; optional: {install(extra)}")
             for package, extra in _EXTRAS.items()
         ),
     ]

@@ -11,9 +11,16 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
-from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError, StorageError, did_you_mean
+from electra_trainer.errors import (
+    ConfigError,
+    DataError,
+    ElectraError,
+    MissingInputError,
+    StorageError,
+    did_you_mean,
+    install,
+)
 
-INSTALL = 'pip install -c constraints.txt ".[hub]"'
 ROWS = 1000
 """Rows that are asked for at once: one at a time takes forty times as long."""
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
@@ -56,8 +63,7 @@ def extra(what: str) -> Iterator[None]:
         yield
     except ImportError as error:
         raise ConfigError(
-            f"{what} needs the package {(error.name or str(error)).partition('.')[0]}, of the extra [hub]. In the clone of electra-trainer, type: "
-            f"{INSTALL}"
+            f"{what} needs the package {(error.name or str(error)).partition('.')[0]}, of the extra [hub]. Type, {install('hub')}"
         ) from None
 
 

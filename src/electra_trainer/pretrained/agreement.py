@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from electra_trainer.data.batches import encode_rows
-from electra_trainer.errors import CheckpointError, ConfigError
+from electra_trainer.errors import CheckpointError, ConfigError, install
 from electra_trainer.model.networks import Discriminator, TokenPredictor
 from electra_trainer.settings.records import read_table
 
@@ -60,7 +60,7 @@ def check_agreement(folder: Path, network: nn.Module, tokenizer: Tokenizer, *, l
     try:
         import transformers
     except ImportError:
-        raise ConfigError('transformers is not installed. Type: pip install "electra-trainer[hub]"') from None
+        raise ConfigError(f"transformers is not installed. Type, {install('hub')}") from None
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()  # a text may be longer than a row
     texts = _some_lines()

@@ -19,7 +19,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from electra_trainer.errors import CheckpointError, ConfigError
+from electra_trainer.errors import CheckpointError, ConfigError, install
 from electra_trainer.files.durable import make_folder, sync_folder, write_durably
 from electra_trainer.files.reading import read_file
 from electra_trainer.pretrained.agreement import BOUND, own_logits, text_rows
@@ -83,10 +83,7 @@ def need_onnx() -> None:
     """
     missing = [name for name in _PACKAGES if find_spec(name) is None]
     if missing:
-        raise ConfigError(
-            f"--to onnx needs {', '.join(missing)}. Type, in the folder of this program: pip install -e '.[onnx]', or: "
-            f"pip install {' '.join(missing)}"
-        )
+        raise ConfigError(f"--to onnx needs {', '.join(missing)}, of the extra [onnx]. Type, {install('onnx')}")
 
 
 def write_onnx(folder: Path, network: nn.Module, tokenizer: Tokenizer, *, int8: bool = False) -> Compared:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from electra_trainer.errors import ConfigError, DataError, did_you_mean
+from electra_trainer.errors import ConfigError, DataError, did_you_mean, install
 from electra_trainer.files import reading, tables
 from electra_trainer.finetuning.examples import TextExample
 
@@ -196,7 +196,7 @@ def read_hub(config: str, split: str, layout: Layout, *, labelled: bool) -> list
         import datasets
     except ImportError:
         raise ConfigError(
-            "--data hub: needs the package datasets. Type: pip install 'electra-trainer[hub]', or give GLUE's folder."
+            f"--data hub: needs the package datasets. Give GLUE's folder, or type, {install('hub')}"
         ) from None
     try:
         rows: Iterable[Mapping[str, Any]] = datasets.load_dataset(REPOSITORY, config, split=split)
