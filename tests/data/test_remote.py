@@ -311,7 +311,7 @@ def test_a_missing_extra_is_named(
     with pytest.raises(ConfigError) as refused:
         read(given)
     assert words in str(refused.value)
-    assert str(refused.value).endswith('In the clone of electra-trainer, type: pip install -c constraints.txt ".[hub]"')
+    assert str(refused.value).endswith("in the clone of electra-trainer: pip install -c constraints.txt '.[hub]'")
 
 
 def test_a_protocol_names_its_package(monkeypatch: pytest.MonkeyPatch) -> None:

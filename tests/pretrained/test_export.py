@@ -294,8 +294,7 @@ DAMAGE = {
 @pytest.mark.parametrize("kind", DAMAGE)
 def test_damaged_folders_are_refused(exported: Path, tmp_path: Path, kind: str) -> None:
     name, content, error, words = DAMAGE[kind]
-    for path in (exported / "discriminator").iterdir():
-        (tmp_path / path.name).write_bytes(path.read_bytes())
+    shutil.copytree(exported / "discriminator", tmp_path, dirs_exist_ok=True)
     if content is None:
         table = json.loads((tmp_path / name).read_text())
         content = json.dumps({**table, "vocab_size": table["vocab_size"] + 1}).encode()
