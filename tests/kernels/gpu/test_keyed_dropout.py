@@ -62,8 +62,9 @@ def test_a_share_is_exact_to_many_digits_and_0_keeps_everything() -> None:
 def test_keys_follow_the_step_and_the_lane() -> None:
     def drawn(step: int, lane: int) -> list[int]:
         Rng(1, step, lane).seed_dropout()
-        return keyed_dropout.draw_key(CPU, 0.1).tolist()
+        return keyed_dropout.draw_keys(CPU, 3).flatten().tolist()
 
     assert drawn(3, 0) == drawn(3, 0)
     assert len({tuple(drawn(step, lane)) for step in (3, 4) for lane in (0, 1)}) == 4
-    assert not len(keyed_dropout.draw_key(CPU, 0.0))
+    assert len(set(drawn(3, 0))) == 3 * keyed_dropout.WORDS
+    assert keyed_dropout.no_keys(CPU, 12, 3).shape == keyed_dropout.draw_keys(CPU, 12, 3).shape
