@@ -8,6 +8,7 @@ from torch import Tensor
 
 from electra_trainer.kernels.native import library
 from electra_trainer.model import attention, encoder
+from electra_trainer.objectives import sentence_contrast
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, *, bias_B1TT: Tensor, dropout: float) -> Tensor:
@@ -20,3 +21,4 @@ def use(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention, "drop", lambda x, p: F.dropout(x, p))
     monkeypatch.setattr(encoder, "attend", attend)
     monkeypatch.setattr(encoder, "whole_rows", lambda piece_BT: False)
+    monkeypatch.setattr(sentence_contrast, "picks_out", lambda device: False)

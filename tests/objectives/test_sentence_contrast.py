@@ -14,6 +14,7 @@ from tests.small import CLS, MASK, PAD, SEP, batch, masker, rows
 from torch import Tensor
 
 from electra_trainer.batch import Losses, Masked
+from electra_trainer.objectives import sentence_contrast
 from electra_trainer.objectives.generation import corrupt
 from electra_trainer.objectives.sentence_contrast import in_corrupted_sentence, unchanged_tokens
 from electra_trainer.randomness import Rng
@@ -100,7 +101,7 @@ def test_the_generator_reads_every_input_masked_and_is_trained_on_all() -> None:
 
 def labels_of(found: Losses) -> Tensor:
     """The label of each input, in order."""
-    return found.diagnostics["in_corrupted_BT"][found.diagnostics["start_BT"]]
+    return found.diagnostics["sentence_corrupted"][found.diagnostics["sentence_counted"]]
 
 
 def by_loops(objective: Any, masked: Masked, found: Losses) -> tuple[dict[str, float], list[bool]]:
@@ -136,6 +137,22 @@ def test_losses_and_labels_by_loops(unused: int) -> None:
         "discriminator_loss": ("real", 50.0),
         "sentence_loss": ("sentences", 1.0),
     }
+
+
+def test_a_head_that_reads_all_tokens_counts_the_first_of_each_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How a GPU computes it: the same loss, labels and gradients."""
+    found = []
+    for picks in (True, False):
+        monkeypatch.setattr(sentence_contrast, "picks_out", lambda device, picks=picks: picks)
+        objective = made(settings())
+        result = losses(objective, masked_rows(settings()))
+        result.terms["sentence_loss"].sum.backward()
+        gradients = {n: p.grad for n, p in objective.named_parameters() if p.grad is not None}
+        found.append((float(result.terms["sentence_loss"].sum.detach()), labels_of(result).tolist(), gradients))
+    (one, labels, expected), (two, same, gradients) = found
+    assert two == pytest.approx(one, rel=1e-5) and same == labels and gradients.keys() == expected.keys()
+    for name, gradient in gradients.items():
+        assert torch.allclose(gradient, expected[name], rtol=1e-4, atol=1e-6), name
 
 
 def test_an_input_whose_samples_were_all_lucky_is_not_corrupted() -> None:

@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from electra_trainer.objectives import Objective, build
 from electra_trainer.ranks import world
 from electra_trainer.settings.config import BatchShape, Config
-from electra_trainer.settings.methods import MLM
+from electra_trainer.settings.methods import MLM, RTD, SentenceContrast
 from electra_trainer.train.measures import keep_measured
 from electra_trainer.train.optim import build_optimizer, optimizer_tensors
 from electra_trainer.train.static_step import Inputs, StaticStep
@@ -45,6 +45,8 @@ def weights(objective: Objective) -> dict[str, Tensor]:
 CASES = {
     "rtd": {},
     "mlm": {"objective": MLM()},
+    "sentences": {"objective": SentenceContrast()},
+    "other": {"objective": RTD(loss_over="other")},
     "lanes": {"batch": BatchShape(size=12, sequence_length=24, lanes=3)},
     "tree": {"batch": BatchShape(size=12, sequence_length=24, lanes=4), "deterministic": True},
     "adamw": {"optimizer": {"name": "adamw"}},

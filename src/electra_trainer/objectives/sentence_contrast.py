@@ -48,22 +48,19 @@ class ContrastiveReplacedTokenDetection(protocol.Objective, settings=SentenceCon
         corrupted = generation.corrupt(masked, torch.where(stays_K, masked.labels_K, generated.sampled_K))
         hidden_BTD = self.discriminator.electra(corrupted.input_BT, batch)
         logits_BT = self.discriminator.replaced(hidden_BTD)
-        # at every token, and the others' left out: the number of inputs follows from the ids, and a CUDA graph has no such shape
-        starts_BT, corrupted_BT = _starts(batch), in_corrupted_sentence(corrupted)
-        with torch.autocast(hidden_BTD.device.type, enabled=False):
-            sentence_BT = self.sentence(hidden_BTD.float())[..., 0]
-        sentence = rtd.replaced_loss(sentence_BT, corrupted_BT, starts_BT)
+        hidden, label, counted = hidden_BTD, in_corrupted_sentence(corrupted), _starts(batch)
+        if picks_out(hidden_BTD.device):
+            hidden, label, counted = (each[counted] for each in (hidden, label, counted))
+        with torch.autocast(hidden.device.type, enabled=False):
+            logit = self.sentence(hidden.float())[..., 0]
+        sentence = rtd.replaced_loss(logit, label, counted)
         disc_sum = rtd.replaced_loss(logits_BT, corrupted.replaced_BT, batch.real_BT)
         terms = generation.generator_terms(generated, settings.generator_weight)
         terms["discriminator_loss"] = Term(sum=disc_sum, count="real", weight=settings.weight)
         terms["sentence_loss"] = Term(sum=sentence, count="sentences", weight=settings.sentence_weight)
         if not diagnose:
             return Losses(terms=terms)
-        diagnostics = {
-            "start_BT": starts_BT,
-            "in_corrupted_BT": corrupted_BT,
-            "sentence_logit_BT": sentence_BT.detach(),
-        }
+        diagnostics = {"sentence_counted": counted, "sentence_corrupted": label, "sentence_logit": logit.detach()}
         return Losses(
             terms=terms,
             diagnostics=generation.generator_diagnostics(generated, masked)
@@ -74,6 +71,11 @@ class ContrastiveReplacedTokenDetection(protocol.Objective, settings=SentenceCon
     def exported(self) -> list[protocol.Exported]:
         """The discriminator, which is fine-tuned, and the generator; the head over inputs serves pre-training only."""
         return rtd.exported_pair(self.config, self.discriminator, self.generator)
+
+
+def picks_out(device: torch.device) -> bool:
+    """Whether the head over inputs reads the first tokens alone. A GPU reads all and counts these: a CUDA graph knows no number of inputs."""
+    return device.type == "cpu"
 
 
 def _starts(batch: Batch) -> Tensor:

@@ -25,8 +25,8 @@ _MEANS_AT_SLOTS = {
     "encoder_entropy_K": "encoder_entropy",
 }
 _READ = (
-    *_MEANS_AT_SLOTS, "used_K", "replaced_BT", "counted_BT", "real_BT", "replaced_logit_BT", "start_BT", "in_corrupted_BT",
-    "sentence_logit_BT",
+    *_MEANS_AT_SLOTS, "used_K", "replaced_BT", "counted_BT", "real_BT", "replaced_logit_BT", "sentence_counted", "sentence_corrupted",
+    "sentence_logit",
 )  # fmt: skip
 """The diagnostics that metrics are made of."""
 
@@ -43,10 +43,10 @@ def keep_measured(losses: Losses) -> Losses:
         kept["replaced_N"] = diagnostics["replaced_BT"][diagnostics["real_BT"]]
         kept["counted_replaced_N"] = diagnostics["replaced_BT"][counted_BT]
         kept["counted_logit_N"] = diagnostics["replaced_logit_BT"][counted_BT]
-    if "start_BT" in diagnostics:
-        start_BT = diagnostics["start_BT"]
-        kept["corrupted_S"] = diagnostics["in_corrupted_BT"][start_BT]
-        kept["corrupted_logit_S"] = diagnostics["sentence_logit_BT"][start_BT]
+    if "sentence_counted" in diagnostics:
+        counted = diagnostics["sentence_counted"]
+        kept["corrupted_S"] = diagnostics["sentence_corrupted"][counted]
+        kept["corrupted_logit_S"] = diagnostics["sentence_logit"][counted]
     terms = {name: replace(term, sum=diagnostics[f"sum/{name}"]) for name, term in losses.terms.items()}
     return Losses(terms=terms, diagnostics=kept)
 
