@@ -281,7 +281,7 @@ def test_flags_of_a_recipe() -> None:
 
 
 def test_a_named_recipe_decides_the_defaults_of_its_flags(capsys: pytest.CaptureFixture[str]) -> None:
-    for name, decay in (("paper", "(default: 0.0)"), ("released", "(default: 0.01)")):
+    for name, decay in (("paper", "Default: 0.0."), ("released", "Default: 0.01.")):
         assert main(["finetune", "--recipe", name, "--help"]) == 0
         shown = " ".join(
             capsys.readouterr().out.split("--weight-decay")[1].split("--dropout")[0].replace("│", "").split()

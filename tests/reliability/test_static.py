@@ -66,8 +66,9 @@ ALLOWED = {
     ("runs/checkpoint.py", "except that hides"),
     # GLUE's submission is written as a zip; none is read
     ("finetuning/glue/submission.py", "zipfile"),
-    # a folder that was just exported, read by transformers to compare ids and logits
+    # a folder that was just exported, read by transformers to compare ids and logits, and to write ONNX
     ("pretrained/agreement.py", ".from_pretrained"),
+    ("pretrained/serving.py", ".from_pretrained"),
     # drawn from the generator that randomness.py has seeded with the key of the step and lane
     ("model/attention.py", "torch.randint"),
     ("kernels/native/layers.py", "torch.randint"),

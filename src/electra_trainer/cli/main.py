@@ -216,11 +216,13 @@ _GROUPS = {
 
 def _overview() -> str:
     width = max(map(len, VERBS))
-    groups = (
-        f"{title}\n" + "\n".join(f"  {name:<{width}} {VERBS[name].what}" for name in names.split())
-        for title, names in _GROUPS.items()
+    groups = {title: names.split() for title, names in _GROUPS.items()}
+    if rest := [name for name in VERBS if not any(name in names for names in groups.values())]:
+        groups["more"] = rest
+    verbs = "\n\n".join(
+        "\n".join((title, *(f"  {name:<{width}} {VERBS[name].what}" for name in names)))
+        for title, names in groups.items()
     )
-    verbs = "\n\n".join(groups)
     return (
         "electra: give it text, it gives you a pre-trained text encoder.\n\n"
         f"usage: electra VERB [OPTIONS]\n\n{verbs}\n\n"
