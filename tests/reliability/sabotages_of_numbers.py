@@ -24,7 +24,7 @@ NUMBERS = (
         file="presets/arms.py",
         sought="replace(config.masking, rarity=0.5)",
         put="config.masking",
-        caught_by={f"{_ARM}[mlm-rare-mlm-changed0]": r"assert \[.*== \["},
+        caught_by={f"{_ARM}[mlm-rare]": r"assert \[.*== \["},
     ),
     Sabotage(
         name="arm-warm-sampling",
@@ -32,7 +32,7 @@ NUMBERS = (
         file="presets/arms.py",
         sought="_learned(config, temperature=1.5)",
         put="_learned(config)",
-        caught_by={f"{_ARM}[warm-sampling-electra-changed1]": r"assert \[.*== \["},
+        caught_by={f"{_ARM}[warm-sampling]": r"assert \[.*== \["},
     ),
     Sabotage(
         name="arm-replace-mlm",
@@ -40,7 +40,7 @@ NUMBERS = (
         file="presets/arms.py",
         sought="objective=methods.ReplaceMLM()",
         put="objective=methods.MLM()",
-        caught_by={f"{_ARM}[replace-mlm-mlm-changed4]": r"assert \[.*== \["},
+        caught_by={f"{_ARM}[replace-mlm]": r"assert \[.*== \["},
     ),
     Sabotage(
         name="rate-of-fakes",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,25 @@ def test_the_edit_fits_and_its_tests_are_there(edit: Sabotage) -> None:
     for test in edit.caught_by:
         file, _, name = test.partition("::")
         assert f"\ndef {name.partition('[')[0]}(" in (ROOT / file).read_text(encoding="utf-8"), test
+
+
+def test_every_case_that_is_named_is_collected() -> None:
+    """Of parametrised tests too: a new row must not shift what they are called."""
+    tests = sorted({test for edit in ALL for test in edit.caught_by})
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "--collect-only",
+        "-q",
+        "-p",
+        "no:xdist",
+        "-p",
+        "no:cacheprovider",
+        *tests,
+    ]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, "\n".join(line for line in done.stderr.splitlines() if "not found" in line)
 
 
 def test_nine_at_least_and_no_name_twice() -> None:
