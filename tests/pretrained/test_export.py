@@ -32,20 +32,6 @@ from electra_trainer.train.loop import pretrain
 LINES = 10_000
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Its weights begin large enough for attention to look somewhere."""
-    folder = tmp_path_factory.mktemp("export")
-    settings = changed(small_config(steps=4), model={"initializer": "fan-in"})
-    return pretrain(settings, write_store(folder / "data"), out=folder / "run", device="cpu", quiet=True)
-
-
-@pytest.fixture(scope="module")
-def exported(run: Path) -> Path:
-    export_run(run, run.parent / "exported")
-    return run.parent / "exported"
-
-
 def network_of(run: Path, name: str) -> nn.Module:
     return next(item.network for item in load(run).networks if item.name == name)
 

@@ -7,29 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 from tests.command import Electra
-from tests.prepared import small_config, write_store
 
 from electra_trainer import load
 from electra_trainer.errors import CheckpointError, ConfigError
 from electra_trainer.pretrained import serving
-from electra_trainer.pretrained.pretrained import export_run
-from electra_trainer.settings.config import changed
-from electra_trainer.train.loop import pretrain
 
 TEXTS = ["a class", "with many more words in it than the first has", "x"]
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("serving")
-    settings = changed(small_config(steps=4), model={"initializer": "fan-in"})
-    return pretrain(settings, write_store(folder / "data"), out=folder / "run", device="cpu", quiet=True)
-
-
-@pytest.fixture(scope="module")
-def exported(run: Path) -> Path:
-    export_run(run, run.parent / "exported")
-    return run.parent / "exported"
 
 
 def test_tei_can_parse_the_folder(exported: Path) -> None:
