@@ -105,11 +105,13 @@ def write_onnx(folder: Path, network: nn.Module, tokenizer: Tokenizer, *, int8: 
 
     table = read_table(folder / "config.json")
     model = getattr(transformers, table["architectures"][0]).from_pretrained(folder).float().eval()
+    rows = [text_rows(tokenizer, table, length=length - _PADDING) for length in _LENGTHS]
+    expected = [(ids_BT, own_logits(network, table, ids_BT)) for ids_BT in rows]
     with TemporaryDirectory() as scratch, _quiet():
         plain, small = Path(scratch, "model.onnx"), Path(scratch, "model_int8.onnx")
         _trace(model, plain)
         files = {plain.name: read_file(plain, limit=_MOST)}
-        found = Compared(logits=_difference(plain, network, tokenizer, table, squash=False))
+        found = Compared(logits=_difference(plain, expected, squash=False))
         if not found.logits <= _BOUND:
             raise CheckpointError(f"{folder}: ONNX Runtime's logits differ by {found.logits:.1e}. Please report it.")
         if int8:
@@ -117,7 +119,7 @@ def write_onnx(folder: Path, network: nn.Module, tokenizer: Tokenizer, *, int8: 
 
             quantize_dynamic(plain, small, per_channel=True)  # half the error of one scale a matrix, in 1 % more bytes
             files[small.name] = read_file(small, limit=_MOST)
-            found = Compared(logits=found.logits, int8=_difference(small, network, tokenizer, table, squash=True))
+            found = Compared(logits=found.logits, int8=_difference(small, expected, squash=True))
     make_folder(folder / "onnx")
     for name, content in files.items():
         write_durably(folder / "onnx" / name, content)
@@ -151,18 +153,17 @@ def _trace(model: Any, out: Path) -> None:
     )  # fmt: skip
 
 
-def _difference(file: Path, network: nn.Module, tokenizer: Tokenizer, table: dict[str, Any], *, squash: bool) -> float:
-    """The largest absolute difference from the run's logits, or with `squash` from its probabilities, over rows of several lengths.
+def _difference(file: Path, expected: list[tuple[Tensor, Tensor]], *, squash: bool) -> float:
+    """The largest absolute difference from the run's logits, or with `squash` from its probabilities.
 
-    The rows of a length are followed by padding, which must change nothing.
+    Args:
+        expected: rows of ids, int64 [B, T], and the run's logits of them. Padding follows the rows here, and must change nothing.
     """
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
     worst = 0.0
-    for length in _LENGTHS:
-        ids_BT = text_rows(tokenizer, table, length=length - _PADDING)
-        logits = own_logits(network, table, ids_BT)
+    for ids_BT, logits in expected:
         padded = [torch.nn.functional.pad(each, (0, _PADDING)) for each in (ids_BT, torch.ones_like(ids_BT))]
         inputs = dict(zip(_INPUTS, (*padded, torch.zeros_like(padded[0])), strict=True))
         answer = session.run(["logits"], {name: tensor.numpy() for name, tensor in inputs.items()})[0]
