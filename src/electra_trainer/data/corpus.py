@@ -13,7 +13,16 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from electra_trainer.data import remote, text_formats
-from electra_trainer.data.text_files import ByteLine, Document, Place, Source, TextFile, find_sources, read_lines
+from electra_trainer.data.text_files import (
+    ByteLine,
+    Document,
+    Place,
+    Source,
+    TextFile,
+    data_set,
+    find_sources,
+    read_lines,
+)
 from electra_trainer.errors import ConfigError, DataError, did_you_mean, require
 from electra_trainer.files import kinds
 from electra_trainer.files.reading import NotJson, half_character, json_value, short
@@ -74,8 +83,10 @@ Input = str | Path | remote.Texts
 
 def input_name(path: Input) -> str:
     """The name of an input in a manifest: without the folders of this machine."""
-    is_local = isinstance(path, Path) or not (remote.is_url(str(path)) or remote.data_set(str(path)))
-    return Path(str(path)).name if is_local else str(remote.data_set(str(path)) or path)
+    name = str(path)
+    if isinstance(path, Path):
+        return path.name
+    return name if remote.is_url(name) else str(data_set(name) or Path(name).name)
 
 
 def documents(

@@ -4,7 +4,7 @@ These packages are the extra [hub]. Nothing of them is imported before an input 
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -27,23 +27,6 @@ _URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 HUB_NAME = re.compile(
     r"(?P<name>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>[\w.-]+))?(:(?P<config>[\w.-]*))?(:(?P<split>[\w.-]+))?"
 )
-_FILES = {
-    ".txt",
-    ".jsonl",
-    ".ndjson",
-    ".json",
-    ".csv",
-    ".tsv",
-    ".parquet",
-    ".arrow",
-    ".feather",
-    ".wet",
-    ".gz",
-    ".bz2",
-    ".xz",
-    ".zst",
-}
-"""Endings that names of data sets do not have."""
 _FILE_SYSTEMS = {
     "s3": "s3fs",
     "gs": "gcsfs",
@@ -218,7 +201,7 @@ def no_column(name: object, column: str, columns: Sequence[str]) -> DataError:
     )
 
 
-def data_set(name: str) -> DataSet | None:
+def data_set(name: str, *, endings: Collection[str]) -> DataSet | None:
     """The data set that an input names; None if it is of another kind.
 
     A name of the Hub is OWNER/NAME[@REVISION][:CONFIG[:SPLIT]], and nothing on the disk. The commit is settled here, once for the process,
@@ -232,7 +215,7 @@ def data_set(name: str) -> DataSet | None:
     with suppress(OSError, ValueError):  # not a name that the disk can have
         if any(all((folder / one).is_file() for one in marks) for marks in saved):
             return DataSet(name, True)
-    if not HUB_NAME.fullmatch(name) or folder.parent.exists() or folder.suffix in _FILES:
+    if not HUB_NAME.fullmatch(name) or folder.parent.exists() or folder.suffix in endings:
         return None
     owner, revision, config, split = _hub_parts(name)
     return DataSet(f"{owner}@{_commit(owner, revision)}:{config or ''}:{split}", False)

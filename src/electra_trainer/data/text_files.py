@@ -103,6 +103,11 @@ Source = TextFile | remote.DataSet | remote.Texts
 """What documents are read from."""
 
 
+def data_set(name: str) -> remote.DataSet | None:
+    """`remote.data_set` of an input; a name that ends as files do is a file's."""
+    return remote.data_set(name, endings=(*_OPENERS, *_TEXT, *_NAMED_ONLY))
+
+
 def find_sources(paths: Sequence[str | Path | remote.Texts]) -> tuple[list[Source], int, int]:
     """Resolve files, folders, glob patterns, URLs and names of data sets, in the order given and sorted within each.
 
@@ -126,7 +131,7 @@ def find_sources(paths: Sequence[str | Path | remote.Texts]) -> tuple[list[Sourc
                 repeated += url in found
                 found.setdefault(url, TextFile(Path(url.partition("?")[0].rpartition("/")[2]), size, url))
             continue
-        if data := remote.data_set(str(name)):
+        if data := data_set(str(name)):
             repeated += data.name in found
             found.setdefault(data.name, data)
             continue
