@@ -74,6 +74,10 @@ class ExperimentFlags:
     quiet: bool = False
     """Show no progress."""
 
+    brief: ClassVar[str] = (
+        "model out seeds baselines search parallel device track train dev predict task text text_pair label data tasks version split "
+        "recipe learning_rate epochs batch_size max_length pooling config"
+    )
     task_recipe: ClassVar[dict[str, Any]] = {}
     """Fields of the recipe that the task has its own defaults for."""
 
@@ -152,8 +156,8 @@ class FinetuneArguments(ExperimentFlags):
     """Column of the label. Default: label, class, target, score or the like; of two columns else the second; in tagging the last."""
     words: int | None = None
     """In tagging: column of the words, counted from 1. Default: 1."""
-    scheme: Literal["detect", "none", "bio", "bioes"] | None = None
-    """In tagging: how labels mark spans; none is for labels without spans. Default: detect."""
+    scheme: Literal["detect", "bio", "bioes", "plain"] | None = None
+    """In tagging: how labels mark spans; plain: they mark none. Default: detect."""
 
 
 def run_finetune(arguments: FinetuneArguments) -> Any:
@@ -182,7 +186,8 @@ def _source(arguments: FinetuneArguments) -> "TaskSource":
                     f"{flag}: tagging reads words, a line each. Leave it out; --label names the tags' column."
                 )
         words = 1 if arguments.words is None else arguments.words
-        own = {"column": arguments.label, "words": words, "scheme": arguments.scheme or "detect"}
+        scheme = "none" if arguments.scheme == "plain" else arguments.scheme or "detect"
+        own = {"column": arguments.label, "words": words, "scheme": scheme}
         return TaggingTask(**shared(arguments, TaggingTask) | own)
     from electra_trainer.finetuning.texts.own_task import OwnTask
 
@@ -244,7 +249,7 @@ class GlueArguments(ExperimentFlags):
     tasks: str = "paper"
     """Names between commas: cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli, ax (by mnli's model). paper: the first eight; all: wnli too."""
     limit: int | None = None
-    """Train on so many rows of each task at most."""
+    """Train on at most N rows of each task."""
     predict: bool = False
     """Write the archive for gluebenchmark.com: of each task in --out the seed that is best on dev; of WNLI, untrained, the majority."""
     zip: Path | None = None
@@ -324,11 +329,11 @@ class SquadArguments(ExperimentFlags):
     head: Literal["joint", "independent"] = "joint"
     """joint: XLNet's, as in the paper. independent: BERT's, which transformers' ElectraForQuestionAnswering loads."""
     null_threshold: float | None = None
-    """2.0: `f1` gives no answer where the "no answer" score is above this. Default: -2.75, independent 0; and in the model's folder best_f1's own."""
+    """2.0: `f1` gives no answer where the "no answer" score is above this. Default: -2.75, independent 0; in the model's folder best_f1's own."""
     limit: int | None = None
-    """Train on so many questions only, from all over the file."""
+    """Train on N questions only, from all over the file."""
     dev_limit: int | None = None
-    """Evaluate on so many questions only."""
+    """Evaluate on N questions only."""
     task_recipe: ClassVar[dict[str, Any]] = {"epochs": 2.0, "max_length": 512}
     """Two epochs, and windows of 512 tokens."""
 

@@ -10,7 +10,7 @@ from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import tyro
 
@@ -79,6 +79,10 @@ class PretrainArguments:
     words: tyro.conf.Suppress[tuple[str, ...]] = ()
     """The command line that these were read from."""
     settings: Annotated[Config, tyro.conf.arg(name="")] = field(default_factory=Config)
+    brief: ClassVar[str] = (
+        "data out preset objective init continue_from config steps budget flops dry_run processes restarts device track seed "
+        "Optimizer.learning_rate BatchShape.size BatchShape.lanes"
+    )
 
     @staticmethod
     def begin(words: Sequence[str]) -> dict[str, Any]:
@@ -292,6 +296,9 @@ class CompareArguments:
     quiet: bool = False
     """Print the tables only."""
     settings: Annotated[Config, tyro.conf.arg(name="")] = field(default_factory=Config)
+    brief: ClassVar[str] = (
+        "data arms out seeds flops steps budget match probe parallel config device track preset BatchShape.size"
+    )
 
     @staticmethod
     def begin(words: Sequence[str]) -> dict[str, Any]:

@@ -48,15 +48,16 @@ class PrepareArguments:
     """.txt .jsonl .json .csv .tsv .parquet .arrow or WET, also .gz .bz2 .xz .zst; folders; patterns; s3:// gs:// hf:// https://; OWNER/NAME of a
     data set of the Hub; or the word docstrings for the embedded corpus."""
     tokenizer: Path
-    """Folder that `electra tokenizer` made, a tokenizer.json, or a vocab.txt as BERT's."""
+    """Folder that `electra tokenizer` made; any tokenizer.json of the library tokenizers (WordPiece, BPE, Unigram, WordLevel) with
+    [PAD] [UNK] [CLS] [SEP] [MASK]; or a vocab.txt as BERT's."""
     out: Path
     """A new or empty folder."""
     seq_len: int = 128
     """Tokens a row."""
     cased: bool = False
-    """For a vocab.txt: it is cased."""
+    """Only with --tokenizer vocab.txt: its words are cased."""
     keep_accents: bool = False
-    """For a vocab.txt: it has accents."""
+    """Only with --tokenizer vocab.txt: its words have accents."""
     overwrite: bool = False
     """Replace rows that are there already."""
     shard: str | None = None
@@ -150,11 +151,12 @@ class TokenizerArguments:
     vocab_size: int = 30522
     """Tokens in the vocabulary."""
     cased: bool = False
-    """Keep capitals, and accents too."""
+    """Keep capitals and accents. WITHOUT IT both are removed (Çağrı becomes cagri): for most languages give --cased or
+    --keep-accents."""
     keep_accents: bool = False
-    """Keep accents though capitals go."""
+    """Keep accents, and remove capitals only."""
     max_length: int = 512
-    """model_max_length for transformers."""
+    """Longest row that the tokenizer announces to transformers (model_max_length)."""
     reading: Annotated[ReadingFlags, tyro.conf.arg(name="")] = field(default_factory=ReadingFlags)
 
 
