@@ -78,6 +78,7 @@ class ExperimentFlags:
         "model out seeds baselines search parallel device track train dev predict task text text_pair label data tasks version split "
         "recipe learning_rate epochs batch_size max_length pooling config"
     )
+    """What the short help shows."""
     task_recipe: ClassVar[dict[str, Any]] = {}
     """Fields of the recipe that the task has its own defaults for."""
 

@@ -83,6 +83,7 @@ class PretrainArguments:
         "data out preset objective init continue_from config steps budget flops dry_run processes restarts device track seed "
         "Optimizer.learning_rate BatchShape.size BatchShape.lanes"
     )
+    """What the short help shows."""
 
     @staticmethod
     def begin(words: Sequence[str]) -> dict[str, Any]:
@@ -299,6 +300,7 @@ class CompareArguments:
     brief: ClassVar[str] = (
         "data arms out seeds flops steps budget match probe parallel config device track preset BatchShape.size"
     )
+    """What the short help shows."""
 
     @staticmethod
     def begin(words: Sequence[str]) -> dict[str, Any]:
