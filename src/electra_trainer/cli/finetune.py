@@ -166,6 +166,7 @@ def run_finetune(arguments: FinetuneArguments) -> Any:
     from electra_trainer.finetuning.experiment import export_best
 
     source = _source(arguments)
+    _find_model(arguments.model)
     data = source.load()
     if not arguments.json:
         _print_notes(data)
@@ -175,6 +176,14 @@ def run_finetune(arguments: FinetuneArguments) -> Any:
     if arguments.json:
         return _as_json(done, data, summary=records.read_table(arguments.out / "summary.json"))
     _print_result(done, data, arguments)
+
+
+def _find_model(name: str) -> None:
+    """Look for the model, and download it from the Hub, before the data is read and told of."""
+    from electra_trainer.pretrained.source import located
+
+    if not records.is_run(name):
+        located(name)
 
 
 def _source(arguments: FinetuneArguments) -> "TaskSource":
@@ -346,6 +355,7 @@ def run_squad(arguments: SquadArguments) -> Any:
 
     follow = "released" if arguments.recipe.recipe == "released" else "paper"
     source = Squad(**shared(arguments, Squad) | {"follow": follow})
+    _find_model(arguments.model)
     data = source.load()
     quiet = arguments.quiet or arguments.json
     for note in () if quiet else data.notes:

@@ -70,6 +70,10 @@ def run_score(arguments: ScoreArguments) -> Any:
     from electra_trainer.pretrained.pretrained import load
 
     scored = load(arguments.run).score(arguments.text)
+    unknown = scored.tokens.count("[UNK]")
+    if 2 * unknown >= len(scored.tokens):
+        said = f"electra: {unknown} of the {len(scored.tokens)} tokens are [UNK]: the vocabulary of {arguments.run} does not know them, "
+        print(f"{said}so their probabilities mean nothing.", file=sys.stderr)
     if arguments.json:
         return asdict(scored)
     print_scored(scored)

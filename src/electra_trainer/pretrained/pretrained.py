@@ -1,5 +1,6 @@
 """Load a run or an exported folder; score its tokens, fill its gaps, export it."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,7 +107,9 @@ class Pretrained:
         ids = [self.specials.cls, *self._ids(text, specials=True), self.specials.sep]
         gaps = [index for index, token in enumerate(ids) if token == self.specials.mask]
         if not gaps:
-            raise DataError('fill: the text has no [MASK], for example "the [MASK] cooked the meal".')
+            other = re.search(r"<mask>|\[mask\]|_{2,}", text)
+            found = f" {other[0]} is not the mask of this model." if other else ""
+            raise DataError(f'fill: the text has no [MASK], for example "the [MASK] cooked the meal".{found}')
         if len(ids) > self.length:
             raise DataError(f"fill: the text has {len(ids)} tokens; the training rows had {self.length}. Shorten it.")
         batch = encode_rows([ids])
