@@ -506,3 +506,12 @@ def test_the_model_is_looked_for_before_the_data(
     (tmp_path / "a.csv").write_text("text,label\n" + "good,1\nbad,0\n" * 20)
     code, out, err = electra("finetune", "nobody/nothing", "--train", tmp_path / "a.csv", "--out", tmp_path / "e")
     assert code == 66 and out == "" and "nobody/nothing: no such folder" in err
+
+
+@pytest.mark.parametrize("code", ["import electra_trainer", "import runpy; runpy.run_module('electra_trainer')"])
+def test_windows_is_refused_in_one_sentence(code: str) -> None:
+    """A Python without fcntl that says it is on Windows: WSL is named, and there is no traceback."""
+    before = "import sys, runpy; sys.platform = 'win32'; sys.modules['fcntl'] = None; "
+    done = subprocess.run([sys.executable, "-c", before + code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and done.stdout == "" and "WSL" in done.stderr
+    assert len(done.stderr.splitlines()) == 1 and "Traceback" not in done.stderr

@@ -68,7 +68,7 @@ class ExperimentFlags:
     shard: str = "1/1"
     """i/N: do every N-th run, from the i-th on, so that N machines share the work; afterwards the same command without it."""
     device: str = "auto"
-    """auto, cpu, cuda or cuda:N."""
+    """auto, cpu, cuda, cuda:N, or mps on a Mac."""
     json: bool = False
     """Print one JSON object."""
     quiet: bool = False

@@ -73,7 +73,7 @@ class PretrainArguments:
     grace: float = 600.0
     """Longest time to save after Ctrl-C or SIGTERM, in seconds, before the run is killed. Only with --restarts or --processes."""
     device: str = "auto"
-    """auto, cpu, cuda or cuda:N."""
+    """auto, cpu, cuda, cuda:N, or mps on a Mac."""
     quiet: bool = False
     """Print errors and warnings only."""
     words: tyro.conf.Suppress[tuple[str, ...]] = ()
@@ -293,7 +293,7 @@ class CompareArguments:
     config: Path | None = None
     """JSON or TOML file with settings; it may hold only some."""
     device: str = "auto"
-    """auto, cpu, cuda or cuda:N."""
+    """auto, cpu, cuda, cuda:N, or mps on a Mac."""
     quiet: bool = False
     """Print the tables only."""
     settings: Annotated[Config, tyro.conf.arg(name="")] = field(default_factory=Config)

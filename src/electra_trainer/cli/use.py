@@ -36,7 +36,7 @@ class EvaluateArguments:
     json: bool = False
     """Print one JSON object."""
     device: str = "auto"
-    """auto, cpu, cuda or cuda:N."""
+    """auto, cpu, cuda, cuda:N, or mps on a Mac."""
 
 
 def run_evaluate(arguments: EvaluateArguments) -> Any:
@@ -198,7 +198,7 @@ class ReplayArguments:
     json: bool = False
     """Print one JSON object."""
     device: str = "auto"
-    """auto (the run's), cpu, cuda or cuda:N."""
+    """auto (the run's), cpu, cuda, cuda:N or mps."""
 
 
 def run_replay(arguments: ReplayArguments) -> Any:
