@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from huggingface_hub import ModelCard
 from tests.finetuning import test_folder_heads
 from tests.finetuning.own_files import rows, write_csv, write_encoder
 from tests.finetuning.test_folder_heads import ASKED, SENTENCES, ours
@@ -323,7 +324,9 @@ def test_the_code_on_the_cards_runs(made: Made, capsys: pytest.CaptureFixture[st
 
 def test_card_and_description(made: Made) -> None:
     card = (made.model("classes") / "README.md").read_text()
-    assert card.startswith("---\nlibrary_name: transformers\npipeline_tag: text-classification\ntags: [electra]\n---")
+    assert card.startswith(
+        "---\nlibrary_name: transformers\npipeline_tag: text-classification\ntags:\n- electra\n- electra-trainer\n"
+    )
     assert "| dev, accuracy | 1 |" in card and "- columns: text = 'text', label = 'label'." in card
     assert str(made.root) not in card
     table = json.loads((made.model("pairs") / "electra_task.json").read_text())
@@ -342,6 +345,12 @@ def test_scores_of_seeds_stand_on_the_card(made: Made, tmp_path: Path) -> None:
     at = lines.index("| dev, accuracy | 3 | 70.0 | 70.0 | 20.0 |")
     assert "The weights are those of seed 3, the best of 3 by these scores: expect the median of it." in lines
     assert lines[at + 1] == "| dev, matthews | 1 | 50.0 | 50.0 | - |"
+    results = ModelCard("\n".join(lines)).data.eval_results
+    found = {one.metric_type: (one.metric_value, one.metric_name, one.dataset_split) for one in results}
+    assert found == {
+        "accuracy": (0.7, "accuracy, median of 3 seeds", "dev"),
+        "matthews_correlation": (0.5, "matthews", "dev"),
+    }
 
 
 def test_what_strangers_wrote_does_not_break_the_card(made: Made, tmp_path: Path) -> None:

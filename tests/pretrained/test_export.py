@@ -180,7 +180,11 @@ def test_auto_model_and_files(exported: Path) -> None:
         "README.md", "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt",
     }  # fmt: skip
     card = (exported / "discriminator" / "README.md").read_text()
-    assert card.startswith("---\nlibrary_name: transformers") and "Positions from 32 on were never trained" in card
+    assert (
+        card.startswith("---\nlibrary_name: transformers")
+        and "Use the generator.\n" in card
+        and "Positions from 32 on were never trained" in card
+    )
     assert "| discriminator standard auc, held out | 0." in card
 
 
