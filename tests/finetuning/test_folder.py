@@ -151,6 +151,18 @@ def test_pipelines(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+def test_sentence_transformers_reads_it(made: Made) -> None:
+    """A classifier of pairs as a CrossEncoder, and any encoder up to the length of its rows; pooling is for sentence-transformers to choose."""
+    models = pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed")
+    scores = models.CrossEncoder(str(made.model("pairs")), device="cpu").predict(
+        inputs("pairs"), convert_to_tensor=True
+    )
+    assert (scores - our_logits(load_finetuned(made.model("pairs")), "pairs")).abs().max() <= 1e-5
+    folder = made.model("classes")
+    assert models.SentenceTransformer(str(folder), device="cpu").max_seq_length == 32
+    assert not {"modules.json", "1_Pooling", "sentence_bert_config.json"} & {path.name for path in folder.iterdir()}
+
+
 OLD = Path(sys.prefix) / "transformers-4"
 ASK_OLD = """
 import json, sys, torch, transformers
