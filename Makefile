@@ -14,10 +14,13 @@ RECORD ?= records/$(shell date +%F)-reliability
 BASE   ?= HEAD
 export OMP_WAIT_POLICY ?= passive
 export GOMP_SPINCOUNT ?= 10000
-# The oldest transformers that exported folders must load in, beside the environment: a test puts it on its path
+# Older transformers that exported folders must load in, beside the environment: tests put them on their path. The oldest brings
+# only what it cannot share with the other
 OLD          := $(VENV)/transformers-4
 OLD_PACKAGES := transformers==4.57.6 huggingface_hub==0.36.0 tokenizers==0.22.1 \
 	requests==2.34.2 urllib3==2.8.0 charset-normalizer==3.5.2 idna==3.20 certifi==2026.10.18
+OLDEST          := $(VENV)/transformers-4.49
+OLDEST_PACKAGES := transformers==4.49.0 tokenizers==0.21.4
 
 # Triton, on Linux, for machines whose PyTorch brings none: its interpreter runs the GPU's kernels in the tests
 TRITON := $(VENV)/triton-3.6
@@ -114,7 +117,7 @@ $(VENV)/.base: pyproject.toml constraints.txt
 $(VENV)/.dev: pyproject.toml constraints.txt
 	@$(MAKE) --no-print-directory venv
 	$(PIP) --no-compile -e '.[dev]' & environment=$$!; \
-	$(BESIDE) $(OLD) $(OLD_PACKAGES) & old=$$!; \
+	($(BESIDE) $(OLD) $(OLD_PACKAGES) && $(BESIDE) $(OLDEST) $(OLDEST_PACKAGES)) & old=$$!; \
 	$(BESIDE) $(TRITON) triton==3.6.0 || true; \
 	wait $$old && wait $$environment
 	$(COMPILE)

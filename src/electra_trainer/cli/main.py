@@ -48,6 +48,7 @@ VERBS = {
     "cloze": Verb("paper_verbs", "predict held-out words with ELECTRA as a masked language model (Appendix G)"),
     "minimal-pairs": Verb("paper_verbs", "choose the grammatical one of two sentences (BLiMP)"),
     "export": Verb("use", "write folders that transformers loads"),
+    "push": Verb("use", "upload exported folders to the Hugging Face Hub"),
     "table": Verb("paper_verbs", "print a table of the paper with your results under the paper's"),
     "figure": Verb("paper_verbs", "draw a figure of the paper, from your experiments or one run"),
     "show": Verb("show", "print a preset: configuration, parameters, FLOPs"),
@@ -248,7 +249,7 @@ def shared(arguments: Any, kind: Any) -> dict[str, Any]:
 _GROUPS = {
     "start": "demo doctor completion",
     "train an encoder": "check tokenizer prepare merge pretrain launch evaluate report replay",
-    "use it": "score fill export",
+    "use it": "score fill export push",
     "fine-tune it": "finetune predict glue squad answer",
     "reproduce the paper": "compare table figure cloze minimal-pairs show flops",
 }
