@@ -4,9 +4,9 @@
     python examples/datatrove_prepare.py crawl --format warc --web --dedup minhash --tokenizer tok --tasks 1000 \
         --executor slurm --partition cpu --out /shared/work
 
-The rows are in OUT/data. Flags that are not listed are passed on to `electra prepare`. The same command resumes: tasks that are done are not done again, and what comes out is the same bytes, however
-many workers there were and whatever was killed. WARC, `--web` and `--dedup minhash` need: pip install "datatrove[io,processing]". OUT, the
-corpus and the tokenizer have to be on a disk that all machines share.
+The rows are in OUT/data. Flags that are not listed are passed on to `electra prepare`. The same command resumes: tasks that are done are
+not done again, and the same bytes come out, however many workers there were and whatever was killed. OUT, the corpus and the tokenizer have
+to be on a disk that all machines share. WARC, `--web` and `--dedup minhash` need: pip install "datatrove[io,processing]".
 """
 
 import argparse
@@ -49,7 +49,9 @@ def arguments() -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--language", default="en")
     parser.add_argument("--dedup", choices=("exact", "minhash", "none"), default="exact")
     parser.add_argument("--executor", choices=("local", "slurm", "ray"), default="local")
-    parser.add_argument("--tasks", type=int, default=8, help="parts of the work, and shards; other numbers give other rows")
+    parser.add_argument(
+        "--tasks", type=int, default=8, help="parts of the work, and shards; other numbers give other rows"
+    )
     parser.add_argument("--workers", type=int, default=1, help="tasks at the same time")
     parser.add_argument("--partition", default="cpu", help="of Slurm")
     parser.add_argument("--time", default="12:00:00", help="of one task on Slurm")
@@ -72,7 +74,9 @@ def prepare_shard(_: object, rank: int, world_size: int, *, words: Sequence[str]
     import sys
 
     shard = f"{rank + 1}/{world_size}"
-    subprocess.run([sys.executable, "-m", "electra_trainer", "prepare", *words, "--shard", shard, "--workers", "1"], check=True)
+    subprocess.run(
+        [sys.executable, "-m", "electra_trainer", "prepare", *words, "--shard", shard, "--workers", "1"], check=True
+    )
 
 
 def merge(_: object, rank: int, world_size: int, *, words: Sequence[str]) -> None:

@@ -3,8 +3,9 @@
     python examples/ray_data_prepare.py corpus --tokenizer tok --shards 8 --out work --seq-len 128
     ray job submit --address http://HEAD:8265 -- python examples/ray_data_prepare.py /shared/corpus ... --out /shared/work
 
-The rows are in OUT/data. Flags that are not listed are passed on to `electra prepare`. Ray keeps no order of what it computes, so nothing here depends on one: a task is a file, or a shard of the files.
-The same command resumes, and comes to the same bytes. For extraction, filters and deduplication of web text see datatrove_prepare.py.
+The rows are in OUT/data. Flags that are not listed are passed on to `electra prepare`. Ray keeps no order of what it computes, so nothing
+here depends on one: a task is a file, or a shard of the files. The same command resumes, and comes to the same bytes. For extraction, filters
+and deduplication of web text see datatrove_prepare.py.
 """
 
 import argparse

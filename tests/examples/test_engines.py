@@ -30,6 +30,7 @@ ROWS = ("--seq-len", "64", "--valid-fraction", "0.1")
 def found_by_children(monkeypatch: pytest.MonkeyPatch) -> None:
     more = [os.environ["PYTHONPATH"]] if "PYTHONPATH" in os.environ else []  # ray, where it is installed beside
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "src"), *more]))
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +40,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     texts = [" ".join(topics[name].split()) for name in sorted(topics)[:40]]
     (folder / "corpus").mkdir()
     for number in range(5):
-        documents = texts[number::5] + ["too short"] + texts[:2]  # the same two in every file
+        documents = [*texts[number::5], "too short", *texts[:2]]  # the same two in every file
         lines = "".join(json.dumps({"text": text, "id": f"{number}-{at}"}) + "\n" for at, text in enumerate(documents))
         (folder / f"corpus/part-{number}.jsonl").write_text(lines)
     tokenizer, _ = train_tokenizer_from([folder / "corpus"], vocab_size=400)
@@ -74,7 +75,13 @@ def killed_in_the_middle(command: list[str], sign: Path) -> None:
 
 def test_datatrove_is_prepare_by_hand(electra: Electra, work: Path, tmp_path: Path) -> None:
     out = tmp_path / "work"
-    command = [sys.executable, str(EXAMPLES / "datatrove_prepare.py"), str(work / "corpus"), "--tokenizer", str(work / "tok")]
+    command = [
+        sys.executable,
+        str(EXAMPLES / "datatrove_prepare.py"),
+        str(work / "corpus"),
+        "--tokenizer",
+        str(work / "tok"),
+    ]
     command += [*ROWS, "--tasks", str(TASKS), "--out", str(out)]
     killed_in_the_middle(command, out / "shards/shard-00002-of-00003")
     assert not (out / "data").exists()
@@ -89,7 +96,13 @@ def test_datatrove_is_prepare_by_hand(electra: Electra, work: Path, tmp_path: Pa
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="`make examples` installs Ray")
 def test_ray_data_is_prepare_by_hand(electra: Electra, work: Path, tmp_path: Path) -> None:
     out = tmp_path / "work"
-    command = [sys.executable, str(EXAMPLES / "ray_data_prepare.py"), str(work / "corpus"), "--tokenizer", str(work / "tok")]
+    command = [
+        sys.executable,
+        str(EXAMPLES / "ray_data_prepare.py"),
+        str(work / "corpus"),
+        "--tokenizer",
+        str(work / "tok"),
+    ]
     command += [*ROWS, "--shards", str(TASKS), "--out", str(out)]
     killed_in_the_middle(command, out / "shards")
     assert not (out / "data").exists()
@@ -109,6 +122,8 @@ def test_a_slurm_array_is_prepare_by_hand(electra: Electra, work: Path, tmp_path
         slurm = {"SLURM_ARRAY_TASK_ID": number, "SLURM_ARRAY_TASK_COUNT": TASKS}
         variables = {name: str(value) for name, value in {**given, **slurm}.items()}
         path = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
-        subprocess.run(["bash", str(job), *ROWS], check=True, env={**os.environ, **variables, "PATH": path}, capture_output=True)
+        subprocess.run(
+            ["bash", str(job), *ROWS], check=True, env={**os.environ, **variables, "PATH": path}, capture_output=True
+        )
     assert electra("merge", tmp_path / "shards", "--out", tmp_path / "data")[0] == 0
     assert rows(tmp_path / "data") == by_hand(electra, work / "corpus", work, tmp_path / "hand")

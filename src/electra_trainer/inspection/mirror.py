@@ -20,7 +20,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from electra_trainer.errors import ConfigError, ElectraError, MissingInputError, storage_error, tell
 from electra_trainer.files import durable, reading
@@ -75,7 +75,7 @@ def mirror(root: Path, name: str, *, project: str | None = None, over: Callable[
                         raise ConfigError(f"{run}: another process sends it to {name} already. Wait for it or stop it.")
                     if lock is None:
                         continue
-                    locks.enter_context(lock)
+                    locks.callback(os.close, lock)
                     known[run] = _Mirror(run, name, root=root, project=project)
                 sent += known[run].catch_up(last=last)
             took = time.process_time() - began
@@ -86,17 +86,17 @@ def mirror(root: Path, name: str, *, project: str | None = None, over: Callable[
     return sent
 
 
-def _locked(run: Path, name: str) -> IO[str] | None:
-    """The lock of one run and tracker; None where another process has it."""
+def _locked(run: Path, name: str) -> int | None:
+    """The open lock of one run and tracker; None where another process has it."""
     try:
         (run / FOLDER).mkdir(exist_ok=True)
-        lock = open(run / FOLDER / f".{name}.lock", "w", opener=reading.here)
+        lock = reading.here(str(run / FOLDER / f".{name}.lock"), os.O_WRONLY | os.O_CREAT)
     except OSError as error:
         raise storage_error(error, run / FOLDER, writing=True) from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        lock.close()
+        os.close(lock)
         return None
     return lock
 
