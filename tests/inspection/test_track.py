@@ -249,15 +249,14 @@ def test_a_tracker_that_dies_or_hangs(data: Path, plain: Path, tmp_path: Path, b
     os.kill(victim, blow)
     try:
         _, said = run.communicate(timeout=120)
-        began = time.monotonic()
-        assert run.returncode == 0
+        waited = time.time() - (out / "report.html").stat().st_mtime
+        assert run.returncode == 0 and waited < mirror_module.PARTING + 10
         line = (
             "failed; the run is as it would have been"
             if blow == signal.SIGKILL
             else "is not done yet and goes on alone"
         )
         assert f"--track trackio: {line}" in said and f"electra track {out} --to trackio" in said
-        assert time.monotonic() - began < 1
         same_run(plain, out)
         until(lambda: not children(out, "tensorboard"))
         assert_events(out)
