@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import tyro
 
 from electra_trainer.cli.main import shared, value_of
+from electra_trainer.cli.track import TrackFlags
 from electra_trainer.errors import ConfigError
 from electra_trainer.experiments import folder
 from electra_trainer.finetuning.recipe import Recipe, recipe
@@ -73,6 +74,7 @@ class ExperimentFlags:
     """Print one JSON object."""
     quiet: bool = False
     """Show no progress."""
+    tracking: Annotated[TrackFlags, tyro.conf.arg(name="")] = field(default_factory=TrackFlags)
 
     brief: ClassVar[str] = (
         "model out seeds baselines search parallel device track train dev predict task text text_pair label data tasks version split "
@@ -112,14 +114,15 @@ class ExperimentFlags:
         if self.grid and not self.search:
             raise ConfigError("--grid: is what --search tries. Add --search.")
         shard, quiet = folder.parse_shard(self.shard), self.quiet or self.json
-        if self.search:
-            if shard[1] > 1:
-                raise ConfigError("--search: chooses before the runs that --shard divides. Run it without --shard.")
-            plan = replace(plan, grid=parse_grid(self.grid))
-            plan = searched(plan, out=self.out, device=self.device, parallel=self.parallel, quiet=quiet)
-        summary = run_plan(
-            plan, out=self.out, device=self.device, parallel=self.parallel, shard=shard, quiet=quiet, data=data
-        )  # fmt: skip
+        if self.search and shard[1] > 1:
+            raise ConfigError("--search: chooses before the runs that --shard divides. Run it without --shard.")
+        with self.tracking.mirrored(self.out):
+            if self.search:
+                plan = replace(plan, grid=parse_grid(self.grid))
+                plan = searched(plan, out=self.out, device=self.device, parallel=self.parallel, quiet=quiet)
+            summary = run_plan(
+                plan, out=self.out, device=self.device, parallel=self.parallel, shard=shard, quiet=quiet, data=data
+            )  # fmt: skip
         if shard[1] == 1:
             return summary
         lacking = sum(len(task.missing) + len(task.unmeasured) for task in summary.tasks)

@@ -43,6 +43,7 @@ VERBS = {
     "evaluate": Verb("use", "compute the held-out metrics of a run"),
     "replay": Verb("use", "compute one step of a run again: its rows, documents, masks, replacements and losses"),
     "report": Verb("use", "draw one page of figures for one or several runs"),
+    "track": Verb("track", "send the metrics of a run to TensorBoard, Weights & Biases, trackio or MLflow"),
     "score": Verb("use", "show which tokens of a sentence look replaced"),
     "fill": Verb("use", "fill the [MASK]s of a sentence"),
     "cloze": Verb("paper_verbs", "predict held-out words with ELECTRA as a masked language model (Appendix G)"),
@@ -248,7 +249,7 @@ def shared(arguments: Any, kind: Any) -> dict[str, Any]:
 
 _GROUPS = {
     "start": "demo doctor completion",
-    "train an encoder": "check tokenizer prepare merge pretrain launch evaluate report replay",
+    "train an encoder": "check tokenizer prepare merge pretrain launch evaluate report track replay",
     "use it": "score fill export push",
     "fine-tune it": "finetune predict glue squad answer",
     "reproduce the paper": "compare table figure cloze minimal-pairs show flops",
