@@ -44,6 +44,7 @@ VERBS = {
     "report": Verb("use", "draw one page of figures for one or several runs"),
     "score": Verb("use", "show which tokens of a sentence look replaced"),
     "fill": Verb("use", "fill the [MASK]s of a sentence"),
+    "playground": Verb("playground", "score and exchange words on a page in the browser; compare two models"),
     "cloze": Verb("paper_verbs", "predict held-out words with ELECTRA as a masked language model (Appendix G)"),
     "minimal-pairs": Verb("paper_verbs", "choose the grammatical one of two sentences (BLiMP)"),
     "export": Verb("use", "write folders that transformers loads"),
@@ -208,7 +209,7 @@ def shared(arguments: Any, kind: Any) -> dict[str, Any]:
 _GROUPS = {
     "start": "demo doctor",
     "train an encoder": "check tokenizer prepare merge pretrain launch evaluate report replay",
-    "use it": "score fill export",
+    "use it": "score fill playground export",
     "fine-tune it": "finetune predict glue squad answer",
     "reproduce the paper": "compare table figure cloze minimal-pairs show flops",
 }
