@@ -109,7 +109,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("starlette", reason="starlette is not installed")
     folder = tmp_path_factory.mktemp("playground")
     settings = changed(small_config(steps=12), model={"initializer": "fan-in"}, checkpoint={"keep": 3})
-    settings = changed(settings, optimizer={"learning_rate": 1e-2})
     return pretrain(settings, write_store(folder / "data"), out=folder / "run", device="cpu", quiet=True)
 
 
@@ -121,18 +120,22 @@ def tuned(run: Path) -> dict[str, Path]:
     table = rows(24)
     write_csv(folder / "one.csv", table)
     write_csv(folder / "two.csv", [(text, text[::-1], label) for text, label in table], ("sentence1", "sentence2", "label"))
-    (folder / "tags.conllu").write_text("1\tthe\t_\tDET" + "\t_" * 6 + "\n2\tvalue\t_\tNOUN" + "\t_" * 6 + "\n\n")
+    blank = "\t_" * 6
+    for word in ("value", "class"):
+        lines = [f"1\tthe\t_\tDET{blank}", f"2\t{word}\t_\tNOUN{blank}", "", ""]
+        (folder / f"{word}.conllu").write_text("\n".join(lines))
     context = "A class is an object that makes others."
     answer = {"text": "an object", "answer_start": context.index("an object")}
     question = {"id": "1", "question": "What is a class?", "answers": [answer]}
     articles = [{"title": str(n), "paragraphs": [{"context": context, "qas": [question | {"id": str(n)}]}]} for n in (1, 2)]
-    (folder / "squad.json").write_text(json.dumps({"version": "1.1", "data": articles}))
+    for name, article in zip(("train", "dev"), articles, strict=True):
+        (folder / f"{name}.json").write_text(json.dumps({"version": "1.1", "data": [article]}))
     shared = f"--seeds 1 --epochs 1 --parallel 1 --device cpu --quiet --max-length 32 --out {folder}"
     for command in (
         f"finetune {run} --train {folder}/one.csv {shared}/texts",
         f"finetune {run} --train {folder}/two.csv {shared}/pairs",
-        f"finetune {run} --task tagging --train {folder}/tags.conllu --dev {folder}/tags.conllu --label upos {shared}/tags",
-        f"squad {run} --train {folder}/squad.json --dev {folder}/squad.json --version 1 {shared}/squad",
+        f"finetune {run} --task tagging --train {folder}/value.conllu --dev {folder}/class.conllu --label upos {shared}/tags",
+        f"squad {run} --train {folder}/train.json --dev {folder}/dev.json --version 1 {shared}/squad",
     ):
         assert main(command.split()) == 0, command
     return {name: folder / name / "model" for name in ("texts", "pairs", "tags", "squad")}

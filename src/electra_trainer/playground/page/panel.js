@@ -92,16 +92,16 @@ export class PretrainedPanel extends Panel {
 
   addSlider(steps) {
     if (steps.length < 2) return;
-    const slider = this.find(".steps input"), label = this.find(".steps label"), output = this.find(".steps output");
+    const slider = this.find(".steps input"), label = this.find(".steps label"), which = this.find(".steps .which");
     this.find(".steps").hidden = false;
     slider.id = `step-${this.index}`;
-    label.htmlFor = output.htmlFor = slider.id;
+    label.htmlFor = slider.id;
     label.textContent = "Step";
     slider.max = steps.length - 1;
     slider.value = Math.max(steps.indexOf(this.step), 0);
     const shown = () => {
       this.step = steps[slider.value];
-      output.textContent = `${this.step.toLocaleString("en")} of ${steps.at(-1).toLocaleString("en")}`;
+      which.textContent = `${this.step.toLocaleString("en")} of ${steps.at(-1).toLocaleString("en")}`;
       slider.setAttribute("aria-valuetext", `step ${this.step}`);
     };
     shown();
