@@ -47,7 +47,6 @@ class Visit:
     def settle(self) -> None:
         """Wait until every panel has read the text."""
         self.page.wait_for_selector("#panels:not([aria-busy])", state="attached")
-        self.page.wait_for_timeout(250)  # a text is read 200 ms after the last key
         for panel in self.page.locator(".panel").all():
             panel.and_(self.page.locator(":not([aria-busy])")).wait_for()
 
@@ -73,6 +72,7 @@ def browser() -> Iterator[Any]:
 def visiting(browser: Any, url: str, **context: Any) -> Iterator[Visit]:
     """A fresh window at `url`; every request to another place ends the test."""
     window = browser.new_context(**context)
+    window.set_default_timeout(60_000)  # milliseconds: a loaded machine compiles 27 MB of WebAssembly in twenty seconds
     page = window.new_page()
     visit = Visit(page)
     page.on("request", lambda request: visit.asked.append(request.url))

@@ -15,6 +15,7 @@ from tests.command import Electra
 from tests.playground.conftest import visiting
 
 from electra_trainer import load
+from electra_trainer.pretrained import serving
 from electra_trainer.playground.web_export import ENGINE, FETCH, export_web
 
 TEXTS = ("The class returns a value of the object.", "Unlikely, don't  日本 [MASK] naïve e\u0301! a\u200bb x\u00a0y", "word " * 70)
@@ -37,9 +38,28 @@ def engine(request: pytest.FixtureRequest) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module", autouse=True)
+def traced_once() -> Iterator[None]:
+    """The first export writes both forms of ONNX, and later ones copy them: each takes ten seconds."""
+    pytest.importorskip("onnxscript", reason="onnxscript is not installed")
+    write, kept = serving.write_onnx, dict[str, tuple[serving.Compared, dict[str, bytes]]]()
+
+    def once(folder: Path, network: Any, tokenizer: Any, *, int8: bool = False) -> serving.Compared:
+        if folder.name not in kept:
+            found = write(folder, network, tokenizer, int8=True)
+            kept[folder.name] = found, {path.name: path.read_bytes() for path in (folder / "onnx").iterdir()}
+        (folder / "onnx").mkdir(exist_ok=True)
+        for name, content in kept[folder.name][1].items():
+            (folder / "onnx" / name).write_bytes(content)
+        return kept[folder.name][0]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(serving, "write_onnx", once)
+        yield
+
+
 @pytest.fixture(scope="module")
 def exported(run: Path, engine: Path) -> Path:
-    pytest.importorskip("onnxscript", reason="onnxscript is not installed")
     lines = export_web(run, run.parent / "web", engine=engine)
     assert sum("ONNX Runtime has the run's logits within" in line for line in lines) == 2
     return run.parent / "web"
@@ -93,6 +113,7 @@ def test_the_static_page_has_the_runs_numbers(browser: Any, exported: Path, run:
 
 
 def test_eight_bits_are_close(browser: Any, run: Path, engine: Path, tmp_path: Path) -> None:
+    """--int8 takes the small files alone, and the page loads them."""
     export_web(run, tmp_path / "web", int8=True, engine=engine)
     assert not list((tmp_path / "web").rglob("model.onnx")) and len(list((tmp_path / "web").rglob("model_int8.onnx"))) == 2
     with files_of(tmp_path / "web") as url, visiting(browser, url) as visit:

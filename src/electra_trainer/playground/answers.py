@@ -175,16 +175,18 @@ def examples(run: Path, tokenizer: Tokenizer) -> list[Answer]:
 
 
 def _sentences(row: Mapping[str, Any]) -> Iterator[slice]:
-    """One sentence of each piece of a row, where its end is known."""
-    tokens, first = [*row["original"], "[SEP]"], 0
-    for end, token in enumerate(tokens):
-        if token not in ("[CLS]", "[SEP]", "[PAD]"):
-            continue
-        stops = [at + 1 for at in range(first + 4, min(end, first + _LONGEST)) if tokens[at] in (".", "!", "?")]
-        stop = stops[0] if stops else min(end, first + _LONGEST)
-        if stop - first >= 4:
-            yield slice(first, stop)
-        first = end + 1
+    """The longest sentence of each piece of a row: its first and last are often cut."""
+    tokens, first, found = [*row["original"], "[SEP]"], 0, list[slice]()
+    for at, token in enumerate(tokens):
+        if token in (".", "!", "?"):
+            found.append(slice(first, at + 1))
+            first = at + 1
+        elif token in ("[CLS]", "[SEP]", "[PAD]"):
+            found.append(slice(first, at))
+            longest = max(found, key=lambda part: part.stop - part.start)
+            if longest.stop - longest.start > 4:
+                yield slice(longest.start, min(longest.stop, longest.start + _LONGEST))
+            first, found = at + 1, []
 
 
 def _joined(tokenizer: Tokenizer, tokens: Sequence[str], part: slice) -> str:

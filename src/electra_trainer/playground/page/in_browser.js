@@ -16,7 +16,7 @@ function load() {
     }
     Object.assign(lib.env, {
       allowRemoteModels: false, allowLocalModels: true, useBrowserCache: false, useWasmCache: false,
-      localModelPath: new URL("models/", import.meta.url).href,
+      localModelPath: new URL("models/", import.meta.url).pathname, // it takes no URL
     });
     lib.env.backends.onnx.wasm.wasmPaths = {
       mjs: `${base}ort-wasm-simd-threaded.asyncify.mjs`, wasm: `${base}ort-wasm-simd-threaded.asyncify.wasm`,

@@ -49,7 +49,10 @@ class Panel {
     return this.element.querySelector(selector);
   }
 
-  typed() {}
+  /** The text has changed, and is read in a moment. */
+  typed() {
+    this.element.setAttribute("aria-busy", "true");
+  }
 
   /** The text is read, or the library's sentence on why not is shown; returns a line for those who cannot see it. */
   async read(text, second, options) {
@@ -118,6 +121,7 @@ export class PretrainedPanel extends Panel {
   }
 
   typed() {
+    super.typed();
     this.close();
   }
 
