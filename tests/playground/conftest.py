@@ -41,7 +41,11 @@ class Visit:
 
     def scores(self, panel: int = 0) -> list[float]:
         """Its probabilities, as exact as they came."""
-        values = self.panel(panel).locator(".word data").evaluate_all("all => all.map((one) => one.value)")
+        return self.shares(".word", panel)
+
+    def shares(self, within: str, panel: int = 0) -> list[float]:
+        """Numbers of some elements, with all their digits."""
+        values = self.panel(panel).locator(f"{within} data").evaluate_all("all => all.map((one) => one.value)")
         return [float(value) for value in values]
 
     def settle(self) -> None:
@@ -119,7 +123,9 @@ def tuned(run: Path) -> dict[str, Path]:
     folder.mkdir()
     table = rows(24)
     write_csv(folder / "one.csv", table)
-    write_csv(folder / "two.csv", [(text, text[::-1], label) for text, label in table], ("sentence1", "sentence2", "label"))
+    write_csv(
+        folder / "two.csv", [(text, text[::-1], label) for text, label in table], ("sentence1", "sentence2", "label")
+    )
     blank = "\t_" * 6
     for word in ("value", "class"):
         lines = [f"1\tthe\t_\tDET{blank}", f"2\t{word}\t_\tNOUN{blank}", "", ""]
@@ -127,7 +133,9 @@ def tuned(run: Path) -> dict[str, Path]:
     context = "A class is an object that makes others."
     answer = {"text": "an object", "answer_start": context.index("an object")}
     question = {"id": "1", "question": "What is a class?", "answers": [answer]}
-    articles = [{"title": str(n), "paragraphs": [{"context": context, "qas": [question | {"id": str(n)}]}]} for n in (1, 2)]
+    articles = [
+        {"title": str(n), "paragraphs": [{"context": context, "qas": [question | {"id": str(n)}]}]} for n in (1, 2)
+    ]
     for name, article in zip(("train", "dev"), articles, strict=True):
         (folder / f"{name}.json").write_text(json.dumps({"version": "1.1", "data": [article]}))
     shared = f"--seeds 1 --epochs 1 --parallel 1 --device cpu --quiet --max-length 32 --out {folder}"

@@ -51,8 +51,7 @@ def test_candidates_are_those_of_fill_and_move_the_scores(visit: Visit, run: Pat
     expected = load(run).fill(SENTENCE.replace("value", "[MASK]"), top=12)[0]
     shown = visit.panel().locator(".candidates .share:has(data)")
     assert shown.locator("span").all_inner_texts() == [one.token for one in expected]
-    values = shown.locator("data").evaluate_all("all => all.map((one) => Number(one.value))")
-    assert values == pytest.approx([one.probability for one in expected], abs=1e-9)
+    assert visit.shares(".candidates") == pytest.approx([one.probability for one in expected], abs=1e-9)
     word = next(one.token for one in expected if one.token.isalpha())
     before = visit.scores()
     shares.filter(has=visit.page.get_by_text(word, exact=True)).first.click()
@@ -129,7 +128,7 @@ def test_labels_of_fine_tuned_models(browser: Any, tuned: dict[str, Path]) -> No
         visit.type(text)
         said = load_finetuned(tuned["texts"]).predict([text])[0]
         labels = visit.panel(0).locator(".labels li")
-        shown = dict(zip(labels.locator("span").all_inner_texts(), visit.panel(0).locator(".labels data").evaluate_all("all => all.map((one) => Number(one.value))")))
+        shown = dict(zip(labels.locator("span").all_inner_texts(), visit.shares(".labels"), strict=True))
         assert shown == pytest.approx(said["probabilities"], abs=1e-6)
         assert visit.panel(0).locator(".answer").inner_text() == said["label"]
         tags = load_finetuned(tuned["tags"]).predict([text.split()])[0]["tags"]
@@ -182,7 +181,9 @@ def test_no_script_of_the_text_could_run(visit: Visit) -> None:
     refused = [line for line in visit.complaints if "Content Security Policy" in line or "Refused" in line]
     assert len(refused) >= 3
     visit.complaints.clear()
-    visit.asked[:] = [asked for asked in visit.asked if "example.org" not in asked]  # it did not leave: the policy is before the network
+    visit.asked[:] = [
+        asked for asked in visit.asked if "example.org" not in asked
+    ]  # it did not leave: the policy is before the network
 
 
 def test_by_keyboard_alone(visit: Visit) -> None:
@@ -236,7 +237,7 @@ def test_dark_and_light(browser: Any, url: str) -> None:
                 for name in ("--ink", "--paper", "--faint", "--card", "--hot")
             )
             assert (_luminance(paper) > 0.5) == (scheme == "light")
-            hottest = [0.62 * one + 0.38 * two for one, two in zip(_colour(hot), _colour(card))]
+            hottest = [0.62 * one + 0.38 * two for one, two in zip(_colour(hot), _colour(card), strict=True)]
             for one, two in ((ink, paper), (faint, paper), (faint, card)):
                 assert _contrast(_luminance(one), _luminance(two)) >= 4.5
             assert _contrast(_luminance(ink), _light(hottest)) >= 4.5
@@ -284,11 +285,14 @@ def test_errors_are_the_librarys_sentences(visit: Visit) -> None:
     assert len(visit.scores()) >= 40, "scored in windows"
     visit.panel().get_by_role("button").first.click()
     assert re.fullmatch(
-        r"fill: the text has \d+ tokens; the training rows had 32\. Shorten it\.", visit.panel().get_by_role("alert").inner_text()
+        r"fill: the text has \d+ tokens; the training rows had 32\. Shorten it\.",
+        visit.panel().get_by_role("alert").inner_text(),
     )
     visit.type("x" * 70_000)
     assert "the text has more than 65,536 bytes. Shorten it." in visit.panel().get_by_role("alert").inner_text()
-    visit.complaints[:] = [line for line in visit.complaints if "400" not in line and "413" not in line]  # the browser's own lines
+    visit.complaints[:] = [
+        line for line in visit.complaints if "400" not in line and "413" not in line
+    ]  # the browser's own lines
 
 
 def asked(url: str, body: bytes = b"{}", **headers: str) -> tuple[int, str, Any]:

@@ -100,7 +100,9 @@ class FinetunedModel:
         if "value" in said:
             return {"value": said["value"]}
         if "nbest" in said:
-            shares = [{"label": one["text"] or "(no answer)", "probability": one["probability"]} for one in said["nbest"]]
+            shares = [
+                {"label": one["text"] or "(no answer)", "probability": one["probability"]} for one in said["nbest"]
+            ]
             return {"said": said["text"] or "(no answer)", "labels": shares}
         shares = [{"label": label, "probability": share} for label, share in said["probabilities"].items()]
         return {"said": said["label"], "labels": sorted(shares, key=lambda one: -one["probability"])}
@@ -138,8 +140,8 @@ def words_of(tokenizer: Tokenizer, text: str, probabilities: Sequence[float]) ->
     if not encoding.ids:
         raise DataError("the text is empty: give at least one word.")
     groups: dict[int, list[int]] = {}
-    for index, word in enumerate(encoding.word_ids):
-        groups.setdefault(-1 - index if word is None else word, []).append(index)
+    for index, number in enumerate(encoding.word_ids):
+        groups.setdefault(-1 - index if number is None else number, []).append(index)
     spans = [(encoding.offsets[group[0]][0], encoding.offsets[group[-1]][1]) for group in groups.values()]
     words, after = _segments(text, spans)
     for word, group in zip(words, groups.values(), strict=True):

@@ -1,8 +1,8 @@
 """The same page without a server: `electra export RUN --to web`. The networks in ONNX, and transformers.js, compute in the browser.
 
-    index.html style.css page.js panel.js   the page of `electra playground`      about.json   what it shows, and special tokens
-    engine.js                               in_browser.js in place of HTTP        models/      tokenizer, config and ONNX of each network
-    engine/                                 transformers.js, and ONNX Runtime     README.md    how it is served
+index.html style.css page.js panel.js   the page of `electra playground`      about.json   what it shows, and special tokens
+engine.js                               in_browser.js in place of HTTP        models/      tokenizer, config and ONNX of each network
+engine/                                 transformers.js, and ONNX Runtime     README.md    how it is served
 """
 
 import json
@@ -60,7 +60,9 @@ def export_web(run: str | Path, out: Path, *, int8: bool = False, engine: Path |
     splits = json.loads(pretrained.tokenizer.to_str())
     kinds = [(splits[part] or {}).get("type") for part in ("model", "pre_tokenizer", "normalizer")]
     if kinds != ["WordPiece", "BertPreTokenizer", "BertNormalizer"]:
-        raise ConfigError(f"--to web: the page splits text as BERT does, and this tokenizer does not ({kinds}). Use `electra playground`.")
+        raise ConfigError(
+            f"--to web: the page splits text as BERT does, and this tokenizer does not ({kinds}). Use `electra playground`."
+        )
     lines = []
     with TemporaryDirectory() as scratch:
 
