@@ -43,7 +43,7 @@ def whole_number(text: str) -> int:
 
 
 _NAMES: dict[Any, str] = {int: "N", float: "X"}
-_WORDS = {"out": "FOLDER", "init": "MODEL", "continue_from": "RUN", "paths": "FOLDERS"}
+_WORDS = {"out": "FOLDER", "engine": "FOLDER", "init": "MODEL", "continue_from": "RUN", "paths": "FOLDERS"}
 """Names of values that the flag's own does not say."""
 _APPENDED = get_args(tyro.conf.UseAppendAction[str])[1]
 """Marks a flag that is given once for each of its values."""

@@ -133,8 +133,8 @@ class ExportArguments:
     dtype: Literal["float32", "float16", "bfloat16"] = "float32"
     """Of the stored weights. In 16 bits the folder has half the size."""
     to: Literal["transformers", "onnx", "web"] = "transformers"
-    """onnx: also onnx/model.onnx in each folder, compared in ONNX Runtime with the run, for servers without PyTorch. web: the page of
-    `electra playground`, which computes in the browser and needs no server of ours (docs/playground.md)."""
+    """onnx: also onnx/model.onnx in each folder, compared in ONNX Runtime with the run, for servers without PyTorch. web: a page
+    like that of `electra playground`, which computes in the browser and needs no server of ours (docs/playground.md)."""
     int8: bool = False
     """With --to onnx: also onnx/model_int8.onnx, a quarter of the size; with --to web in place of the other."""
     engine: Path | None = None
