@@ -159,13 +159,31 @@ HOSTILE = '<img src=x onerror="document.title=1"> <script>document.title=1</scri
 
 
 def test_hostile_text_is_text(visit: Visit, run: Path) -> None:
-    """Typed, and as a candidate's, an error's and an announcement's; nothing of it becomes an element."""
+    """Typed; and as a model's name, a word, a token, a candidate and an error that the server sends: nothing of it becomes an element."""
     visit.type(HOSTILE)
-    assert visit.page.locator("main img, main script, main b").count() == 0
-    assert visit.page.title() == "ELECTRA playground"
     names = visit.panel().get_by_role("button").evaluate_all("all => all.map((one) => one.ariaLabel.split(',')[0])")
     assert "img" in names and "script" in names and names[0] == "<"
     assert len(visit.scores()) == len(load(run).score(HOSTILE).tokens)
+    word = {"before": "", "text": HOSTILE, "tokens": [HOSTILE, HOSTILE], "replaced_probability": [0.5, 0.5]}
+    model = {"kind": "pretrained", "name": HOSTILE, "about": HOSTILE, "steps": [], "step": 1, "scores": True}
+    answers: dict[str, Any] = {
+        "models": {"models": [model | {"examples": [{"written": HOSTILE, "read": HOSTILE}]}]},
+        "score": {"words": [word], "after": HOSTILE},
+        "fill": {"gaps": [[{"token": HOSTILE, "probability": 0.5}]]},
+    }
+    visit.page.route("**/api/*", lambda route: route.fulfill(json=answers[route.request.url.rpartition("/")[2]]))
+    visit.page.reload()
+    visit.settle()
+    visit.panel().get_by_role("button").first.click()
+    visit.panel().locator(".candidates button.share").first.wait_for()
+    shown = visit.page.locator("main").inner_text()
+    assert shown.count(HOSTILE) >= 6, "name, description, two pieces, heading, candidate"
+    visit.page.route("**/api/score", lambda route: route.fulfill(status=400, json={"error": HOSTILE}))
+    visit.type("a")
+    assert visit.panel().get_by_role("alert").inner_text() == HOSTILE
+    assert visit.page.locator("main img, main script, main b").count() == 0
+    assert visit.page.title() == "ELECTRA playground"
+    visit.complaints[:] = [line for line in visit.complaints if "400" not in line]
 
 
 def test_no_script_of_the_text_could_run(visit: Visit) -> None:
