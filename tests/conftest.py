@@ -43,6 +43,7 @@ SLOWEST = (
     "reliability/test_launch.py",
     "train/test_resume.py",
     "pretrained/test_export.py",
+    "playground/test_playground.py",
     "test_extending.py",
 )
 """Files that take longest, in this order: with several workers none of them may be begun last."""

@@ -82,6 +82,9 @@ ALLOWED = {
     # `electra push` alone
     ("pretrained/push.py", "huggingface_hub"),
     ("finetuning/glue/glue_files.py", "datasets"),
+    # the playground listens where it is told, by default on this machine alone; its page is opened in the user's browser
+    ("playground/server.py", "socket"),
+    ("cli/playground.py", "webbrowser"),
     # only for an input that is a URL, looks like a name of the Hub and is not on the disk, or is a folder of save_to_disk
     ("data/remote.py", "fsspec"),
     ("data/remote.py", "huggingface_hub"),

@@ -48,8 +48,9 @@ def whole_number(text: str) -> int:
 
 _NAMES: dict[Any, str] = {int: "N", float: "X"}
 _WORDS = {
-    "budget": "TIME", "config": "FILE", "continue_from": "RUN", "dev": "FILE", "generator": "NAME", "grace": "SECONDS", "init": "MODEL",
-    "objective": "NAME", "out": "FOLDER", "paths": "FOLDERS", "patience": "SECONDS", "phases": "NAME", "predict": "FILE", "preset": "NAME",
+    "budget": "TIME", "config": "FILE", "continue_from": "RUN", "dev": "FILE", "engine": "FOLDER",
+    "generator": "NAME", "grace": "SECONDS", "init": "MODEL", "objective": "NAME", "out": "FOLDER",
+    "paths": "FOLDERS", "patience": "SECONDS", "phases": "NAME", "predict": "FILE", "preset": "NAME",
     "recipe": "NAME", "seeds": "N", "to": "NAMES", "track": "NAMES", "train": "FILE", "zip": "FILE",
 }  # fmt: skip
 """Names of values that the flag's own does not say."""

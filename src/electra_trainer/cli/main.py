@@ -46,6 +46,7 @@ VERBS = {
     "track": Verb("track", "send the metrics of a run to TensorBoard, Weights & Biases, trackio or MLflow"),
     "score": Verb("use", "show which tokens of a sentence look replaced"),
     "fill": Verb("use", "fill the [MASK]s of a sentence"),
+    "playground": Verb("playground", "score and exchange words on a page in the browser; compare two models"),
     "cloze": Verb("paper_verbs", "predict held-out words with ELECTRA as a masked language model (Appendix G)"),
     "minimal-pairs": Verb("paper_verbs", "choose the grammatical one of two sentences (BLiMP)"),
     "export": Verb("use", "write folders that transformers loads"),
@@ -250,7 +251,7 @@ def shared(arguments: Any, kind: Any) -> dict[str, Any]:
 _GROUPS = {
     "start": "demo doctor completion",
     "train an encoder": "check tokenizer prepare merge pretrain launch evaluate report track replay",
-    "use it": "score fill export push",
+    "use it": "score fill playground export push",
     "fine-tune it": "finetune predict glue squad answer",
     "reproduce the paper": "compare table figure cloze minimal-pairs show flops",
 }

@@ -137,10 +137,13 @@ class ExportArguments:
     """A new or empty folder."""
     dtype: Literal["float32", "float16", "bfloat16"] = "float32"
     """Of the stored weights. In 16 bits the folder has half the size."""
-    to: Literal["transformers", "onnx"] = "transformers"
-    """onnx: also onnx/model.onnx in each folder, compared in ONNX Runtime with the run, for servers without PyTorch."""
+    to: Literal["transformers", "onnx", "web"] = "transformers"
+    """onnx: also onnx/model.onnx in each folder, compared in ONNX Runtime with the run, for servers without PyTorch. web: a page
+    like that of `electra playground`, which computes in the browser and needs no server of ours (docs/playground.md)."""
     int8: bool = False
-    """With --to onnx: also onnx/model_int8.onnx, a quarter of the size."""
+    """With --to onnx: also onnx/model_int8.onnx, a quarter of the size; with --to web in place of the other."""
+    engine: Path | None = None
+    """With --to web: a folder with the npm packages of transformers.js; default: the page's README.md says how they come there."""
     form: Annotated[Literal["electra", "bert"], tyro.conf.arg(name="as")] = "electra"
     """bert: under BERT's names, for programs that know no ELECTRA; only where the embeddings are as wide as the layers."""
     license: str | None = None
@@ -162,8 +165,17 @@ def run_export(arguments: ExportArguments) -> None:
     from electra_trainer.settings.records import read_table
 
     onnx, card = arguments.to == "onnx", CardFields(**shared(arguments, CardFields))
-    if arguments.int8 and not onnx:
-        raise ConfigError("--int8: belongs to --to onnx. Give both.")
+    if arguments.int8 and arguments.to == "transformers":
+        raise ConfigError("--int8: belongs to --to onnx or web. Give both.")
+    if arguments.engine is not None and arguments.to != "web":
+        raise ConfigError("--engine: belongs to --to web. Give both.")
+    if arguments.to == "web" and (arguments.dtype != "float32" or arguments.form != "electra"):
+        raise ConfigError("--to web: has neither --dtype nor --as. Leave them out; --int8 makes the page small.")
+    if arguments.to == "web":
+        from electra_trainer.playground.web_export import export_web
+
+        print("\n".join(export_web(arguments.run, arguments.out, int8=arguments.int8, engine=arguments.engine)))
+        return
     if onnx:
         serving.need_onnx()
     found = dict[str, list[str]]()

@@ -1,0 +1,196 @@
+"""What the page asks of a model: words with their probabilities, candidates for a word, predictions of a fine-tuned model.
+
+    {"words": [{"before": " ", "text": "flew", "tokens": ["flew"], "replaced_probability": [0.94]}, …], "after": "."}
+
+The text is all `before` and `text` in turn, then `after`. A word is what the tokenizer splits into pieces.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from electra_trainer.errors import DataError, ElectraError
+from electra_trainer.finetuning.model_folder import TASK, Finetuned, load_finetuned
+from electra_trainer.finetuning.squad.squad_task import QuestionAnswering
+from electra_trainer.finetuning.tagging.tagging import Tagging
+from electra_trainer.inspection.run_read import read_run
+from electra_trainer.presets.arms import objective_title
+from electra_trainer.pretrained.pretrained import Pretrained, load
+from electra_trainer.runs.checkpoint import numbered
+from electra_trainer.settings.records import is_run, run_and_step
+
+Answer = dict[str, Any]
+"""Ready for JSON."""
+_KEPT = 4
+"""Checkpoints of a run that stay in memory."""
+_EXAMPLES = 12
+_LONGEST = 40
+"""Tokens of an example; a row may have hundreds."""
+
+
+class PretrainedModel:
+    """A run or an exported folder. Its checkpoints are loaded when they are asked for."""
+
+    def __init__(self, name: str) -> None:
+        self._name, self._folder = name, run_and_step(name)[0]
+        self._load = lru_cache(maxsize=_KEPT)(load)
+        self._first = load(name)
+
+    def facts(self) -> Answer:
+        """What the page says of it, and with what it begins; the steps are those that are there now."""
+        steps = [step for step, _ in numbered(self._folder / "checkpoints")] if is_run(self._name) else []
+        config = self._first.config
+        about = objective_title(config) if config is not None else "exported model"
+        return {
+            "kind": "pretrained", "name": self._name, "about": f"{about}, rows of {self._first.length} tokens", "steps": steps,
+            "step": self._first.step, "scores": self._first.discriminator is not None,
+            "examples": examples(self._folder, self._first.tokenizer) if is_run(self._name) else [],
+        }  # fmt: skip
+
+    def score(self, text: str, *, step: int | None = None) -> Answer:
+        """Words of a text with the probabilities of `Pretrained.score`; without a discriminator, the words alone.
+
+        Raises:
+            DataError: the text has no words. MissingInputError, CheckpointError: that step cannot be loaded.
+        """
+        pretrained = self._at(step)
+        scored = pretrained.score(text).replaced_probability if pretrained.discriminator is not None else []
+        return words_of(pretrained.tokenizer, text, scored)
+
+    def fill(self, text: str, *, step: int | None = None, top: int) -> list[list[Answer]]:
+        """`Pretrained.fill`: for each [MASK] its candidates."""
+        return [[vars(one) for one in gap] for gap in self._at(step).fill(text, top=top)]
+
+    def _at(self, step: int | None) -> Pretrained:
+        return self._first if step in (None, self._first.step) else self._load(f"{self._folder}@{step}")
+
+
+class FinetunedModel:
+    """A folder that `electra finetune`, `glue` or `squad` made."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._model: Finetuned = load_finetuned(name)
+
+    def facts(self) -> Answer:
+        """What the page says of it, and what the second text is called where it reads two."""
+        task = self._model.task
+        second = "Question" if isinstance(task, QuestionAnswering) else "Second text" if self._model.pair else ""
+        about = f"{task.name}, fine-tuned from {Path(str(self._model.table['source']['model'])).name}"
+        return {"kind": "finetuned", "name": self._name, "about": about, "second": second, "examples": []}
+
+    def predict(self, text: str, second: str = "") -> Answer:
+        """`Finetuned.predict` of one text: labels with probabilities, a value, a tag for each word, or answers.
+
+        Args:
+            text: for a question, the text that may hold the answer.
+            second: the second text of a pair, or the question.
+        """
+        task, pair = self._model.task, isinstance(self._model.task, QuestionAnswering) or self._model.pair
+        if not text.strip() or (pair and not second.strip()):
+            raise DataError("the text is empty: give at least one word.")
+        if isinstance(task, Tagging):
+            return self._tags(text)
+        item: Any = (second, text) if isinstance(task, QuestionAnswering) else (text, second) if pair else text
+        said = self._model.predict([item])[0]
+        if "value" in said:
+            return {"value": said["value"]}
+        if "nbest" in said:
+            shares = [
+                {"label": one["text"] or "(no answer)", "probability": one["probability"]} for one in said["nbest"]
+            ]
+            return {"said": said["text"] or "(no answer)", "labels": shares}
+        shares = [{"label": label, "probability": share} for label, share in said["probabilities"].items()]
+        return {"said": said["label"], "labels": sorted(shares, key=lambda one: -one["probability"])}
+
+    def _tags(self, text: str) -> Answer:
+        """Punctuation at the ends of a word is a word: that is how treebanks and their like are split."""
+        spans = [match.span() for match in re.finditer(r"\w+(?:\S*\w)?|[^\w\s]", text)]
+        found = self._model.predict([[text[begin:end] for begin, end in spans]])[0]
+        words, after = _segments(text, spans)
+        return {"words": [word | {"tag": tag} for word, tag in zip(words, found["tags"], strict=True)], "after": after}
+
+
+Model = PretrainedModel | FinetunedModel
+
+
+def open_model(name: str | Path) -> Model:
+    """A run (RUN or RUN@STEP), an exported folder, or a fine-tuned model.
+
+    Raises:
+        MissingInputError: it is none of them. CheckpointError, DataError: it does not verify.
+    """
+    tuned = any((place / TASK).is_file() for place in (Path(name), Path(name) / "model"))
+    return FinetunedModel(str(name)) if tuned else PretrainedModel(str(name))
+
+
+def words_of(tokenizer: Tokenizer, text: str, probabilities: Sequence[float]) -> Answer:
+    """The words of a text, each with its tokens.
+
+    Args:
+        tokenizer: reads "[MASK]" and the like as plain text here.
+        probabilities: of each token; empty where nothing scores them.
+    """
+    tokenizer.encode_special_tokens = True
+    encoding = tokenizer.encode(text, add_special_tokens=False)
+    if not encoding.ids:
+        raise DataError("the text is empty: give at least one word.")
+    groups: dict[int, list[int]] = {}
+    for index, number in enumerate(encoding.word_ids):
+        groups.setdefault(-1 - index if number is None else number, []).append(index)
+    spans = [(encoding.offsets[group[0]][0], encoding.offsets[group[-1]][1]) for group in groups.values()]
+    words, after = _segments(text, spans)
+    for word, group in zip(words, groups.values(), strict=True):
+        word["tokens"] = [encoding.tokens[index] for index in group]
+        word["replaced_probability"] = [probabilities[index] for index in group] if probabilities else []
+    return {"words": words, "after": after}
+
+
+def _segments(text: str, spans: Sequence[tuple[int, int]]) -> tuple[list[Answer], str]:
+    """The text of each span with what is before it, and what follows the last; blanks at a span's begin are before it."""
+    words, at = list[Answer](), 0
+    for begin, end in spans:
+        begin = max(begin, at)  # pieces of one character may share it
+        end = max(begin, end)
+        begin += len(text[begin:end]) - len(text[begin:end].lstrip())
+        words.append({"before": text[at:begin], "text": text[begin:end]})
+        at = end
+    return words, text[at:]
+
+
+def examples(run: Path, tokenizer: Tokenizer) -> list[Answer]:
+    """Held-out sentences of a run's last evaluation: {"written": as it was, "read": as the discriminator read it}; [] without any."""
+    try:
+        rows = read_run(run).examples
+    except ElectraError:
+        return []
+    found = (
+        {"written": _joined(tokenizer, row["original"], part), "read": _joined(tokenizer, row["input"], part)}
+        for row in rows
+        for part in _sentences(row)
+    )
+    return list({one["written"]: one for one in found}.values())[:_EXAMPLES]
+
+
+def _sentences(row: Mapping[str, Any]) -> Iterator[slice]:
+    """The longest sentence of each piece of a row: its first and last are often cut."""
+    tokens, first, found = [*row["original"], "[SEP]"], 0, list[slice]()
+    for at, token in enumerate(tokens):
+        if token in (".", "!", "?"):
+            found.append(slice(first, at + 1))
+            first = at + 1
+        elif token in ("[CLS]", "[SEP]", "[PAD]"):
+            found.append(slice(first, at))
+            longest = max(found, key=lambda part: part.stop - part.start)
+            if longest.stop - longest.start > 4:
+                yield slice(longest.start, min(longest.stop, longest.start + _LONGEST))
+            first, found = at + 1, []
+
+
+def _joined(tokenizer: Tokenizer, tokens: Sequence[str], part: slice) -> str:
+    some = list(tokens[part])
+    return str(tokenizer.decoder.decode(some)) if tokenizer.decoder is not None else " ".join(some)

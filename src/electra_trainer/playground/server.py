@@ -1,0 +1,170 @@
+"""The page's server: it listens on this machine, answers requests of its own page, and calls what `electra score` and `fill` call.
+
+A page of another site can neither read an answer (no CORS header) nor ask at all: a request has to be JSON, which a browser sends to
+another site only with leave, and to name one of our hosts, which a name that was rebound to 127.0.0.1 does not.
+"""
+
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import MutableHeaders
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from electra_trainer.errors import ConfigError, DataError, as_known
+from electra_trainer.files.reading import json_object, short
+from electra_trainer.playground.answers import FinetunedModel, Model, PretrainedModel
+
+PAGE = Path(__file__).with_name("page")
+FILES = {
+    "index.html": "text/html", "style.css": "text/css", "page.js": "text/javascript", "panel.js": "text/javascript",
+    "icon.svg": "image/svg+xml",
+}  # fmt: skip
+"""The page, for any engine; beside them it has engine.js."""
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+_MOST = 1 << 16
+"""Bytes of a request: a text of some pages."""
+_MOST_CANDIDATES = 50
+
+
+def application(models: Sequence[Model], *, hosts: Sequence[str]) -> Starlette:
+    """The page and its three questions: score, fill, predict.
+
+    Args:
+        models: what is shown, from left to right.
+        hosts: names that requests may address, without a port.
+    """
+    one_at_a_time = threading.Lock()  # a tokenizer is set one way to score and another to fill
+
+    async def answered(question: Callable[[], Any]) -> Response:
+        def ask() -> Response:
+            with one_at_a_time:
+                return _as_response(question)
+
+        return await run_in_threadpool(ask)
+
+    async def about(_: Request) -> Response:
+        return await answered(lambda: {"models": [model.facts() for model in models]})
+
+    async def asked(request: Request) -> Response:
+        kind = request.headers.get("content-type", "").partition(";")[0].strip()
+        if kind != "application/json":
+            return _refused(415, f"expected Content-Type: application/json, found {kind or 'none'}.")
+        body = b""
+        async for part in request.stream():
+            body += part
+            if len(body) > _MOST:
+                return _refused(413, f"the text has more than {_MOST:,} bytes. Shorten it.")
+        return await answered(lambda: _answer(models, request.path_params["what"], body))
+
+    def page(name: str, kind: str, content: bytes) -> Route:
+        return Route(f"/{name}", lambda _: Response(content, media_type=kind))
+
+    files = [page(name, kind, (PAGE / name).read_bytes()) for name, kind in FILES.items()]
+    start = page("", FILES["index.html"], (PAGE / "index.html").read_bytes())
+    engine = page("engine.js", "text/javascript", (PAGE / "over_http.js").read_bytes())
+    api = [Route("/api/models", about), Route("/api/{what}", asked, methods=["POST"])]
+    guard = [Middleware(_WithHeaders), Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False)]
+    return Starlette(routes=[start, engine, *files, *api], middleware=guard)
+
+
+class _WithHeaders:
+    """Every response, a refusal too, says what a browser may do with it."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(_HEADERS)
+            await send(message)
+
+        await self._app(scope, receive, with_headers)
+
+
+def _answer(models: Sequence[Model], what: str, body: bytes) -> Any:
+    """The answer to a question, as JSON; ElectraError says what is wrong with it."""
+    asked = json_object(body, where="the request", remedy="Load the page again.")
+    number, step, text = asked.get("model"), asked.get("step"), asked.get("text")
+    if type(number) is not int or not 0 <= number < len(models):
+        raise DataError(f"model {short(number)}: expected 0 to {len(models) - 1}. Load the page again.")
+    if not isinstance(text, str) or not isinstance(second := asked.get("second", ""), str):
+        raise DataError("text: expected a string. Load the page again.")
+    if step is not None and type(step) is not int:
+        raise DataError(f"step {short(step)}: expected a whole number. Load the page again.")
+    model = models[number]
+    if what == "score" and isinstance(model, PretrainedModel):
+        return model.score(text, step=step)
+    if what == "fill" and isinstance(model, PretrainedModel):
+        top = asked.get("top", 10)
+        if type(top) is not int or not 1 <= top <= _MOST_CANDIDATES:
+            raise DataError(f"top {short(top)}: expected 1 to {_MOST_CANDIDATES}.")
+        return {"gaps": model.fill(text, step=step, top=top)}
+    if what == "predict" and isinstance(model, FinetunedModel):
+        return model.predict(text, second)
+    raise DataError(f"{what}: this model has no answer to that. Load the page again.")
+
+
+def _as_response(question: Callable[[], Any]) -> Response:
+    """What it returns; or the sentence on its error, and for a bug a traceback here."""
+    try:
+        return JSONResponse(question())
+    except Exception as error:
+        known = as_known(error)
+        if known is None:
+            traceback.print_exc(file=sys.stderr)
+            return _refused(500, "a bug in electra-trainer; the terminal has the details. Please report them.")
+        return _refused(400, str(known))
+
+
+def _refused(status: int, sentence: str) -> Response:
+    return JSONResponse({"error": sentence}, status_code=status)
+
+
+def listen(models: Sequence[Model], *, host: str, port: int) -> tuple[Callable[[], None], Callable[[], None], str]:
+    """Begin to listen; browsers are answered once the first of what is returned is called, which ends on Ctrl-C or by the second.
+
+    Args:
+        models: what is shown, from left to right.
+        host: address or name to listen on.
+        port: 0 takes a free one.
+
+    Returns:
+        What serves, what ends it, and the page's address.
+
+    Raises:
+        ConfigError: the port is taken, or the host is not this machine's.
+    """
+    try:
+        listening = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except (OSError, OverflowError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise ConfigError(
+            f"playground: cannot listen on {host}, port {port} ({why}). Choose another --port, or --host 127.0.0.1."
+        ) from None
+    name = f"[{host}]" if ":" in host else host
+    app = application(models, hosts=sorted({host, name, "127.0.0.1", "localhost"}))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False, server_header=False))
+    url = f"http://{'127.0.0.1' if host == '0.0.0.0' else name}:{listening.getsockname()[1]}/"
+    return partial(server.run, sockets=[listening]), partial(setattr, server, "should_exit", True), url
