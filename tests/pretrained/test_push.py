@@ -210,16 +210,16 @@ def test_one_network_and_a_dry_run(hub: Hub, licensed: Path, electra: Electra) -
 
 
 def test_without_a_license_nothing_is_asked(hub: Hub, exported: Path, tmp_path: Path, electra: Electra) -> None:
-    """And the remedy works: the line is added, and the same command goes through."""
-    folder = tmp_path / "mine"
+    """And the remedy works: the line is added, and the same command goes through. The folder is found as `electra finetune` leaves it."""
+    folder = tmp_path / "mine" / "model"
     for name, data in contents(exported / "generator").items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(data)
-    code, _, err = electra("push", folder, "--repo", "me/mine")
+    code, _, err = electra("push", tmp_path / "mine", "--repo", "me/mine")
     assert code == ConfigError.exit_code and "names no license" in err and "--license mit" in err and hub.asked == []
     card = (folder / "README.md").read_text()
     (folder / "README.md").write_text(card.replace("---\n", "---\nlicense: mit\n", 1))
-    assert electra("push", folder, "--repo", "me/mine")[0] == 0
+    assert electra("push", tmp_path / "mine", "--repo", "me/mine")[0] == 0
     assert hub.repos["me/mine"] == contents(folder)
 
 

@@ -294,7 +294,7 @@ def test_no_text_becomes_markup(tmp_path: Path) -> None:
             Exported(
                 name=network.name, architecture=network.architecture, network=network.network, model=network.model
             ),
-            Training(config=named, init=attack, data_sets=(attack,)),
+            Training(config=named, init=attack),
         )
     task = Classification(labels=tuple(attacks))
     facts = Facts(scores={attacks[0]: {attacks[1]: {1: 0.5}}}, notes=tuple(attacks), pair=False)
