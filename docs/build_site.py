@@ -105,13 +105,17 @@ def helps(folder: Path) -> Iterator[dict[str, str]]:
         with contextlib.redirect_stdout(io.StringIO()) as said:
             main([verb, FULL_HELP] if verb else ["--help"])
         title, file = (f"electra {verb}", f"{verb}.md") if verb else ("electra", "index.md")
-        (folder / file).write_text(f"---\nhide: [toc]\n---\n\n# {title}\n\n```text\n{said.getvalue().strip()}\n```\n", encoding="utf-8")
+        (folder / file).write_text(
+            f"---\nhide: [toc]\n---\n\n# {title}\n\n```text\n{said.getvalue().strip()}\n```\n", encoding="utf-8"
+        )
         yield {title if verb else "All verbs": f"cli/{file}"}
 
 
 def reference() -> str:
     """The page of the Python interface: each name that the package exports, from where it is written."""
-    parts = ["# Python\n\nAll of it is imported from `electra_trainer`; functions are named as the verbs of the command line are."]
+    parts = [
+        "# Python\n\nAll of it is imported from `electra_trainer`; functions are named as the verbs of the command line are."
+    ]
     offered = {name: getattr(electra_trainer, name) for name in electra_trainer.__all__ if not name.startswith("_")}
     for name, thing in sorted(offered.items(), key=lambda one: isinstance(one[1], type)):
         options = {"heading": f"electra_trainer.{name}", "toc_label": name, "heading_level": 2}
@@ -146,7 +150,16 @@ def build(folder: Path) -> int:
         print(f"docs/site.yml: its nav names {', '.join(missing)}, which no page is", file=sys.stderr)
         return 1
     (folder / "mkdocs.yml").write_text(json.dumps(config), encoding="utf-8")
-    command = [sys.executable, "-m", "zensical", "build", "--strict", "--clean", "--config-file", str(folder / "mkdocs.yml")]
+    command = [
+        sys.executable,
+        "-m",
+        "zensical",
+        "build",
+        "--strict",
+        "--clean",
+        "--config-file",
+        str(folder / "mkdocs.yml"),
+    ]
     return subprocess.run(command, check=False).returncode
 
 
