@@ -39,7 +39,7 @@ UNUSED  := /(tests|pip|mypyc?|setuptools|pygments|torch(gen|/testing|/onnx)|tran
 COMPILE := $(BIN)/python -m compileall -q -j 0 -x '$(UNUSED)' $(VENV)/lib >/dev/null 2>&1 || true
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-together test-alone reliability reliability-together reliability-alone sabotage net examples gpu-rehearsal check check-native count map clean venv
+.PHONY: help demo test test-together test-alone reliability reliability-together reliability-alone sabotage net examples gpu-rehearsal check check-native docs notebooks count map clean venv
 .NOTPARALLEL:
 
 help: ## Show this list
@@ -103,6 +103,12 @@ check-native: ## Run the C++ kernels under sanitizers
 	@folder=$$(mktemp -d) && trap 'rm -rf '$$folder EXIT && for flags in -DELECTRA_NUMBER=float '-DELECTRA_NUMBER=float -march=native' \
 		'-DELECTRA_NUMBER=bf16 -march=native' '-DELECTRA_NUMBER=bf16 -DELECTRA_AMX -DELECTRA_EMULATED'; do \
 		echo "$$flags" && $(SANITIZE) $$flags -o $$folder/sanitized && $$folder/sanitized || exit 1; done
+
+docs: $(VENV)/.dev ## Build the site into build/site: a link that leads nowhere fails
+	$(BIN)/python docs/build_site.py
+
+notebooks: $(VENV)/.dev ## Run the notebooks, each in a folder of its own
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/jupyter-execute --timeout=600 notebooks/*.ipynb
 
 count: $(VENV)/.dev ## Files, lines of code and imports, room by room
 	$(BIN)/python -m tests.house count

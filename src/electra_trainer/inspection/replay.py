@@ -136,8 +136,9 @@ def replay(
         tell: receives a line about anything slow and about each checkpoint that does not verify.
 
     Raises:
-        ConfigError: no such step. MissingInputError, DataError: no run, or not the run's data. CheckpointError: the weights that it
-        began with have changed since.
+        ConfigError: no such step.
+        MissingInputError, DataError: no run, or not the run's data.
+        CheckpointError: the weights that it began with have changed since.
     """
     folder = RunFolder(Path(run))
     config, facts = folder.config(), folder.environment()

@@ -38,7 +38,7 @@ ROWS, TOKENS = 12, 192
 """Most sentences on the page, and most tokens of each."""
 
 
-def write_report(runs: Sequence[Path], *, out: Path | None = None) -> Path:
+def write_report(runs: Sequence[str | Path], *, out: str | Path | None = None) -> Path:
     """Write the page of one run, or of several overlaid, and its pictures.
 
     Args:
@@ -55,12 +55,14 @@ def write_report(runs: Sequence[Path], *, out: Path | None = None) -> Path:
     """
     if not runs:
         raise MissingInputError("No run was named. Type: electra report RUN")
-    names = [path.resolve().name for path in runs]
+    folders = [Path(run) for run in runs]
+    names = [path.resolve().name for path in folders]
     read = [
         read_run(path, name=name if names.count(name) == 1 else str(path))
-        for path, name in zip(runs, names, strict=True)
+        for path, name in zip(folders, names, strict=True)
     ]
-    target = runs[0] / "report.html" if out is None else out if out.suffix == ".html" else out / "report.html"
+    target = folders[0] if out is None else Path(out)
+    target = target if out is not None and target.suffix == ".html" else target / "report.html"
     figures, pictures = target.parent / "figures", draw(read)
     try:
         figures.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,175 @@
+"""The pages: links and anchors lead somewhere, the site builds, each want has a command and a test, and the notebooks run."""
+
+import functools
+import importlib.util
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.test_readme import help_of
+
+from electra_trainer.cli.main import VERBS
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [
+    *sorted((ROOT / "docs").glob("*.md")),
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "notebooks/README.md")),
+]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+BUILDER = ROOT / "docs" / "build_site.py"
+
+
+def without_code(text: str) -> str:
+    return re.sub(r"^ *```.*?^ *```|`[^`\n]+`", "", text, flags=re.S | re.M)
+
+
+@functools.cache
+def anchors(page: Path) -> frozenset[str]:
+    """Of its headings, as GitHub makes them."""
+    text = re.sub(r"^ *```.*?^ *```", "", page.read_text(encoding="utf-8"), flags=re.S | re.M)
+    heads = (head.replace("`", "").strip().lower() for head in re.findall(r"^#+ (.*)$", text, re.M))
+    return frozenset(re.sub(r"[^\w\- ]", "", head).replace(" ", "-") for head in heads)
+
+
+def dead_links(page: Path) -> list[str]:
+    found = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", without_code(page.read_text(encoding="utf-8"))):
+        target, _, anchor = link.partition("#")
+        file = (page.parent / target).resolve() if target else page
+        if not re.match(r"[a-z]+:", link) and not (file.exists() and (not anchor or anchor in anchors(file))):
+            found.append(link)
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere_on_github(page: Path) -> None:
+    assert dead_links(page) == []
+
+
+def test_a_dead_link_is_found(tmp_path: Path) -> None:
+    (tmp_path / "other.md").write_text("# A `heading`, here\n")
+    page = tmp_path / "page.md"
+    page.write_text("[a](other.md#a-heading-here) [b](other.md#gone) [c](gone.md) [d](#gone) `[e](code)`\n")
+    assert dead_links(page) == ["other.md#gone", "gone.md", "#gone"]
+
+
+@pytest.mark.slow
+def test_the_site_builds(tmp_path: Path) -> None:
+    """Strictly: zensical fails for links and anchors that lead nowhere, the builder for files; see docs/build_site.py."""
+    done = subprocess.run(
+        [sys.executable, str(BUILDER), str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    site = tmp_path / "site"
+    assert not [
+        verb for verb in VERBS if f"usage: electra {verb}" not in (site / "cli" / verb / "index.html").read_text()
+    ]
+    reference = (site / "reference" / "index.html").read_text()
+    assert "electra_trainer.pretrain" in reference and "Pre-train on prepared data" in reference
+    records = {path.name for path in (ROOT / "records").iterdir() if (path / "README.md").is_file()}
+    assert len(records & {path.name for path in (site / "records").iterdir()}) > 30
+    home = (site / "index.html").read_text()
+    assert not re.findall(r"""(?:src|href)=["']?https?://(?!zensical\.org)[^"' >]+\.(?:js|css|woff2?)""", home), (
+        "loaded from elsewhere"
+    )
+
+
+def test_the_builder_refuses_what_leads_nowhere(capsys: pytest.CaptureFixture[str]) -> None:
+    spec = importlib.util.spec_from_file_location("build_site", BUILDER)
+    assert spec is not None and spec.loader is not None
+    builder = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(builder)
+    page = ROOT / "docs" / "data.md"
+    text, found = builder.linked("[a](../records/2026-11-24-text-in) [b](training.md#exit-codes) `[c](code)`", page)
+    assert (
+        text == "[a](records/2026-11-24-text-in/index.md) [b](training.md#exit-codes) `[c](code)`" and len(found) == 2
+    )
+    for target in ("gone.md", "../records/gone", "../../outside"):
+        with pytest.raises(SystemExit, match="which is not in the repository"):
+            builder.linked(f"[a]({target})", page)
+
+
+def wants() -> list[list[str]]:
+    """The table's rows: number, want, command, test, state."""
+    table = (ROOT / "docs" / "faq.md").read_text(encoding="utf-8").split("# The same as a table")[1]
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in re.findall(r"^\| \d.*$", table, re.M)]
+
+
+def test_each_want_has_a_command_and_a_test() -> None:
+    rows = wants()
+    assert [row[0] for row in rows] == [str(n) for n in range(1, 21)]
+    for _, want, command, test, state in rows:
+        words = shlex.split(command.strip("`"))
+        assert words[0] == "electra" and words[1] in VERBS, command
+        for flag in (word for word in words if word.startswith("--")):
+            assert re.search(rf"{re.escape(flag)}\b", help_of(words[1])), f"{command}: {flag}"
+        file, _, name = test.strip("`").partition("::")
+        assert f"\ndef {name}(" in (ROOT / file).read_text(encoding="utf-8"), f"{want}: {test}"
+        assert re.match(r"(yes|partly:|no)", state), state
+
+
+def test_answers_name_verbs_and_flags() -> None:
+    text = (ROOT / "docs" / "faq.md").read_text(encoding="utf-8").split("# The same as a table")[0]
+    text += (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    commands = [
+        line
+        for block in re.findall(r"```bash\n(.*?)```", text, re.S)
+        for line in block.splitlines()
+        if line.startswith("electra ")
+    ]
+    commands += [one.replace("\n", " ") for one in re.findall(r"`(electra [a-z][^`]+)`", text)]
+    assert len(commands) >= 15
+    for command in commands:
+        words = command.split()
+        assert words[1] in VERBS, command
+        for flag in re.findall(r" (--[a-z.-]+)", command):
+            assert re.search(rf"{re.escape(flag)}\b", help_of(words[1])), f"{command}: {flag}"
+
+
+def cells(path: Path) -> list[dict[str, object]]:
+    found: list[dict[str, object]] = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    return found
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_is_kept_without_output(path: Path) -> None:
+    code = [cell for cell in cells(path) if cell["cell_type"] == "code"]
+    assert code and not [cell for cell in code if cell["outputs"] or cell["execution_count"]], (
+        "type: jupyter nbconvert --clear-output"
+    )
+    for cell in code:
+        source = "".join(cell["source"])  # type: ignore[arg-type]
+        if source.startswith("%%bash\nelectra "):
+            assert source.split()[2] in VERBS, source
+        else:
+            compile(source, str(path), "exec")
+    listed = (ROOT / "notebooks" / "README.md").read_text(encoding="utf-8")
+    assert f"({path.name})" in listed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["own_language", "fine_tuning", "what_a_step_saw"])
+def test_a_notebook_runs(name: str, tmp_path: Path) -> None:
+    """The demo's is left to `make notebooks`: tests/cli/test_demo.py runs its command."""
+    import nbformat
+    from nbclient import NotebookClient
+
+    notebook = nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", as_version=4)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    env = {
+        **os.environ,
+        "PATH": path,
+        "PYTHONPATH": str(ROOT / "src"),
+        "TMPDIR": str(tmp_path),
+        "IPYTHONDIR": str(tmp_path / "ipython"),
+    }
+    NotebookClient(
+        notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
+    ).execute(env=env)
+    assert [cell for cell in notebook.cells if cell.cell_type == "code" and cell.outputs]
