@@ -260,6 +260,7 @@ def begin(
         ConfigError, DataError, StorageError: on every rank.
     """
     config = plan.fit_to_data(config, store)
+    step.check_words(config, store)
     computed = arithmetic(choose_precision(config.precision, device), device)
     initial: list[Initial | Continued | None] = []
 
