@@ -171,7 +171,8 @@ def _whole_words(candidates_BT: Bools, begins_BT: Bools, wanted_B: Ints, bits: _
             break
     taken_BT = np.zeros_like(first_BT)
     np.put_along_axis(taken_BT, order_BT, fits_BT, axis=1)
-    return np.flatnonzero(candidates_BT)[taken_BT[first_BT][word_BT[candidates_BT]]]
+    taken_BT = taken_BT[first_BT][word_BT] & candidates_BT if len(length_W) else taken_BT
+    return np.flatnonzero(taken_BT)
 
 
 def _with_replacement(candidates_BT: Bools, wanted_B: Ints, bits: _Bits) -> Ints:
