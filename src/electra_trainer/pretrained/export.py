@@ -309,7 +309,7 @@ def model_card(
     return render(
         "model_card.md", name=exported.name, model=exported.model, config=config, objective=objective_title(config),
         length=config.batch.sequence_length, step=config.schedule.steps if step is None else step,
-        steps=config.schedule.steps, init=init and PurePath(init).name, metrics=metrics, version=__version__,
+        steps=config.schedule.steps, init=init and ", ".join(PurePath(one).name for one in init.split(",")), metrics=metrics, version=__version__,
     )  # fmt: skip
 
 
