@@ -250,7 +250,7 @@ class CompareArguments:
     """Folder that `electra prepare` made."""
     arms: str
     """Arms between commas, the first the reference: electra, electra-15, electra-15-other, mlm, mlm-80-10-10, mlm-rare, mlm-hard,
-    replace-mlm, all-tokens-mlm, unigram, uniform, same-size, sharing-none, sharing-all, two-stage, two-stage-fresh,
+    replace-mlm, all-tokens-mlm, unigram, uniform, same-size, sharing-none, sharing-all, disentangled, two-stage, two-stage-fresh,
     adversarial, warm-sampling, disallow-correct, sentence-contrast; untrained: fresh weights, the baseline of every probe."""
     out: Path
     """Folder of the experiment: a new one, or one to resume or extend."""

@@ -234,9 +234,10 @@ class Config:
     """Seed of weights, order, masks, samples and dropout."""
     model: Model = field(default_factory=Model)
     generator: methods.Generator = field(default_factory=methods.Learned)
-    sharing: Literal["none", "tables", "embeddings", "all"] = "embeddings"
+    sharing: Literal["none", "tables", "embeddings", "all", "disentangled"] = "embeddings"
     """What the generator shares with the main network (§3.2): `none`; `tables`: word and position embeddings, as the paper says;
-    `embeddings`: type embeddings and LayerNorm too, as released; `all`: the whole encoder, which needs a generator of the same size."""
+    `embeddings`: type embeddings and LayerNorm too, as released; `all`: the whole encoder, which needs a generator of the same size;
+    `disentangled`: the tables without their gradient, plus a difference of the main network's own (DeBERTaV3)."""
     objective: methods.ObjectiveSettings = field(default_factory=methods.RTD)
     losses: Literal["means", "sums"] = "means"
     """What the weights of the objective weigh: `means` over positions, as released; or `sums` over positions, means over rows, as the

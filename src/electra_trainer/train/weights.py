@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 from electra_trainer.data.batches import uniform_counts, word_counts
 from electra_trainer.data.store import Store
 from electra_trainer.errors import CheckpointError, ConfigError
+from electra_trainer.model.encoder import SharedTable
 from electra_trainer.model.networks import WordFrequencies
 from electra_trainer.objectives import Objective, build
 from electra_trainer.ranks.sharding import whole
@@ -189,7 +190,8 @@ def _generator_flags(theirs: Model, config: Config) -> str:
 def begin_with(objective: Objective, initial: Initial) -> list[str]:
     """Copy trained weights into an objective: into its main encoder, whatever both call it, and into networks of equal name.
 
-    A masked language model is also the generator of a run in two stages, if it has that one's shape.
+    A masked language model is also the generator of a run in two stages, if it has that one's shape. Of disentangled tables the
+    difference to the generator's is taken; without a trained generator they are its tables too.
 
     Returns:
         Names of the tensors without trained weights, which stay freshly initialised.
@@ -205,6 +207,10 @@ def begin_with(objective: Objective, initial: Initial) -> list[str]:
         networks.setdefault("generator", initial.networks["encoder"])
     found = {f"{network}.{name}": tensor for network, tensors in networks.items() for name, tensor in tensors.items()}
     mine = stored(objective)
+    for name, module in objective.named_modules():
+        if isinstance(module, SharedTable) and (table := found.get(f"{name}.weight")) is not None:
+            base = next(one for one, tensor in mine.items() if tensor is module.base.weight)
+            found[f"{name}.delta"] = table - found.setdefault(base, table)
     for name, tensor in mine.items():
         if name in found and found[name].shape != tensor.shape:
             shapes = f"{tuple(found[name].shape)} there and {tuple(tensor.shape)} here"
