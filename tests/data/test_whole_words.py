@@ -27,6 +27,7 @@ from electra_trainer.settings.config import Config, Masking
 from electra_trainer.settings.methods import HardMLM
 from electra_trainer.train.loop import pretrain
 from electra_trainer.train.step import Feed
+from electra_trainer.train.timing import made_up_feed
 
 
 def words_masked(fraction: float = 0.25, **fields: object) -> MaskTokens:
@@ -212,6 +213,14 @@ def test_a_run_masks_the_words_of_its_text(tmp_path: Path) -> None:
     for row, mine in zip(masked.batch.ids_BT.numpy(), chosen(masked), strict=True):
         assert mine
         assert set(mine) == set().union(*(word for word in words_of(row, begins_V) if word & set(mine)))
+
+
+@pytest.mark.parametrize("masking", [Masking(fraction=0.25, unit="word"), Masking(fraction=0.25, rarity=0.5)])
+def test_the_speed_of_a_step_is_measured_with_them(masking: Masking) -> None:
+    """`--budget` and `--dry-run` time made-up rows, which no tokenizer made."""
+    settings = dataclasses.replace(config(), masking=masking)
+    feed = made_up_feed(settings, device=batch(rows(1)).ids_BT.device, precision="fp32")
+    assert len(feed.lanes(0)[0][0].slots_K) == settings.batch.size * settings.masking.positions(24)
 
 
 def test_text_without_spaces_is_refused_before_a_run_begins(tmp_path: Path) -> None:
