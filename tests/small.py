@@ -70,6 +70,15 @@ def masker(settings: Config) -> MaskTokens:
     )  # fmt: skip
 
 
+def columns_chosen(masked: Masked) -> list[list[int]]:
+    """Chosen columns of each row, in the order of the slots."""
+    columns = masked.batch.ids_BT.shape[1]
+    found: list[list[int]] = [[] for _ in masked.batch.ids_BT]
+    for slot in masked.slots_K.tolist():
+        found[slot // columns].append(slot % columns)
+    return found
+
+
 def part(masked: Masked, picked: slice) -> Masked:
     """Some rows of a masked batch, with the very same masks."""
     whole = masked.batch

@@ -12,10 +12,9 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import chisquare
 from tests.prepared import small_config, write_store
-from tests.small import BEGINS_V, CLS, MASK, PAD, SEP, WORDS, batch, config, masker, rows
+from tests.small import BEGINS_V, CLS, MASK, PAD, SEP, WORDS, batch, columns_chosen, config, masker, rows
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-from electra_trainer.batch import Masked
 from electra_trainer.data.corpus import PrepareSettings
 from electra_trainer.data.masking import MaskTokens
 from electra_trainer.data.prepare import prepare
@@ -48,14 +47,6 @@ def words_of(row: NDArray[np.int64], begins_V: NDArray[np.bool_] = BEGINS_V) -> 
     return words
 
 
-def chosen(masked: Masked) -> list[list[int]]:
-    columns = masked.batch.ids_BT.shape[1]
-    found: list[list[int]] = [[] for _ in masked.batch.ids_BT]
-    for slot in masked.slots_K.tolist():
-        found[slot // columns].append(slot % columns)
-    return found
-
-
 @pytest.mark.parametrize("fraction", [0.15, 0.25, 0.5])
 @pytest.mark.parametrize("rounding", ["nearest", "up"])
 def test_whole_words_or_none(fraction: float, rounding: str) -> None:
@@ -67,8 +58,8 @@ def test_whole_words_or_none(fraction: float, rounding: str) -> None:
     split = 0
     for step in range(5):
         data = batch(made)
-        wanted = chosen(token_by_token(data, Rng(1, step, 0)))
-        for row, mine, k in zip(made, chosen(whole(data, Rng(1, step, 0))), map(len, wanted), strict=True):
+        wanted = columns_chosen(token_by_token(data, Rng(1, step, 0)))
+        for row, mine, k in zip(made, columns_chosen(whole(data, Rng(1, step, 0))), map(len, wanted), strict=True):
             assert mine == sorted(set(mine)) and len(mine) <= k
             words = words_of(row)
             assert set(mine) == set().union(*(word for word in words if word & set(mine)))
@@ -80,7 +71,7 @@ def test_whole_words_or_none(fraction: float, rounding: str) -> None:
 def test_the_rate_is_that_of_single_tokens() -> None:
     """Rows that have a word of one token to end with get exactly k; what a long word is passed over for is another word."""
     made, k = rows(64, full=True), 6
-    counts = [len(row) for step in range(50) for row in chosen(words_masked()(batch(made), Rng(1, step, 0)))]
+    counts = [len(row) for step in range(50) for row in columns_chosen(words_masked()(batch(made), Rng(1, step, 0)))]
     assert max(counts) == k and np.mean(counts) > 0.99 * k
 
 
@@ -96,7 +87,9 @@ def test_words_of_equal_length_are_equally_likely() -> None:
 
 def test_a_word_longer_than_k_is_never_masked() -> None:
     row = np.array([CLS, 7, *[6] * 15, 7, 8, 10, 11, SEP])
-    found = {tuple(c) for step in range(200) for c in chosen(words_masked(0.15)(batch(row[None]), Rng(1, step, 0)))}
+    found = {
+        tuple(c) for step in range(200) for c in columns_chosen(words_masked(0.15)(batch(row[None]), Rng(1, step, 0)))
+    }
     assert found == {(a, b, c) for a in range(17, 21) for b in range(a + 1, 21) for c in range(b + 1, 21)}
 
 
@@ -105,7 +98,7 @@ def test_rows_without_a_word_that_fits() -> None:
     made[0, :2] = CLS, SEP
     made[1, :6] = CLS, 7, 6, 6, 6, SEP
     made[2, :4] = CLS, 6, 7, SEP  # a row may begin in the middle of a word
-    assert [len(c) for c in chosen(words_masked(0.15)(batch(made), Rng(1, 1, 1)))] == [0, 0, 1]
+    assert [len(c) for c in columns_chosen(words_masked(0.15)(batch(made), Rng(1, 1, 1)))] == [0, 0, 1]
 
 
 def test_masks_are_a_function_of_seed_step_and_lane_on_every_machine() -> None:
@@ -210,7 +203,7 @@ def test_a_run_masks_the_words_of_its_text(tmp_path: Path) -> None:
     begins_V = np.array([not word.startswith("##") for word in words])
     feed = Feed.of(run_config(), store, device=batch(rows(1)).ids_BT.device, precision="fp32")
     masked, _ = feed.lanes(1)[1]
-    for row, mine in zip(masked.batch.ids_BT.numpy(), chosen(masked), strict=True):
+    for row, mine in zip(masked.batch.ids_BT.numpy(), columns_chosen(masked), strict=True):
         assert mine
         assert set(mine) == set().union(*(word for word in words_of(row, begins_V) if word & set(mine)))
 
