@@ -111,7 +111,7 @@ def test_two_folders_give_both_networks(
     assert RunFolder(tmp_path / "run").environment()["init"] == InitFrom(name=names).read().identity
     assert (
         f"weights of {names}: discriminator and generator (sharing: embeddings); fresh: moments and step count of the optimizer. "
-        "The learning rate rises to 0.001 over 3 steps (--optimizer.learning-rate, --schedule.warmup-steps)."
+        "The learning rate begins anew: peak 0.001 (--optimizer.learning-rate), warm-up 3 (--schedule.warmup-steps)."
     ) in log_of(tmp_path / "run")
     card = export_run(tmp_path / "run", tmp_path / "export")[0] / "README.md"
     assert f"| began with | the weights of {names.replace('google/', '').replace(',', ', ')} |" in card.read_text()

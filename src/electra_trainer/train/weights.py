@@ -232,7 +232,7 @@ def told_of(initial: Initial, fresh: list[str], objective: Objective) -> str:
     if any(name.startswith("generator.") for name in fresh) and parts == ["discriminator"]:
         told += "--init DISCRIMINATOR,GENERATOR begins with a trained generator too. "
     rate, warmup = config.optimizer.learning_rate, config.schedule.warmup_steps
-    told += f"The learning rate rises to {rate:g} over {warmup:,} steps (--optimizer.learning-rate, --schedule.warmup-steps)."
+    told += f"The learning rate begins anew: peak {rate:g} (--optimizer.learning-rate), warm-up {warmup:,} (--schedule.warmup-steps)."
     return told
 
 
