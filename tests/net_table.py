@@ -19,7 +19,7 @@ class Run:
 TINY = "--preset tiny --config tiny.json"
 ARMS = (
     "electra,electra-15,electra-15-other,mlm,mlm-80-10-10,mlm-rare,mlm-hard,replace-mlm,all-tokens-mlm,unigram,uniform,same-size,sharing-none,"
-    "sharing-all,two-stage,two-stage-fresh,adversarial,warm-sampling,disallow-correct,sentence-contrast,untrained"
+    "sharing-all,disentangled,two-stage,two-stage-fresh,adversarial,warm-sampling,disallow-correct,sentence-contrast,untrained"
 )
 QUICK = "--parallel 1 --epochs 2 --batch-size 8 --max-length 24 --learning-rate 5e-3"
 PROBED = "--flops 1e8 --arms electra,mlm --probe held-out --probe minimal-pairs=text/pairs"

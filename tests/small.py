@@ -15,6 +15,8 @@ from electra_trainer.train.step import Feed
 
 PAD, UNK, CLS, SEP, MASK = range(5)
 WORDS = 97
+BEGINS_V = np.arange(WORDS) % 3 > 0
+"""For whole-word masking: every third token continues a word."""
 
 
 def config() -> Config:
@@ -64,8 +66,17 @@ def masker(settings: Config) -> MaskTokens:
     counts_V = np.arange(1, settings.model.vocab_size + 1) ** 2 if settings.masking.rarity else None
     return MaskTokens(
         masking=settings.drawn, vocab_size=settings.model.vocab_size, mask_id=MASK, never=(PAD, CLS, SEP, MASK),
-        counts_V=counts_V,
+        counts_V=counts_V, begins_V=BEGINS_V,
     )  # fmt: skip
+
+
+def columns_chosen(masked: Masked) -> list[list[int]]:
+    """Chosen columns of each row, in the order of the slots."""
+    columns = masked.batch.ids_BT.shape[1]
+    found: list[list[int]] = [[] for _ in masked.batch.ids_BT]
+    for slot in masked.slots_K.tolist():
+        found[slot // columns].append(slot % columns)
+    return found
 
 
 def part(masked: Masked, picked: slice) -> Masked:

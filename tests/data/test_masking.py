@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import chisquare
-from tests.small import CLS, MASK, PAD, SEP, UNK, WORDS, batch, config, masker, rows
+from tests.small import CLS, MASK, PAD, SEP, UNK, WORDS, batch, columns_chosen, config, masker, rows
 
-from electra_trainer.batch import Masked
 from electra_trainer.cost.parameters import slots
 from electra_trainer.data.masking import MaskTokens
 from electra_trainer.randomness import Rng
@@ -29,15 +28,6 @@ ROUNDINGS: tuple[Literal["nearest", "up"], ...] = ("nearest", "up")
 def with_masking(**fields: object) -> MaskTokens:
     settings: Config = dataclasses.replace(config(), masking=Masking(**fields))  # type: ignore[arg-type]
     return masker(settings)
-
-
-def slots_by_row(masked: Masked) -> list[list[int]]:
-    """Chosen columns of each row, in the order of the slots."""
-    columns = masked.batch.ids_BT.shape[1]
-    found: list[list[int]] = [[] for _ in masked.batch.ids_BT]
-    for slot in masked.slots_K.tolist():
-        found[slot // columns].append(slot % columns)
-    return found
 
 
 def wanted(real: int, fraction: float, length: int) -> int:
@@ -53,7 +43,7 @@ def test_exactly_k_positions_and_only_candidates(draw: str, fraction: float) -> 
     made[5, 2] = MASK  # a literal [MASK] in the text
     made[6, 2] = UNK  # an unknown word may be chosen
     masked = with_masking(fraction=fraction, draw=draw)(batch(made), Rng(1, 2, 3))
-    for row, chosen in zip(made, slots_by_row(masked), strict=True):
+    for row, chosen in zip(made, columns_chosen(masked), strict=True):
         real = int((row != PAD).sum())
         candidates = [column for column, token in enumerate(row) if token not in (PAD, CLS, SEP, MASK)]
         k = wanted(real, fraction, len(row))
@@ -73,7 +63,7 @@ def test_k_for_every_length(fraction: float) -> None:
         made[row, : row + 3] = 9
         made[row, 0], made[row, row + 2] = CLS, SEP
     masked = with_masking(fraction=fraction)(batch(made), Rng(0, 0, 0))
-    for row, chosen in enumerate(slots_by_row(masked)):
+    for row, chosen in enumerate(columns_chosen(masked)):
         assert len(chosen) == min(wanted(row + 3, fraction, length), row + 1), row + 3
 
 
@@ -87,7 +77,7 @@ def test_k_rounded_up(percent: int, most: int) -> None:
         made[row, : row + 3] = 9
         made[row, 0] = CLS
     masked = mask(batch(made), Rng(0, 0, 0))
-    for row, chosen in enumerate(slots_by_row(masked)):
+    for row, chosen in enumerate(columns_chosen(masked)):
         assert len(chosen) == -(-percent * (row + 3) // 100), row + 3
     assert mask.most(length) == most
     assert Masking(rounding="up").positions(128) == with_masking(rounding="up").most(128) == 20
@@ -104,7 +94,7 @@ def test_unknown_words_are_chosen_and_specials_never() -> None:
     mask, data = with_masking(fraction=0.5), batch(made)
     counts = np.zeros(made.shape[1], dtype=int)
     for step in range(20):
-        for chosen in slots_by_row(mask(data, Rng(1, step, 0))):
+        for chosen in columns_chosen(mask(data, Rng(1, step, 0))):
             counts[chosen] += 1
     assert counts[0] == counts[6] == counts[-1] == 0
     assert counts[5] > 0
@@ -116,7 +106,7 @@ def test_rows_without_a_candidate(draw: str) -> None:
     made[0, :2] = CLS, SEP
     made[1, :3] = CLS, 9, SEP
     masked = with_masking(fraction=0.15, draw=draw)(batch(made), Rng(1, 1, 1))
-    assert slots_by_row(masked) == [[], [1], []]
+    assert columns_chosen(masked) == [[], [1], []]
 
 
 @pytest.mark.parametrize("draw", ["distinct", "with-replacement"])
@@ -144,7 +134,7 @@ def test_long_rows(length: int) -> None:
     mask, data = with_masking(), batch(made)
     tenths = np.zeros(10, dtype=int)
     for step in range(5):
-        for chosen in slots_by_row(mask(data, Rng(1, step, 0))):
+        for chosen in columns_chosen(mask(data, Rng(1, step, 0))):
             assert len(set(chosen)) == wanted(length, 0.15, length)
             assert min(chosen) > 0 and max(chosen) < length - 1
             tenths += np.bincount((np.array(chosen) - 1) * 10 // (length - 2), minlength=10)
@@ -158,7 +148,7 @@ def test_every_pair_of_positions_is_equally_likely() -> None:
     mask, data = with_masking(fraction=0.15), batch(made)
     pairs = np.zeros((14, 14), dtype=int)
     for step in range(20):
-        for first, second in slots_by_row(mask(data, Rng(3, step, 0))):
+        for first, second in columns_chosen(mask(data, Rng(3, step, 0))):
             pairs[first, second] += 1
     found = pairs[1:13, 1:13][np.triu_indices(12, 1)]
     assert found.sum() == 500 * 20
@@ -240,7 +230,7 @@ def test_with_replacement_repeats_seven_percent() -> None:
         row[0], row[length - 1] = CLS, SEP
     assert 1 - distinct(126, 19) / 19 == pytest.approx(0.0683, abs=1e-4)
     mask, data = with_masking(draw="with-replacement"), batch(made)
-    found = np.array([[len(set(c)) for c in slots_by_row(mask(data, Rng(1, step, 0)))] for step in range(1000)])
+    found = np.array([[len(set(c)) for c in columns_chosen(mask(data, Rng(1, step, 0)))] for step in range(1000)])
     for row, (length, draws) in enumerate(zip(lengths, k, strict=True)):
         off = found[:, row].mean() - distinct(length - 2, draws)
         assert abs(off) <= SIGMAS * found[:, row].std() / math.sqrt(1000), (length, off)

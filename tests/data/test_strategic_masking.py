@@ -9,9 +9,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from scipy.stats import chisquare
-from tests.small import CLS, MASK, PAD, SEP, WORDS, batch, rows
+from tests.small import CLS, MASK, PAD, SEP, WORDS, batch, columns_chosen, rows
 
-from electra_trainer.batch import Masked
 from electra_trainer.data.masking import MaskTokens
 from electra_trainer.errors import ConfigError
 from electra_trainer.randomness import Rng
@@ -29,15 +28,6 @@ def mask(rarity: float, *, counts: NDArray[np.int64] | None = COUNTS, fraction: 
 
 def one_row(words: list[int], times: int) -> NDArray[np.int64]:
     return np.tile([CLS, *words, SEP], (times, 1))
-
-
-def chosen(masked: Masked) -> list[list[int]]:
-    """Columns chosen in each row."""
-    columns = masked.batch.ids_BT.shape[1]
-    found: list[list[int]] = [[] for _ in masked.batch.ids_BT]
-    for slot in masked.slots_K.tolist():
-        found[slot // columns].append(slot % columns)
-    return found
 
 
 def test_without_rarity_nothing_changes() -> None:
@@ -59,7 +49,7 @@ def test_exactly_k_different_positions_and_never_a_special(rarity: float, fracti
     data = batch(made)
     expected = mask(0.0, fraction=fraction)(data, Rng(1, 2, 3))
     found = mask(rarity, counts=counts, fraction=fraction)(data, Rng(1, 2, 3))
-    for row, mine, plain in zip(made, chosen(found), chosen(expected), strict=True):
+    for row, mine, plain in zip(made, columns_chosen(found), columns_chosen(expected), strict=True):
         assert len(mine) == len(plain) == len(set(mine)) and mine == sorted(mine)
         assert not {int(row[column]) for column in mine} & {PAD, CLS, SEP, MASK}
     assert found.slots_K.tolist() != expected.slots_K.tolist()
@@ -99,7 +89,7 @@ def test_two_of_six_by_enumeration() -> None:
     pairs = dict.fromkeys(itertools.combinations(range(1, 7), 2), 0)
     chooser, data = mask(0.5, fraction=0.25), batch(one_row(words, 1000))
     for step in range(20):
-        for first, second in chosen(chooser(data, Rng(2, step, 0))):
+        for first, second in columns_chosen(chooser(data, Rng(2, step, 0))):
             pairs[first, second] += 1
     assert chisquare(list(pairs.values()), np.array(share) * 20_000).pvalue > 1e-4
 
@@ -160,7 +150,7 @@ def test_edges(rarity: float) -> None:
     made[1, :3] = CLS, 9, SEP
     counts = np.full(WORDS, 10**10, dtype=np.int64)
     with np.errstate(all="raise"):
-        assert chosen(mask(rarity, counts=counts)(batch(made), Rng(1, 1, 1))) == [[], [1], []]
+        assert columns_chosen(mask(rarity, counts=counts)(batch(made), Rng(1, 1, 1))) == [[], [1], []]
 
 
 def test_counts_are_needed_and_positions_are_distinct() -> None:

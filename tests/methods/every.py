@@ -61,10 +61,12 @@ METHODS: dict[str, Callable[[Config], Config]] = {
     "disallow correct": _change(generator=_learned(disallow_correct=True)),
     "sharing none": _change(sharing="none"),
     "sharing tables": _change(sharing="tables"),
+    "sharing disentangled": _change(sharing="disentangled"),
     "sharing all": _change(sharing="all", generator=_SAME),
     "two-stage": _change(phases=TwoStage(share=0.5), generator=_SAME, sharing="none"),
     "two-stage fresh": _change(phases=TwoStage(share=0.5, start="fresh"), sharing="none"),
     "rare": lambda config: dataclasses.replace(config, masking=dataclasses.replace(config.masking, rarity=0.5)),
+    "whole words": lambda config: dataclasses.replace(config, masking=dataclasses.replace(config.masking, unit="word")),
     "rounded up": lambda config: dataclasses.replace(
         config, masking=dataclasses.replace(config.masking, fraction=0.15, rounding="up")
     ),

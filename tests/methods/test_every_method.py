@@ -310,6 +310,6 @@ def test_every_combination_is_covered() -> None:
     assert {type(config.objective) for config in configs} >= built_in
     assert {type(config.generator) for config in configs} >= set(GENERATORS.values())
     assert {type(config.phases) for config in configs} >= set(PHASES.values())
-    assert {config.sharing for config in configs} == {"none", "tables", "embeddings", "all"}
+    assert {config.sharing for config in configs} == {"none", "tables", "embeddings", "all", "disentangled"}
     assert any(isinstance(c.phases, TwoStage) and c.phases.start == "fresh" for c in configs)
     assert any(isinstance(c.generator, Learned) and c.generator.temperature != 1 for c in configs)

@@ -3,8 +3,11 @@
 import dataclasses
 import shutil
 from pathlib import Path
+from typing import Literal
 
+import huggingface_hub
 import pytest
+import safetensors.torch
 import torch
 from tests.prepared import small_config, write_store
 from torch import Tensor
@@ -77,6 +80,91 @@ def test_a_folder_of_one_network_gives_that_one(data: Path, first: Path, exporte
     assert (
         "fresh: generator.electra, generator.generator_lm_head, generator.generator_predictions"
         in (tmp_path / "run" / "log.txt").read_text()
+    )
+
+
+def log_of(run: Path) -> str:
+    return (run / "log.txt").read_text()
+
+
+def hub_form(exported: Path, out: Path) -> tuple[Path, Path]:
+    """The folders of an export as the Hub has Google's: the tied output weight stored too, a sibling folder for each network."""
+    for name in ("discriminator", "generator"):
+        shutil.copytree(exported / name, out / name)
+    tensors = safetensors.torch.load_file(out / "generator" / "model.safetensors")
+    tensors["generator_lm_head.weight"] = tensors["electra.embeddings.word_embeddings.weight"].clone()
+    safetensors.torch.save_file(tensors, out / "generator" / "model.safetensors")
+    return out / "discriminator", out / "generator"
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_two_folders_give_both_networks(
+    data: Path, first: Path, exported: Path, tmp_path: Path, turned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By their Hub names, in either order; and again, for replay and for a run that is resumed before its first checkpoint."""
+    folders = dict(zip(("google/d", "google/g"), hub_form(exported, tmp_path), strict=True))
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda name, **_: str(folders[name]))
+    names = ",".join(sorted(folders, reverse=turned))
+    pretrain(config(seed=9), data, out=tmp_path / "run", init=InitFrom(name=names), device="cpu", quiet=True)
+    mine = read(tmp_path / "run" / "checkpoints" / "step-00000000").weights
+    assert equal(mine, last(first)) == mine.keys()
+    assert RunFolder(tmp_path / "run").environment()["init"] == InitFrom(name=names).read().identity
+    assert (
+        f"weights of {names}: discriminator and generator (sharing: embeddings); fresh: moments and step count of the optimizer. "
+        "The learning rate begins anew: peak 0.001 (--optimizer.learning-rate), warm-up 3 (--schedule.warmup-steps)."
+    ) in log_of(tmp_path / "run")
+    card = export_run(tmp_path / "run", tmp_path / "export")[0] / "README.md"
+    assert f"| began with | the weights of {names.replace('google/', '').replace(',', ', ')} |" in card.read_text()
+
+
+def test_the_log_names_the_pair_where_the_generator_is_fresh(data: Path, exported: Path, tmp_path: Path) -> None:
+    begun(data, tmp_path / "run", exported / "discriminator", config())
+    assert "--init DISCRIMINATOR,GENERATOR begins with a trained generator too." in log_of(tmp_path / "run")
+
+
+def begin(data: Path, out: Path, name: str, settings: Config) -> None:
+    pretrain(settings, data, out=out, init=InitFrom(name=name), device="cpu", quiet=True)
+
+
+def test_what_is_no_pair(data: Path, first: Path, exported: Path, tmp_path: Path) -> None:
+    discriminator, generator = exported / "discriminator", exported / "generator"
+    for name in (f"{generator},{generator}", f"{first},{generator}", f"{discriminator},{generator},{discriminator}2"):
+        with pytest.raises((ConfigError, MissingInputError), match=r"expected a discriminator|no such folder"):
+            begin(data, tmp_path / "run", name, config())
+    other = write_store(tmp_path / "other", vocab_size=390)
+    shutil.copytree(generator, tmp_path / "g")
+    shutil.copy(other / "tokenizer" / "tokenizer.json", tmp_path / "g" / "tokenizer.json")
+    with pytest.raises(ConfigError, match="has another vocabulary than"):
+        begin(data, tmp_path / "run", f"{discriminator},{tmp_path / 'g'}", config())
+    assert not (tmp_path / "run" / "config.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "sharing"),
+    [
+        ({"word_embeddings": 1, "LayerNorm.bias": 1}, "none"),
+        ({"LayerNorm.bias": 1}, "tables"),
+        ({"token_type_embeddings": 1}, "tables"),
+    ],
+)
+def test_tables_that_differ_are_refused(
+    data: Path, exported: Path, tmp_path: Path, changes: dict[str, int], sharing: Literal["none", "tables"]
+) -> None:
+    """With the flag that takes both as they are, which works."""
+    discriminator, generator = hub_form(exported, tmp_path)
+    tensors = safetensors.torch.load_file(generator / "model.safetensors")
+    del tensors["generator_lm_head.weight"]
+    for name, tensor in tensors.items():
+        tensor += float(any(part in name and "embeddings" in name for part in changes))
+    safetensors.torch.save_file(tensors, generator / "model.safetensors")
+    names = f"{discriminator},{generator}"
+    with pytest.raises(ConfigError, match=rf"sharing = 'embeddings' makes one.* Set --sharing {sharing}\."):
+        begin(data, tmp_path / "run", names, config())
+    assert not (tmp_path / "run" / "config.json").exists()
+    begin(data, tmp_path / "run", names, config(sharing=sharing))
+    mine = read(tmp_path / "run" / "checkpoints" / "step-00000000").weights
+    assert torch.equal(
+        mine["generator.electra.embeddings.LayerNorm.bias"], tensors["electra.embeddings.LayerNorm.bias"]
     )
 
 
@@ -170,9 +258,14 @@ def test_another_shape_is_told_in_numbers(data: Path, first: Path, tmp_path: Pat
 
 
 def test_another_generator_is_refused(data: Path, first: Path, tmp_path: Path) -> None:
-    wide = config(generator=Learned(width=1.0))
-    with pytest.raises(ConfigError, match=r"has shape .* there and .* here"):
-        pretrain(wide, data, out=tmp_path / "run", init=InitFrom(name=str(first)), device="cpu", quiet=True)
+    """Before anything is written, with flags that work."""
+    wide = config(generator=Learned(width=1.0, depth=0.5))
+    with pytest.raises(
+        ConfigError, match=r"hidden_size 16 there and 32 here.*Set --generator\.width 0\.5 --generator\.depth 1\."
+    ):
+        begin(data, tmp_path / "run", str(first), wide)
+    assert not (tmp_path / "run" / "config.json").exists()
+    begin(data, tmp_path / "run", str(first), config(generator=Learned(width=0.5, depth=1.0)))
 
 
 def test_another_vocabulary_is_refused(first: Path, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ class PretrainArguments:
     """Run folder: a new one, or one to resume."""
     init: str | None = None
     """Begin with trained weights: of a run (to continue on other rows, another text or another objective), of an exported folder, of any
-    ELECTRA folder or Hub name. Prepare the text with its tokenizer, and keep the encoder's shape."""
+    ELECTRA folder or Hub name; or of both networks, DISCRIMINATOR,GENERATOR. Prepare the text with its tokenizer, and keep the shapes."""
     continue_from: str | None = None
     """RUN or RUN@STEP: train that run longer, or with another end, from its newest or that checkpoint, with its moments. --steps is the
     total, counted from its first step; settings are its own unless --config or flags change them."""
@@ -258,8 +258,8 @@ class CompareArguments:
     """Folder that `electra prepare` made."""
     arms: str
     """Arms between commas, the first the reference: electra, electra-15, electra-15-other, mlm, mlm-80-10-10, mlm-rare, mlm-hard,
-    replace-mlm, all-tokens-mlm, unigram, uniform, same-size, sharing-none, sharing-all, two-stage, two-stage-fresh, adversarial,
-    warm-sampling, disallow-correct, sentence-contrast; untrained: fresh weights, the baseline of every probe."""
+    replace-mlm, all-tokens-mlm, unigram, uniform, same-size, sharing-none, sharing-all, disentangled, two-stage, two-stage-fresh,
+    adversarial, warm-sampling, disallow-correct, sentence-contrast; untrained: fresh weights, the baseline of every probe."""
     out: Path
     """Folder of the experiment: a new one, or one to resume or extend."""
     seeds: str = "3"

@@ -54,7 +54,11 @@ def parameters(config: Config) -> Parameters:
     if (guesser := guesser_of(config)) is not None:
         beside += _encoder(guesser)
     own = (0, 0, 0) if generator is None else (tables, _encoder(generator), _token_head(generator))
-    unshared = {"none": own[0], "tables": own[0] and (model.type_vocab_size + 2) * model.embedding_size}
+    unshared = {
+        "none": own[0],
+        "disentangled": own[0],
+        "tables": own[0] and (model.type_vocab_size + 2) * model.embedding_size,
+    }
     return Parameters(
         embeddings=tables, encoder=_encoder(model), head=head, extra=(width + 1 if width else 0) + beside,
         generator=sum(own), generator_embeddings=unshared.get(config.sharing, 0),

@@ -25,6 +25,7 @@ class MaskTokens:
     """Chooses k = round(fraction * n) positions of each row, n its real tokens, specials counted (as released); or ⌈fraction * n⌉.
 
     At least one position is chosen, at most int((fraction + 0.005) * T) of the rounded; [CLS], [SEP], [MASK] and padding never are.
+    Where words are drawn, fewer than k are chosen in a row whose words do not add up to k.
     """
 
     masking: Masking
@@ -34,9 +35,12 @@ class MaskTokens:
     """Ids that are never chosen."""
     counts_V: Ints | None = None
     """How often each word occurs; needed where the masking has a `rarity`."""
+    begins_V: Bools | None = None
+    """Whether a token begins a word (`tokenizer.word_starts`); needed where the masking draws words."""
 
     def __post_init__(self) -> None:
         assert (self.counts_V is not None) or not self.masking.rarity, "strategic masking needs the words' counts"
+        assert (self.begins_V is not None) or self.masking.unit == "token", "whole-word masking needs to know words"
 
     def __call__(self, batch: Batch, rng: randomness.Rng) -> Masked:
         """Mask a batch that is on the CPU; the same (seed, step, lane) gives the same masks. DataError: an id beyond the vocabulary."""
@@ -50,6 +54,8 @@ class MaskTokens:
         wanted_B = self._wanted(real_BT)
         if self.masking.rarity:
             slots_K = _weighted(candidates_BT, wanted_B, self._chances(ids_BT), bits)
+        elif self.begins_V is not None and self.masking.unit == "word":
+            slots_K = _whole_words(candidates_BT, self.begins_V[ids_BT], wanted_B, bits)
         else:
             choose = _distinct if self.masking.draw == "distinct" else _with_replacement
             slots_K = choose(candidates_BT, wanted_B, bits)
@@ -141,6 +147,32 @@ def _weighted(candidates_BT: Bools, wanted_B: Ints, chances_BT: NDArray[np.float
     wait_BT = np.where(candidates_BT, -np.log1p(-uniform_BT) / chances_BT, np.inf)
     rank_BT = wait_BT.argsort(axis=1, kind="stable").argsort(axis=1, kind="stable")
     return np.flatnonzero((rank_BT < wanted_B[:, None]) & candidates_BT)
+
+
+def _whole_words(candidates_BT: Bools, begins_BT: Bools, wanted_B: Ints, bits: _Bits) -> Ints:
+    """The tokens of words in random order; a word that is longer than what its row may still choose is passed over.
+
+    A word begins where `begins_BT` says so, and after a token that is not a candidate, such as [CLS] or [SEP].
+    """
+    first_BT = candidates_BT.copy()
+    first_BT[:, 1:] &= begins_BT[:, 1:] | ~candidates_BT[:, :-1]
+    word_BT = first_BT.cumsum().reshape(first_BT.shape) - 1  # W words, numbered through all rows
+    length_W = np.bincount(word_BT[candidates_BT])
+    key_BT = np.where(first_BT, bits.wide(first_BT.size).reshape(first_BT.shape), ~np.uint64(0))
+    order_BT = key_BT.argsort(axis=1, kind="stable")
+    length_BT = np.full(first_BT.shape, first_BT.shape[1] + 1)  # where no word begins: longer than any row
+    length_BT[first_BT] = length_W
+    length_BT = np.take_along_axis(length_BT, order_BT, axis=1)
+    left_B, fits_BT = wanted_B.copy(), np.zeros_like(first_BT)
+    for turn in range(int(np.count_nonzero(first_BT, axis=1).max(initial=0))):
+        fits_BT[:, turn] = length_BT[:, turn] <= left_B
+        left_B -= length_BT[:, turn] * fits_BT[:, turn]
+        if not left_B.any():
+            break
+    taken_BT = np.zeros_like(first_BT)
+    np.put_along_axis(taken_BT, order_BT, fits_BT, axis=1)
+    taken_BT = taken_BT[first_BT][word_BT] & candidates_BT if len(length_W) else taken_BT
+    return np.flatnonzero(taken_BT)
 
 
 def _with_replacement(candidates_BT: Bools, wanted_B: Ints, bits: _Bits) -> Ints:

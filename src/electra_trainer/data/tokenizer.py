@@ -164,6 +164,48 @@ def vocab_size_of(tokenizer: Tokenizer) -> int:
     return 1 + max(tokenizer.get_vocab(with_added_tokens=True).values())
 
 
+def word_starts(tokenizer: Tokenizer) -> list[bool]:
+    """For each id whether its token begins a word, or else continues the word before it.
+
+    Known from how the tokenizer marks it: a prefix of continuations ("##" of WordPiece), or a mark for the space before a word ("Ġ" of
+    byte-level tokenizers, "▁" of SentencePiece). With the second kind a word is all between two spaces, punctuation included.
+
+    Raises:
+        ConfigError: the tokenizer marks neither, or none of its tokens continues a word.
+    """
+    parts = json.loads(tokenizer.to_str())
+    prefix, mark = parts["model"].get("continuing_subword_prefix"), _space_mark(parts)
+    if not prefix and not mark:
+        raise ConfigError(
+            "masking.unit = word: this tokenizer does not mark where a word begins. Expected WordPiece or BPE with a "
+            "continuing_subword_prefix such as ##, or BPE or Unigram with a ByteLevel or Metaspace pre-tokenizer. Set --masking.unit token."
+        )
+    added = {one["id"] for one in parts["added_tokens"]}
+    starts = [True] * vocab_size_of(tokenizer)
+    for token, number in tokenizer.get_vocab(with_added_tokens=True).items():
+        if number not in added:
+            starts[number] = not token.startswith(prefix) if prefix else token.startswith(mark)
+    if all(starts):
+        raise ConfigError(
+            "masking.unit = word: no token of this tokenizer continues a word, so each is a whole word. Set --masking.unit token."
+        )
+    return starts
+
+
+def _space_mark(parts: dict[str, Any]) -> str:
+    """The character that a tokenizer writes for the space before a word; empty if none."""
+    steps = [parts.get("normalizer"), parts.get("pre_tokenizer")]
+    for step in filter(None, steps):
+        steps += [*step.get("normalizers", ()), *step.get("pretokenizers", ())]  # of a sequence
+        if step["type"] == "ByteLevel":
+            return "Ġ"
+        if step["type"] == "Metaspace":
+            return str(step["replacement"])
+        if step["type"] == "Replace" and step["pattern"] == {"String": " "} and len(step["content"]) == 1:
+            return str(step["content"])
+    return ""
+
+
 def as_plain_text(tokenizer: Tokenizer) -> Tokenizer:
     """A copy that reads "[MASK]" and the like in a text as ordinary characters, never as special tokens."""
     copy = Tokenizer.from_str(tokenizer.to_str())

@@ -29,13 +29,43 @@ def on_a_gpu(tensor: Tensor) -> bool:
     return tensor.is_cuda
 
 
+class SharedTable(nn.Module):
+    """Another network's table without its gradient, plus a trained difference that begins at 0: [rows, E] (DeBERTaV3's "gradient-disentangled
+    embedding sharing", He et al., 2023). The other network owns `base`; a state_dict has the sum, as one table.
+    """
+
+    def __init__(self, base: "nn.Embedding | SharedTable") -> None:
+        super().__init__()
+        self.num_embeddings: int = base.num_embeddings
+        self._base = (base,)  # in a tuple: not a part of this module
+        self.delta = nn.Parameter(torch.zeros_like(base.weight))
+
+    @property
+    def base(self) -> "nn.Embedding | SharedTable":
+        """The other network's table."""
+        return self._base[0]
+
+    @property
+    def weight(self) -> Tensor:
+        """The whole table."""
+        return self.base.weight.detach() + self.delta
+
+    def forward(self, ids_BT: Tensor) -> Tensor:
+        return F.embedding(ids_BT, self.base.weight.detach()) + F.embedding(ids_BT, self.delta)
+
+    def _save_to_state_dict(self, destination: dict[str, Tensor], prefix: str, keep_vars: bool) -> None:
+        destination[f"{prefix}weight"] = self.weight if keep_vars else self.weight.detach()
+
+
 class Embeddings(nn.Module):
     """Word + position + segment, LayerNorm, dropout: [B, T] ids -> [B, T, E]. Shared by both networks (§3.2)."""
 
     def __init__(self, model: Model) -> None:
         super().__init__()
-        self.word_embeddings = nn.Embedding(model.vocab_size, model.embedding_size)
-        self.position_embeddings = nn.Embedding(model.max_position_embeddings, model.embedding_size)
+        self.word_embeddings: nn.Embedding | SharedTable = nn.Embedding(model.vocab_size, model.embedding_size)
+        self.position_embeddings: nn.Embedding | SharedTable = nn.Embedding(
+            model.max_position_embeddings, model.embedding_size
+        )
         self.token_type_embeddings = nn.Embedding(model.type_vocab_size, model.embedding_size)
         self.LayerNorm = nn.LayerNorm(model.embedding_size, eps=model.layer_norm_eps)
         self.dropout = Dropout(model.hidden_dropout_prob)

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from electra_trainer.batch import Batch
-from electra_trainer.model.encoder import Embeddings, Encoder
+from electra_trainer.model.encoder import Embeddings, Encoder, SharedTable
 from electra_trainer.model.local_start import begin_local
 from electra_trainer.settings.config import Config, Model, generator_shape
 from electra_trainer.settings.methods import Learned
@@ -147,6 +147,8 @@ def build_generator(config: Config, kept: Encoder, weights: Weights) -> "TokenPr
         return initialize(network, shape, weights)
     mine, tables = network.electra.embeddings, (kept.embeddings.word_embeddings, kept.embeddings.position_embeddings)
     mine.word_embeddings, mine.position_embeddings = tables
+    if config.sharing == "disentangled":
+        kept.embeddings.word_embeddings, kept.embeddings.position_embeddings = map(SharedTable, tables)
     return initialize(network, shape, weights, leave=nn.ModuleList(tables))
 
 

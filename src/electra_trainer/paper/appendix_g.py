@@ -103,6 +103,8 @@ def masked_share(config: Config | None, *, given: float | None = None) -> Masked
         return MaskedShare(
             fraction, "masking.rarity: rare words were masked more often than p_mask says, common words less often"
         )
+    if config.masking.unit == "word":
+        return MaskedShare(fraction, "masking.unit: tokens of one word were masked together, and long words less often")
     return MaskedShare(fraction)
 
 

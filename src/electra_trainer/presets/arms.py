@@ -82,6 +82,11 @@ def sharing_all(config: Config) -> Config:
     return replace(same_size(config), sharing="all")
 
 
+def disentangled(config: Config) -> Config:
+    """ELECTRA whose discriminator adds its own difference to the generator's tables (DeBERTaV3)."""
+    return replace(electra(config), sharing="disentangled")
+
+
 def two_stage(config: Config) -> Config:
     """Two-stage training (§3.2): the generator, then the discriminator from its weights."""
     return replace(sharing_none(config), phases=methods.TwoStage())
@@ -116,7 +121,7 @@ ARMS: dict[str, Callable[[Config], Config]] = {
     function.__name__.replace("_", "-"): function
     for function in (
         electra, electra_15, electra_15_other, mlm, mlm_80_10_10, mlm_rare, mlm_hard, replace_mlm, all_tokens_mlm, unigram, uniform,
-        same_size, sharing_none, sharing_all, two_stage, two_stage_fresh, adversarial, warm_sampling, disallow_correct,
+        same_size, sharing_none, sharing_all, disentangled, two_stage, two_stage_fresh, adversarial, warm_sampling, disallow_correct,
         sentence_contrast,
     )
 }  # fmt: skip

@@ -86,7 +86,7 @@ class Training:
     step: int | None = None
     """Of the weights; None: the last one."""
     init: str | None = None
-    """The model whose weights the run began with; None: fresh weights."""
+    """The model whose weights the run began with, or DISCRIMINATOR,GENERATOR; None: fresh weights."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     """Held out."""
     data_sets: tuple[str, ...] = ()
@@ -111,17 +111,20 @@ def model_card(
         bert: it is written as a BERT.
     """
     config, fields = training.config, fields or CardFields()
-    objective, init, steps = objective_title(config), training.init, config.schedule.steps
+    objective, steps = objective_title(config), config.schedule.steps
+    began = training.init.split(",") if training.init else []
+    on_hub = [one for one in began if is_on_hub(one)]
     names = networks or (exported.name,)
     paths = {name: hub_name(fields.name, name, alone=len(names) == 1) if fields.name else "PATH" for name in names}
     head = card_head(
         fields, tags=[objective.replace(" ", "-")], library_name="transformers", datasets=list(training.data_sets) or None,
         pipeline_tag="feature-extraction" if exported.name == "discriminator" else "fill-mask",
-        base_model=init if init and is_on_hub(init) else None,
+        base_model=on_hub[0] if len(on_hub) == 1 else on_hub or None,
     )  # fmt: skip
     return head + render(
         "model_card.md", name=exported.name, model=exported.model, config=config, objective=objective, bert=bert,
         path=paths[exported.name], generator=paths.get("generator"), length=config.batch.sequence_length, steps=steps,
-        step=steps if training.step is None else training.step, init=init and (init if is_on_hub(init) else PurePath(init).name),
+        step=steps if training.step is None else training.step,
+        init=", ".join(one if one in on_hub else PurePath(one).name for one in began),
         data_sets=training.data_sets, metrics=training.metrics, version=__version__,
     )  # fmt: skip

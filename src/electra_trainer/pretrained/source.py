@@ -1,7 +1,7 @@
 """Where trained weights come from, to fine-tune or to begin with: a run, a folder that `transformers` loads, or the Hub."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from electra_trainer.data.tokenizer import Specials, Text, as_plain_text, load_tokenizer, specials_of, tokenizer_sha256
 from electra_trainer.errors import MissingInputError
 from electra_trainer.model.encoder import Encoder
-from electra_trainer.model.networks import initialize
-from electra_trainer.pretrained.export import holds_network, read_encoder
+from electra_trainer.model.networks import Discriminator, initialize
+from electra_trainer.pretrained.export import holds_network, read_encoder, read_network
 from electra_trainer.pretrained.pretrained import kept_encoder, load, trained_length
 from electra_trainer.randomness import key
 from electra_trainer.settings import records
@@ -117,7 +117,10 @@ def untrained(source: Source, *, seed: int) -> Source:
 
 @dataclass(frozen=True, kw_only=True)
 class InitFrom:
-    """Trained weights to begin pre-training with (`--init`): a run, an ELECTRA folder that `transformers` loads, or a Hub name."""
+    """Trained weights to begin pre-training with (`--init`).
+
+    A run, an ELECTRA folder that `transformers` loads, or a Hub name; or a discriminator and its generator with a comma between them.
+    """
 
     name: str
 
@@ -125,39 +128,61 @@ class InitFrom:
         """Read its networks. A folder of one network gives that one; without a pre-training head, the encoder alone.
 
         Raises:
-            MissingInputError, CheckpointError, ConfigError: as `load_source`.
+            MissingInputError, CheckpointError, ConfigError: as `load_source`. ConfigError: the two are not a discriminator and a generator,
+                or have other vocabularies.
         """
-        source = load_source(self.name)
+        one = Path(self.name).exists() or records.is_run(self.name) or "," not in self.name
+        read = {name: _networks(name) for name in ([self.name] if one else self.name.split(","))}
+        found = read[self.name] if one else _pair(self.name, read.values())
+        main = self.name if one else next(name for name, networks in read.items() if "discriminator" in networks)
+        source = load_source(main)
+        for name in read.keys() - {main}:
+            if load_source(name).tokenizer.get_vocab() != source.tokenizer.get_vocab():
+                raise ConfigError(
+                    f"--init {self.name}: {name} has another vocabulary than {main}. Give two of one model."
+                )
         networks = {
-            name: {parameter: tensor.detach().contiguous() for parameter, tensor in network.named_parameters()}
-            for name, network in _networks(self.name).items()
+            name: {parameter: tensor.detach().contiguous() for parameter, tensor in network.state_dict().items()}
+            for name, (network, _) in found.items()
         }
         digest = hashlib.sha256(source.sha256.encode())
         for name, tensors in networks.items():
             digest.update(name.encode() + safetensors.torch.save(dict(tensors)))
         return Initial(
             name=self.name, sha256=digest.hexdigest(), model=source.model, tokenizer=source.tokenizer,
-            encoder=source.weights, networks=networks,
+            encoder=source.weights, networks=networks, shapes={name: model for name, (_, model) in found.items()},
         )  # fmt: skip
 
 
-def _networks(name: str) -> dict[str, nn.Module]:
-    """Networks with a pre-training head, by the names that a run gives them; a folder of one network gives the main one."""
+Networks = Mapping[str, tuple[nn.Module, Model]]
+"""Networks with a pre-training head and their shapes, by the names that a run gives them."""
+
+
+def _networks(name: str) -> Networks:
+    """Those of a run or folder; a folder of one network gives the main one."""
     if records.is_run(name):
-        return {exported.name: exported.network for exported in load(name).networks}
+        return {exported.name: (exported.network, exported.model) for exported in load(name).networks}
     folder = located(name)
-    one = (folder / "config.json").is_file()
-    if one and not holds_network(folder):
-        return {}
-    pretrained = load(folder)
-    if one:
-        encoder = pretrained.generator if pretrained.discriminator is None else None
-        parts = {"discriminator": pretrained.discriminator, "encoder": encoder}
-    else:
-        parts = {
-            "discriminator": pretrained.discriminator, "generator": pretrained.generator, "encoder": pretrained.encoder,
-        }  # fmt: skip
-    return {name: network for name, network in parts.items() if network is not None}
+    if (folder / "config.json").is_file():
+        if not holds_network(folder):
+            return {}
+        network, model = read_network(folder)
+        return {"discriminator" if isinstance(network, Discriminator) else "encoder": (network, model)}
+    parts = [part for part in ("discriminator", "generator", "encoder") if (folder / part / "config.json").is_file()]
+    return {part: read_network(folder / part) for part in parts}
+
+
+def _pair(name: str, networks: Iterable[Networks]) -> Networks:
+    """A discriminator and a generator from two places, in any order."""
+    found = [item for each in networks for item in each.items()]
+    if sorted(kind for kind, _ in found) != ["discriminator", "encoder"]:
+        raise ConfigError(
+            f"--init {name}: expected a discriminator (ElectraForPreTraining) and its generator (ElectraForMaskedLM), a folder or a Hub name "
+            "each, such as google/electra-small-discriminator,google/electra-small-generator. A run or an export that holds both is given "
+            "alone."
+        )
+    by_kind = dict(found)
+    return {"discriminator": by_kind["discriminator"], "generator": by_kind["encoder"]}
 
 
 def _download(name: str) -> Path:

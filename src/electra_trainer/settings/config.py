@@ -101,6 +101,9 @@ class Masking:
     """Share of the chosen that becomes a random word (BERT: 0.1). The rest stays as it is."""
     draw: Literal["distinct", "with-replacement"] = "distinct"
     """`distinct`: k different positions. `with-replacement`: as released, where about 7 % of the choices repeat one."""
+    unit: Literal["token", "word"] = "token"
+    """`word`: whole-word masking, as in BERT's later release: words are drawn, each with all its tokens, and one that is longer than what is
+    left of k is passed over. Each token is then replaced on its own (`mask_share`). docs/training.md says what a word is."""
     rarity: float = 0.0
     """Strategic masking (Appendix H): a position's chance of being drawn is proportional to its word's frequency to the power of
     minus this, so that 0 masks all alike and 0.5 masks a word that is a hundred times rarer ten times as often."""
@@ -113,6 +116,10 @@ class Masking:
         require(0 <= self.rarity <= 8, "masking.rarity", self.rarity, "a number from 0 to 8")
         allowed = self.rarity == 0 or self.draw == "distinct"
         require(allowed, "masking.rarity", self.rarity, "0 with masking.draw = with-replacement")
+        words = self.unit == "word"
+        require(not words or self.draw == "distinct", "masking.draw", self.draw, "distinct with masking.unit = word")
+        expected = "0 with masking.unit = word (tokens are counted, and a word has several)"
+        require(not words or self.rarity == 0, "masking.rarity", self.rarity, expected)
 
     def positions(self, tokens: int) -> int:
         """Masked positions k of a row of `tokens` real ones, 1 at least."""
@@ -227,9 +234,10 @@ class Config:
     """Seed of weights, order, masks, samples and dropout."""
     model: Model = field(default_factory=Model)
     generator: methods.Generator = field(default_factory=methods.Learned)
-    sharing: Literal["none", "tables", "embeddings", "all"] = "embeddings"
+    sharing: Literal["none", "tables", "embeddings", "all", "disentangled"] = "embeddings"
     """What the generator shares with the main network (§3.2): `none`; `tables`: word and position embeddings, as the paper says;
-    `embeddings`: type embeddings and LayerNorm too, as released; `all`: the whole encoder, which needs a generator of the same size."""
+    `embeddings`: type embeddings and LayerNorm too, as released; `all`: the whole encoder, which needs a generator of the same size;
+    `disentangled`: the tables without their gradient, plus a difference of the main network's own (DeBERTaV3)."""
     objective: methods.ObjectiveSettings = field(default_factory=methods.RTD)
     losses: Literal["means", "sums"] = "means"
     """What the weights of the objective weigh: `means` over positions, as released; or `sums` over positions, means over rows, as the
@@ -291,6 +299,8 @@ def _check_combination(config: Config) -> None:
     if isinstance(objective, methods.HardMLM):
         guesser_shape(config)
         require(config.masking.draw == "distinct", "masking.draw", config.masking.draw, "distinct with hard-mlm")
+        expected = "token with hard-mlm, which chooses among single tokens"
+        require(config.masking.unit == "token", "masking.unit", config.masking.unit, expected)
     two_stage, adversarial = isinstance(phases, methods.TwoStage), isinstance(objective, methods.Adversarial)
     from_generator = isinstance(phases, methods.TwoStage) and phases.start == "generator"
     shared = sharing == "all"

@@ -34,7 +34,7 @@ from electra_trainer.train.device import arithmetic, choose_device, choose_preci
 from electra_trainer.train.graph import forget, in_words, news, train_step
 from electra_trainer.train.step import Feed, StepResult, evaluate
 from electra_trainer.train.timing import measure_time
-from electra_trainer.train.weights import Initial, ReadsInitial, begin_with, check_initial, give_frequencies, parts_of
+from electra_trainer.train.weights import Initial, ReadsInitial, begin_with, check_initial, give_frequencies, told_of
 from electra_trainer.train.word_start import begin_words, keep_directions
 
 
@@ -135,8 +135,7 @@ class Pretraining(resumable.Resumable[Objective]):
             self.say(self.initial.told(self.config))
             return self.initial.saved
         if self.initial is not None:
-            fresh = begin_with(self.network, self.initial)
-            self.say(f"weights of {self.initial.name}" + (f"; fresh: {', '.join(parts_of(fresh))}" if fresh else ""))
+            self.say(told_of(self.initial, begin_with(self.network, self.initial), self.network))
         else:
             begin_words(self.network, self.folder)
         return None
@@ -261,6 +260,7 @@ def begin(
         ConfigError, DataError, StorageError: on every rank.
     """
     config = plan.fit_to_data(config, store)
+    step.check_words(config, store)
     computed = arithmetic(choose_precision(config.precision, device), device)
     initial: list[Initial | Continued | None] = []
 

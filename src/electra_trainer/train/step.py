@@ -19,6 +19,8 @@ from torch.optim import Optimizer
 from electra_trainer.batch import Batch, Losses, Masked
 from electra_trainer.data import batches, masking, standard_fakes
 from electra_trainer.data.store import Store
+from electra_trainer.data.tokenizer import word_starts
+from electra_trainer.errors import ConfigError
 from electra_trainer.model.networks import Discriminator
 from electra_trainer.objectives import Objective
 from electra_trainer.randomness import Rng
@@ -57,6 +59,7 @@ class Feed:
             masking=config.drawn, vocab_size=store.vocab_size, mask_id=special.mask,
             never=(special.pad, special.cls, special.sep, special.mask),
             counts_V=batches.word_counts(store) if config.masking.rarity else None,
+            begins_V=np.array(word_starts(store.tokenizer())) if config.masking.unit == "word" else None,
         )  # fmt: skip
         return cls(
             config=config, rows=store.rows("train"), valid=store.rows("valid"), mask=mask, pad=special.pad,
@@ -97,6 +100,25 @@ class Feed:
         """The first held-out rows with standard fakes, made when they are first asked for."""
         return standard_fakes.standard_fakes(
             self.rows, self.valid, vocab_size=self.mask.vocab_size, never=self.mask.never
+        )
+
+
+def check_words(config: Config, store: Store) -> None:
+    """Refuse whole-word masking where the text has no words that it could choose.
+
+    Raises:
+        ConfigError: the tokenizer does not mark words (`word_starts`), or most of the words are longer than what a row may choose.
+    """
+    if config.masking.unit == "token":
+        return
+    feed = Feed.of(config, store, device=torch.device("cpu"), precision="fp32")
+    masked = feed.masked(feed.rows[:EVALUATION_ROWS], Rng(_EVALUATION_SEED, 0, 0))
+    share = len(masked.slots_K) / int(masked.batch.real_BT.sum())
+    if share < config.masking.fraction / 2:
+        raise ConfigError(
+            f"masking.unit = word: of the first rows of {store.folder} it would mask {share:.1%} of the tokens, masking.fraction asks for "
+            f"{config.masking.fraction:.1%}. Words have too many tokens: the text has no spaces between words, or the vocabulary is too "
+            "small for it. Set --masking.unit token, or prepare the text with another tokenizer."
         )
 
 

@@ -188,8 +188,11 @@ def free_bytes(device: torch.device) -> int | None:
 def made_up_feed(config: Config, *, device: torch.device, precision: str) -> Feed:
     """A feed of four batches of made-up rows, the same ones for the same config."""
     rows = made_up_rows(4 * config.batch.size, config.batch.sequence_length, vocab_size=config.model.vocab_size)
-    never = (PAD, CLS, SEP, MASK)
-    mask = MaskTokens(masking=config.drawn, vocab_size=config.model.vocab_size, mask_id=MASK, never=never)
+    ids_V = np.arange(config.model.vocab_size)
+    mask = MaskTokens(
+        masking=config.drawn, vocab_size=len(ids_V), mask_id=MASK, never=(PAD, CLS, SEP, MASK),
+        counts_V=np.bincount(rows.reshape(-1), minlength=len(ids_V)), begins_V=ids_V % 4 > 0,
+    )  # fmt: skip
     return Feed(
         config=config, rows=rows, valid=rows[:0], mask=mask, pad=PAD, cls=CLS, sep=SEP, device=device,
         precision=precision,

@@ -1,7 +1,8 @@
 """Weights of an objective: the tensors that a checkpoint stores, restoring them, and beginning with weights from elsewhere."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache, partial
 from typing import Protocol
 
@@ -13,6 +14,7 @@ from torch.optim import Optimizer
 from electra_trainer.data.batches import uniform_counts, word_counts
 from electra_trainer.data.store import Store
 from electra_trainer.errors import CheckpointError, ConfigError
+from electra_trainer.model.encoder import SharedTable
 from electra_trainer.model.networks import WordFrequencies
 from electra_trainer.objectives import Objective, build
 from electra_trainer.ranks.sharding import whole
@@ -20,7 +22,7 @@ from electra_trainer.runs.checkpoint import of_step
 from electra_trainer.runs.run_folder import RunFolder
 from electra_trainer.runs.verified import Saved
 from electra_trainer.settings.config import Config, Model, generator_shape
-from electra_trainer.settings.methods import TwoStage, Unigram
+from electra_trainer.settings.methods import Learned, TwoStage, Unigram
 from electra_trainer.train.optim import optimizer_tensors
 
 _SHAPE = (
@@ -28,6 +30,12 @@ _SHAPE = (
     "max_position_embeddings", "type_vocab_size", "layer_norm_eps",
 )  # fmt: skip
 """Settings that must be equal for weights to mean the same."""
+_ONE = {
+    "all": ("",),
+    "embeddings": ("embeddings.",),
+    "tables": ("embeddings.word_embeddings.", "embeddings.position_embeddings."),
+}
+"""Beginnings of the tensors of an encoder that are one for both networks, by `sharing`, most first."""
 
 
 def stored(network: nn.Module) -> dict[str, Tensor]:
@@ -109,6 +117,8 @@ class Initial:
     """The main encoder, by its own parameter names."""
     networks: Mapping[str, Mapping[str, Tensor]]
     """All networks by the name of their export: discriminator, generator, encoder."""
+    shapes: Mapping[str, Model] = field(default_factory=dict)
+    """Of each of them."""
 
     @property
     def identity(self) -> dict[str, str]:
@@ -120,7 +130,7 @@ def check_initial(initial: Initial, config: Config, store: Store) -> None:
     """Refuse weights that a run of `config` on these rows cannot begin with.
 
     Raises:
-        ConfigError: the vocabulary or the encoder's shape differs; says which numbers and what to do.
+        ConfigError: the vocabulary or a network's shape differs, or two networks differ in what `config` shares; says the flags to give.
     """
     theirs, mine = initial.tokenizer.get_vocab(), store.tokenizer().get_vocab()
     if theirs != mine:
@@ -129,25 +139,65 @@ def check_initial(initial: Initial, config: Config, store: Store) -> None:
             f"--init {initial.name}: {odd:,} of the {len(mine):,} words of {store.folder} have another number there, or none. Weights "
             "belong to their vocabulary: prepare the text with the tokenizer of that model, `electra prepare … --tokenizer FOLDER`."
         )
-    theirs_shape, mine_shape = asdict(initial.model), asdict(config.model)
-    odd_shape = [name for name in _SHAPE if theirs_shape[name] != mine_shape[name]]
-    if odd_shape:
-        told = ", ".join(f"{name} {theirs_shape[name]} there and {mine_shape[name]} here" for name in odd_shape)
-        flags = " ".join(f"--model.{name.replace('_', '-')} {theirs_shape[name]}" for name in odd_shape)
+    if told := _differences(initial.model, config.model):
+        flags = " ".join(f"--model.{name.replace('_', '-')} {getattr(initial.model, name)}" for name in told)
         remedy = f"Give its --preset or its --config, or {flags}."
-        raise ConfigError(f"--init {initial.name}: the encoder has another shape: {told}. {remedy}")
+        raise ConfigError(f"--init {initial.name}: the encoder has another shape: {', '.join(told.values())}. {remedy}")
+    if config.objective.uses_generator and isinstance(config.generator, Learned) and "generator" in initial.networks:
+        _check_generator(initial, config)
+
+
+def _differences(theirs: Model, mine: Model) -> dict[str, str]:
+    """What differs between two shapes, in words, by the name of the setting."""
+    there, here = asdict(theirs), asdict(mine)
+    return {name: f"{name} {there[name]} there and {here[name]} here" for name in _SHAPE if there[name] != here[name]}
+
+
+def _check_generator(initial: Initial, config: Config) -> None:
+    """Refuse a generator of another shape, or one that differs from the main encoder where `config` makes both one."""
+    theirs = initial.shapes["generator"]
+    if told := _differences(theirs, generator_shape(config)):
+        raise ConfigError(
+            f"--init {initial.name}: the generator has another shape: {', '.join(told.values())}. "
+            f"{_generator_flags(theirs, config)}"
+        )
+    generator = initial.networks["generator"]
+    odd = [name for name, tensor in initial.encoder.items() if not _same(generator.get(f"electra.{name}"), tensor)]
+    if apart := [name for name in odd if name.startswith(_ONE.get(config.sharing, ()))]:
+        fitting = (mode for mode, prefixes in _ONE.items() if not any(name.startswith(prefixes) for name in odd))
+        raise ConfigError(
+            f"--init {initial.name}: the generator and the discriminator differ in what sharing = {config.sharing!r} makes one, such as "
+            f"{apart[0]}. Set --sharing {next(fitting, 'none')}."
+        )
+
+
+def _same(one: Tensor | None, other: Tensor) -> bool:
+    return one is not None and torch.equal(one, other)
+
+
+def _generator_flags(theirs: Model, config: Config) -> str:
+    """The flags that give a generator of that shape."""
+    assert isinstance(config.generator, Learned)
+    width = theirs.hidden_size / config.model.hidden_size
+    depth = theirs.num_hidden_layers / config.model.num_hidden_layers
+    generator = replace(config.generator, width=width, depth=depth)
+    with suppress(ConfigError):
+        if not _differences(theirs, generator_shape(replace(config, generator=generator))):
+            return f"Set --generator.width {width:.6g} --generator.depth {depth:.6g}."
+    return "No --generator.width and --generator.depth give it: give the discriminator alone."
 
 
 def begin_with(objective: Objective, initial: Initial) -> list[str]:
     """Copy trained weights into an objective: into its main encoder, whatever both call it, and into networks of equal name.
 
-    A masked language model is also the generator of a run in two stages, if it has that one's shape.
+    A masked language model is also the generator of a run in two stages, if it has that one's shape. Of disentangled tables the
+    difference to the generator's is taken; without a trained generator they are its tables too.
 
     Returns:
         Names of the tensors without trained weights, which stay freshly initialised.
 
     Raises:
-        ConfigError: a network, such as the generator, has another shape.
+        ConfigError: a network has another shape.
     """
     kept = getattr(objective.exported()[0].network, "electra", None)
     prefix = next(name for name, module in objective.named_modules() if module is kept)
@@ -157,6 +207,10 @@ def begin_with(objective: Objective, initial: Initial) -> list[str]:
         networks.setdefault("generator", initial.networks["encoder"])
     found = {f"{network}.{name}": tensor for network, tensors in networks.items() for name, tensor in tensors.items()}
     mine = stored(objective)
+    for name, module in objective.named_modules():
+        if isinstance(module, SharedTable) and (table := found.get(f"{name}.weight")) is not None:
+            base = next(one for one, tensor in mine.items() if tensor is module.base.weight)
+            found[f"{name}.delta"] = table - found.setdefault(base, table)
     for name, tensor in mine.items():
         if name in found and found[name].shape != tensor.shape:
             shapes = f"{tuple(found[name].shape)} there and {tuple(tensor.shape)} here"
@@ -166,6 +220,20 @@ def begin_with(objective: Objective, initial: Initial) -> list[str]:
         for name in mine.keys() & found.keys():
             mine[name].copy_(found[name])
     return sorted(mine.keys() - found.keys())
+
+
+def told_of(initial: Initial, fresh: list[str], objective: Objective) -> str:
+    """For the log: which networks came, what both share, what is fresh (`begin_with`), and what the learning rate does."""
+    config, parts = objective.config, [name for name in initial.networks if hasattr(objective, name)]
+    told = f"weights of {initial.name}: {' and '.join(parts) or 'the encoder'}"
+    if {"discriminator", "generator"} <= set(parts):
+        told += f" (sharing: {config.sharing})"
+    told += f"; fresh: {', '.join([*parts_of(fresh), 'moments and step count of the optimizer'])}. "
+    if any(name.startswith("generator.") for name in fresh) and parts == ["discriminator"]:
+        told += "--init DISCRIMINATOR,GENERATOR begins with a trained generator too. "
+    rate, warmup = config.optimizer.learning_rate, config.schedule.warmup_steps
+    told += f"The learning rate begins anew: peak {rate:g} (--optimizer.learning-rate), warm-up {warmup:,} (--schedule.warmup-steps)."
+    return told
 
 
 def parts_of(names: list[str]) -> list[str]:

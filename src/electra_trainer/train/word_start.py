@@ -7,7 +7,7 @@ import hashlib
 
 import safetensors.torch
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from electra_trainer.data.store import Store
 from electra_trainer.errors import CheckpointError, MissingInputError
@@ -73,7 +73,7 @@ def begin_words(objective: Objective, folder: RunFolder) -> None:
         return
     directions_VE = _directions(folder, objective.config)
     for module in objective.modules():
-        if isinstance(module, Embeddings):
+        if isinstance(module, Embeddings) and isinstance(module.word_embeddings, nn.Embedding):
             random_VE = module.word_embeddings.weight.cpu()  # a run begins on the CPU, a replay may be on a GPU
             turned_VE = directions_VE * random_VE.norm(dim=1, keepdim=True)
             first_VE = torch.where(directions_VE.any(1, keepdim=True), turned_VE, random_VE)
