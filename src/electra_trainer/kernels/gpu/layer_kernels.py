@@ -125,8 +125,8 @@ def add_norm_backward(
 
 
 @triton.jit
-def finish(partials, parts, sums, D, LOOPS: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr):
-    """Sums over the parts of each of `partials`, [parts, 3, D], three of `sums` for each: always in the same order.
+def finish(partials, parts, totals, D, LOOPS: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr):
+    """Sums over the parts of each of `partials`, [parts, 3, D], three of `totals` for each: always in the same order.
 
     All three are tuples; LOOPS blocks hold the most parts. PyTorch's sum would be a kernel for each, and clears memory for it.
     """
@@ -142,9 +142,9 @@ def finish(partials, parts, sums, D, LOOPS: tl.constexpr, BLOCK_P: tl.constexpr,
         place = (3 * rows[:, None] + which % 3) * D + columns[None, :]
         total += tl.load(partial + place, mask=(rows[:, None] < many) & (columns[None, :] < D), other=0.0)
     found = tl.sum(total, 0)
-    for number in tl.static_range(len(sums)):
+    for number in tl.static_range(len(totals)):
         here = (columns < D) & (which == number)
-        tl.store(sums[number] + columns, found.to(sums[number].dtype.element_ty), mask=here)
+        tl.store(totals[number] + columns, found.to(totals[number].dtype.element_ty), mask=here)
 
 
 @triton.jit
