@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from electra_trainer.batch import Batch
-from electra_trainer.kernels.gpu import add_norm, gpu_attention, keyed_dropout
+from electra_trainer.kernels.gpu import add_norm, gpu_attention, keyed_dropout, shared_sums
 from electra_trainer.kernels.native import layers as native
 from electra_trainer.model.attention import Dropout, attend
 from electra_trainer.model.exact_sums import sum_of_rows
@@ -94,14 +94,26 @@ class OnGpu(NamedTuple):
     """Of the dropout masks, int64 [.., 3, 2]: of each layer's attention, and of what follows attention and the feed-forward network."""
     all_packed: list[tuple[Tensor, Tensor]]
     """Weights and biases of queries, keys and values, of each layer; empty where each layer packs its own."""
+    all_places: list[list[Tensor]]
+    """Of each layer, where attention and both residual LayerNorms leave gradients to be summed (kernels/gpu/shared_sums.py), or none."""
     packed: tuple[Tensor, Tensor] | None = None
     """Those of this layer."""
+    places: list[Tensor] | None = None
+    """The same."""
+    projected: Tensor | None = None
+    """Queries, keys and values of this layer, where they are made already."""
 
     def of(self, layer: int) -> "OnGpu":
         """The same for one layer."""
         return self._replace(
-            keys=self.keys[layer], all_packed=[], packed=self.all_packed[layer] if self.all_packed else None
-        )
+            keys=self.keys[layer],
+            all_packed=[], packed=self.all_packed[layer] if self.all_packed else None,
+            all_places=[], places=self.all_places[layer] if self.all_places else None,
+        )  # fmt: skip
+
+    def place(self, number: int) -> Tensor | None:
+        """Of attention (0), or of what follows it (1) or the feed-forward network (2)."""
+        return self.places[number] if self.places else None
 
 
 class SelfAttention(nn.Module):
@@ -124,9 +136,10 @@ class SelfAttention(nn.Module):
         shape = (rows, tokens, 3, self.heads, width // self.heads)
         if isinstance(bias_B1TT, OnGpu):
             if bias_B1TT.piece_BT is not None:
-                packed = F.linear(hidden_BTD, weight, bias.detach()).view(shape)
-                piece_BT, key = bias_B1TT.piece_BT, bias_B1TT.keys[0]
-                return gpu_attention.attend(packed, bias, piece_BT, key, dropout=dropout).flatten(2)
+                made = bias_B1TT.projected
+                packed = (F.linear(hidden_BTD, weight, bias.detach()) if made is None else made).view(shape)
+                piece_BT, key, place = bias_B1TT.piece_BT, bias_B1TT.keys[0], bias_B1TT.place(0)
+                return gpu_attention.attend(packed, bias, piece_BT, key, dropout=dropout, place=place).flatten(2)
             bias_B1TT = bias_B1TT.bias_B1TT
         packed = F.linear(hidden_BTD, weight, bias).view(shape)
         query, key, value = packed.permute(2, 0, 3, 1, 4)  # each [B, H, T, D/H]
@@ -137,6 +150,11 @@ class SelfAttention(nn.Module):
         """Weight [3D, D] and bias [3D] of queries, keys and values: one product instead of three."""
         weight = torch.cat([self.query.weight, self.key.weight, self.value.weight])
         return weight, torch.cat([self.query.bias, self.key.bias, self.value.bias])
+
+
+def _is_product(dense: nn.Linear) -> bool:
+    """True where a product may stand for a call. FSDP2 gives the module another class, whose calls must not be left out."""
+    return type(dense) is nn.Linear
 
 
 class AddAndNorm(nn.Module):
@@ -150,14 +168,17 @@ class AddAndNorm(nn.Module):
         self.LayerNorm = nn.LayerNorm(model.hidden_size, eps=model.layer_norm_eps)
         self.dropout = Dropout(model.hidden_dropout_prob)
 
-    def forward(self, inner: Tensor, residual_BTD: Tensor, key: Tensor | None = None) -> Tensor:
-        if key is not None:  # our kernel for GPUs
+    def forward(
+        self, inner: Tensor, residual_BTD: Tensor, on_gpu: tuple[Tensor, Tensor | None] | None = None
+    ) -> Tensor:
+        if on_gpu is not None:  # our kernel, with its key and place
             dropout, shift = self.dropout.p * self.training, None
-            if type(self.dense) is nn.Linear:  # FSDP2 gives it a class whose calls must not be left out
+            if _is_product(self.dense):
                 projected, shift = F.linear(inner, self.dense.weight), self.dense.bias
             else:
                 projected = self.dense(inner)
-            return add_norm.add_norm(projected, shift, residual_BTD, self.LayerNorm, key, dropout=dropout)
+            key, place = on_gpu
+            return add_norm.add_norm(projected, shift, residual_BTD, self.LayerNorm, key, dropout=dropout, place=place)
         projected = self.dense(inner)
         normed: Tensor = self.LayerNorm(self.dropout(projected) + residual_BTD)
         return normed
@@ -174,7 +195,13 @@ class Attention(nn.Module):
         self.output = AddAndNorm(model, model.hidden_size)
 
     def forward(self, hidden_BTD: Tensor, bias_B1TT: Tensor | OnGpu | None) -> Tensor:
-        attended: Tensor = self.output(self.self(hidden_BTD, bias_B1TT), hidden_BTD, _key(bias_B1TT, 1))
+        residual_BTD = hidden_BTD
+        if isinstance(bias_B1TT, OnGpu) and bias_B1TT.packed and bias_B1TT.piece_BT is not None:
+            weight, bias = bias_B1TT.packed
+            if _residual_joins(bias_B1TT, hidden_BTD, weight):
+                projected, residual_BTD = add_norm.project(hidden_BTD, weight, bias.detach())
+                bias_B1TT = bias_B1TT._replace(projected=projected)
+        attended: Tensor = self.output(self.self(hidden_BTD, bias_B1TT), residual_BTD, _of_norm(bias_B1TT, 1))
         return attended
 
 
@@ -204,12 +231,29 @@ class Layer(nn.Module):
 
     def forward(self, hidden_BTD: Tensor, bias_B1TT: Tensor | OnGpu | None) -> Tensor:
         attended_BTD = self.attention(hidden_BTD, bias_B1TT)
-        out: Tensor = self.output(self.intermediate(attended_BTD), attended_BTD, _key(bias_B1TT, 2))
+        first, residual_BTD = self.intermediate, attended_BTD
+        if (
+            type(first) is Intermediate
+            and _is_product(first.dense)
+            and _residual_joins(bias_B1TT, attended_BTD, first.dense.weight)
+        ):
+            projected, residual_BTD = add_norm.project(attended_BTD, first.dense.weight, first.dense.bias)
+            inner = F.gelu(projected)
+        else:
+            inner = first(attended_BTD)
+        out: Tensor = self.output(inner, residual_BTD, _of_norm(bias_B1TT, 2))
         return out
 
 
-def _key(bias_B1TT: Tensor | OnGpu | None, number: int) -> Tensor | None:
-    return bias_B1TT.keys[number] if isinstance(bias_B1TT, OnGpu) and bias_B1TT.norm else None
+def _residual_joins(on_gpu: Tensor | OnGpu | None, hidden: Tensor, weight: Tensor) -> bool:
+    """True where the product and the residual of `hidden` give it one gradient (add_norm.project): not where autocast changes its type."""
+    return isinstance(on_gpu, OnGpu) and on_gpu.norm and on_gpu.packed is not None and hidden.dtype == weight.dtype
+
+
+def _of_norm(bias_B1TT: Tensor | OnGpu | None, number: int) -> tuple[Tensor, Tensor | None] | None:
+    if not isinstance(bias_B1TT, OnGpu) or not bias_B1TT.norm:
+        return None
+    return bias_B1TT.keys[number], bias_B1TT.place(number)
 
 
 class Layers(nn.Module):
@@ -284,14 +328,27 @@ def on_gpu(layers: Layers, hidden: Tensor, piece_BT: Tensor) -> OnGpu:
     heads, tokens = model.num_attention_heads, piece_BT.shape[1]
     attention = gpu_attention.Shape(dtype, heads, tokens, model.hidden_size // heads, drops=dropped[0], back=back)
     own = gpu_attention.usable(device, attention, instead=by_pytorch)
-    keys = (len(layers.layer), 3)
+    keys, packed = (len(layers.layer), 3), _all_packed(layers)
+    summed = shared_sums.usable(device, shared_sums.Shape(dtype, model.hidden_size)) if packed and back else False
+    many = gpu_attention.parts(device, attention, len(piece_BT)), *(add_norm.parts(piece_BT.numel()),) * 2
     return OnGpu(
         bias_B1TT=None if own else attention_bias(piece_BT, hidden.dtype),
         piece_BT=piece_BT.to(torch.int32) if own else None,
         norm=add_norm.usable(device, add_norm.Shape(dtype, model.hidden_size, drops=dropped[1], back=back)),
         keys=keyed_dropout.draw_keys(device, *keys) if layers.training else keyed_dropout.no_keys(device, *keys),
-        all_packed=_all_packed(layers),
+        all_packed=packed,
+        all_places=_all_places(layers, [bias for _, bias in packed], many) if summed else [],
     )
+
+
+def _all_places(layers: Layers, biases: list[Tensor], parts: tuple[int, ...]) -> list[list[Tensor]]:
+    """Of each layer, those of the biases of queries, keys and values, and of what its two residual LayerNorms add up."""
+    norms = [
+        [module.dense.bias if _is_product(module.dense) else None, module.LayerNorm.weight, module.LayerNorm.bias]
+        for module in layers.modules() if isinstance(module, AddAndNorm)
+    ]  # fmt: skip
+    each = zip(biases, norms[::2], norms[1::2], strict=True)
+    return [shared_sums.places([[bias], *both], parts) for bias, *both in each]
 
 
 def _all_packed(layers: Layers) -> list[tuple[Tensor, Tensor]]:

@@ -29,12 +29,14 @@ from electra_trainer.kernels.gpu import gpu_attention, layer_kernels, softmax_ke
 
 SHARED = {80: 163 * 1024, 89: 99 * 1024, 90: 227 * 1024}
 DROPOUT = 1.8
-INTEGERS = ("K", "V", "BLOCKS", "STRIDE", "N", "D", "PARTS", "LIMIT")
+INTEGERS = ("K", "V", "BLOCKS", "STRIDE", "N", "D", "LIMIT")
 REALS = ("EPS", "UP")
 ALIGNED = ("STRIDE", "D")
 ALWAYS_REAL = ("bias", "most", "mass", "spread", "label_logit", "loss", "log_z", "entropy", "sums", "levels", "weight", "log_sum", "draws",
                "partial")  # fmt: skip
 WHOLE = {"labels": "*i64", "sampled": "*i64", "best": "*i32", "correct": "*i8", "key": "*i64", "piece": "*i32"}
+TUPLES = {"partials": ("*fp32",) * 3, "parts": ("i32",) * 3, "totals": ("*bf16",) * 3 + ("*bf16", "*fp32", "*fp32") * 2}
+"""Arguments of a layer's sums (shared_sums.py)."""
 TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 
 
@@ -57,7 +59,9 @@ def build(name: str, dtype: str, arch: int, **constants: Any) -> Compiled:
     options = {word: constants.pop(word) for word in ("num_warps", "num_stages") if word in constants}
     names, signature = function.arg_names, {}
     for word in names:
-        if word in constants:
+        if word in TUPLES:
+            signature[word] = TUPLES[word]
+        elif word in constants:
             signature[word] = "constexpr"
         elif word in INTEGERS:
             signature[word] = "i32"
@@ -67,11 +71,11 @@ def build(name: str, dtype: str, arch: int, **constants: Any) -> Compiled:
             signature[word] = "*fp32"
         else:
             signature[word] = WHOLE.get(word, f"*{dtype}")
-    attributes = {
-        (names.index(word),): [["tt.divisibility", 16]]
-        for word, kind in signature.items()
-        if kind.startswith("*") or word in ALIGNED
-    }
+    attributes: dict[tuple[int, ...], list[list[object]]] = {}
+    for word, kind in signature.items():
+        places = [(names.index(word), n) for n in range(len(kind))] if word in TUPLES else [(names.index(word),)]
+        aligned = word in ALIGNED or (kind[0] if word in TUPLES else kind).startswith("*")
+        attributes |= {place: [["tt.divisibility", 16]] for place in places if aligned}
     source = ASTSource(function, signature, {(names.index(n),): v for n, v in constants.items()}, attributes)
     kernel = triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options)
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 import torch
 import torch._dynamo  # here once instead of in every fork
 
-from electra_trainer.kernels.gpu import add_norm, gpu_attention, gpu_softmax, keyed_dropout, trust
+from electra_trainer.kernels.gpu import add_norm, gpu_attention, gpu_softmax, keyed_dropout, shared_sums, trust
 from electra_trainer.kernels.gpu.trust import close
 from electra_trainer.model import encoder
 from electra_trainer.objectives import vocabulary_softmax as plain
@@ -117,6 +117,18 @@ def norm() -> None:
     assert not torch.autograd.grad(nothing.sum(), layer.weight)[0].any()
 
 
+def sums() -> None:
+    """Of three operators at once; of one alone, of which nobody asks, nothing is launched; the same to the bit each time."""
+    shared_sums.check(CPU, shared_sums.Shape(torch.bfloat16, 40))
+    shared_sums.check(CPU, shared_sums.Shape(torch.float32, 33))
+    weights = [torch.ones(size, requires_grad=True) for size in (8, 8, 24)]
+    places = shared_sums.places([[None, *weights[:2]], weights[2:], [None, *weights[:2]]], [5, 2, 3])
+    assert [place.shape for place in places] == [(5, 3, 8), (2, 3, 8), (3, 3, 8)]
+    given = torch.arange(5.0).view(5, 1, 1).expand(5, 3, 8)
+    found = torch.autograd.grad(places[0], weights, given, allow_unused=True)
+    assert found[2] is None and all(torch.equal(one, torch.full((8,), 10.0)) for one in found[:2])
+
+
 def attention() -> None:
     """One block and several, neither filled, and one of 128 tokens (bf16); the same on cards before Hopper; without gradients."""
     for dtype, heads, tokens, size in (
@@ -165,17 +177,21 @@ def operators() -> None:
         torch.randn((4, 48), requires_grad=True),
         torch.nn.LayerNorm(48),
     )
-    operators = torch.ops.electra
+    operators, shared = torch.ops.electra, layer.bias.detach()
+    places = [torch.zeros((1, 3, 64), requires_grad=True), torch.zeros((4, 3, 48), requires_grad=True)]
     for operator, inputs in (
-        (operators.attention.default, (packed, torch.zeros(192, requires_grad=True), pieces, key, 0.2)),
-        (operators.add_norm.default, (inner, layer.bias, residual, layer.weight, layer.bias, key, 1e-12, 0.2)),
+        (operators.attention.default, (packed, places[0], pieces, key, 0.2)),
+        (operators.add_norm.default, (inner, shared, residual, shared, shared, places[1], key, 1e-12, 0.2)),
     ):
         checks = ("test_schema", "test_autograd_registration", "test_faketensor")
         torch.library.opcheck(operator, inputs, test_utils=checks)
 
 
 def compiled() -> None:
-    """A layer through PyTorch's compiler, in one graph, equals the layer without it, kernels, dropout and gradients included."""
+    """A layer through PyTorch's compiler, in one graph, equals the layer without it, kernels, dropout and gradients included.
+
+    Its sums are finished together, which equals one operator after the other.
+    """
     model = Model(
         vocab_size=20,
         hidden_size=64,
@@ -185,21 +201,18 @@ def compiled() -> None:
         embedding_size=64,
     )
     layers, hidden = encoder.Layers(model), torch.randn((1, 20, 64), requires_grad=True)
-    ours = encoder.OnGpu(
-        None,
-        torch.ones((1, 20), dtype=torch.int32),
-        True,
-        keyed_dropout.draw_keys(CPU, 2, 3),
-        encoder._all_packed(layers),
-    )
-    results = []
-    for compiled in (False, True):
+    pieces, keys, results = torch.ones((1, 20), dtype=torch.int32), keyed_dropout.draw_keys(CPU, 2, 3), []
+    packed = encoder._all_packed(layers)
+    places = encoder._all_places(layers, [bias for _, bias in packed], (1, 20, 20))
+    for compiled, together in ((False, False), (False, True), (True, True)):
         for layer in layers.layer if compiled else ():
             layer.compile(fullgraph=True, dynamic=False, backend="aot_eager")
-        out = layers(hidden, ours)
-        results.append((out, *torch.autograd.grad(out.square().sum(), [hidden, *layers.parameters()])))
-    for plain_one, compiled_one in zip(*results, strict=True):
-        torch.testing.assert_close(plain_one, compiled_one)
+        out = layers(hidden, encoder.OnGpu(None, pieces, True, keys, packed, places if together else []))
+        wanted = [hidden, *layers.parameters()]
+        results.append((out, *torch.autograd.grad(out.square().sum(), wanted, retain_graph=True)))
+    for plain_one, *others in zip(*results, strict=True):
+        for other in others:
+            torch.testing.assert_close(plain_one, other)
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1, "each layer was compiled by itself"
 
 
@@ -229,7 +242,7 @@ def model() -> None:
         losses = objective(masked, Rng(1, 0, 0), diagnose=True)
         total = losses.total({"masked": 9.0, "real": 60.0})
         found.append((losses, torch.autograd.grad(total, list(objective.parameters()))))
-    assert used == {gpu_softmax.NAME, gpu_attention.NAME, add_norm.NAME} and trust.interpreted()
+    assert used == {gpu_softmax.NAME, gpu_attention.NAME, add_norm.NAME, shared_sums.NAME} and trust.interpreted()
     (plain_losses, plain_gradients), (fast_losses, fast_gradients) = found
     for name, term in plain_losses.terms.items():
         close(name, fast_losses.terms[name].sum, term.sum, 1e-5)
@@ -241,7 +254,8 @@ def model() -> None:
 
 
 CHECKS = {
-    check.__name__: check for check in (vocabulary, frequencies, norm, attention, long_rows, operators, compiled, model)
+    check.__name__: check
+    for check in (vocabulary, frequencies, norm, sums, attention, long_rows, operators, compiled, model)
 }
 
 

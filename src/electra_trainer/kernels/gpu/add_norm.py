@@ -3,7 +3,7 @@
 LayerNorm(dropout(inner) + residual), in fp32 registers; what is written has the type of `inner`, so the hidden states stay in 16 bits
 under autocast. Which elements are dropped follows from a key (keyed_dropout.py), and is worked out again in the backward pass. To PyTorch's
 compiler both kernels are operators, as attention's are: what it makes itself reads the inputs twice on the way back, and finishes the
-gradients of weight and bias in two kernels more.
+gradients of weight and bias in two kernels more. Ours are finished with those of the rest of the layer (shared_sums.py).
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from electra_trainer.kernels.gpu import keyed_dropout, trust
+from electra_trainer.kernels.gpu import keyed_dropout, shared_sums, trust
 
 NAME = "dropout + residual + LayerNorm"
 _PROGRAMS = 1024
@@ -38,15 +38,60 @@ def usable(device: torch.device, shape: Shape) -> bool:
     return shape.dtype in TOLERANCE and trust.trusted(NAME, device, shape)
 
 
-def add_norm(inner: Tensor, shift: Tensor | None, residual: Tensor, norm: nn.LayerNorm, key: Tensor, *, dropout: float) -> Tensor:  # fmt: skip
+def parts(many: int) -> int:
+    """Partial sums of the gradients of shift, weight and bias over `many` rows."""
+    return -(-many // _rows(many))
+
+
+def _rows(many: int) -> int:
+    """Rows of a program on the way back."""
+    return max(1, -(-many // _PROGRAMS))
+
+
+def add_norm(
+    inner: Tensor, shift: Tensor | None, residual: Tensor, norm: nn.LayerNorm, key: Tensor, *, dropout: float, place: Tensor | None = None
+) -> Tensor:  # fmt: skip
     """LayerNorm(dropout(inner + shift) + residual): each [.., D], but the bias `shift` [D]; the result in the type of `inner`.
 
     The bias of the product comes here, since its gradient costs nothing here and two kernels elsewhere. `key` is the mask's, int64 [2];
-    it is not read where nothing is dropped.
+    it is not read where nothing is dropped. `place` is that of shift, weight and bias, in this order.
     """
-    operator = torch.ops.electra.add_norm
-    out: Tensor = operator(inner, shift, residual, norm.weight, norm.bias, key, norm.eps, dropout)[0]
+    if place is None:
+        [place] = shared_sums.places([[shift, norm.weight, norm.bias]], [parts(inner.shape[:-1].numel())])
+    shift, weight, bias = None if shift is None else shift.detach(), norm.weight.detach(), norm.bias.detach()
+    out: Tensor = torch.ops.electra.add_norm(inner, shift, residual, weight, bias, place, key, norm.eps, dropout)[0]
     return out
+
+
+def project(hidden: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """A product and its residual: hidden · weightᵀ + bias, and `hidden` again, which `add_norm` takes as residual and nothing else takes.
+
+    Both uses give `hidden` a gradient. The product of the way back is added to the residual's in its memory, so that no kernel adds the two.
+
+    Args:
+        hidden: [.., D].
+        weight, bias: [E, D] and [E], in the type of `hidden`.
+    """
+    made: tuple[Tensor, Tensor] = _Project.apply(hidden, weight, bias)  # type: ignore[no-untyped-call]
+    return made
+
+
+class _Project(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(hidden, weight)
+        return F.linear(hidden, weight, bias), hidden.view_as(hidden)
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
+        (hidden, weight), (above, gradient) = ctx.saved_tensors, upstream
+        torch.ops.electra.add_product(gradient, above, weight)
+        flat = above.flatten(0, -2)
+        return gradient, flat.T @ hidden.flatten(0, -2), flat.sum(0) if ctx.needs_input_grad[2] else None
+
+
+def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
+    total.flatten(0, -2).addmm_(left.flatten(0, -2), right)
 
 
 def plain(inner: Tensor, residual: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
@@ -56,10 +101,10 @@ def plain(inner: Tensor, residual: Tensor, weight: Tensor, bias: Tensor, eps: fl
 
 
 def _forward(
-    inner: Tensor, shift: Tensor | None, residual: Tensor, weight: Tensor, bias: Tensor, key: Tensor, eps: float, dropout: float
+    inner: Tensor, shift: Tensor | None, residual: Tensor, weight: Tensor, bias: Tensor, place: Tensor, key: Tensor, eps: float, dropout: float
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     kernels = trust.kernels()
-    out, levels = _like_forward(inner, shift, residual, weight, bias, key, eps, dropout)
+    out, levels = _like_forward(inner, shift, residual, weight, bias, place, key, eps, dropout)
     many, width = levels.shape[1], inner.shape[-1]
     if many:
         with trust.on(inner.device):
@@ -73,35 +118,22 @@ def _forward(
 
 def _backward(
     upstream: Tensor, inner: Tensor, shift: Tensor | None, residual: Tensor, weight: Tensor, key: Tensor, levels: Tensor, dropout: float
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     kernels = trust.kernels()
     many, width = levels.shape[1], inner.shape[-1]
     found = _like_backward(upstream, inner, shift, residual, weight, key, levels, dropout)
-    rows = max(1, kernels.triton.cdiv(many, _PROGRAMS))
-    programs = kernels.triton.cdiv(many, rows)
-    partial = torch.empty((programs, 3, width), device=inner.device)
     with trust.on(inner.device):
         if many:
-            kernels.add_norm_backward[(programs,)](
+            kernels.add_norm_backward[(parts(many),)](
                 upstream.contiguous(), inner.contiguous(), weight if shift is None else shift, residual.contiguous(), weight, key, levels,
-                found[0], found[1], partial, many, width, *keyed_dropout.numbers(dropout),
-                ROWS=rows, SHIFT=shift is not None, DROP=dropout > 0, BLOCK_D=kernels.triton.next_power_of_2(width), num_warps=_warps(width),
+                *found, many, width, *keyed_dropout.numbers(dropout),
+                ROWS=_rows(many), SHIFT=shift is not None, DROP=dropout > 0, BLOCK_D=kernels.triton.next_power_of_2(width), num_warps=_warps(width),
             )  # fmt: skip
-        kernels.finish[(kernels.triton.cdiv(width, 16), 3)](
-            partial,
-            *found[2:],
-            programs,
-            width,
-            LOOPS=kernels.triton.cdiv(programs, 128),
-            BLOCK_P=128,
-            BLOCK_D=16,
-            num_warps=4,
-        )
     return found
 
 
 def _like_forward(
-    inner: Tensor, shift: Tensor | None, residual: Tensor, weight: Tensor, bias: Tensor, key: Tensor, eps: float, dropout: float
+    inner: Tensor, shift: Tensor | None, residual: Tensor, weight: Tensor, bias: Tensor, place: Tensor, key: Tensor, eps: float, dropout: float
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The result, and what the backward pass needs: mean and 1/deviation of each row, fp32 [2, N]."""
     many = inner.shape[:-1].numel()
@@ -110,31 +142,34 @@ def _like_forward(
 
 def _like_backward(
     upstream: Tensor, inner: Tensor, shift: Tensor | None, residual: Tensor, weight: Tensor, key: Tensor, levels: Tensor, dropout: float
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """Gradients of inner and residual; of shift, weight and bias, [D]."""
-    of_weight = [weight.new_empty(weight.shape) for _ in range(2)]
-    of_shift = weight.new_empty(weight.shape, dtype=(weight if shift is None else shift).dtype)
-    return inner.new_empty(inner.shape), residual.new_empty(inner.shape), of_shift, of_weight[0], of_weight[1]
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Gradients of inner and residual; partial sums of those of shift, weight and bias, fp32 [parts, 3, D]."""
+    partial = inner.new_empty((parts(levels.shape[1]), 3, inner.shape[-1]), dtype=torch.float32)
+    return inner.new_empty(inner.shape), residual.new_empty(residual.shape), partial
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    inner, shift, residual, weight, _, key, _, ctx.dropout = inputs
+    inner, shift, residual, weight, _, _, key, _, ctx.dropout = inputs
     ctx.save_for_backward(inner, shift, residual, weight, key, output[1])
 
 
 def _gradients(ctx: Any, upstream: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
-    for_inner, for_residual, for_shift, for_weight, for_bias = torch.ops.electra.add_norm_backward(
-        upstream, *ctx.saved_tensors, ctx.dropout
-    )
-    shift = for_shift if ctx.saved_tensors[1] is not None else None
-    return for_inner, shift, for_residual, for_weight, for_bias, None, None, None
+    operator = torch.ops.electra.add_norm_backward
+    for_inner, for_residual, partial = operator(upstream, *ctx.saved_tensors, ctx.dropout)
+    return for_inner, None, for_residual, None, None, partial, None, None, None
 
 
+torch.library.custom_op(
+    "electra::add_product",
+    _add_product,
+    mutates_args=("total",),
+    schema="(Tensor(a!) total, Tensor left, Tensor right) -> ()",
+)
 _add_norm = torch.library.custom_op(
     "electra::add_norm",
     _forward,
     mutates_args=(),
-    schema="(Tensor inner, Tensor? shift, Tensor residual, Tensor weight, Tensor bias, Tensor key, float eps, float dropout)"
+    schema="(Tensor inner, Tensor? shift, Tensor residual, Tensor weight, Tensor bias, Tensor place, Tensor key, float eps, float dropout)"
     " -> (Tensor, Tensor)",
 )
 _add_norm_backward = torch.library.custom_op(
@@ -142,7 +177,7 @@ _add_norm_backward = torch.library.custom_op(
     _backward,
     mutates_args=(),
     schema="(Tensor upstream, Tensor inner, Tensor? shift, Tensor residual, Tensor weight, Tensor key, Tensor levels, float dropout)"
-    " -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+    " -> (Tensor, Tensor, Tensor)",
 )
 _add_norm.register_fake(_like_forward)
 _add_norm_backward.register_fake(_like_backward)

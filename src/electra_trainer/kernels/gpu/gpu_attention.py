@@ -1,7 +1,8 @@
 """Attention within the pieces of a row, with dropout, by kernels of our own: no [T, T] in memory.
 
 Queries, keys and values come packed as one product makes them, and so does their gradient. Which weights are dropped follows from a key
-(keyed_dropout.py), and is worked out again in the backward pass. No two programs add to one number, so results are the same each time.
+(keyed_dropout.py), and is worked out again in the backward pass. The gradient of the products' bias comes from here as partial sums
+(shared_sums.py). No two programs add to one number, so results are the same each time.
 To PyTorch's compiler the kernels are operators that it calls and does not look into.
 """
 
@@ -13,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from electra_trainer.kernels.gpu import keyed_dropout, trust
+from electra_trainer.kernels.gpu import keyed_dropout, shared_sums, trust
 
 NAME = "attention within pieces"
 _SIZES = {torch.float32: (32,), torch.bfloat16: (32, 64, 128), torch.float16: (32, 64, 128)}
@@ -97,7 +98,14 @@ def _milliseconds(run: Callable[[], None], *, repeats: int = 5) -> float:
     return min(times)
 
 
-def attend(packed_BT3HD: Tensor, bias: Tensor, piece_BT: Tensor, key: Tensor, *, dropout: float) -> Tensor:
+def parts(device: torch.device, shape: Shape, rows: int) -> int:
+    """Partial sums of the gradient of the bias over `rows` rows."""
+    return rows * -(-shape.tokens // _back(shape.tokens, shape.size, shape.dtype.itemsize == 2, device)[0])
+
+
+def attend(
+    packed_BT3HD: Tensor, bias: Tensor, piece_BT: Tensor, key: Tensor, *, dropout: float, place: Tensor | None = None
+) -> Tensor:
     """softmax(QKᵀ/√d) V among tokens of one piece.
 
     Args:
@@ -106,11 +114,16 @@ def attend(packed_BT3HD: Tensor, bias: Tensor, piece_BT: Tensor, key: Tensor, *,
         piece_BT: int32, contiguous.
         key: of the dropout mask, int64 [2]; not read where nothing is dropped.
         dropout: the share of weights that is dropped.
+        place: that of the bias.
 
     Returns:
         [B, T, H, D/H] in the type of `packed_BT3HD`.
     """
-    out_BTHD: Tensor = torch.ops.electra.attention(packed_BT3HD, bias, piece_BT, key, dropout)[0]
+    if place is None:
+        rows, tokens, _, heads, size = packed_BT3HD.shape
+        shape = Shape(packed_BT3HD.dtype, heads, tokens, size, drops=dropout > 0, back=True)
+        [place] = shared_sums.places([[bias]], [parts(packed_BT3HD.device, shape, rows)])
+    out_BTHD: Tensor = torch.ops.electra.attention(packed_BT3HD, place, piece_BT, key, dropout)[0]
     return out_BTHD
 
 
@@ -138,13 +151,21 @@ def launches(packed: Tensor, dropout: float, *, back: bool) -> list[tuple[str, d
     if not back:
         # the loop over keys loads ahead; with heads of 128 two blocks ahead would not fit into the memory of smaller cards
         return [("attention_forward", {**_constants(packed, dropout, 64), "num_warps": 4, "num_stages": 3 if size < 128 else 2})]  # fmt: skip
-    # a row of up to 128 tokens in one block makes the scores once, not twice; before Hopper that needs more registers than there are
-    if size <= 64 and narrow and (tokens <= 64 or (tokens <= 128 and _wide_products(packed.device))):
-        block = 64 if tokens <= 64 else 128
+    block, whole = _back(tokens, size, narrow, packed.device)
+    if whole:
         return [("attention_backward", {**_constants(packed, dropout, block), "num_warps": block // 16})]
-    small = size <= 64 and narrow
-    constants = {**_constants(packed, dropout, 64 if small else 32), "num_warps": 4, "num_stages": 3 if small else 2}
+    constants = {**_constants(packed, dropout, block), "num_warps": 4, "num_stages": 3 if size <= 64 and narrow else 2}
     return [("attention_backward", constants), ("attention_backward_queries", constants)]
+
+
+def _back(tokens: int, size: int, narrow: bool, device: torch.device) -> tuple[int, bool]:
+    """Tokens of a block on the way back, and whether it is the whole row.
+
+    A row of up to 128 tokens in one block makes the scores once, not twice; before Hopper that needs more registers than there are.
+    """
+    if size <= 64 and narrow and (tokens <= 64 or (tokens <= 128 and _wide_products(device))):
+        return 64 if tokens <= 64 else 128, True
+    return 64 if size <= 64 and narrow else 32, False
 
 
 def _wide_products(device: torch.device) -> bool:
@@ -161,37 +182,30 @@ def _run(packed: Tensor, dropout: float, *tensors: Tensor, back: bool) -> None:
             getattr(kernels, name)[(programs,)](*tensors, *keyed_dropout.numbers(dropout), **constants)
 
 
-def _forward(packed: Tensor, bias: Tensor, piece: Tensor, key: Tensor, dropout: float) -> tuple[Tensor, Tensor]:
-    out, log_sum = _like_forward(packed, bias, piece, key, dropout)
+def _forward(packed: Tensor, place: Tensor, piece: Tensor, key: Tensor, dropout: float) -> tuple[Tensor, Tensor]:
+    out, log_sum = _like_forward(packed, place, piece, key, dropout)
     _run(packed, dropout, packed.contiguous(), piece, key, out, log_sum, back=False)
     return out, log_sum
 
 
 def _backward(
-    upstream: Tensor, packed: Tensor, bias: Tensor, piece: Tensor, key: Tensor, out: Tensor, log_sum: Tensor, dropout: float
+    upstream: Tensor, packed: Tensor, place: Tensor, piece: Tensor, key: Tensor, out: Tensor, log_sum: Tensor, dropout: float
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    kernels, packed = trust.kernels(), packed.contiguous()
-    gradient, for_bias = _like_backward(upstream, packed, bias, piece, key, out, log_sum, dropout)
-    rows, tokens, _, heads, size = packed.shape
-    parts = rows * -(-tokens // launches(packed, dropout, back=True)[0][1]["BLOCK"])
-    partial = torch.empty((parts, 3, heads * size), device=packed.device)
+    packed = packed.contiguous()
+    gradient, partial = _like_backward(upstream, packed, place, piece, key, out, log_sum, dropout)
     _run(packed, dropout, upstream.contiguous(), packed, piece, key, out, log_sum, gradient, partial, back=True)
-    with trust.on(packed.device):
-        kernels.finish[(-(-heads * size // 16), 3)](
-            partial, *for_bias.view(3, -1), parts, heads * size, LOOPS=-(-parts // 128), BLOCK_P=128, BLOCK_D=16, num_warps=4
-        )  # fmt: skip
-    return gradient, for_bias
+    return gradient, partial
 
 
-def _like_forward(packed: Tensor, bias: Tensor, piece: Tensor, key: Tensor, dropout: float) -> tuple[Tensor, Tensor]:
+def _like_forward(packed: Tensor, place: Tensor, piece: Tensor, key: Tensor, dropout: float) -> tuple[Tensor, Tensor]:
     rows, tokens, _, heads, size = packed.shape
     return packed.new_empty((rows, tokens, heads, size)), packed.new_empty((rows, heads, tokens), dtype=torch.float32)
 
 
 def _like_backward(
-    upstream: Tensor, packed: Tensor, bias: Tensor, piece: Tensor, key: Tensor, out: Tensor, log_sum: Tensor, dropout: float
+    upstream: Tensor, packed: Tensor, place: Tensor, piece: Tensor, key: Tensor, out: Tensor, log_sum: Tensor, dropout: float
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    return packed.new_empty(packed.shape), bias.new_empty(bias.shape)
+    return packed.new_empty(packed.shape), torch.empty(place.shape, device=place.device)
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -203,7 +217,7 @@ def _gradients(ctx: Any, upstream: Tensor, _: Tensor | None) -> tuple[Tensor | N
     return *torch.ops.electra.attention_backward(upstream, *ctx.saved_tensors, ctx.dropout), None, None, None
 
 
-_INPUTS = "Tensor packed, Tensor bias, Tensor piece, Tensor key"
+_INPUTS = "Tensor packed, Tensor place, Tensor piece, Tensor key"
 _attention = torch.library.custom_op(
     "electra::attention", _forward, mutates_args=(), schema=f"({_INPUTS}, float dropout) -> (Tensor, Tensor)"
 )

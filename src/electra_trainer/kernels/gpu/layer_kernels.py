@@ -125,19 +125,26 @@ def add_norm_backward(
 
 
 @triton.jit
-def finish(partial, one, two, three, PARTS, D, LOOPS: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr):
-    """Sums over the parts of `partial`, [PARTS, 3, D]: always in the same order, and without the memory that PyTorch's sum clears."""
+def finish(partials, parts, totals, D, LOOPS: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr):
+    """Sums over the parts of each of `partials`, [parts, 3, D], three of `totals` for each: always in the same order.
+
+    All three are tuples; LOOPS blocks hold the most parts. PyTorch's sum would be a kernel for each, and clears memory for it.
+    """
     columns = tl.program_id(0) * BLOCK_D + tl.arange(0, BLOCK_D)
     which = tl.program_id(1)
+    partial, many = partials[0], parts[0]
+    for number in tl.static_range(1, len(partials)):
+        if which >= 3 * number:
+            partial, many = partials[number], parts[number]
     total = tl.zeros((BLOCK_P, BLOCK_D), dtype=tl.float32)
     for number in range(LOOPS):
-        parts = number * BLOCK_P + tl.arange(0, BLOCK_P)
-        place = (3 * parts[:, None] + which) * D + columns[None, :]
-        total += tl.load(partial + place, mask=(parts[:, None] < PARTS) & (columns[None, :] < D), other=0.0)
+        rows = number * BLOCK_P + tl.arange(0, BLOCK_P)
+        place = (3 * rows[:, None] + which % 3) * D + columns[None, :]
+        total += tl.load(partial + place, mask=(rows[:, None] < many) & (columns[None, :] < D), other=0.0)
     found = tl.sum(total, 0)
-    tl.store(one + columns, found.to(one.dtype.element_ty), mask=(columns < D) & (which == 0))
-    tl.store(two + columns, found.to(two.dtype.element_ty), mask=(columns < D) & (which == 1))
-    tl.store(three + columns, found.to(three.dtype.element_ty), mask=(columns < D) & (which == 2))
+    for number in tl.static_range(len(totals)):
+        here = (columns < D) & (which == number)
+        tl.store(totals[number] + columns, found.to(totals[number].dtype.element_ty), mask=here)
 
 
 @triton.jit
