@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from electra_trainer.data.tokenizer import Specials, Text, as_plain_text, load_tokenizer, specials_of, tokenizer_sha256
-from electra_trainer.errors import MissingInputError
+from electra_trainer.errors import ConfigError, MissingInputError
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.model.networks import Discriminator, initialize
 from electra_trainer.pretrained.export import holds_network, read_encoder, read_network
