@@ -73,42 +73,31 @@ def killed_in_the_middle(command: list[str], sign: Path) -> None:
     assert run.wait() == -signal.SIGKILL
 
 
-def test_datatrove_is_prepare_by_hand(electra: Electra, work: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("script", "tasks", "sign"),
+    [
+        ("datatrove_prepare.py", "--tasks", "shards/shard-00002-of-00003"),
+        pytest.param(
+            "ray_data_prepare.py", "--shards", "shards",
+            marks=pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="`make examples` installs Ray"),
+        ),
+    ],
+)  # fmt: skip
+def test_an_engine_is_prepare_by_hand(
+    electra: Electra, work: Path, tmp_path: Path, script: str, tasks: str, sign: str
+) -> None:
+    """Killed when a part of the shards was made, and started again."""
     out = tmp_path / "work"
-    command = [
-        sys.executable,
-        str(EXAMPLES / "datatrove_prepare.py"),
-        str(work / "corpus"),
-        "--tokenizer",
-        str(work / "tok"),
-    ]
-    command += [*ROWS, "--tasks", str(TASKS), "--out", str(out)]
-    killed_in_the_middle(command, out / "shards/shard-00002-of-00003")
-    assert not (out / "data").exists()
-    again = subprocess.run(command, capture_output=True, text=True)
-    assert again.returncode == 0, again.stderr
-    made, expected = rows(out / "data"), by_hand(electra, out / "text", work, tmp_path / "hand")
-    assert made == expected and len(made["train.bin"]) > 1000
-    documents = Store.open(out / "data", verify=True).manifest
-    assert documents.train.documents + documents.valid.documents == 40  # neither copies nor fragments
-
-
-@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="`make examples` installs Ray")
-def test_ray_data_is_prepare_by_hand(electra: Electra, work: Path, tmp_path: Path) -> None:
-    out = tmp_path / "work"
-    command = [
-        sys.executable,
-        str(EXAMPLES / "ray_data_prepare.py"),
-        str(work / "corpus"),
-        "--tokenizer",
-        str(work / "tok"),
-    ]
-    command += [*ROWS, "--shards", str(TASKS), "--out", str(out)]
-    killed_in_the_middle(command, out / "shards")
+    command = [sys.executable, str(EXAMPLES / script), str(work / "corpus"), "--tokenizer", str(work / "tok")]
+    command += [*ROWS, tasks, str(TASKS), "--out", str(out)]
+    killed_in_the_middle(command, out / sign)
     assert not (out / "data").exists()
     again = subprocess.run(command, capture_output=True, text=True)
     assert again.returncode == 0, again.stderr
     assert rows(out / "data") == by_hand(electra, out / "text", work, tmp_path / "hand")
+    made = Store.open(out / "data", verify=True).manifest
+    copies = 0 if script.startswith("datatrove") else 10  # the same two in every file
+    assert made.train.documents + made.valid.documents == 40 + copies  # no fragment
 
 
 def test_a_slurm_array_is_prepare_by_hand(electra: Electra, work: Path, tmp_path: Path) -> None:
