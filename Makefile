@@ -14,13 +14,19 @@ RECORD ?= records/$(shell date +%F)-reliability
 BASE   ?= HEAD
 export OMP_WAIT_POLICY ?= passive
 export GOMP_SPINCOUNT ?= 10000
-# The oldest transformers that exported folders must load in, beside the environment: a test puts it on its path
+# Older transformers that exported folders must load in, beside the environment: tests put them on their path. The oldest brings
+# only what it cannot share with the other
 OLD          := $(VENV)/transformers-4
 OLD_PACKAGES := transformers==4.57.6 huggingface_hub==0.36.0 tokenizers==0.22.1 \
 	requests==2.34.2 urllib3==2.8.0 charset-normalizer==3.5.2 idna==3.20 certifi==2026.10.18
+OLDEST          := $(VENV)/transformers-4.49
+OLDEST_PACKAGES := transformers==4.49.0 tokenizers==0.21.4
 
 # Triton, on Linux, for machines whose PyTorch brings none: its interpreter runs the GPU's kernels in the tests
 TRITON := $(VENV)/triton-3.6
+
+# Ray, for examples/, beside the environment
+RAY := $(VENV)/ray-2.60.0
 
 # PyTorch's build for GPUs with its headers, several gigabytes, for a pretended card (tests/gpu/card.cpp). CARD: where
 CARD          ?= $(VENV)/card
@@ -33,7 +39,7 @@ UNUSED  := /(tests|pip|mypyc?|setuptools|pygments|torch(gen|/testing|/onnx)|tran
 COMPILE := $(BIN)/python -m compileall -q -j 0 -x '$(UNUSED)' $(VENV)/lib >/dev/null 2>&1 || true
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-together test-alone reliability reliability-together reliability-alone sabotage net gpu-rehearsal check check-native docs notebooks count map clean venv
+.PHONY: help demo test test-together test-alone reliability reliability-together reliability-alone sabotage net examples gpu-rehearsal check check-native docs notebooks count map clean venv
 .NOTPARALLEL:
 
 help: ## Show this list
@@ -78,6 +84,9 @@ net: $(VENV)/.dev ## Does every command compute and say what it did at BASE? (RU
 	$(BIN)/python -m tests.net record --source src --out $$folder/new.json $(if $(RUNS),--only $(RUNS)) && \
 	$(BIN)/python -m tests.net compare $$folder/old.json $$folder/new.json
 
+examples: $(VENV)/.dev $(RAY) ## Run examples/ on real text, each killed in the middle: datatrove, Ray Data, a Slurm array (installs Ray)
+	PYTHONPATH=$(abspath $(RAY)) $(BIN)/python -m pytest tests/examples
+
 gpu-rehearsal: $(VENV)/.dev $(CARD)/.ready ## The training step on a pretended GPU: captures, launches, waits, ranks (installs several GB)
 	ELECTRA_CARD=$(abspath $(CARD)) $(BIN)/python -m pytest tests/gpu
 
@@ -120,11 +129,14 @@ $(VENV)/.base: pyproject.toml constraints.txt
 $(VENV)/.dev: pyproject.toml constraints.txt
 	@$(MAKE) --no-print-directory venv
 	$(PIP) --no-compile -e '.[dev]' & environment=$$!; \
-	$(BESIDE) $(OLD) $(OLD_PACKAGES) & old=$$!; \
+	($(BESIDE) $(OLD) $(OLD_PACKAGES) && $(BESIDE) $(OLDEST) $(OLDEST_PACKAGES)) & old=$$!; \
 	$(BESIDE) $(TRITON) triton==3.6.0 || true; \
 	wait $$old && wait $$environment
 	$(COMPILE)
 	@touch $(VENV)/.base $@
+
+$(RAY):
+	$(FETCH) --no-compile --target $@ -c constraints.txt ray==2.60.0
 
 $(CARD)/.ready:
 	$(PYTHON) -m venv $(CARD)

@@ -1,6 +1,7 @@
 """Give it text; it gives you a strong small text encoder, pre-trained by replaced token detection (ELECTRA)."""
 
 import importlib
+import sys
 from typing import TYPE_CHECKING
 
 from electra_trainer.version import __version__
@@ -9,6 +10,11 @@ if TYPE_CHECKING:
     from electra_trainer.api import *  # noqa: F403
     from electra_trainer.presets.models import preset
     from electra_trainer.settings.config import Config
+
+if sys.platform == "win32":
+    raise SystemExit(
+        "electra-trainer does not run on Windows itself. Use it under WSL: type `wsl --install`, and install it in the Linux there."
+    )
 
 __all__ = [  # noqa: F405
     "Config", "Finetuned", "OwnTask", "Pretrained", "__version__", "cloze", "compare", "evaluate", "export", "finetune", "load",

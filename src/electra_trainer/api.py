@@ -144,7 +144,7 @@ def pretrain(
         steps, budget, flops, flops_real: how long, at most one of them; `budget` is a time such as "20m".
         seed: of weights, order, masks, samples and dropout; None keeps the preset's.
         init: trained weights to begin with, of a run, an exported folder or a Hub name; None: fresh ones.
-        device: auto, cpu, cuda or cuda:N.
+        device: auto, cpu, cuda, cuda:N or mps.
         shard: under torchrun, divide weights, gradients and moments among the processes.
         quiet: show errors and warnings only.
 
@@ -186,7 +186,7 @@ def compare(
         seeds: how many (1, 2, ...), or which.
         shard: (i, N) runs every N-th cell, from the i-th on.
         parallel: runs at once, each with its share of the cores, or with a GPU.
-        device: auto, cpu, cuda or cuda:N.
+        device: auto, cpu, cuda, cuda:N or mps.
         quiet: show errors and warnings only.
         asked: the other fields of `electra_trainer.paper.comparison.Comparison`: one of flops, steps and budget; match, probes, metrics,
             probe_sentences, probe_pairs.
@@ -231,7 +231,7 @@ def finetune(
         floors: the old name of `baselines`.
         search: first choose learning rate, layer decay and epochs on a tenth of the training rows.
         parallel: runs at once; None: as many as the machine has cores or GPUs for.
-        device: auto, cpu, cuda or cuda:N.
+        device: auto, cpu, cuda, cuda:N or mps.
         quiet: show nothing.
         changes: fields of `electra_trainer.finetuning.recipe.Recipe`, such as learning_rate=1e-4.
 

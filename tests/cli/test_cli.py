@@ -3,6 +3,7 @@
 import ast
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -468,3 +469,49 @@ def test_a_missing_package_is_not_a_bug(monkeypatch: pytest.MonkeyPatch, capsys:
         and "bug" not in told
     )
     assert as_known(ModuleNotFoundError("no module", name="electra_trainer.nowhere")) is None
+
+
+def test_text_that_the_model_does_not_know_is_told(electra: Electra, folder: Path) -> None:
+    code, out, err = electra("score", folder / "run", "日本語", "--json")
+    assert code == 0 and json.loads(out)["tokens"] == ["[UNK]"] * 3 and "3 of the 3 tokens are [UNK]" in err
+    assert electra("score", folder / "run", "a class")[2] == ""
+    code, _, err = electra("fill", folder / "run", "the <mask> is")
+    assert code == 65 and "<mask> is not the mask of this model" in err
+
+
+def test_little_held_out_text_is_told(electra: Electra, folder: Path, tmp_path: Path) -> None:
+    """And the share that the warning names is enough."""
+    text = tmp_path / "text.txt"
+    text.write_text("\n\n".join(f"the cat number {n} sat on the mat and saw a dog" for n in range(4000)))
+    words = ("prepare", text, "--tokenizer", folder / "data/tokenizer", "--seq-len", 32)
+    code, _, err = electra(*words, "--out", tmp_path / "a")
+    share = re.search(r"only [\d,]+ tokens are held out.* --valid-fraction ([\d.]+)\.", err)
+    assert code == 0 and share, err
+    code, _, err = electra(*words, "--out", tmp_path / "b", "--valid-fraction", share[1])
+    assert code == 0 and "held out" not in err
+    text.write_text("\n\n".join(f"the cat number {n} sat on the mat" for n in range(240)))
+    assert "Give more text" in electra(*words, "--out", tmp_path / "c", "--valid-fraction", "0.01")[2]
+
+
+def test_too_little_text_for_a_vocabulary(electra: Electra, tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("the cat sat\n\nthe dog ran\n")
+    code, _, err = electra("tokenizer", tmp_path / "text.txt", "--vocab-size", 300, "--out", tmp_path / "tok")
+    assert code == 65 and "256 are the least. Give more text." in err
+
+
+def test_the_model_is_looked_for_before_the_data(
+    electra: Electra, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    (tmp_path / "a.csv").write_text("text,label\n" + "good,1\nbad,0\n" * 20)
+    code, out, err = electra("finetune", "nobody/nothing", "--train", tmp_path / "a.csv", "--out", tmp_path / "e")
+    assert code == 66 and out == "" and "nobody/nothing: no such folder" in err
+
+
+@pytest.mark.parametrize("code", ["import electra_trainer", "import runpy; runpy.run_module('electra_trainer')"])
+def test_windows_is_refused_in_one_sentence(code: str) -> None:
+    """A Python without fcntl that says it is on Windows: WSL is named, and there is no traceback."""
+    before = "import sys, runpy; sys.platform = 'win32'; sys.modules['fcntl'] = None; "
+    done = subprocess.run([sys.executable, "-c", before + code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and done.stdout == "" and "WSL" in done.stderr
+    assert len(done.stderr.splitlines()) == 1 and "Traceback" not in done.stderr

@@ -12,11 +12,66 @@ from electra_trainer.settings.methods import RTD
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_help_names_values_and_not_types(electra: Electra, verb: str) -> None:
-    code, out, _ = electra(verb, "--help")
-    assert code == 0
-    assert not re.findall(r"\b(?:STR|INT|FLOAT|PATH|BOOL)\b|\{None|\(default", out)
-    assert re.match(rf"usage: electra {verb} ", out)
+def test_help_names_values_and_not_types(electra: Electra, monkeypatch: pytest.MonkeyPatch, verb: str) -> None:
+    """No usage or option line has a Python type; a default is said once; the short help has no flag that the long one lacks."""
+    monkeypatch.setenv("COLUMNS", "80")
+    code, short, _ = electra(verb, "--help")
+    all_code, out, _ = electra(verb, "--help-all")
+    assert (code, all_code) == (0, 0)
+    for text in (short, out):
+        assert not re.findall(r"\b(?:STR|INT|FLOAT|PATH|BOOL)\b|\{None|None\b[,}|]|\(default|True,False", text)
+        assert re.match(rf"usage: electra {verb} ", text)
+    assert not {"--model.vocab-size", "--batch.sequence-length"} & _flags(out)
+    for entry in re.split(r"\n│ (?=-)", out):
+        assert entry.count("Default:") <= 1, entry
+    assert _flags(short) <= _flags(out) | {"--help-all"}
+
+
+def _flags(text: str) -> set[str]:
+    return {flag for line in re.findall(r"^│ (--.*)", text, re.M) for flag in re.findall(r"--[a-z][\w.-]*", line)}
+
+
+@pytest.mark.parametrize("verb", ["pretrain", "compare", "finetune", "glue", "squad"])
+def test_short_help_fits_two_screens(electra: Electra, monkeypatch: pytest.MonkeyPatch, verb: str) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    _, short, _ = electra(verb, "--help")
+    _, out, _ = electra(verb, "--help-all")
+    assert sum(1 + len(line) // 81 for line in short.splitlines()) <= 80
+    assert f"electra {verb} --help-all" in short and len(_flags(short)) < 0.8 * len(_flags(out))
+
+
+def test_flags_that_help_leaves_out_are_read() -> None:
+    words = [
+        "data",
+        "--out",
+        "run",
+        "--model.vocab-size",
+        "512",
+        "--batch.sequence-length",
+        "64",
+        "--schedule.decay-share",
+        "0.5",
+    ]
+    settings = read("pretrain", words).settings
+    assert (settings.model.vocab_size, settings.batch.sequence_length, settings.schedule.decay_share) == (512, 64, 0.5)
+
+
+def test_words_for_yes_and_no(electra: Electra) -> None:
+    words = ["model", "--train", "a.csv", "--out", "e", "--recipe", "released", "--double-unordered"]
+    for word, value in {"yes": True, "no": False, "True": True, "False": False}.items():
+        assert read("finetune", [*words, word]).recipe.changes() == {"double_unordered": value}
+    code, _, err = electra("finetune", *words, "perhaps")
+    assert code == ConfigError.exit_code and "yes or no" in " ".join(err.split())
+    _, out, _ = electra("finetune", "--help-all")
+    assert "Default: paper no, released yes." in " ".join(out.replace("│", " ").split())
+
+
+def test_tags_without_spans_are_plain() -> None:
+    from electra_trainer.cli.finetune import _source
+
+    words = ["model", "--task", "tagging", "--train", "a.conll", "--out", "e", "--scheme"]
+    schemes = {word: _source(read("finetune", [*words, word])).scheme for word in ("plain", "bioes", "detect")}  # type: ignore[attr-defined]
+    assert schemes == {"plain": "none", "bioes": "bioes", "detect": "detect"}
 
 
 def test_every_verb_is_in_the_overview_once(electra: Electra) -> None:

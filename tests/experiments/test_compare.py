@@ -317,6 +317,15 @@ def test_other_settings_are_named(name: str, data: Path, whole: Path) -> None:
     assert (whole / "experiment.json").read_text() == before
 
 
+def test_the_command_that_the_experiment_began_with_is_told(data: Path, whole: Path, tmp_path: Path) -> None:
+    again = shutil.copytree(whole, tmp_path / "again")
+    for noted in again.glob("cells/*/*/run/environment.json"):
+        words = ["electra", "compare", "my data", "--arms", "electra,mlm"]
+        noted.write_text(json.dumps(json.loads(noted.read_text()) | {"command": words}))
+    with pytest.raises(ConfigError, match="repeat what it began with: electra compare 'my data' --arms electra,mlm"):
+        run(data, again, steps=9)
+
+
 def test_other_data_and_other_config_are_named(data: Path, whole: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="tokenizer_sha256"):
         run(write_store(tmp_path / "other", vocab_size=300), whole)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from huggingface_hub import ModelCard
 from tests.finetuning import test_folder_heads
 from tests.finetuning.own_files import rows, write_csv, write_encoder
 from tests.finetuning.test_folder_heads import ASKED, SENTENCES, ours
@@ -148,6 +149,18 @@ def test_pipelines(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [item["score"] for item in said] == pytest.approx(
         [item["value"] for item in loaded.predict(TEXTS)], abs=tolerance(loaded)
     )
+
+
+def test_sentence_transformers_reads_it(made: Made) -> None:
+    """A classifier of pairs as a CrossEncoder, and any encoder up to the length of its rows; pooling is for sentence-transformers to choose."""
+    models = pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed")
+    scores = models.CrossEncoder(str(made.model("pairs")), device="cpu").predict(
+        inputs("pairs"), convert_to_tensor=True
+    )
+    assert (scores - our_logits(load_finetuned(made.model("pairs")), "pairs")).abs().max() <= 1e-5
+    folder = made.model("classes")
+    assert models.SentenceTransformer(str(folder), device="cpu").max_seq_length == 32
+    assert not {"modules.json", "1_Pooling", "sentence_bert_config.json"} & {path.name for path in folder.iterdir()}
 
 
 OLD = Path(sys.prefix) / "transformers-4"
@@ -323,7 +336,9 @@ def test_the_code_on_the_cards_runs(made: Made, capsys: pytest.CaptureFixture[st
 
 def test_card_and_description(made: Made) -> None:
     card = (made.model("classes") / "README.md").read_text()
-    assert card.startswith("---\nlibrary_name: transformers\npipeline_tag: text-classification\ntags: [electra]\n---")
+    assert card.startswith(
+        "---\nlibrary_name: transformers\npipeline_tag: text-classification\ntags:\n- electra\n- electra-trainer\n"
+    )
     assert "| dev, accuracy | 1 |" in card and "- columns: text = 'text', label = 'label'." in card
     assert str(made.root) not in card
     table = json.loads((made.model("pairs") / "electra_task.json").read_text())
@@ -342,6 +357,12 @@ def test_scores_of_seeds_stand_on_the_card(made: Made, tmp_path: Path) -> None:
     at = lines.index("| dev, accuracy | 3 | 70.0 | 70.0 | 20.0 |")
     assert "The weights are those of seed 3, the best of 3 by these scores: expect the median of it." in lines
     assert lines[at + 1] == "| dev, matthews | 1 | 50.0 | 50.0 | - |"
+    results = ModelCard("\n".join(lines)).data.eval_results
+    found = {one.metric_type: (one.metric_value, one.metric_name, one.dataset_split) for one in results}
+    assert found == {
+        "accuracy": (0.7, "accuracy, median of 3 seeds", "dev"),
+        "matthews_correlation": (0.5, "matthews", "dev"),
+    }
 
 
 def test_what_strangers_wrote_does_not_break_the_card(made: Made, tmp_path: Path) -> None:

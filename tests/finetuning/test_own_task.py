@@ -220,7 +220,7 @@ def test_what_counts_is_in_the_hash(tmp_path: Path) -> None:
 def test_small_files_are_read_more_often(tmp_path: Path) -> None:
     assert OwnTask(train=write_csv(tmp_path / "a.csv", [("a", "b")] * 9_000)).epochs == 10
     assert OwnTask(train=write_csv(tmp_path / "b.csv", [("a", "b")] * 10_000)).epochs == 3
-    note = "fewer than 10,000 lines: 10 epochs, for larger files 3, unless --epochs says otherwise."
+    note = "fewer than 10,000 lines: without --epochs 10 epochs, for larger files 3."
     assert note in OwnTask(train=write_csv(tmp_path / "c.csv", rows(40))).load().notes
     many = [(f"{text} {number}", label) for number, (text, label) in enumerate(rows(200) * 50)]
     assert not any("epochs" in said for said in OwnTask(train=write_csv(tmp_path / "d.csv", many)).load().notes)

@@ -18,7 +18,7 @@ from tests.finetuning.small_source import source
 from tests.prepared import small_config, write_store
 from torch import Tensor
 
-from electra_trainer.errors import CheckpointError, ConfigError, MissingInputError
+from electra_trainer.errors import CheckpointError, MissingInputError
 from electra_trainer.pretrained import source as module
 from electra_trainer.pretrained.pretrained import export_run, kept_encoder, load
 from electra_trainer.pretrained.source import Source, load_source, untrained
@@ -258,9 +258,13 @@ def missing() -> RepositoryNotFoundError:
     ("answer", "kind", "said"),
     [
         (missing(), MissingInputError, r"no such model on the Hub that may be read\. Check the name"),
-        (LocalEntryNotFoundError("Cannot find\nmore"), ConfigError, r"could not be asked \(Cannot find\)"),
-        (ConnectionError("offline mode is enabled"), ConfigError, r"could not be asked \(offline mode is enabled\)"),
-        (OSError(), ConfigError, r"could not be asked \(OSError\)"),
+        (LocalEntryNotFoundError("Cannot find\nmore"), MissingInputError, r"could not be asked \(Cannot find\)"),
+        (
+            ConnectionError("offline mode is enabled"),
+            MissingInputError,
+            r"could not be asked \(offline mode is enabled\)",
+        ),
+        (OSError(), MissingInputError, r"could not be asked \(OSError\)"),
     ],
 )
 def test_the_hub_s_refusals(

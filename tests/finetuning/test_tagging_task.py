@@ -48,7 +48,7 @@ def test_the_scheme_can_be_set(tmp_path: Path) -> None:
     found = task(tmp_path, ENTITIES, ENTITIES, scheme="none").load().task
     assert isinstance(found, Tagging) and found.metrics == ("accuracy",)
     with pytest.raises(
-        DataError, match=r"train:1: label 'DET' is none of BIO: .* For labels without spans: --scheme none"
+        DataError, match=r"train:1: label 'DET' is none of BIO: .* For labels without spans: --scheme plain"
     ):
         task(tmp_path, scheme="bio").load()
 

@@ -70,7 +70,7 @@ def test_one_command_from_two_columns(work: Path, first: tuple[int, str, str]) -
         "columns: text = 'text', label = 'label'.",
         "8 of 80 rows were held out",
         "2 classes in 72 training rows: fruit 36, tool 36.",
-        "fewer than 10,000 lines: 10 epochs, for larger files 3, unless --epochs says otherwise.",
+        "fewer than 10,000 lines: without --epochs 10 epochs, for larger files 3.",
         "accuracy",
         "The best run on dev:",
         "true \\ said  fruit  tool",

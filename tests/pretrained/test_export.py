@@ -180,7 +180,11 @@ def test_auto_model_and_files(exported: Path) -> None:
         "README.md", "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt",
     }  # fmt: skip
     card = (exported / "discriminator" / "README.md").read_text()
-    assert card.startswith("---\nlibrary_name: transformers") and "Positions from 32 on were never trained" in card
+    assert (
+        card.startswith("---\nlibrary_name: transformers")
+        and "Use the generator.\n" in card
+        and "Positions from 32 on were never trained" in card
+    )
     assert "| discriminator standard auc, held out | 0." in card
 
 
@@ -214,12 +218,12 @@ def test_same_ids_through_auto_tokenizer(tmp_path: Path, cased: bool) -> None:
     assert not differ
 
 
-OLD = Path(sys.prefix) / "transformers-4"
+OLD, OLDEST = (Path(sys.prefix) / name for name in ("transformers-4", "transformers-4.49"))
 ASK_OLD = """
 import json, sys
 sys.modules["sklearn"] = None  # transformers works without it, and importing it takes a second
 import transformers
-assert transformers.__version__.startswith("4.57"), transformers.__version__
+assert transformers.__version__.startswith(sys.argv[5]), transformers.__version__
 tokenizer = transformers.AutoTokenizer.from_pretrained(sys.argv[1])
 ids = tokenizer(json.load(open(sys.argv[2])))["input_ids"]
 model = transformers.ElectraForPreTraining.from_pretrained(sys.argv[3]).eval()
@@ -230,18 +234,20 @@ json.dump([ids, logits], open(sys.argv[4], "w"))
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(
-    not OLD.is_dir(), reason="transformers 4.57 is not installed beside the environment (make test does it)"
-)
-def test_the_same_in_transformers_4(exported: Path, tmp_path: Path) -> None:
-    """4.57, the last of its line: ids of 10,000 lines and logits."""
-    lines = embedded_lines(LINES)
+@pytest.mark.parametrize(("version", "places", "count"), [("4.57", [OLD], LINES), ("4.49", [OLDEST, OLD], 1000)])
+def test_the_same_in_transformers_4(
+    exported: Path, tmp_path: Path, version: str, places: list[Path], count: int
+) -> None:
+    """4.57, the last of its line, and 4.49: ids of lines and logits."""
+    if not all(place.is_dir() for place in places):
+        pytest.skip(f"transformers {version} is not installed beside the environment (make test does it)")
+    lines = embedded_lines(count)
     (tmp_path / "lines.json").write_text(json.dumps(lines))
     folder = exported / "discriminator"
-    words = [folder, tmp_path / "lines.json", folder, tmp_path / "answer.json"]
+    words = [folder, tmp_path / "lines.json", folder, tmp_path / "answer.json", version]
     done = subprocess.run(
         [sys.executable, "-c", ASK_OLD, *map(str, words)],
-        env={**os.environ, "PYTHONPATH": str(OLD)}, capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, places))}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     ids, logits = json.loads((tmp_path / "answer.json").read_text())

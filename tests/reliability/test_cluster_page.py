@@ -1,7 +1,9 @@
 """docs/cluster.md: its commands are ones that the program takes, and its job does what the page says."""
 
+import json
 import re
 import shlex
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -12,11 +14,12 @@ from electra_trainer.cli.main import read
 from electra_trainer.errors import CheckpointError, ConfigError, DataError, Diverged, Interrupted, MissingInputError
 from electra_trainer.runs.signals import FORWARDS, STOP, WAITS
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "cluster.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "cluster.md").read_text(encoding="utf-8")
 COMMANDS = [line for block in re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
 
 
-@pytest.mark.parametrize("line", [line for line in COMMANDS if not line.startswith(("sbatch", "export"))])
+@pytest.mark.parametrize("line", [line for line in COMMANDS if not line.startswith(("sbatch", "export", "docker"))])
 def test_commands_parse(line: str) -> None:
     words = shlex.split(line)
     if words[:2] == ["electra", "launch"]:
@@ -53,3 +56,28 @@ def test_what_torchrun_passes_on() -> None:
     assert all({number.name for number in STOP} <= set(value.split(",")) for value in FORWARDS.values())
     job = read("launch", ["slurm", "job", "--", "pretrain", "DATA", "--out", "RUN"])
     assert f"{line}\n" in launch.sbatch(job)
+
+
+def test_the_image() -> None:
+    """What the Dockerfile copies is there and is not ignored; it installs what pyproject.toml has, by its constraints, and not as root."""
+    text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    steps = [
+        line.split(maxsplit=1) for line in re.sub(r"\\\n", " ", re.sub(r"(?m)^#.*\n", "", text)).splitlines() if line
+    ]
+    assert {word for word, _ in steps} == {"FROM", "RUN", "ARG", "WORKDIR", "COPY", "USER", "ENTRYPOINT", "CMD"}
+    copied = [name for word, rest in steps if word == "COPY" for name in rest.split()[:-1]]
+    kept = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
+    assert all((ROOT / name).exists() for name in copied) and sorted(copied) == sorted(kept)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert {"pyproject.toml", project["readme"], *project["license-files"], "src", "constraints.txt"} == set(copied)
+    (install,) = (rest for word, rest in steps if word == "RUN" and "pip install" in rest)
+    extras = re.search(r"'\.\[(.+)\]'", install)
+    assert extras and extras[1] in project["optional-dependencies"] and "--constraint constraints.txt" in install
+    (entry,) = (json.loads(rest)[0] for word, rest in steps if word == "ENTRYPOINT")
+    words = [word for word, _ in steps]
+    assert entry in project["scripts"] and words.index("USER") < words.index("ENTRYPOINT")
+    (user,) = (rest for word, rest in steps if word == "USER")
+    assert user == "1000" and f"--uid {user}" in text and f"runAsUser: {user}" in PAGE
+    minor = project["requires-python"].removeprefix(">=3.")
+    assert (found := re.search(r"FROM python:3\.(\d+)-", text)) and int(found[1]) >= int(minor)
+    assert "--build-arg DEVICE=gpu" in PAGE and "ARG DEVICE=cpu" in text

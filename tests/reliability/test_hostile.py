@@ -23,7 +23,7 @@ from electra_trainer.finetuning.texts.tasks import Classification
 from electra_trainer.finetuning.transformers_head import TransformersHead
 from electra_trainer.inspection.report import write_report
 from electra_trainer.objectives import Exported, build
-from electra_trainer.pretrained.export import model_card
+from electra_trainer.pretrained.model_card import Training, model_card
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.records import to_dict
 
@@ -294,8 +294,7 @@ def test_no_text_becomes_markup(tmp_path: Path) -> None:
             Exported(
                 name=network.name, architecture=network.architecture, network=network.network, model=network.model
             ),
-            config=named,
-            metrics={},
+            Training(config=named, init=attack, data_sets=(attack,)),
         )
     task = Classification(labels=tuple(attacks))
     facts = Facts(scores={attacks[0]: {attacks[1]: {1: 0.5}}}, notes=tuple(attacks), pair=False)

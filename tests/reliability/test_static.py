@@ -68,7 +68,6 @@ ALLOWED = {
     ("finetuning/glue/submission.py", "zipfile"),
     # a folder that was just exported, read by transformers to compare ids and logits, and to write ONNX
     ("pretrained/agreement.py", ".from_pretrained"),
-    ("pretrained/serving.py", ".from_pretrained"),
     # drawn from the generator that randomness.py has seeded with the key of the step and lane
     ("model/attention.py", "torch.randint"),
     ("kernels/native/layers.py", "torch.randint"),
@@ -77,6 +76,11 @@ ALLOWED = {
     ("train/timing.py", "torch.randn"),
     # asked only for a name that is no folder and looks like one of the Hub
     ("pretrained/source.py", "huggingface_hub"),
+    # the YAML of a model card; nothing is asked of the Hub
+    ("pretrained/model_card.py", "huggingface_hub"),
+    ("finetuning/model_folder.py", "huggingface_hub"),
+    # `electra push` alone
+    ("pretrained/push.py", "huggingface_hub"),
     ("finetuning/glue/glue_files.py", "datasets"),
     # only for an input that is a URL, looks like a name of the Hub and is not on the disk, or is a folder of save_to_disk
     ("data/remote.py", "fsspec"),

@@ -1,5 +1,8 @@
 """A run that is trained longer, or ended sooner, from one of its checkpoints: the bits of the run that had those steps from the start."""
 
+import json
+import re
+import shlex
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +18,7 @@ from electra_trainer.runs.checkpoint import numbered
 from electra_trainer.runs.run_folder import RunFolder
 from electra_trainer.settings.config import Config, changed
 from electra_trainer.settings.methods import Learned, TwoStage
+from electra_trainer.settings.records import to_dict
 from electra_trainer.train import loop
 from electra_trainer.train.continued import ContinueFrom
 from electra_trainer.train.loop import pretrain
@@ -184,3 +188,27 @@ def test_a_folder_may_have_an_at_in_its_name(data: Path, runs: dict[int, Path], 
     first = shutil.copytree(runs[SHORT], tmp_path / "run@8")
     assert ContinueFrom(name=str(first)).read().saved.step == SHORT
     assert [ContinueFrom(name=f"{first}@{step}").read().saved.step for step in (0, 4)] == [0, 4]
+
+
+def test_other_flags_are_told_the_command_that_the_run_began_with(
+    data: Path, tmp_path: Path, electra: Electra, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both commands of the message work: the one that resumes, and for more steps the one that trains longer."""
+    (tmp_path / "config.json").write_text(json.dumps(to_dict(config(SHORT))))
+    run = tmp_path / "my run"
+    words = ("pretrain", data, "--out", run, "--config", tmp_path / "config.json", "--device", "cpu")
+    monkeypatch.setattr("sys.argv", ["electra", *map(str, words)])
+    assert electra(*words)[0] == 0
+    code, _, err = electra(*words, "--optimizer.beta2", "0.9")
+    assert code == 78 and "optimizer.beta2: 0.999 -> 0.9" in err and "train it longer" not in err
+    began = re.search(r"what it began with: electra (.*?)  ", err)
+    assert began and shlex.split(began[1]) == [*map(str, words)]
+    code, _, err = electra(*words, "--steps", LONG)
+    longer = re.search(r"To train it longer: electra (.*)$", err.strip())
+    assert code == 78 and longer, err
+    code, _, err = electra(*shlex.split(longer[1]))
+    assert code == 0, err
+    assert RunFolder(tmp_path / f"my run-{LONG}").config().schedule.steps == LONG
+    monkeypatch.setattr("sys.argv", ["train.py", "data"])  # from Python
+    RunFolder(run).note(command=["electra", "data"])
+    assert "Repeat the command that it began with" in electra(*words, "--seed", "9")[2]

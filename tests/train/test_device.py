@@ -10,7 +10,7 @@ import torch
 from electra_trainer.errors import ConfigError
 from electra_trainer.ranks.world import local_device
 from electra_trainer.train import static_step
-from electra_trainer.train.device import choose_device
+from electra_trainer.train.device import choose_device, choose_precision
 
 
 @pytest.fixture
@@ -70,3 +70,13 @@ def test_a_copy_is_waited_for_on_the_device_that_makes_it(monkeypatch: pytest.Mo
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: f"that of {device}")
     static_step._reached(torch.device("cuda", 1))
     assert recorded == ["that of cuda:1"]
+
+
+def test_a_mac_s_gpu_is_taken_only_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert choose_device("auto").type == "cpu" and choose_device("mps").type == "mps"
+    assert choose_precision("auto", torch.device("mps")) == "fp32"
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    with pytest.raises(ConfigError, match=r"--device mps: .* Use --device cpu"):
+        choose_device("mps")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import tyro
 
 from electra_trainer.cli.main import shared, value_of
+from electra_trainer.cli.track import TrackFlags
 from electra_trainer.errors import ConfigError
 from electra_trainer.experiments import folder
 from electra_trainer.finetuning.recipe import Recipe, recipe
@@ -68,12 +69,18 @@ class ExperimentFlags:
     shard: str = "1/1"
     """i/N: do every N-th run, from the i-th on, so that N machines share the work; afterwards the same command without it."""
     device: str = "auto"
-    """auto, cpu, cuda or cuda:N."""
+    """auto, cpu, cuda, cuda:N, or mps on a Mac."""
     json: bool = False
     """Print one JSON object."""
     quiet: bool = False
     """Show no progress."""
+    tracking: Annotated[TrackFlags, tyro.conf.arg(name="")] = field(default_factory=TrackFlags)
 
+    brief: ClassVar[str] = (
+        "model out seeds baselines search parallel device track train dev predict task text text_pair label data tasks version split "
+        "recipe learning_rate epochs batch_size max_length pooling config"
+    )
+    """What the short help shows."""
     task_recipe: ClassVar[dict[str, Any]] = {}
     """Fields of the recipe that the task has its own defaults for."""
 
@@ -107,14 +114,15 @@ class ExperimentFlags:
         if self.grid and not self.search:
             raise ConfigError("--grid: is what --search tries. Add --search.")
         shard, quiet = folder.parse_shard(self.shard), self.quiet or self.json
-        if self.search:
-            if shard[1] > 1:
-                raise ConfigError("--search: chooses before the runs that --shard divides. Run it without --shard.")
-            plan = replace(plan, grid=parse_grid(self.grid))
-            plan = searched(plan, out=self.out, device=self.device, parallel=self.parallel, quiet=quiet)
-        summary = run_plan(
-            plan, out=self.out, device=self.device, parallel=self.parallel, shard=shard, quiet=quiet, data=data
-        )  # fmt: skip
+        if self.search and shard[1] > 1:
+            raise ConfigError("--search: chooses before the runs that --shard divides. Run it without --shard.")
+        with self.tracking.mirrored(self.out):
+            if self.search:
+                plan = replace(plan, grid=parse_grid(self.grid))
+                plan = searched(plan, out=self.out, device=self.device, parallel=self.parallel, quiet=quiet)
+            summary = run_plan(
+                plan, out=self.out, device=self.device, parallel=self.parallel, shard=shard, quiet=quiet, data=data
+            )  # fmt: skip
         if shard[1] == 1:
             return summary
         lacking = sum(len(task.missing) + len(task.unmeasured) for task in summary.tasks)
@@ -152,8 +160,8 @@ class FinetuneArguments(ExperimentFlags):
     """Column of the label. Default: label, class, target, score or the like; of two columns else the second; in tagging the last."""
     words: int | None = None
     """In tagging: column of the words, counted from 1. Default: 1."""
-    scheme: Literal["detect", "none", "bio", "bioes"] | None = None
-    """In tagging: how labels mark spans; none is for labels without spans. Default: detect."""
+    scheme: Literal["detect", "bio", "bioes", "plain"] | None = None
+    """In tagging: how labels mark spans; plain: they mark none. Default: detect."""
 
 
 def run_finetune(arguments: FinetuneArguments) -> Any:
@@ -161,6 +169,7 @@ def run_finetune(arguments: FinetuneArguments) -> Any:
     from electra_trainer.finetuning.experiment import export_best
 
     source = _source(arguments)
+    _find_model(arguments.model)
     data = source.load()
     if not arguments.json:
         _print_notes(data)
@@ -170,6 +179,14 @@ def run_finetune(arguments: FinetuneArguments) -> Any:
     if arguments.json:
         return _as_json(done, data, summary=records.read_table(arguments.out / "summary.json"))
     _print_result(done, data, arguments)
+
+
+def _find_model(name: str) -> None:
+    """Look for the model, and download it from the Hub, before the data is read and told of."""
+    from electra_trainer.pretrained.source import located
+
+    if not records.is_run(name):
+        located(name)
 
 
 def _source(arguments: FinetuneArguments) -> "TaskSource":
@@ -182,7 +199,8 @@ def _source(arguments: FinetuneArguments) -> "TaskSource":
                     f"{flag}: tagging reads words, a line each. Leave it out; --label names the tags' column."
                 )
         words = 1 if arguments.words is None else arguments.words
-        own = {"column": arguments.label, "words": words, "scheme": arguments.scheme or "detect"}
+        scheme = "none" if arguments.scheme == "plain" else arguments.scheme or "detect"
+        own = {"column": arguments.label, "words": words, "scheme": scheme}
         return TaggingTask(**shared(arguments, TaggingTask) | own)
     from electra_trainer.finetuning.texts.own_task import OwnTask
 
@@ -244,7 +262,7 @@ class GlueArguments(ExperimentFlags):
     tasks: str = "paper"
     """Names between commas: cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli, ax (by mnli's model). paper: the first eight; all: wnli too."""
     limit: int | None = None
-    """Train on so many rows of each task at most."""
+    """Train on at most N rows of each task."""
     predict: bool = False
     """Write the archive for gluebenchmark.com: of each task in --out the seed that is best on dev; of WNLI, untrained, the majority."""
     zip: Path | None = None
@@ -324,11 +342,11 @@ class SquadArguments(ExperimentFlags):
     head: Literal["joint", "independent"] = "joint"
     """joint: XLNet's, as in the paper. independent: BERT's, which transformers' ElectraForQuestionAnswering loads."""
     null_threshold: float | None = None
-    """2.0: `f1` gives no answer where the "no answer" score is above this. Default: -2.75, independent 0; and in the model's folder best_f1's own."""
+    """2.0: `f1` gives no answer where the "no answer" score is above this. Default: -2.75, independent 0; in the model's folder best_f1's own."""
     limit: int | None = None
-    """Train on so many questions only, from all over the file."""
+    """Train on N questions only, from all over the file."""
     dev_limit: int | None = None
-    """Evaluate on so many questions only."""
+    """Evaluate on N questions only."""
     task_recipe: ClassVar[dict[str, Any]] = {"epochs": 2.0, "max_length": 512}
     """Two epochs, and windows of 512 tokens."""
 
@@ -340,6 +358,7 @@ def run_squad(arguments: SquadArguments) -> Any:
 
     follow = "released" if arguments.recipe.recipe == "released" else "paper"
     source = Squad(**shared(arguments, Squad) | {"follow": follow})
+    _find_model(arguments.model)
     data = source.load()
     quiet = arguments.quiet or arguments.json
     for note in () if quiet else data.notes:

@@ -5,10 +5,11 @@ import importlib
 import io
 import json
 import os
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import MISSING, fields
+from dataclasses import fields
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -42,16 +43,21 @@ VERBS = {
     "evaluate": Verb("use", "compute the held-out metrics of a run"),
     "replay": Verb("use", "compute one step of a run again: its rows, documents, masks, replacements and losses"),
     "report": Verb("use", "draw one page of figures for one or several runs"),
+    "track": Verb("track", "send the metrics of a run to TensorBoard, Weights & Biases, trackio or MLflow"),
     "score": Verb("use", "show which tokens of a sentence look replaced"),
     "fill": Verb("use", "fill the [MASK]s of a sentence"),
     "cloze": Verb("paper_verbs", "predict held-out words with ELECTRA as a masked language model (Appendix G)"),
     "minimal-pairs": Verb("paper_verbs", "choose the grammatical one of two sentences (BLiMP)"),
     "export": Verb("use", "write folders that transformers loads"),
+    "push": Verb("use", "upload exported folders to the Hugging Face Hub"),
     "table": Verb("paper_verbs", "print a table of the paper with your results under the paper's"),
     "figure": Verb("paper_verbs", "draw a figure of the paper, from your experiments or one run"),
     "show": Verb("show", "print a preset: configuration, parameters, FLOPs"),
     "flops": Verb("show", "count the operations of training and inference, as the paper does and as they are"),
     "doctor": Verb("show", "check this machine: what it has, what is missing and, with --bench, how fast it trains"),
+    "completion": Verb(
+        "completion", "print a script by which bash, zsh or fish completes verbs, flags and their values"
+    ),
 }
 
 _TRAIN = {"demo", "pretrain", "compare", "finetune", "glue", "squad"}
@@ -118,7 +124,7 @@ def _shown(error: ElectraError) -> str:
 
 def _trains(words: list[str]) -> bool:
     """True if the command computes training steps."""
-    if {"-h", "--help"} & set(words):
+    if {"-h", "--help", "--help-all"} & set(words):
         return False
     return words[0] in _TRAIN or (words[0] == "doctor" and "--bench" in words)
 
@@ -141,22 +147,52 @@ def _part_of(verb: str, name: str) -> Any:
 
 
 def read(verb: str, words: Sequence[str]) -> Any:
-    """The words after a verb as its `Arguments`. A method `begin` of theirs gives the defaults that follow from the words."""
+    """The words after a verb as its `Arguments`; a file that --config names comes first, and flags override it.
+
+    A method `begin` of theirs gives the defaults that follow from the words.
+    """
+    import tyro
+
+    kind = kind_of(verb)
+    flags = list(words[: words.index("--")] if hasattr(kind, "command") and "--" in words else words)
+    asks = {"-h", "--help", "--help-all"} & set(flags)
+    brief = [] if "--help-all" in asks or not asks else getattr(kind, "brief", "").split()
+    try:
+        with _quickly(shows_help=bool(asks)):
+            return tyro.cli(
+                kind, args=["--help" if flag == "--help-all" else flag for flag in flags], prog=f"electra {verb}",
+                **reading(kind, words, flags, for_help=bool(asks), brief=brief),
+            )  # fmt: skip
+    finally:
+        if brief:
+            print(f"These are the flags that most runs need. All of them: electra {verb} --help-all")
+
+
+def kind_of(verb: str) -> Any:
+    """The class of a verb's arguments."""
+    return _part_of(verb, f"{verb.title().replace('-', '')}Arguments")
+
+
+def reading(
+    kind: Any,
+    words: Sequence[str] = (),
+    flags: Sequence[str] = (),
+    *,
+    for_help: bool = False,
+    brief: Sequence[str] = (),
+) -> dict[str, Any]:
+    """What tyro is given to read a verb's flags: defaults, and how flags are shown and read."""
     import tyro
 
     from electra_trainer.cli.flags import registry
+    from electra_trainer.cli.settings_file import defaults, reads_run_settings
 
-    kind = _part_of(verb, f"{verb.title().replace('-', '')}Arguments")
-    default = None
-    if hasattr(kind, "begin"):
-        required = {f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING}
-        default = kind(**dict.fromkeys(required, tyro.MISSING) | kind.begin(words))
-    flags = words[: words.index("--")] if hasattr(kind, "command") and "--" in words else words
-    markers = (tyro.conf.AvoidSubcommands, tyro.conf.FlagCreatePairsOff, tyro.conf.PositionalMetavarFromFieldName)
-    with _quickly(shows_help=bool({"-h", "--help"} & set(flags))):
-        return tyro.cli(
-            kind, args=list(flags), prog=f"electra {verb}", default=default, config=markers, registry=registry()
-        )
+    config = None if reads_run_settings(kind) else value_of(flags, "--config")
+    return {
+        "default": defaults(kind, words, config),
+        "config": (tyro.conf.AvoidSubcommands, tyro.conf.FlagCreatePairsOff, tyro.conf.PositionalMetavarFromFieldName),
+        "registry": registry(for_help=for_help, brief=brief),
+    }
 
 
 @contextmanager
@@ -168,7 +204,9 @@ def _quickly(*, shows_help: bool) -> Iterator[None]:
     unchecked: Any = ModuleType("typeguard")
     unchecked.check_type, unchecked.TypeCheckError = lambda value, kind: value, TypeError
     is_lent = shows_help and sys.modules.setdefault("typeguard", unchecked) is unchecked
-    plain = ast.parse
+    plain, width = ast.parse, os.environ.get("COLUMNS")
+    if shows_help:  # a wider screen would get two columns, which are hard to read
+        os.environ["COLUMNS"] = str(min(shutil.get_terminal_size().columns, 120))
     ast.parse = functools.cache(plain)  # type: ignore[assignment]  # the docstring of each class is looked up in its whole file, parsed anew
     gc.disable()  # thousands of small trees, and nothing to collect
     try:
@@ -176,6 +214,10 @@ def _quickly(*, shows_help: bool) -> Iterator[None]:
     finally:
         ast.parse = plain
         gc.enable()
+        if width is None:
+            os.environ.pop("COLUMNS", None)
+        else:
+            os.environ["COLUMNS"] = width
         if is_lent:
             del sys.modules["typeguard"]
 
@@ -206,9 +248,9 @@ def shared(arguments: Any, kind: Any) -> dict[str, Any]:
 
 
 _GROUPS = {
-    "start": "demo doctor",
-    "train an encoder": "check tokenizer prepare merge pretrain launch evaluate report replay",
-    "use it": "score fill export",
+    "start": "demo doctor completion",
+    "train an encoder": "check tokenizer prepare merge pretrain launch evaluate report track replay",
+    "use it": "score fill export push",
     "fine-tune it": "finetune predict glue squad answer",
     "reproduce the paper": "compare table figure cloze minimal-pairs show flops",
 }
@@ -226,5 +268,5 @@ def _overview() -> str:
     return (
         "electra: give it text, it gives you a pre-trained text encoder.\n\n"
         f"usage: electra VERB [OPTIONS]\n\n{verbs}\n\n"
-        "electra VERB --help says more. Begin with: electra demo"
+        "electra VERB --help says more, --help-all everything. Begin with: electra demo"
     )

@@ -168,7 +168,7 @@ class ClozeArguments:
     p_mask: float | None = None
     """Share of masked tokens in the formula, a = (1 - p_mask) / p_mask; by default the run's."""
     device: str = "auto"
-    """auto, cpu, cuda or cuda:N."""
+    """auto, cpu, cuda, cuda:N, or mps on a Mac."""
 
 
 def run_cloze(arguments: ClozeArguments) -> Any:
@@ -254,7 +254,7 @@ class MinimalPairsArguments:
     p_mask: float | None = None
     """Share of masked tokens in Appendix G's formula, for an exported folder or instead of the run's."""
     device: str = "auto"
-    """auto, cpu, cuda or cuda:N."""
+    """auto, cpu, cuda, cuda:N, or mps on a Mac."""
 
 
 def run_minimal_pairs(arguments: MinimalPairsArguments) -> Any:

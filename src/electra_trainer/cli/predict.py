@@ -40,7 +40,7 @@ class PredictArguments:
     null_threshold: float | None = None
     """SQuAD 2.0: give no answer where the "no answer" score is above this. Default: the model's, which scored best on the dev file."""
     device: str = "auto"
-    """auto, cpu, cuda or cuda:N."""
+    """auto, cpu, cuda, cuda:N, or mps on a Mac."""
 
 
 def run_predict(arguments: PredictArguments) -> None:
@@ -90,7 +90,7 @@ class AnswerArguments:
     json: bool = False
     """Print one JSON object: text, probability, no_answer_score, null_threshold (2.0), nbest (text, start, end, score, probability)."""
     device: str = "auto"
-    """auto, cpu, cuda or cuda:N."""
+    """auto, cpu, cuda, cuda:N, or mps on a Mac."""
 
 
 def run_answer(arguments: AnswerArguments) -> Any:

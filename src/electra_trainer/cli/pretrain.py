@@ -10,18 +10,19 @@ from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import tyro
 
 from electra_trainer.cli import main as cli
+from electra_trainer.cli.track import TrackFlags
 from electra_trainer.errors import ConfigError, ElectraError, did_you_mean, refuse_if
 from electra_trainer.presets.models import preset
 from electra_trainer.settings import methods, records
 from electra_trainer.settings.config import Config
 
-OURS = ("--restarts", "--patience", "--grace", "--processes")
-"""Flags of the supervisor."""
+OURS = ("--restarts", "--patience", "--grace", "--processes", "--track", "--project")
+"""Flags of the supervisor, which also starts the mirrors of all starts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,12 +74,18 @@ class PretrainArguments:
     grace: float = 600.0
     """Longest time to save after Ctrl-C or SIGTERM, in seconds, before the run is killed. Only with --restarts or --processes."""
     device: str = "auto"
-    """auto, cpu, cuda or cuda:N."""
+    """auto, cpu, cuda, cuda:N, or mps on a Mac."""
     quiet: bool = False
     """Print errors and warnings only."""
     words: tyro.conf.Suppress[tuple[str, ...]] = ()
     """The command line that these were read from."""
+    tracking: Annotated[TrackFlags, tyro.conf.arg(name="")] = field(default_factory=TrackFlags)
     settings: Annotated[Config, tyro.conf.arg(name="")] = field(default_factory=Config)
+    brief: ClassVar[str] = (
+        "data out preset objective init continue_from config steps budget flops dry_run processes restarts device track seed "
+        "Optimizer.learning_rate BatchShape.size BatchShape.lanes"
+    )
+    """What the short help shows."""
 
     @staticmethod
     def begin(words: Sequence[str]) -> dict[str, Any]:
@@ -150,18 +157,19 @@ def run_pretrain(arguments: PretrainArguments) -> None:
     if arguments.dry_run:
         _dry_run(arguments, length)
         return
-    if arguments.restarts or arguments.processes != 1:
-        _supervised(arguments)
-        return
-    with Status(arguments.out) as status:
-        pretrain(
-            arguments.settings, arguments.data, out=arguments.out, length=length,
-            init=init or former, device=arguments.device, shard=arguments.shard, quiet=arguments.quiet,
-            status=status,
-        )  # fmt: skip
-    if not process_leads():
-        return
-    page = write_report([arguments.out])
+    with arguments.tracking.mirrored(arguments.out):
+        if arguments.restarts or arguments.processes != 1:
+            _supervised(arguments)
+            return
+        with Status(arguments.out) as status:
+            pretrain(
+                arguments.settings, arguments.data, out=arguments.out, length=length,
+                init=init or former, device=arguments.device, shard=arguments.shard, quiet=arguments.quiet,
+                status=status,
+            )  # fmt: skip
+        if not process_leads():
+            return
+        page = write_report([arguments.out])
     if not arguments.quiet:
         print(f"electra: done. Look at {page}", file=sys.stderr)
 
@@ -288,10 +296,15 @@ class CompareArguments:
     config: Path | None = None
     """JSON or TOML file with settings; it may hold only some."""
     device: str = "auto"
-    """auto, cpu, cuda or cuda:N."""
+    """auto, cpu, cuda, cuda:N, or mps on a Mac."""
     quiet: bool = False
     """Print the tables only."""
+    tracking: Annotated[TrackFlags, tyro.conf.arg(name="")] = field(default_factory=TrackFlags)
     settings: Annotated[Config, tyro.conf.arg(name="")] = field(default_factory=Config)
+    brief: ClassVar[str] = (
+        "data arms out seeds flops steps budget match probe parallel config device track preset BatchShape.size"
+    )
+    """What the short help shows."""
 
     @staticmethod
     def begin(words: Sequence[str]) -> dict[str, Any]:
@@ -316,10 +329,11 @@ def run_compare(arguments: CompareArguments) -> None:
         "metrics": _list(arguments.metrics or ""),
     }
     asked = comparison.Comparison(**cli.shared(arguments, comparison.Comparison) | read)
-    summary = comparison.compare(
-        asked, arguments.settings, arguments.data, out=arguments.out, shard=parse_shard(arguments.shard),
-        parallel=arguments.parallel, device=arguments.device, quiet=arguments.quiet,
-    )  # fmt: skip
+    with arguments.tracking.mirrored(arguments.out):
+        summary = comparison.compare(
+            asked, arguments.settings, arguments.data, out=arguments.out, shard=parse_shard(arguments.shard),
+            parallel=arguments.parallel, device=arguments.device, quiet=arguments.quiet,
+        )  # fmt: skip
     arm_summary.print_summary(summary)
     print(arguments.out / "summary.md")
 

@@ -1,6 +1,6 @@
 """Verbs that only show something.
 
-electra show small     a preset, its parameters and its FLOPs
+electra show small     a preset, its parameters and its FLOPs; electra show finetune: the flags of a verb
 electra flops small    operations of training and inference
 electra doctor         this machine, and a forecast of its speed with each model
 """
@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import tyro
 
-from electra_trainer.errors import install
+from electra_trainer.cli import main as cli
+from electra_trainer.errors import ConfigError, install
 from electra_trainer.presets import models
 
 if TYPE_CHECKING:
@@ -25,11 +26,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ShowArguments:
-    """Show a preset: its whole configuration, its parameters and its FLOPs."""
+    """Show a preset (its whole configuration, its parameters and its FLOPs), or the flags of a verb with their defaults.
 
-    preset: tyro.conf.Positional[str]
+    A file with what --toml or --json prints is read by --config.
+    """
+
+    name: tyro.conf.Positional[str]
     """tiny, mini, small, small_plus_plus, base, large, bert_small, bert_base, bert_large; or `all`, which lists these and a preset for
-    every other published row, one line each."""
+    every other published row, one line each. Or a verb, for example finetune."""
+    toml: bool = False
+    """Print TOML, a preset without its parameters and FLOPs."""
     json: bool = False
     """Print one JSON object."""
 
@@ -37,14 +43,20 @@ class ShowArguments:
 def run_show(arguments: ShowArguments) -> Any:
     """Print it."""
     from electra_trainer.cost import flops, parameters
-    from electra_trainer.settings.records import flat, to_dict
+    from electra_trainer.settings.records import flat, to_dict, to_toml
 
-    if arguments.preset == "all":
+    if arguments.toml and arguments.json:
+        raise ConfigError("--toml and --json: give one of them.")
+    if arguments.name in cli.VERBS:
+        return _show_verb(arguments.name, as_json=arguments.json)
+    if arguments.name == "all":
         if arguments.json:
             return models.SUMMARIES
         print(*(f"{name:<24} {what}" for name, what in models.SUMMARIES.items()), sep="\n")
         return None
-    config = models.preset(arguments.preset)
+    config = models.preset(arguments.name)
+    if arguments.toml:
+        return print(to_toml(to_dict(config)))
     count, cost = parameters.parameters(config), flops.run_flops(config)
     facts: dict[str, Any] = {
         "config": to_dict(config),
@@ -57,6 +69,20 @@ def run_show(arguments: ShowArguments) -> Any:
         print(title)
         for name, value in flat(table).items():
             print(f"  {name:<38} {value:,}" if isinstance(value, int) and value > 9999 else f"  {name:<38} {value}")
+
+
+def _show_verb(verb: str, *, as_json: bool) -> Any:
+    """What `electra VERB --config` reads: flags with defaults, and as comments those without."""
+    from electra_trainer.cli.settings_file import settings_of
+    from electra_trainer.settings.records import to_toml
+
+    chosen, open_ = settings_of(cli.kind_of(verb))
+    if as_json:
+        return chosen
+    print(f"# electra {verb} --config FILE; flags override the file\n{to_toml(chosen)}")
+    if open_:
+        print("\n# these have no value unless you give one, or follow from the model and the data:")
+    print(*(f"# {name} = " for name in open_), sep="\n")
 
 
 @dataclass(frozen=True, kw_only=True)

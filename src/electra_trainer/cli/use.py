@@ -1,9 +1,10 @@
-"""Verbs that use a trained network or look into its run: evaluate, score, fill, export, replay, report.
+"""Verbs that use a trained network or look into its run: evaluate, score, fill, export, push, replay, report.
 
 electra evaluate RUN DATA
 electra score RUN "the chef flew the meal"
 electra fill RUN "the [MASK] cooked the meal"
 electra export RUN[@STEP] --out DIR
+electra push DIR --repo OWNER/NAME
 electra replay RUN --step 1000
 electra report RUN [RUN …]
 """
@@ -11,7 +12,7 @@ electra report RUN [RUN …]
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
@@ -36,7 +37,7 @@ class EvaluateArguments:
     json: bool = False
     """Print one JSON object."""
     device: str = "auto"
-    """auto, cpu, cuda or cuda:N."""
+    """auto, cpu, cuda, cuda:N, or mps on a Mac."""
 
 
 def run_evaluate(arguments: EvaluateArguments) -> Any:
@@ -70,6 +71,10 @@ def run_score(arguments: ScoreArguments) -> Any:
     from electra_trainer.pretrained.pretrained import load
 
     scored = load(arguments.run).score(arguments.text)
+    unknown = scored.tokens.count("[UNK]")
+    if 2 * unknown >= len(scored.tokens):
+        said = f"electra: {unknown} of the {len(scored.tokens)} tokens are [UNK]: the vocabulary of {arguments.run} does not know them, "
+        print(f"{said}so their probabilities mean nothing.", file=sys.stderr)
     if arguments.json:
         return asdict(scored)
     print_scored(scored)
@@ -136,39 +141,83 @@ class ExportArguments:
     """onnx: also onnx/model.onnx in each folder, compared in ONNX Runtime with the run, for servers without PyTorch."""
     int8: bool = False
     """With --to onnx: also onnx/model_int8.onnx, a quarter of the size."""
+    form: Annotated[Literal["electra", "bert"], tyro.conf.arg(name="as")] = "electra"
+    """bert: under BERT's names, for programs that know no ELECTRA; only where the embeddings are as wide as the layers."""
+    license: str | None = None
+    """For the model card: the Hub's identifier, such as mit or apache-2.0. `electra push` needs one."""
+    language: tuple[str, ...] = ()
+    """For the model card: codes such as en or tr."""
+    name: str | None = None
+    """OWNER/NAME that `electra push` will be given, for the examples on the model card."""
 
 
 def run_export(arguments: ExportArguments) -> None:
     """Write, read back, and compare with the run where transformers is installed."""
     from importlib.util import find_spec
 
-    from electra_trainer.pretrained import serving
-    from electra_trainer.pretrained.agreement import LINES, check_agreement
+    from electra_trainer.cli.main import shared
+    from electra_trainer.pretrained import agreement, serving
+    from electra_trainer.pretrained.model_card import CardFields
     from electra_trainer.pretrained.pretrained import export_run
+    from electra_trainer.settings.records import read_table
 
-    onnx = arguments.to == "onnx"
+    onnx, card = arguments.to == "onnx", CardFields(**shared(arguments, CardFields))
     if arguments.int8 and not onnx:
         raise ConfigError("--int8: belongs to --to onnx. Give both.")
     if onnx:
         serving.need_onnx()
-    found, served = dict[str, float](), dict[str, serving.Compared]()
+    found = dict[str, list[str]]()
+    rounded = arguments.dtype != "float32"
 
     def compare(folder: Path, network: "nn.Module", tokenizer: "Tokenizer") -> None:
-        found[folder.name] = check_agreement(folder, network, tokenizer)
+        difference, of = agreement.check_agreement(folder, network, tokenizer), agreement.outputs(folder)
+        whose = f"the {of} of these rounded weights" if rounded else f"the run's {of}"
+        agrees = f"transformers has the ids of {agreement.LINES:,} lines, and on text {whose} within {difference:.0e}"
+        found[folder.name] = [agrees]
         if onnx:
-            served[folder.name] = serving.write_onnx(folder, network, tokenizer, int8=arguments.int8)
+            found[folder.name].append(serving.write_onnx(folder, network, tokenizer, int8=arguments.int8).line)
 
     there = find_spec("transformers") is not None
-    for folder in export_run(arguments.run, arguments.out, dtype=arguments.dtype, compare=compare if there else None):
-        line = f"{folder}: written and read back bit for bit"
-        if there:
-            whose = "the run's logits" if arguments.dtype == "float32" else "the logits of these rounded weights"
-            line += (
-                f"; transformers has the ids of {LINES:,} lines, and on text {whose} within {found[folder.name]:.0e}"
-            )
-        print(line)
-        if served:
-            print(f"{folder}/onnx: {served[folder.name].line}")
+    bert = arguments.form == "bert"
+    for folder in export_run(
+        arguments.run, arguments.out, dtype=arguments.dtype, bert=bert, card=card, compare=compare if there else None
+    ):
+        agrees, *served = found.get(folder.name, ["not compared: transformers is not installed"])
+        print(f"{folder}: written and read back bit for bit; {agrees}")
+        for line in served:
+            print(f"{folder}/onnx: {line}")
+        if bert and read_table(folder / "config.json")["model_type"] != "bert":
+            print(f"{folder}: stays an ELECTRA, since its layers are not as wide as its embeddings")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PushArguments:
+    """Upload an exported folder to the Hub: the discriminator to OWNER/NAME-discriminator, the generator to OWNER/NAME-generator; the
+    folder of one network, or of a fine-tuned model, to OWNER/NAME. Log in once with `hf auth login`, or set HF_TOKEN.
+    """
+
+    folder: tyro.conf.Positional[Path]
+    """Folder that `electra export` wrote, one network's in it, or the model folder of `electra finetune`."""
+    repo: str
+    """OWNER/NAME on the Hub. A repository that is missing is created."""
+    private: bool = False
+    """Only you and your organisation can see it."""
+    dry_run: bool = False
+    """Show what would be uploaded, and ask the Hub nothing."""
+
+
+def run_push(arguments: PushArguments) -> None:
+    """Print each repository with its files, upload them, and print the URL."""
+    from electra_trainer.pretrained.push import push, uploads
+
+    found = uploads(arguments.folder, arguments.repo)
+    for upload in found:
+        print(upload.lines)
+    if arguments.dry_run:
+        print("Nothing was uploaded (--dry-run).")
+        return
+    for upload in found:
+        print(push(upload, private=arguments.private))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,7 +243,7 @@ class ReplayArguments:
     json: bool = False
     """Print one JSON object."""
     device: str = "auto"
-    """auto (the run's), cpu, cuda or cuda:N."""
+    """auto (the run's), cpu, cuda, cuda:N or mps."""
 
 
 def run_replay(arguments: ReplayArguments) -> Any:

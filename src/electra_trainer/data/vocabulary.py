@@ -59,8 +59,9 @@ def train_tokenizer(
     found = plain.get_vocab(with_added_tokens=False)
     if len(found) != vocab_size:
         fewer = f", or --vocab-size {len(found)} or less" if len(found) >= MIN_VOCAB_SIZE else ""
+        needed = "" if fewer else f"; {MIN_VOCAB_SIZE} are the least"
         raise DataError(
-            f"The text gives a vocabulary of {len(found):,} at most, {vocab_size:,} were asked for. Give more text{fewer}."
+            f"The text gives a vocabulary of {len(found):,} at most, {vocab_size:,} were asked for{needed}. Give more text{fewer}."
         )
     first = [*SPECIAL_TOKENS, *alphabet, *continuing]
     merged = sorted(found.keys() - set(first), key=found.__getitem__)

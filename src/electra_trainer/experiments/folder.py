@@ -211,10 +211,12 @@ def extend(
             of_rows.setdefault(line, []).append(key)
     changed += [f"{line} in {', '.join(keys)}" for line, keys in of_rows.items()]
     if changed:
-        raise ConfigError(
-            f"{root} began with other settings ({'; '.join(changed)}). Repeat the command that it began with to resume, with more "
-            f"{_GROWS[new.of]} if you like, or choose another --out."
-        )
+        from electra_trainer.runs import run_folder
+
+        noted = next(root.glob("cells/**/environment.json"), None)
+        remedy = run_folder.remedy(records.read_object(noted) if noted else {})
+        more = f"More {_GROWS[new.of]} extend it."
+        raise ConfigError(f"{root} began with other settings ({'; '.join(changed)}). {remedy} {more}")
     return replace(
         old,
         seeds=tuple(sorted({*old.seeds, *new.seeds})),

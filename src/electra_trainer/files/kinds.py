@@ -10,6 +10,8 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
+from electra_trainer.errors import install
+
 HEAD = 1 << 16
 """Bytes that are looked at: the first of the file, after decompression."""
 UNPACKERS = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "zstd"}
@@ -89,9 +91,10 @@ def _folder(command: str, *, first: str = "Unpack it") -> str:
     return _into(command, "the folder {base}", first=first)
 
 
-def _table(read: str) -> str:
-    command = _python(f"import pandas as p; p.{read}(sys.argv[1]).to_csv(sys.argv[2], index=False)") + " {base}.csv"
-    return f"Save it as UTF-8 text: `{command}`, and name {{base}}.csv instead."
+def _table(module: str) -> str:
+    code = f"import pyarrow.{module} as p, pyarrow.csv as c; c.write_csv(p.read_table(sys.argv[1]), sys.argv[2])"
+    remedy = _into(f"{_python(code)} {{base}}.csv", "{base}.csv", first="Save it as UTF-8 text")
+    return f"{remedy} It needs pyarrow; {install('hub')}"
 
 
 _NO_TEXT = "It holds no text that could be read; leave it out."
@@ -122,8 +125,8 @@ _SQL = "sqlite3 -header -csv {file} 'SELECT text FROM TABLE' > {base}.csv"
 _SQLITE = Kind("an SQLite data base", _into(_SQL, "{base}.csv", first="With the names of your column and table, type"))
 _PDF = Kind("a PDF", _into("pdftotext -enc UTF-8 {file} {base}.txt"))
 _POINTER = Kind("a pointer to a file in Git LFS, not that file", "Fetch it: `git lfs pull`, in its repository.")
-PARQUET = Kind("a Parquet file", _table("read_parquet"))
-ARROW = Kind("an Arrow file", _table("read_feather"))
+PARQUET = Kind("a Parquet file", _table("parquet"))
+ARROW = Kind("an Arrow file", _table("feather"))
 _STREAM_TABLE = (
     "import pyarrow as p, pyarrow.csv as c; c.write_csv(p.ipc.open_stream(sys.argv[1]).read_all(), sys.argv[2])"
 )

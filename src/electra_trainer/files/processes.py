@@ -45,7 +45,7 @@ class Child:
         program = f"from {__name__} import connect; pipe = connect({theirs.fileno()}); from {module} import {function}; {function}(pipe)"
         with theirs:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", program], env={**os.environ, **environment}, stdin=subprocess.DEVNULL,
+                [sys.executable, "-c", program, *sys.argv[1:]], env={**os.environ, **environment}, stdin=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),), start_new_session=True,
             )  # fmt: skip
 

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path, PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
@@ -31,12 +31,16 @@ from electra_trainer.finetuning.texts.tasks import Classification, Regression
 from electra_trainer.finetuning.training_step import FineTuned, predict
 from electra_trainer.finetuning.transformers_head import TransformersHead
 from electra_trainer.pretrained import export
+from electra_trainer.pretrained.model_card import TAG, CardFields, card_head, is_on_hub
 from electra_trainer.pretrained.source import load_source
 from electra_trainer.runs import checkpoint, run_folder
 from electra_trainer.settings import records
 from electra_trainer.settings.records import read_table
 from electra_trainer.train.device import choose_device, choose_precision
 from electra_trainer.version import __version__
+
+if TYPE_CHECKING:
+    from huggingface_hub import EvalResult
 
 TASK = "electra_task.json"
 FORMAT = 1
@@ -49,6 +53,11 @@ _WHOLE, _HEAD = "model.safetensors", "head.safetensors"
 _AGAIN = "Export the run again."
 _RECIPE = ("learning_rate", "layer_decay", "epochs", "batch_size", "weight_decay", "dropout", "pooling", "precision")
 """Fields of the recipe that a card shows."""
+_ON_HUB = {
+    "accuracy": "accuracy", "f1": "f1", "matthews": "matthews_correlation", "pearson": "pearsonr", "spearman": "spearmanr",
+    "exact_match": "exact_match",
+}  # fmt: skip
+"""Metrics -> their names on the Hub."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +93,7 @@ class Finetuned:
 
         Args:
             texts: strings; pairs of strings if it learned from pairs; lists of words for tagging; (question, context) for questions.
-            device: auto, cpu, cuda or cuda:N.
+            device: auto, cpu, cuda, cuda:N or mps.
 
         Raises:
             DataError: one of them is not a text, or not a pair.
@@ -272,16 +281,41 @@ def finetuned_card(task: Task, *, head: TransformersHead, table: Mapping[str, An
         facts: scores and notes.
     """
     source = str(table["source"]["model"])
-    on_hub = re.fullmatch(r"[\w.-]+/[\w.-]+", source) is not None
+    on_hub, words = is_on_hub(source), task.card(pair=facts.pair)
     recipe = {name: table["recipe"][name] for name in _RECIPE if table["recipe"].get(name) is not None}
-    return render(
+    header = card_head(
+        CardFields(), library_name="transformers" if head.architecture else TAG, pipeline_tag=words.pipeline,
+        base_model=source if on_hub else None, model_name=_plain(task.name),
+        eval_results=list(_results(facts.scores, task, kind=words.pipeline)) or None,
+    )  # fmt: skip
+    return header + render(
         "finetuned_card.md",
-        task=task, words=task.card(pair=facts.pair), head=head, on_hub=on_hub, encoder=source if on_hub else PurePath(source).name,
+        task=task, words=words, head=head, encoder=source if on_hub else PurePath(source).name,
         length=length, scores=list(_score_rows(facts.scores, metric=task.metric)), seed=table["seed"], notes=facts.notes,
         seeds=len({seed for metrics in facts.scores.values() for scores in metrics.values() for seed in scores}),
         recipe={name: f"{value:g}" if isinstance(value, int | float) else value for name, value in recipe.items()},
         version=__version__,
     )  # fmt: skip
+
+
+def _results(scores: Scores, task: Task, *, kind: str) -> Iterator["EvalResult"]:
+    """The medians over seeds for the Hub's table, as shares from 0 to 1."""
+    from huggingface_hub import EvalResult
+
+    for split, metrics in scores.items():
+        for name, values in metrics.items():
+            found = spread(values)
+            if name in (*_ON_HUB, task.metric):
+                yield EvalResult(
+                    task_type=kind, dataset_type=_plain(task.name), dataset_name=_plain(task.name), dataset_split=_plain(split),
+                    metric_type=_ON_HUB.get(name, _plain(name)), metric_value=round(found.median, 4),
+                    metric_name=f"{_plain(name)}, median of {found.n} seeds" if found.n > 1 else _plain(name),
+                )  # fmt: skip
+
+
+def _plain(text: str) -> str:
+    """Of somebody's names only what cannot be markup."""
+    return re.sub(r"[^\w.-]+", " ", text).strip()
 
 
 def _score_rows(scores: Scores, *, metric: str) -> Iterator[dict[str, Any]]:

@@ -20,13 +20,13 @@ class Recipe:
     layer_decay: float = 0.8
     """Each layer's learning rate as a share of that of the layer above it; 1: all alike. Table 6: 0.9 for Large."""
     top_layer_power: int = 1
-    """The top layer learns at learning-rate * layer-decay ** this: the paper 1; the released code 2, an exponent off by one."""
+    """The top layer learns at learning-rate * layer-decay ** this; 2 is the released code's exponent, which is off by one."""
     epochs: float = 3.0
-    """Passes over the training rows. Default: the task's, 3 for most."""
+    """Passes over the training rows; unless given, the task decides: 3 for most, 10 for small files of your own."""
     batch_size: int = 32
     """Rows per step."""
     micro_batch: int | None = None
-    """Rows computed at once, for devices with little memory; None: the whole batch. The gradient is still the batch's."""
+    """Rows computed at once, for devices with little memory. The gradient is still the batch's. Default: the whole batch."""
     batches: Literal["by-length", "random"] = "by-length"
     """by-length: rows of like length are read together, so that little is computed on padding; random: as they come, as in the paper and the
     released code."""
@@ -37,25 +37,25 @@ class Recipe:
     schedule: Literal["linear", "released"] = "linear"
     """linear: up over the warm-up, then down to 0. released: decay and warm-up multiplied, from step 0."""
     weight_decay: float = 0.0
-    """Decay per unit of learning rate; biases and LayerNorm are excluded. The paper 0, the released code 0.01."""
+    """Decay per unit of learning rate; biases and LayerNorm are excluded."""
     dropout: float = 0.1
     """Dropout after embeddings, attention, feed-forward, and before the head; as a flag also on attention weights unless these are given."""
     attention_dropout: float = 0.1
     """Dropout on attention weights."""
     head_dropout: Literal["all", "texts"] = "all"
-    """Tasks with dropout before the head: all, or only those that judge whole texts, as in the released code."""
+    """Tasks with dropout before the head: all, or only those that judge whole texts."""
     pooling: Literal["cls", "mean", "pair"] | None = None
     """What represents a whole text: [CLS], as in the paper, or the mean of its row's tokens, for encoders trained for hours, not days. pair:
     two texts are compared, token by token too; one text is the mean."""
     reduction: Literal["mean", "sum"] = "mean"
-    """Of the losses of a batch, before the gradient is clipped; the released code sums."""
+    """Of the losses of a batch, before the gradient is clipped."""
     clip_norm: float = 1.0
     """Largest global norm of the gradient; 0: not clipped."""
     clip_words: Literal["summed", "by-token"] = "summed"
     """What that norm takes of the word table: its gradient, or by-token: the gradients of the tokens, those of a repeated word not added up,
     as the released code does (TensorFlow's IndexedSlices). Needs reduction sum."""
     double_unordered: bool = False
-    """Train on pairs without an order (MRPC, STS-B) in both orders, as the released code does."""
+    """Train on pairs without an order (MRPC, STS-B) in both orders."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """Arithmetic of the forward pass; weights stay fp32. auto: as the experiment began, else bf16 where the device is faster with it."""
 

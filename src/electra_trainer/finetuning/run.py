@@ -166,8 +166,7 @@ def _begin(folder: run_folder.RunFolder, job: Job) -> None:
     began["recipe"] = completed(began.get("recipe", {}))
     if changed := differences({**began, "model": ""}, {**now, "model": ""}):
         raise ConfigError(
-            f"{folder.path} began otherwise ({'; '.join(changed)}). Repeat the command that it began with to resume, or choose "
-            "another --out."
+            f"{folder.path} began otherwise ({'; '.join(changed)}). {run_folder.remedy(folder.environment())}"
         )
 
 

@@ -132,7 +132,7 @@ def replay(
         run: the run folder; nothing in it is changed.
         step: from 1, as in metrics.jsonl; may be beyond the run's last step so far.
         data: the prepared folder; None: where it was when the run began.
-        device: auto (the run's), cpu, cuda or cuda:N.
+        device: auto (the run's), cpu, cuda, cuda:N or mps.
         tell: receives a line about anything slow and about each checkpoint that does not verify.
 
     Raises:

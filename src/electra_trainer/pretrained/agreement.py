@@ -51,11 +51,11 @@ def check_agreement(folder: Path, network: nn.Module, tokenizer: Tokenizer, *, l
         length: ids in each of the two rows of text whose logits are compared, or as many as the network has positions.
 
     Returns:
-        The largest absolute difference of logits, computed in fp32 from the weights as they are stored: the run's, rounded to that type.
+        The largest absolute difference of `outputs`, computed in fp32 from the weights as they are stored: the run's, rounded to that type.
 
     Raises:
         ConfigError: transformers is not installed.
-        CheckpointError: a text has other ids there, or logits differ by more than `BOUND`.
+        CheckpointError: a text has other ids there, or outputs differ by more than `BOUND`.
     """
     try:
         import transformers
@@ -72,8 +72,16 @@ def check_agreement(folder: Path, network: nn.Module, tokenizer: Tokenizer, *, l
     table = read_table(folder / "config.json")
     difference = _difference(folder, network, table, text_rows(tokenizer, table, length=length))
     if not difference <= BOUND:
-        raise CheckpointError(f"{folder}: logits differ from transformers' by {difference:.1e}. Please report it.")
+        raise CheckpointError(
+            f"{folder}: {outputs(table)} differ from transformers' by {difference:.1e}. Please report it."
+        )
     return difference
+
+
+def outputs(network: Path | Mapping[str, Any]) -> str:
+    """What is compared of an exported folder, or the network of that config.json: logits, or hidden states where there is no head."""
+    table = read_table(network / "config.json") if isinstance(network, Path) else network
+    return "hidden states" if table["architectures"] == ["BertModel"] else "logits"
 
 
 def text_rows(tokenizer: Tokenizer, table: Mapping[str, Any], *, length: int) -> Tensor:
@@ -84,8 +92,9 @@ def text_rows(tokenizer: Tokenizer, table: Mapping[str, Any], *, length: int) ->
 
 
 @torch.no_grad()
-def own_logits(network: nn.Module, table: Mapping[str, Any], ids_BT: Tensor) -> Tensor:
-    """What the run's network computes from its weights as they are stored: [B, T], or [B, T, V] of a word predictor.
+def own_outputs(network: nn.Module, table: Mapping[str, Any], ids_BT: Tensor) -> Tensor:
+    """What the run's network computes from its weights as they are stored: logits [B, T], or [B, T, V] of a word predictor; or hidden
+    states [B, T, D], see `outputs`.
 
     Args:
         network: on the CPU.
@@ -97,18 +106,24 @@ def own_logits(network: nn.Module, table: Mapping[str, Any], ids_BT: Tensor) -> 
         logits_KV: Tensor = mine(ids_BT, batch, torch.arange(ids_BT.numel()))
         return logits_KV.view(*ids_BT.shape, -1)
     assert isinstance(mine, Discriminator)
-    logits_BT: Tensor = mine(ids_BT, batch)
-    return logits_BT
+    found: Tensor = mine(ids_BT, batch) if outputs(table) == "logits" else mine.electra(ids_BT, batch)
+    return found
+
+
+def transformers_network(folder: Path, table: Mapping[str, Any]) -> Any:
+    """The network of an exported folder with that config.json, as transformers loads it, in fp32 and evaluation mode."""
+    import transformers
+
+    without = {} if outputs(table) == "logits" else {"add_pooling_layer": False}
+    return getattr(transformers, table["architectures"][0]).from_pretrained(folder, **without).float().eval()
 
 
 @torch.no_grad()
 def _difference(folder: Path, network: nn.Module, table: Mapping[str, Any], ids_BT: Tensor) -> float:
-    """Largest absolute difference of logits between transformers' network and the run's."""
-    import transformers
-
-    theirs = getattr(transformers, table["architectures"][0]).from_pretrained(folder).float().eval()
-    expected = theirs(input_ids=ids_BT, token_type_ids=torch.zeros_like(ids_BT)).logits
-    return float((own_logits(network, table, ids_BT) - expected).abs().max())
+    """Largest absolute difference of `outputs` between transformers' network and the run's."""
+    found = transformers_network(folder, table)(input_ids=ids_BT, token_type_ids=torch.zeros_like(ids_BT))
+    expected = found.logits if outputs(table) == "logits" else found.last_hidden_state
+    return float((own_outputs(network, table, ids_BT) - expected).abs().max())
 
 
 def _as_stored(network: nn.Module, dtype: torch.dtype) -> nn.Module:

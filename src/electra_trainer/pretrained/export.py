@@ -16,8 +16,8 @@ import shutil
 import sys
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
-from pathlib import Path, PurePath
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import safetensors.torch
@@ -30,17 +30,15 @@ from electra_trainer.data.tokenizer import TOKENIZER_FILES
 from electra_trainer.errors import CheckpointError, ConfigError, MissingInputError, storage_error
 from electra_trainer.files.durable import make_folder, sync_folder, write_durably
 from electra_trainer.files.reading import MOST_TEXT, read_file, short
-from electra_trainer.files.wording import render
 from electra_trainer.kernels.native.layers import other_arithmetic
 from electra_trainer.model.encoder import Encoder, Layers
 from electra_trainer.model.networks import Discriminator, PrintedReplacedHead, TokenPredictor
 from electra_trainer.objectives import Exported
-from electra_trainer.presets.arms import objective_title
+from electra_trainer.pretrained import as_bert
 from electra_trainer.pretrained.serving import embedding_files
 from electra_trainer.settings import records
-from electra_trainer.settings.config import Config, Model
+from electra_trainer.settings.config import Model
 from electra_trainer.settings.records import read_table
-from electra_trainer.version import __version__
 
 _SHAPE_KEYS = (
     "vocab_size", "embedding_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
@@ -52,6 +50,20 @@ NETWORKS: dict[str, type[Discriminator] | type[TokenPredictor]] = {
     "ElectraForPreTraining": Discriminator,
     "ElectraForMaskedLM": TokenPredictor,
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """How an export stores its networks."""
+
+    dtype: str = "float32"
+    """Of the weights: float32, float16 or bfloat16."""
+    bert: bool = False
+    """Under BERT's names. A generator of a shape that BERT does not have stays an ELECTRA."""
+
+    def is_bert(self, exported: Exported) -> bool:
+        """Whether this network is written as a BERT."""
+        return self.bert and as_bert.fits_bert(exported.model)
 
 
 def shape_table(model: Model, *, pad_id: int, layers: Layers | None = None, dtype: str = "float32") -> dict[str, Any]:
@@ -87,59 +99,59 @@ def shape_table(model: Model, *, pad_id: int, layers: Layers | None = None, dtyp
 def export(
     networks: list[Exported],
     *,
-    config: Config,
+    card: Callable[[Exported], str],
     tokenizer: Path,
     pad_id: int,
+    length: int,
     out: Path,
-    metrics: dict[str, float],
-    step: int | None = None,
-    init: str | None = None,
-    dtype: str = "float32",
+    form: Form,
     compare: Callable[[Path, nn.Module], object] | None = None,
 ) -> list[Path]:
     """Write one folder a network under `out`.
 
     Args:
         networks: what the objective exports.
-        config: the run, for the model card.
+        card: the text of a network's README.md.
         tokenizer: folder with the tokenizer's files, which are copied.
         pad_id: id of [PAD].
+        length: longest training row in tokens.
         out: a new or empty folder.
-        metrics: held-out metrics for the model card; may be empty.
-        dtype: of the stored weights: float32, float16 or bfloat16.
+        form: how the weights are stored.
         compare: is given each folder with its network before they appear under `out`, and raises where they disagree.
-        step, init: for the model card too: how far the run was, and whose weights it began with.
 
     Raises:
-        ConfigError: `out` holds something already, the layers are not those of transformers' ELECTRA, or there is no such `dtype`.
+        ConfigError: `out` holds something already, the layers are not those of transformers' ELECTRA, or `form` cannot be.
         StorageError: the disk is full or read-only; nothing is left behind.
         CheckpointError: what was written does not read back bit for bit.
     """
-    if dtype not in _DTYPES:
-        raise ConfigError(f"dtype {dtype!r}: expected {', '.join(_DTYPES)}.")
+    if form.dtype not in _DTYPES:
+        raise ConfigError(f"dtype {form.dtype!r}: expected {', '.join(_DTYPES)}.")
+    if form.bert:
+        as_bert.require_bert(networks[0].model)
 
     def files() -> Iterator[tuple[str, bytes]]:
         for exported in networks:
-            table = {
-                "architectures": [exported.architecture],
-                **shape_table(exported.model, pad_id=pad_id, layers=_layers_of(exported.network), dtype=dtype),
-            }
             # the files of a tokenizer, and nothing else that may be in its folder or that a link there may lead to
             names = [name for name in TOKENIZER_FILES if (tokenizer / name).exists()]
             contents = {
                 **{name: read_file(tokenizer / name, limit=MOST_TEXT) for name in names},
-                "config.json": (json.dumps(table, indent=2) + "\n").encode(),
-                "model.safetensors": safetensors_bytes(_stored(exported, dtype)),
-                **_embedding_files(exported, config.batch.sequence_length),
-                "README.md": model_card(exported, config=config, metrics=metrics, step=step, init=init).encode(),
+                "config.json": (json.dumps(_table(exported, pad_id, form), indent=2) + "\n").encode(),
+                "model.safetensors": safetensors_bytes(_stored(exported, form)),
+                **_embedding_files(exported, length),
+                "README.md": card(exported).encode(),
             }
             yield from ((f"{exported.name}/{name}", content) for name, content in contents.items())
 
     def check(folder: Path) -> None:
         for exported in networks:
-            place, written = folder / exported.name, _stored(exported, dtype)
-            network, _ = read_network(place)
-            check_equal(place, network.state_dict(), {name: tensor.float() for name, tensor in written.items()})
+            place, written = folder / exported.name, _stored(exported, form)
+            found = read_tensors(place / "model.safetensors")
+            if not form.is_bert(exported):
+                found, written = (
+                    read_network(place)[0].state_dict(),
+                    {name: each.float() for name, each in written.items()},
+                )
+            check_equal(place, found, written)
             if compare is not None:
                 compare(place, exported.network)
 
@@ -147,18 +159,26 @@ def export(
     return [out / exported.name for exported in networks]
 
 
+def _table(exported: Exported, pad_id: int, form: Form) -> dict[str, Any]:
+    shape = shape_table(exported.model, pad_id=pad_id, layers=_layers_of(exported.network), dtype=form.dtype)
+    table = {"architectures": [exported.architecture], **shape}
+    return as_bert.bert_table(table) if form.is_bert(exported) else table
+
+
 def _embedding_files(exported: Exported, length: int) -> dict[str, bytes]:
     """Those of an encoder; nobody embeds texts with the generator."""
     return embedding_files(width=exported.model.hidden_size, length=length) if exported.name != "generator" else {}
 
 
-def _stored(exported: Exported, dtype: str) -> dict[str, Tensor]:
+def _stored(exported: Exported, form: Form) -> dict[str, Tensor]:
     """The tensors by transformers' names; it has the released head alone, which can hold the printed one."""
     tensors, part = exported.network.state_dict(), "discriminator_predictions."
     if isinstance(head := getattr(exported.network, part[:-1], None), PrintedReplacedHead):
         tensors.pop(f"{part}prediction.weight")
         tensors |= {part + name: tensor for name, tensor in head.as_released(exported.model).state_dict().items()}
-    return {name: tensor.to(_DTYPES[dtype]) for name, tensor in tensors.items()}
+    if form.is_bert(exported):
+        tensors = as_bert.bert_tensors(tensors, exported.architecture)
+    return {name: tensor.to(_DTYPES[form.dtype]) for name, tensor in tensors.items()}
 
 
 def read_network(folder: Path) -> tuple[nn.Module, Model]:
@@ -292,25 +312,6 @@ def _filled(network: nn.Module, tensors: dict[str, Tensor], *, where: Path) -> n
 def _layers_of(network: nn.Module) -> Layers | None:
     layers = getattr(getattr(network, "electra", None), "encoder", None)
     return layers if isinstance(layers, Layers) else None
-
-
-def model_card(
-    exported: Exported, *, config: Config, metrics: dict[str, float], step: int | None = None, init: str | None = None
-) -> str:
-    """Markdown with the Hub's header.
-
-    Args:
-        exported: the network.
-        config: its run.
-        metrics: held-out metrics; may be empty.
-        step: the step of the weights; None: the last one.
-        init: the model whose weights the run began with; None: fresh weights.
-    """
-    return render(
-        "model_card.md", name=exported.name, model=exported.model, config=config, objective=objective_title(config),
-        length=config.batch.sequence_length, step=config.schedule.steps if step is None else step,
-        steps=config.schedule.steps, init=init and PurePath(init).name, metrics=metrics, version=__version__,
-    )  # fmt: skip
 
 
 def publish(

@@ -1,5 +1,6 @@
 """Load a run or an exported folder; score its tokens, fill its gaps, export it."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,12 +11,14 @@ from tokenizers import Tokenizer
 from torch import nn
 
 from electra_trainer.data.batches import encode_rows
+from electra_trainer.data.store import Store
 from electra_trainer.data.tokenizer import Specials, load_tokenizer, specials_of
-from electra_trainer.errors import ConfigError, DataError, MissingInputError
+from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.model.networks import Discriminator, TokenPredictor
 from electra_trainer.objectives import Exported
-from electra_trainer.pretrained.export import export, read_network
+from electra_trainer.pretrained.export import Form, export, read_network
+from electra_trainer.pretrained.model_card import CardFields, Training, model_card
 from electra_trainer.runs.run_folder import RunFolder, read_jsonl
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.records import is_run, read_table, run_and_step
@@ -106,7 +109,9 @@ class Pretrained:
         ids = [self.specials.cls, *self._ids(text, specials=True), self.specials.sep]
         gaps = [index for index, token in enumerate(ids) if token == self.specials.mask]
         if not gaps:
-            raise DataError('fill: the text has no [MASK], for example "the [MASK] cooked the meal".')
+            other = re.search(r"<mask>|\[mask\]|_{2,}", text)
+            found = f" {other[0]} is not the mask of this model." if other else ""
+            raise DataError(f'fill: the text has no [MASK], for example "the [MASK] cooked the meal".{found}')
         if len(ids) > self.length:
             raise DataError(f"fill: the text has {len(ids)} tokens; the training rows had {self.length}. Shorten it.")
         batch = encode_rows([ids])
@@ -207,7 +212,13 @@ Compare = Callable[[Path, nn.Module, Tokenizer], object]
 
 
 def export_run(
-    run: str | Path, out: str | Path, *, dtype: str = "float32", compare: Compare | None = None
+    run: str | Path,
+    out: str | Path,
+    *,
+    dtype: str = "float32",
+    bert: bool = False,
+    card: CardFields | None = None,
+    compare: Compare | None = None,
 ) -> list[Path]:
     """Export a run's networks to folders that transformers loads; returns the folders.
 
@@ -215,23 +226,46 @@ def export_run(
         run: the run, or `RUN@STEP`.
         out: a new or empty folder.
         dtype: of the stored weights, float32, float16 or bfloat16.
+        bert: write the encoder, and a generator of equal widths, as BERT.
+        card: what its owner says on the model cards.
         compare: called before anything appears under `out`, for example with `agreement.check_agreement`; what it raises ends the export.
 
     Raises:
-        ConfigError: `run` is no run folder, `out` is not empty, or there is no such `dtype`.
+        ConfigError: `run` is no run folder, `out` is not empty, there is no such `dtype`, or BERT has no such shape.
     """
     pretrained = load(run)
     if pretrained.config is None:
         raise ConfigError(f"{run}: is an exported model already. Give a run folder.")
-    folder = RunFolder(run_and_step(run)[0])
-    rows = read_jsonl(folder.path / "metrics.jsonl") if (folder.path / "metrics.jsonl").exists() else []
-    held_out = [row for row in rows if row.get("split") == "valid" and row["step"] <= (pretrained.step or 0)]
-    last = held_out[-1] if held_out else {}
-    metrics = {name: float(last[name]) for name in _ON_THE_CARD if isinstance(last.get(name), int | float)}
-    began = folder.environment().get("init")
+    folder, form = RunFolder(run_and_step(run)[0]), Form(dtype=dtype, bert=bert)
+    training, networks = _training(folder, pretrained.config, pretrained.step or 0), list(pretrained.networks)
+    names = [exported.name for exported in networks]
     return export(
-        list(pretrained.networks), config=pretrained.config, step=pretrained.step,
-        init=str(began.get("name")) if isinstance(began, dict) else None, tokenizer=folder.tokenizer,
-        pad_id=pretrained.specials.pad, out=Path(out), metrics=metrics, dtype=dtype,
+        networks, tokenizer=folder.tokenizer, pad_id=pretrained.specials.pad, length=pretrained.length, out=Path(out), form=form,
+        card=lambda one: model_card(one, training, fields=card, networks=names, bert=form.is_bert(one)),
         compare=compare and (lambda folder, network: compare(folder, network, pretrained.tokenizer)),
     )  # fmt: skip
+
+
+def _training(folder: RunFolder, config: Config, step: int) -> Training:
+    """What a run's folder says for the cards."""
+    rows = read_jsonl(folder.path / "metrics.jsonl") if (folder.path / "metrics.jsonl").exists() else []
+    held_out = [row for row in rows if row.get("split") == "valid" and row["step"] <= step]
+    last = held_out[-1] if held_out else {}
+    facts = folder.environment()
+    began = facts.get("init")
+    return Training(
+        config=config, step=step, init=str(began.get("name")) if isinstance(began, dict) else None,
+        metrics={name: float(last[name]) for name in _ON_THE_CARD if isinstance(last.get(name), int | float)},
+        data_sets=_data_sets(Path(str(facts.get("data_folder"))), facts.get("data")),
+    )  # fmt: skip
+
+
+def _data_sets(folder: Path, identity: object) -> tuple[str, ...]:
+    """Data sets of the Hub that the run was trained on; none where its rows are gone, or others are in their place."""
+    try:
+        store = Store.open(folder)
+    except ElectraError:
+        return ()
+    inputs = store.manifest.settings.get("inputs") if store.identity == identity else None
+    found = [re.fullmatch(r"([\w.-]+/[\w.-]+)@[0-9a-f]{40}:.*", str(name)) for name in inputs or ()]
+    return tuple(dict.fromkeys(match[1] for match in found if match))

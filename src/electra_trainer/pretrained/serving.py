@@ -1,7 +1,8 @@
 """Files that other programs than transformers read: sentence-transformers, Text Embeddings Inference (TEI), and ONNX Runtime.
 
 modules.json, 1_Pooling/config.json, sentence_bert_config.json   how to make one vector of a text; written with every encoder
-onnx/model.onnx        last_hidden_state [B, T, D] and logits of input_ids, attention_mask and token_type_ids, each int64 [B, T]
+onnx/model.onnx        last_hidden_state [B, T, D], and the logits of a network with a head, of input_ids, attention_mask and
+                       token_type_ids, each int64 [B, T]
 onnx/model_int8.onnx   the same with the matrices in 8 bits (dynamic quantization)
 """
 
@@ -10,7 +11,7 @@ import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,7 +24,7 @@ from torch import Tensor, nn
 from electra_trainer.errors import CheckpointError, ConfigError, install
 from electra_trainer.files.durable import make_folder, sync_folder, write_durably
 from electra_trainer.files.reading import read_file
-from electra_trainer.pretrained.agreement import own_logits, text_rows
+from electra_trainer.pretrained.agreement import outputs, own_outputs, text_rows, transformers_network
 from electra_trainer.settings.records import read_table
 
 _PACKAGES = ("transformers", "onnx", "onnxscript", "onnxruntime")
@@ -66,16 +67,19 @@ def embedding_files(*, width: int, length: int) -> dict[str, bytes]:
 class Compared:
     """How far an ONNX file is from the run's own network, on text."""
 
-    logits: float
-    """Largest absolute difference of logits, in fp32."""
+    of: str = "logits"
+    """What is compared: `agreement.outputs`."""
+    largest: float
+    """Largest absolute difference, in fp32."""
     int8: float | None = None
-    """Largest absolute difference of probabilities with matrices in 8 bits; None: no such file was asked for."""
+    """The same with matrices in 8 bits, of logits as probabilities; None: no such file was asked for."""
 
     @property
     def line(self) -> str:
         """For people."""
-        small = "" if self.int8 is None else f"; in 8 bits its probabilities within {self.int8:.1g}"
-        return f"ONNX Runtime has the run's logits within {self.logits:.0e}, with and without padding{small}"
+        rough = "probabilities" if self.of == "logits" else self.of
+        small = "" if self.int8 is None else f"; in 8 bits its {rough} within {self.int8:.1g}"
+        return f"ONNX Runtime has the run's {self.of} within {self.largest:.0e}, with and without padding{small}"
 
 
 def need_onnx() -> None:
@@ -98,28 +102,26 @@ def write_onnx(folder: Path, network: nn.Module, tokenizer: Tokenizer, *, int8: 
         int8: write `onnx/model_int8.onnx` too.
 
     Raises:
-        ConfigError: a package is missing. CheckpointError: logits differ by more than 1e-3. StorageError: the disk is full.
+        ConfigError: a package is missing. CheckpointError: its outputs differ by more than 1e-3. StorageError: the disk is full.
     """
     need_onnx()
-    import transformers
-
     table = read_table(folder / "config.json")
-    model = getattr(transformers, table["architectures"][0]).from_pretrained(folder).float().eval()
+    of = outputs(table)
     rows = [text_rows(tokenizer, table, length=length - _PADDING) for length in _LENGTHS]
-    expected = [(ids_BT, own_logits(network, table, ids_BT)) for ids_BT in rows]
+    expected = [(ids_BT, own_outputs(network, table, ids_BT)) for ids_BT in rows]
     with TemporaryDirectory() as scratch, _quiet():
         plain, small = Path(scratch, "model.onnx"), Path(scratch, "model_int8.onnx")
-        _trace(model, plain)
+        _trace(transformers_network(folder, table), of, plain)
         files = {plain.name: read_file(plain, limit=_MOST)}
-        found = Compared(logits=_difference(plain, expected, squash=False))
-        if not found.logits <= _BOUND:
-            raise CheckpointError(f"{folder}: ONNX Runtime's logits differ by {found.logits:.1e}. Please report it.")
+        found = Compared(of=of, largest=_difference(plain, expected))
+        if not found.largest <= _BOUND:
+            raise CheckpointError(f"{folder}: ONNX Runtime's {of} differ by {found.largest:.1e}. Please report it.")
         if int8:
             from onnxruntime.quantization import quantize_dynamic
 
             quantize_dynamic(plain, small, per_channel=True)  # half the error of one scale a matrix, in 1 % more bytes
             files[small.name] = read_file(small, limit=_MOST)
-            found = Compared(logits=found.logits, int8=_difference(small, expected, squash=True))
+            found = replace(found, int8=_difference(small, expected, squash=of == "logits"))
     make_folder(folder / "onnx")
     for name, content in files.items():
         write_durably(folder / "onnx" / name, content)
@@ -128,49 +130,48 @@ def write_onnx(folder: Path, network: nn.Module, tokenizer: Tokenizer, *, int8: 
 
 
 class _States(nn.Module):
-    """Last hidden states and the logits of the pre-training head, from transformers' network."""
+    """Last hidden states, and the logits of a head, from transformers' network."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, of: str) -> None:
         super().__init__()
-        self.model = model
+        self.model, self.of = model, of
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> tuple[Tensor, Tensor]:
-        found = self.model(
-            input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids, output_hidden_states=True
-        )
-        return found.hidden_states[-1], found.logits
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> tuple[Tensor, ...]:
+        inputs = {"input_ids": input_ids, "attention_mask": attention_mask, "token_type_ids": token_type_ids}
+        found = self.model(**inputs, output_hidden_states=True)
+        return (found.hidden_states[-1], found.logits) if self.of == "logits" else (found.last_hidden_state,)
 
 
-def _trace(model: Any, out: Path) -> None:
+def _trace(model: Any, of: str, out: Path) -> None:
     """Any number of rows, of any length up to the model's positions."""
     ids = torch.arange(18).view(2, 9) % model.config.vocab_size
     mask = torch.ones_like(ids)
     mask[1, 6:] = 0
     axes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("sequence", max=model.config.max_position_embeddings)}
     torch.onnx.export(
-        _States(model), (ids, mask, torch.zeros_like(ids)), out, dynamo=True, dynamic_shapes=(axes,) * 3,
-        input_names=list(_INPUTS), output_names=["last_hidden_state", "logits"], external_data=False, verbose=False,
+        _States(model, of), (ids, mask, torch.zeros_like(ids)), out, dynamo=True, dynamic_shapes=(axes,) * 3,
+        input_names=list(_INPUTS), output_names=["last_hidden_state", "logits"][: 1 + (of == "logits")], external_data=False, verbose=False,
     )  # fmt: skip
 
 
-def _difference(file: Path, expected: list[tuple[Tensor, Tensor]], *, squash: bool) -> float:
-    """The largest absolute difference from the run's logits, or with `squash` from its probabilities.
+def _difference(file: Path, expected: list[tuple[Tensor, Tensor]], *, squash: bool = False) -> float:
+    """The largest absolute difference of the last output from the run's; with `squash` of probabilities, where these are logits.
 
     Args:
-        expected: rows of ids, int64 [B, T], and the run's logits of them. Padding follows the rows here, and must change nothing.
+        expected: rows of ids, int64 [B, T], and the run's outputs of them. Padding follows the rows here, and must change nothing.
     """
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
     worst = 0.0
-    for ids_BT, logits in expected:
+    for ids_BT, wanted in expected:
         padded = [torch.nn.functional.pad(each, (0, _PADDING)) for each in (ids_BT, torch.ones_like(ids_BT))]
         inputs = dict(zip(_INPUTS, (*padded, torch.zeros_like(padded[0])), strict=True))
-        answer = session.run(["logits"], {name: tensor.numpy() for name, tensor in inputs.items()})[0]
+        answer = session.run(None, {name: tensor.numpy() for name, tensor in inputs.items()})[-1]
         found = torch.from_numpy(answer)[:, : ids_BT.shape[1]]
         if squash:
-            found, logits = (each.sigmoid() if each.dim() == 2 else each.softmax(-1) for each in (found, logits))
-        worst = max(worst, float((found - logits).abs().max()))
+            found, wanted = (each.sigmoid() if each.dim() == 2 else each.softmax(-1) for each in (found, wanted))
+        worst = max(worst, float((found - wanted).abs().max()))
     return worst
 
 

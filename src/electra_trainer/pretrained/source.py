@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from electra_trainer.data.tokenizer import Specials, Text, as_plain_text, load_tokenizer, specials_of, tokenizer_sha256
-from electra_trainer.errors import ConfigError, MissingInputError
+from electra_trainer.errors import MissingInputError
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.model.networks import initialize
 from electra_trainer.pretrained.export import holds_network, read_encoder
@@ -66,8 +66,8 @@ def load_source(name: str | Path) -> Source:
     An export with several networks gives the discriminator's encoder, or that of the main token predictor.
 
     Raises:
-        MissingInputError: there is no such folder and no such Hub name. CheckpointError: it does not verify, or is not an ELECTRA.
-        ConfigError: the Hub cannot be reached.
+        MissingInputError: there is no such folder and no such Hub name, or the Hub cannot be reached. CheckpointError: it does not verify, or is
+            not an ELECTRA.
     """
     if records.is_run(name):
         pretrained = load(name)
@@ -95,7 +95,7 @@ def located(name: str | Path) -> Path:
     """The folder of that name, or of that Hub name once it is downloaded.
 
     Raises:
-        MissingInputError: nothing is there, or a file, and it is no Hub name. ConfigError: the Hub cannot be reached.
+        MissingInputError: nothing is there, or a file, and it is no Hub name; or the Hub cannot be reached.
     """
     folder = Path(name)
     if not str(name) or not folder.exists():
@@ -177,7 +177,7 @@ def _download(name: str) -> Path:
         ) from None
     except (HfHubHTTPError, OSError) as error:
         why = (str(error) or type(error).__name__).splitlines()[0]
-        raise ConfigError(
+        raise MissingInputError(
             f"{name}: no such folder, and the Hub could not be asked ({why}). Check the name and the network."
         ) from None
     if not (folder / "model.safetensors").is_file():

@@ -11,11 +11,13 @@ import fcntl
 import json
 import os
 import platform
+import shlex
 import subprocess
 import sys
 import threading
 import time
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -210,6 +212,15 @@ def environment_facts() -> dict[str, Any]:
         "cpu_capability": torch.backends.cpu.get_cpu_capability(), "threads": torch.get_num_threads(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None, "command": ["electra", *sys.argv[1:]],
     }  # fmt: skip
+
+
+def remedy(environment: Mapping[str, Any]) -> str:
+    """What to do where a run or an experiment is there and began otherwise: the command that it noted is the one to repeat."""
+    words = environment.get("command")
+    verb = words[1] if isinstance(words, list) and len(words) > 1 else None
+    if verb not in ("pretrain", "compare", "finetune", "glue", "squad"):  # it was called from Python
+        return "Repeat the command that it began with to resume, or choose another --out."
+    return f"To resume, repeat what it began with: {shlex.join(map(str, words or ()))}  Otherwise choose another --out."
 
 
 def _processor() -> str:

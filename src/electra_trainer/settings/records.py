@@ -125,6 +125,8 @@ def _value(hint: Any, value: Any, where: str, fault: Callable[[str], ElectraErro
             return found if kind is list else tuple(found)
     if hint is Any:
         return value
+    if hint is Path and isinstance(value, str):
+        return Path(value)
     if isinstance(value, int) and value.bit_length() > 63:
         raise fault(f"{where}: a whole number of {value.bit_length():,} bits. Expected one of 63 at most.")
     if hint is float and type(value) is int:
@@ -146,14 +148,16 @@ def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def read_table(path: Path) -> dict[str, Any]:
+def read_table(path: Path, *, expected: str = "as in the config.json of a run") -> dict[str, Any]:
     """Read a `.json` or `.toml` file of settings.
+
+    Args:
+        expected: how it should be written, for messages.
 
     Raises:
         MissingInputError, StorageError: cannot be read. ConfigError: not a regular file, too large, neither JSON nor TOML, or not a table.
     """
     content = read_file(path, error=ConfigError)
-    expected = "as in the config.json of a run"
     if path.suffix == ".toml":
         table: Any = _toml(content, path)
     else:
@@ -178,8 +182,21 @@ def _toml(content: bytes, path: Path) -> dict[str, Any]:
 
 
 def overlay(config: Config, path: Path) -> Config:
-    """`config` with the settings of a file laid upon it; the file may hold only some of them."""
-    return read(Config, merge(to_dict(config), read_table(path)), where=str(path))
+    """`config` with the settings of a file laid upon it; the file may hold only some of them, or be what `electra show --json` prints."""
+    table = read_table(path)
+    if isinstance(shown := table.get("config"), dict) and "parameters" in table:
+        table = shown
+    return read(Config, merge(to_dict(config), table), where=str(path))
+
+
+def to_toml(table: Mapping[str, Any], name: str = "") -> str:
+    """Plain tables as TOML; what is None is left out, since TOML has no word for it."""
+    plain = {key: value for key, value in table.items() if value is not None and not isinstance(value, dict)}
+    lines = [f"[{name}]"] if name and plain else []
+    # JSON's texts, numbers and lists are TOML's, too
+    lines += [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in plain.items()]
+    inner = [to_toml(value, f"{name}.{key}".lstrip(".")) for key, value in table.items() if isinstance(value, dict)]
+    return "\n\n".join(part for part in ("\n".join(lines), *inner) if part)
 
 
 def hash_of(value: object) -> str:

@@ -11,15 +11,20 @@ from electra_trainer.kernels.native import library
 
 
 def choose_device(name: str) -> torch.device:
-    """The device called `auto` (a GPU if there is one), `cpu`, `cuda` or `cuda:1`; a GPU that has a number becomes the current one."""
+    """The device called `auto` (CUDA's GPU if there is one), `cpu`, `cuda`, `cuda:1` or `mps`; a GPU that has a number becomes the current one.
+
+    `mps`, the GPU of a Mac, has not been tried, so only asking for it by name gives it.
+    """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise ConfigError(f"--device {name!r}: expected auto, cpu, cuda or cuda:N.") from None
+        raise ConfigError(f"--device {name!r}: expected auto, cpu, cuda, cuda:N or mps.") from None
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ConfigError(f"--device {name}: PyTorch {torch.__version__} finds no GPU here. Use --device cpu.")
+    if device.type == "mps" and not torch.backends.mps.is_available():
+        raise ConfigError(f"--device {name}: PyTorch {torch.__version__} finds no GPU of a Mac here. Use --device cpu.")
     if device.type == "cuda" and device.index is not None:
         count = torch.cuda.device_count()
         if device.index >= count:
@@ -34,6 +39,8 @@ def choose_precision(name: str, device: torch.device) -> str:
         return name
     if device.type == "cuda":
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
+    if device.type == "mps":
+        return "fp32"
     if library.kernels("bf16") is None and library.kernels("fp32") is not None:
         return "fp32"
     probes = (getattr(torch.cpu, f"_is_{name}_supported", lambda: False) for name in ("amx_tile", "avx512_bf16"))

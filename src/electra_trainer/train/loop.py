@@ -5,6 +5,7 @@
 
 import json
 import os
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -321,7 +322,19 @@ def _went_on(config: Config, folder: run_folder.RunFolder, store: Store, length:
     if length.budget is not None:  # its steps were measured when the run began
         changed = [c for c in changed if not c.startswith(FOLLOWS_FROM_STEPS)]
     if changed:
-        remedy = "Repeat the command that it began with to resume, or choose another --out."
+        remedy = run_folder.remedy(facts)
+        if asked.schedule.steps > began.schedule.steps and all(c.startswith(FOLLOWS_FROM_STEPS) for c in changed):
+            longer = (
+                "electra",
+                "pretrain",
+                store.folder,
+                "--continue-from",
+                folder.path,
+                "--steps",
+                asked.schedule.steps,
+            )
+            out = folder.path.with_name(f"{folder.path.name}-{asked.schedule.steps}")
+            remedy += f" To train it longer: {shlex.join(map(str, (*longer, '--out', out)))}"
         raise ConfigError(f"{folder.path} began with other settings ({'; '.join(changed)}). {remedy}")
     if facts.get("arithmetic") not in (None, computed):
         changed_to = f"{folder.path} began in {facts['arithmetic']} and goes on in {computed}: sums round differently from here on."

@@ -155,7 +155,7 @@ def check_scheme(sentences: Sequence[TaggedSentence], scheme: Scheme) -> None:
             if label in good:
                 continue
             if wrong := fault(str(label), scheme):
-                raise DataError(f"{sentence.place_of(index)}: {wrong} For labels without spans: --scheme none.")
+                raise DataError(f"{sentence.place_of(index)}: {wrong} For labels without spans: --scheme plain.")
             good.add(label)
 
 

@@ -89,7 +89,7 @@ class OwnTask:
             written = "predictions.csv", partial(predicted_csv, asked)
         if self.epochs != EPOCHS:
             said.append(
-                f"fewer than {SMALL:,} lines: {self.epochs:g} epochs, for larger files {EPOCHS:g}, unless --epochs says otherwise."
+                f"fewer than {SMALL:,} lines: without --epochs {self.epochs:g} epochs, for larger files {EPOCHS:g}."
             )
         hashes["columns"] = json.dumps(asdict(columns))
         notes += [*said, *splits.warnings(train, dev, held_out=self.dev is None)]

@@ -1,0 +1,129 @@
+"""The scripts of examples/: what engines prepare is, byte for byte, what `prepare --shard` and `merge` make by hand, also after a SIGKILL."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from pydoc_data.topics import topics
+
+import pytest
+from tests.command import Electra
+from tests.data.test_prepare import contents
+
+from electra_trainer.data.prepare import train_tokenizer_from
+from electra_trainer.data.store import Store
+from electra_trainer.data.tokenizer import save_tokenizer
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples"
+TASKS = 3
+ROWS = ("--seq-len", "64", "--valid-fraction", "0.1")
+
+
+@pytest.fixture(autouse=True)
+def found_by_children(monkeypatch: pytest.MonkeyPatch) -> None:
+    more = [os.environ["PYTHONPATH"]] if "PYTHONPATH" in os.environ else []  # ray, where it is installed beside
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "src"), *more]))
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """corpus/, files of English prose with copies and fragments, and tok/."""
+    folder = tmp_path_factory.mktemp("engines")
+    texts = [" ".join(topics[name].split()) for name in sorted(topics)[:40]]
+    (folder / "corpus").mkdir()
+    for number in range(5):
+        documents = [*texts[number::5], "too short", *texts[:2]]  # the same two in every file
+        lines = "".join(json.dumps({"text": text, "id": f"{number}-{at}"}) + "\n" for at, text in enumerate(documents))
+        (folder / f"corpus/part-{number}.jsonl").write_text(lines)
+    tokenizer, _ = train_tokenizer_from([folder / "corpus"], vocab_size=400)
+    save_tokenizer(tokenizer, folder / "tok", max_length=64)
+    return folder
+
+
+def by_hand(electra: Electra, text: Path, work: Path, out: Path) -> dict[str, bytes]:
+    for number in range(TASKS, 0, -1):
+        words = ("prepare", text, "--tokenizer", work / "tok", *ROWS, "--out", out / "shards")
+        assert electra(*words, "--shard", f"{number}/{TASKS}", "--workers", 2)[0] == 0
+    assert electra("merge", out / "shards", "--out", out / "data")[0] == 0
+    return rows(out / "data")
+
+
+def rows(folder: Path) -> dict[str, bytes]:
+    """All that was made, but for the paths of the inputs, which are written down."""
+    Store.open(folder, verify=True)
+    return {name: content for name, content in contents(folder).items() if name.endswith((".bin", ".documents"))}
+
+
+def killed_in_the_middle(command: list[str], sign: Path) -> None:
+    """The whole group, once `sign` is there."""
+    run = subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    end = time.monotonic() + 100
+    while not sign.exists():
+        assert run.poll() is None and time.monotonic() < end
+        time.sleep(0.01)
+    os.killpg(run.pid, signal.SIGKILL)
+    assert run.wait() == -signal.SIGKILL
+
+
+def test_datatrove_is_prepare_by_hand(electra: Electra, work: Path, tmp_path: Path) -> None:
+    out = tmp_path / "work"
+    command = [
+        sys.executable,
+        str(EXAMPLES / "datatrove_prepare.py"),
+        str(work / "corpus"),
+        "--tokenizer",
+        str(work / "tok"),
+    ]
+    command += [*ROWS, "--tasks", str(TASKS), "--out", str(out)]
+    killed_in_the_middle(command, out / "shards/shard-00002-of-00003")
+    assert not (out / "data").exists()
+    again = subprocess.run(command, capture_output=True, text=True)
+    assert again.returncode == 0, again.stderr
+    made, expected = rows(out / "data"), by_hand(electra, out / "text", work, tmp_path / "hand")
+    assert made == expected and len(made["train.bin"]) > 1000
+    documents = Store.open(out / "data", verify=True).manifest
+    assert documents.train.documents + documents.valid.documents == 40  # neither copies nor fragments
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="`make examples` installs Ray")
+def test_ray_data_is_prepare_by_hand(electra: Electra, work: Path, tmp_path: Path) -> None:
+    out = tmp_path / "work"
+    command = [
+        sys.executable,
+        str(EXAMPLES / "ray_data_prepare.py"),
+        str(work / "corpus"),
+        "--tokenizer",
+        str(work / "tok"),
+    ]
+    command += [*ROWS, "--shards", str(TASKS), "--out", str(out)]
+    killed_in_the_middle(command, out / "shards")
+    assert not (out / "data").exists()
+    again = subprocess.run(command, capture_output=True, text=True)
+    assert again.returncode == 0, again.stderr
+    assert rows(out / "data") == by_hand(electra, out / "text", work, tmp_path / "hand")
+
+
+def test_a_slurm_array_is_prepare_by_hand(electra: Electra, work: Path, tmp_path: Path) -> None:
+    job = EXAMPLES / "slurm_array.sbatch"
+    subprocess.run(["bash", "-n", str(job)], check=True)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/electra").write_text(f'#!/bin/sh\nexec {sys.executable} -m electra_trainer "$@"\n')
+    (tmp_path / "bin/electra").chmod(0o755)
+    given = {"CORPUS": work / "corpus", "TOKENIZER": work / "tok", "SHARDS": tmp_path / "shards"}
+    for number in (2, 3, 1):
+        slurm = {"SLURM_ARRAY_TASK_ID": number, "SLURM_ARRAY_TASK_COUNT": TASKS}
+        variables = {name: str(value) for name, value in {**given, **slurm}.items()}
+        path = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
+        subprocess.run(
+            ["bash", str(job), *ROWS], check=True, env={**os.environ, **variables, "PATH": path}, capture_output=True
+        )
+    assert electra("merge", tmp_path / "shards", "--out", tmp_path / "data")[0] == 0
+    assert rows(tmp_path / "data") == by_hand(electra, work / "corpus", work, tmp_path / "hand")

@@ -1,0 +1,425 @@
+"""Trackers mirror runs from outside: what they get is metrics.jsonl, once; what they do changes nothing of the run."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.command import Electra
+from tests.finetuning.own_files import rows as labelled
+from tests.finetuning.own_files import write_csv, write_encoder
+from tests.prepared import small_config, write_store
+from tests.reliability.whole_runs import different_tensors
+
+from electra_trainer.errors import ConfigError
+from electra_trainer.inspection import mirror as mirror_module
+from electra_trainer.inspection import trackers
+from electra_trainer.inspection.mirror import mirror
+from electra_trainer.settings.records import to_dict
+
+ALL = "tensorboard,trackio,wandb"
+CLOCKS = {"seconds", "tokens_per_second"}
+"""What differs from one run of the same bits to the next."""
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("track")
+    (folder / "c.json").write_text(json.dumps(to_dict(small_config(steps=12))))
+    return write_store(folder / "data")
+
+
+@pytest.fixture(autouse=True)
+def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing leaves the machine, and all that trackers keep is in the test's folder."""
+    for name, value in {
+        "WANDB_MODE": "offline",
+        "WANDB_SILENT": "true",
+        "TRACKIO_DIR": str(tmp_path / "trackio"),
+        "HF_HUB_OFFLINE": "1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    for name in (
+        "WANDB_PROJECT",
+        "WANDB_DIR",
+        "TRACKIO_PROJECT",
+        "TRACKIO_SPACE_ID",
+        "MLFLOW_TRACKING_URI",
+        "MLFLOW_EXPERIMENT_NAME",
+    ):
+        monkeypatch.delenv(name, raising=False)
+    source = str(Path(mirror_module.__file__).parents[2])
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((source, os.environ.get("PYTHONPATH", ""))))
+
+
+def words(data: Path, out: Path, *more: str) -> tuple[str, ...]:
+    return (
+        "pretrain",
+        str(data),
+        "--config",
+        str(data.parent / "c.json"),
+        "--device",
+        "cpu",
+        "--quiet",
+        "--out",
+        str(out),
+        *more,
+    )
+
+
+@pytest.fixture(scope="module")
+def plain(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run without trackers, in a separate process as the others are."""
+    out = tmp_path_factory.mktemp("plain") / "run"
+    subprocess.run([sys.executable, "-m", "electra_trainer", *words(data, out)], check=True, capture_output=True)
+    return out
+
+
+def metrics(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def without_clocks(run: Path) -> list[dict[str, Any]]:
+    return [{name: value for name, value in row.items() if name not in CLOCKS} for row in metrics(run)]
+
+
+def expected(run: Path) -> dict[tuple[str, int], float]:
+    """Name and step -> value, as trackers are to have it."""
+    return {
+        (f"{'eval' if row.get('split') == 'valid' else 'train'}/{name}", row["step"]): value
+        for row in metrics(run)
+        for name, value in row.items()
+        if isinstance(value, (int, float)) and name != "step"
+    }
+
+
+def events(run: Path) -> list[tuple[str, int, float]]:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    read = EventAccumulator(str(run / "tracked/tensorboard"), size_guidance={"scalars": 0})
+    read.Reload()
+    return [(tag, one.step, one.value) for tag in read.Tags()["scalars"] for one in read.Scalars(tag)]
+
+
+def assert_events(run: Path) -> None:
+    found, wanted = events(run), expected(run)
+    assert len(found) == len(wanted)  # none twice
+    assert {(name, step): value for name, step, value in found} == {
+        at: np.float32(value) for at, value in wanted.items()
+    }
+
+
+def same_run(one: Path, two: Path) -> None:
+    assert without_clocks(one) == without_clocks(two)
+    assert different_tensors(one / "checkpoints/step-00000012", two / "checkpoints/step-00000012") == []
+
+
+def children(*names: object) -> list[int]:
+    """Mirrors at work in a folder."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                command = (entry / "cmdline").read_bytes().split(b"\0")
+                state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+            except OSError:
+                continue
+            if (
+                b"electra_trainer.inspection.mirror" in command
+                and state != "Z"
+                and all(str(name).encode() in command for name in names)
+            ):
+                found.append(int(entry.name))
+    return found
+
+
+def track(*more: object) -> str:
+    """The verb in a process that has not imported any tracker yet: trackio reads its variable once."""
+    command = [sys.executable, "-m", "electra_trainer", "track", *map(str, more)]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return "".join(line for line in said.splitlines(keepends=True) if line.startswith(("trackio:", "tensorboard:")))
+
+
+def until(true: Callable[[], Any], seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_every_tracker_on_and_the_run_is_the_same(data: Path, plain: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    command = [sys.executable, "-m", "electra_trainer", *words(data, out, "--track", ALL, "--project", "mine")]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert "Traceback" not in done.stderr and "failed" not in done.stderr
+    until(lambda: not children(out))
+    same_run(plain, out)
+    assert_events(out)
+    assert_trackio(out, tmp_path / "trackio/mine.db")
+    kept = [record for record in wandb_rows(out) if "train/loss" in record or "eval/loss" in record]
+    assert len(kept) == len(metrics(out))
+    assert [row["train/global_step"] for row in kept] == [row["step"] for row in metrics(out)]
+    assert [row["train/loss"] for row in kept if "train/loss" in row] == [
+        row["loss"] for row in metrics(out) if "split" not in row
+    ]
+
+
+def assert_trackio(run: Path, database: Path) -> None:
+    import sqlite3
+
+    with sqlite3.connect(database) as read:
+        stored = [(step, json.loads(text)) for step, text in read.execute("select step, metrics from metrics")]
+    found = {(name, step): value for step, row in stored for name, value in row.items()}
+    assert len(stored) == len(metrics(run)) and found == expected(run)
+
+
+def wandb_rows(run: Path) -> Iterator[dict[str, Any]]:
+    """Rows of an offline run, by W&B's own messages; their file is a log of records, as LevelDB's."""
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    for path in sorted((run / "tracked/wandb").glob("offline-run-*/*.wandb")):
+        content, at, whole = path.read_bytes(), 7, b""
+        while at < len(content):
+            if (left := 32768 - at % 32768) < 7:
+                at += left
+                continue
+            length, kind = int.from_bytes(content[at + 4 : at + 6], "little"), content[at + 6]
+            whole, at = whole + content[at + 7 : at + 7 + length], at + 7 + length
+            if kind in (1, 4):  # all of a record, or its end
+                record, whole = Record.FromString(whole), b""
+                if record.HasField("history"):
+                    yield {
+                        "/".join(item.nested_key) or item.key: json.loads(item.value_json)
+                        for item in record.history.item
+                    }
+
+
+def test_resuming_sends_nothing_twice(electra: Electra, data: Path, plain: Path, tmp_path: Path) -> None:
+    """A run that was killed after step 10 resumes from step 8: steps 9 and 10 were sent, and come again."""
+    out = tmp_path / "run"
+    command = words(data, out, "--track", "tensorboard")
+    run = subprocess.Popen([sys.executable, "-c", KILLED, *command], env={**os.environ, "AT": "10"})
+    assert run.wait() == -signal.SIGKILL
+    until(lambda: not children(out))  # it notices, sends the last row, and ends by itself
+    assert max(step for _, step, _ in events(out)) == 10
+    assert electra(*command)[0] == 0
+    until(lambda: not children(out))
+    same_run(plain, out)
+    sent = {(name, step): value for name, step, value in events(out)}
+    assert len(events(out)) == len(sent) and sent.keys() == expected(out).keys()
+    assert electra("track", out, "--to", "tensorboard")[1].startswith(
+        "tensorboard: nothing new; see tensorboard --logdir"
+    )
+
+
+KILLED = """
+import os, signal, sys, time
+from electra_trainer.cli.main import main
+from electra_trainer.runs.metrics import JsonLines
+write = JsonLines.write
+def killed(self, row):
+    write(self, row)
+    if row["step"] == int(os.environ["AT"]):
+        os.kill(os.getpid(), signal.SIGKILL)
+JsonLines.write = killed
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_tracker_that_dies_or_hangs(data: Path, plain: Path, tmp_path: Path, blow: signal.Signals) -> None:
+    out = tmp_path / "run"
+    run = subprocess.Popen(
+        [sys.executable, "-m", "electra_trainer", *words(data, out, "--track", "trackio,tensorboard")],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    until(lambda: children(out, "trackio"))
+    (victim,) = children(out, "trackio")
+    os.kill(victim, blow)
+    try:
+        _, said = run.communicate(timeout=120)
+        waited = time.time() - (out / "report.html").stat().st_mtime
+        assert run.returncode == 0 and waited < mirror_module.PARTING + 10
+        line = (
+            "failed; the run is as it would have been"
+            if blow == signal.SIGKILL
+            else "is not done yet and goes on alone"
+        )
+        assert f"--track trackio: {line}" in said and f"electra track {out} --to trackio" in said
+        same_run(plain, out)
+        until(lambda: not children(out, "tensorboard"))
+        assert_events(out)
+    finally:
+        if blow == signal.SIGSTOP:
+            os.kill(victim, signal.SIGKILL)
+    assert (
+        track(out, "--to", "trackio") == f"trackio: {len(metrics(out))} rows sent; see trackio show\n"
+    )  # what the message says
+    assert_trackio(out, tmp_path / "trackio/electra.db")
+
+
+def test_a_tracker_that_fails(
+    electra: Electra, data: Path, plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken/tensorboard").mkdir(parents=True)
+    (tmp_path / "broken/tensorboard/__init__.py").write_text("raise RuntimeError('out of order')")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'broken'}:{os.environ['PYTHONPATH']}")
+    code, _, err = electra(*words(data, tmp_path / "run", "--track", "tensorboard"))
+    assert (
+        code == 0
+        and err.count("\n") == 1
+        and "--track tensorboard: failed; the run is as it would have been. See " in err
+    )
+    assert "RuntimeError: out of order" in (tmp_path / "run/tracked/tensorboard.log").read_text()
+    same_run(plain, tmp_path / "run")
+
+
+def test_an_experiment_is_a_group_of_runs(electra: Electra, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_encoder(tmp_path / "encoder")
+    write_csv(tmp_path / "train.csv", labelled(40))
+    command = "finetune encoder --train train.csv --out exp --seeds 2 --epochs 1 --parallel 1 --device cpu --quiet --track tensorboard"
+    code, _, err = electra(*command.split())
+    assert code == 0, err
+    until(lambda: not children("exp"))
+    cells = sorted((tmp_path / "exp/cells").glob("*/seed-*"))
+    assert len(cells) == 2
+    for cell in cells:
+        found = [one for one in events(cell) if not one[0].startswith("result/")]
+        assert {(name, step): value for name, step, value in found} == {
+            at: np.float32(value) for at, value in expected(cell).items()
+        }
+        scores = json.loads((cell / "result.json").read_text())["scores"]
+        named = {
+            f"result/{split}.{name}": np.float32(value)
+            for split, table in scores.items()
+            for name, value in table.items()
+        }
+        assert {name: value for name, _, value in events(cell) if name.startswith("result/")} == named != {}
+    said = track("exp", "--to", "trackio,tensorboard")
+    assert said.startswith("trackio: ") and "rows sent" in said and "tensorboard: nothing new;" in said
+    import sqlite3
+
+    with sqlite3.connect(tmp_path / "trackio/electra.db") as read:
+        names = {name for (name,) in read.execute("select distinct run_name from metrics")}
+        groups = {json.loads(text).get("_Group") for (text,) in read.execute("select config from configs")}
+    assert {name.rpartition("-")[0] for name in names} == {f"{cell.parent.name}-{cell.name}" for cell in cells}
+    assert groups == {"exp"}
+
+
+def test_rows_that_are_being_written(plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half a line waits for its other half; a file that is replaced is read anew, and what was sent is not sent again."""
+    sent: list[tuple[int, trackers.Numbers]] = []
+
+    class Kept:
+        def __init__(self, tracked: trackers.Tracked) -> None:
+            assert tracked.config["preset"] == "test" and tracked.run_id
+
+        def send(self, rows: Any) -> None:
+            sent.extend(rows)
+
+        def finish(self, files: Any) -> None:
+            assert files == []
+
+    monkeypatch.setitem(trackers.TRACKERS, "tensorboard", trackers.Kind(Kept, "tensorboard", "", ""))
+    for name in ("config.json", "environment.json"):
+        (tmp_path / name).write_bytes((plain / name).read_bytes())
+    file, lines = tmp_path / "metrics.jsonl", (plain / "metrics.jsonl").read_text().splitlines(keepends=True)
+    stages = iter(
+        [
+            lines[0] + lines[1][:20],
+            lines[0] + lines[1] + "not JSON\n" + '{"step": 2, "loss": NaN, "split": "valid"}\n',
+            lines[0],
+            "".join(lines),
+        ]
+    )
+    counts = []
+
+    def over(seconds: float) -> bool:
+        counts.append(len(sent))
+        stage = next(stages, None)
+        if stage is None:
+            return True
+        if file.exists() and len(stage) < file.stat().st_size:
+            file.unlink()
+        file.write_text(stage)
+        return False
+
+    mirror(tmp_path, "tensorboard", over=over)
+    assert counts == [0, 1, 3, 3, len(lines) + 1]
+    assert [step for step, values in sent if values] == [row["step"] for row in metrics(tmp_path)]
+    assert (2, {}) in sent  # not a number: not a value
+
+
+def test_one_mirror_at_a_time(plain: Path) -> None:
+    inside, done = threading.Event(), threading.Event()
+
+    def over(seconds: float) -> bool:
+        if inside.is_set():
+            done.wait(30)
+            return True
+        return inside.set() or False
+
+    first = threading.Thread(target=lambda: mirror(plain, "tensorboard", over=over))
+    first.start()
+    until(lambda: (plain / "tracked/.tensorboard.lock").exists() and inside.is_set())
+    try:
+        until(lambda: (plain / "tracked/tensorboard.json").exists())
+        with pytest.raises(ConfigError, match="another process sends it to tensorboard already"):
+            mirror(plain, "tensorboard")
+    finally:
+        done.set()
+        first.join()
+    assert_events(plain)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (
+            "--track tensorbord",
+            "--track 'tensorbord': unknown. Did you mean 'tensorboard'? Known: tensorboard, wandb, trackio, mlflow.",
+        ),
+        ("--track ,", "--track: names no tracker"),
+        ("--project mine", "--project: is a project of trackers. Add --track"),
+        (
+            "--track trackio",
+            "--track trackio: needs the Python package trackio, which is not installed here. Type: in the clone",
+        ),
+        (
+            "--track wandb",
+            "--track wandb: needs the Python package wandb, which is not installed here. Type: pip install wandb",
+        ),
+    ],
+)
+def test_what_is_said_before_anything_is_trained(
+    electra: Electra, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: str, said: str
+) -> None:
+    monkeypatch.setattr(trackers.importlib.util, "find_spec", lambda name: None)
+    code, _, err = electra(*words(data, tmp_path / "run", *more.split()))
+    assert code == 78 and said in err
+    assert not (tmp_path / "run").exists()
+
+
+def test_where_there_is_no_run(electra: Electra, tmp_path: Path) -> None:
+    code, _, err = electra("track", tmp_path, "--to", "tensorboard")
+    assert code == 66 and "no run is here that has logged anything" in err
+
+
+def test_mlflow(plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("mlflow")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", str(tmp_path / "mlruns"))
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    assert mirror(plain, "mlflow") == len(metrics(plain))
+    assert mirror(plain, "mlflow") == 0
