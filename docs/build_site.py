@@ -25,7 +25,7 @@ from electra_trainer.cli.main import VERBS, main
 ROOT = Path(__file__).resolve().parents[1]
 CODE = re.compile(r"(^ *```.*?^ *```|`[^`]+`)", re.S | re.M)
 LINK = re.compile(r"(\[[^][]*\]\(|\]\()([^)\s#]+)(#[^)\s]*)?\)")
-FULL_HELP = "--help"
+FULL_HELP = "--help-all"
 MOVED = {"README.md": "readme.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
 """Files at the root of the repository that are pages of the site; the site begins with docs/index.md."""
 

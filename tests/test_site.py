@@ -1,7 +1,9 @@
 """The pages: links and anchors lead somewhere, the site builds, each want has a command and a test, and the notebooks run."""
 
+import contextlib
 import functools
 import importlib.util
+import io
 import json
 import os
 import re
@@ -11,9 +13,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.test_readme import help_of
 
-from electra_trainer.cli.main import VERBS
+from electra_trainer.cli.main import VERBS, main
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [
@@ -22,6 +23,13 @@ PAGES = [
 ]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 BUILDER = ROOT / "docs" / "build_site.py"
+
+
+@functools.cache
+def help_of(verb: str) -> str:
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        assert main([verb, "--help-all"]) == 0
+    return said.getvalue()
 
 
 def without_code(text: str) -> str:
