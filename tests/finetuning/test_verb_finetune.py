@@ -211,7 +211,7 @@ def test_tagging_of_other_columns_without_a_development_file(work: Path, electra
         "--words",
         "2",
     )
-    code, out, _ = electra(*words, "--scheme", "none", *SHORT)
+    code, out, _ = electra(*words, "--scheme", "plain", *SHORT)
     assert code == 0 and "6 of 60 sentences were held out" in out
     table = json.loads((work / "turned/model/electra_task.json").read_text())["task"]
     assert table["scheme"] == "none" and table["labels"] == ["FRUIT", "I-X", "TOOL"]
