@@ -325,16 +325,10 @@ def _went_on(config: Config, folder: run_folder.RunFolder, store: Store, length:
         remedy = run_folder.remedy(facts)
         if asked.schedule.steps > began.schedule.steps and all(c.startswith(FOLLOWS_FROM_STEPS) for c in changed):
             longer = (
-                "electra",
-                "pretrain",
-                store.folder,
-                "--continue-from",
-                folder.path,
-                "--steps",
-                asked.schedule.steps,
+                f"electra pretrain {shlex.quote(str(store.folder))} --continue-from {shlex.quote(str(folder.path))}"
             )
             out = folder.path.with_name(f"{folder.path.name}-{asked.schedule.steps}")
-            remedy += f" To train it longer: {shlex.join(map(str, (*longer, '--out', out)))}"
+            remedy += f" To train it longer: {longer} --steps {asked.schedule.steps} --out {shlex.quote(str(out))}"
         raise ConfigError(f"{folder.path} began with other settings ({'; '.join(changed)}). {remedy}")
     if facts.get("arithmetic") not in (None, computed):
         changed_to = f"{folder.path} began in {facts['arithmetic']} and goes on in {computed}: sums round differently from here on."
