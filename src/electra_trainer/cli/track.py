@@ -70,7 +70,7 @@ class TrackFlags:
     """Trackers, each fed by a separate process that can neither stop nor change the run."""
 
     track: str | None = None
-    """Trackers between commas that get the metrics: tensorboard, wandb, trackio, mlflow. Of an experiment each cell is a run there."""
+    """Trackers between commas: tensorboard, wandb, trackio, mlflow. Of an experiment each cell is a run there."""
     project: str | None = None
     """Name of the project there. Default: the tracker's own variable, else electra."""
 
