@@ -49,6 +49,7 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     module = types.ModuleType("electra_trainer.finetuning.experiment")
     vars(module).update(Plan=Plan, run_plan=run_plan, export_best=export_best)
     monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr("electra_trainer.pretrained.source.located", Path)  # the model is nowhere
     return plans
 
 
