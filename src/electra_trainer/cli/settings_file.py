@@ -5,6 +5,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, field, fields, is_dataclass, make_dataclass, replace
+from keyword import iskeyword
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -63,9 +64,15 @@ def _name(name: str, marks: Sequence[object]) -> str:
     return next((str(mark.name) for mark in marks if getattr(mark, "name", None)), name)  # type: ignore[attr-defined]
 
 
+def _field(name: str) -> str:
+    """A flag's name as that of a dataclass's field, which cannot be a word of Python, such as `as`."""
+    return f"{name}_" if iskeyword(name) else name
+
+
 def _overlaid(record: Any, table: Mapping[str, Any], where: str) -> Any:
     """`record` with the values of `table`, by the names of flags."""
-    hints = {name: hint for name, hint, *_ in _leaves(record)}
+    hints = {_field(name): hint for name, hint, *_ in _leaves(record)}
+    table = {_field(name): value for name, value in table.items()}
     flags = make_dataclass("Flags", [(name, hint, field(default=None)) for name, hint in hints.items()])
     plain = get_type_hints(flags)
     texts = {name for name in table if str in (plain.get(name), *get_args(plain.get(name)))}
@@ -74,7 +81,7 @@ def _overlaid(record: Any, table: Mapping[str, Any], where: str) -> Any:
     }
     values = vars(records.read(flags, given, where=where))
     try:
-        return _with(record, {name: values[name] for name in given})
+        return _with(record, {name.rstrip("_"): values[name] for name in given})
     except ConfigError as refused:
         raise ConfigError(f"{where}: {refused}") from None
 
