@@ -362,10 +362,11 @@ def run(command: str, folder: Path) -> None:
     tools = folder / "tools"
     tools.mkdir(exist_ok=True)
     for name, body in NOT_HERE.items():
-        if shutil.which(name) is None and not (tools / name).exists():
+        real = "jupyter-nbconvert" if name == "jupyter" else name
+        if shutil.which(real) is None and not (tools / name).exists():
             (tools / name).write_text(f"#!/bin/bash\n{body}\n")
             (tools / name).chmod(0o755)
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}:{tools}"
+    path = f"{tools}:{Path(sys.executable).parent}:{os.environ['PATH']}"
     done = subprocess.run(
         ["bash", "-c", command], cwd=folder, env={**os.environ, "PATH": path, "TEXT": PROSE}, capture_output=True, text=True, check=False
     )  # fmt: skip
