@@ -114,7 +114,7 @@ def test_two_folders_give_both_networks(
         "The learning rate begins anew: peak 0.001 (--optimizer.learning-rate), warm-up 3 (--schedule.warmup-steps)."
     ) in log_of(tmp_path / "run")
     card = export_run(tmp_path / "run", tmp_path / "export")[0] / "README.md"
-    assert f"| began with | the weights of {names.replace('google/', '').replace(',', ', ')} |" in card.read_text()
+    assert f"| began with | the weights of {names.replace(',', ', ')} |" in card.read_text()
 
 
 def test_the_log_names_the_pair_where_the_generator_is_fresh(data: Path, exported: Path, tmp_path: Path) -> None:
