@@ -52,7 +52,9 @@ def uploads(folder: Path, repo: str) -> list[Upload]:
     parts = [folder / name for name in _NETWORKS if (folder / name / "config.json").is_file()]
     alone = [place for place in (folder, folder / "model") if (place / "config.json").is_file()][:1]
     if is_run(folder):
-        raise ConfigError(f"{folder}: is a run. Export it, and push that: electra export {folder} --out DIR --license mit")
+        raise ConfigError(
+            f"{folder}: is a run. Export it, and push that: electra export {folder} --out DIR --license mit"
+        )
     if (folder / "about.json").is_file():
         raise ConfigError(
             f"{folder}: is a page of `electra export --to web`. Push the folder of an export without it; the page's README.md says "
