@@ -68,7 +68,7 @@ def test_demo(tmp_path: Path) -> None:
     auc, most, standard, fewest_found = next(bounds for least, bounds in LEARNED.items() if steps >= least)
     assert held_out["discriminator_auc"] >= auc and ratio <= most, told
     assert held_out["discriminator_standard_auc"] >= standard, told
-    found = re.search(r"     (\d+) of (\d+) held-out sentences", done.stdout)
+    found = re.search(r"     in (\d+) of (\d+) held-out sentences", done.stdout)
     assert found and done.stdout.count(" became ") == 3 and done.stdout.count("nearest to ") == 3, done.stdout
     assert int(found[2]) > 200 and int(found[1]) >= fewest_found * int(found[2]), told
     if steps >= 1200:

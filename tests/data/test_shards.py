@@ -156,8 +156,12 @@ def test_what_cannot_be_put_together(corpus: Path, tokenizer: Any, tmp_path: Pat
 def test_nothing_to_hold_out(tmp_path: Path, tokenizer: Any) -> None:
     (tmp_path / "a.txt").write_text("one\n\ntwo\n\nthree")
     made(tmp_path / "a.txt", tokenizer, tmp_path / "shards", (1, 1), valid_fraction=1e-9)
-    with pytest.raises(DataError, match="no shard has a document to hold out; raise --valid-fraction"):
+    with pytest.raises(
+        DataError, match=r"no shard has a document to hold out\. Prepare all shards again with --overwrite"
+    ):
         merge(tmp_path / "shards", out=tmp_path / "out")
+    made(tmp_path / "a.txt", tokenizer, tmp_path / "shards", (1, 1), valid_fraction=0.5, overwrite=True)
+    merge(tmp_path / "shards", out=tmp_path / "out")
 
 
 def test_the_verbs(electra: Electra, corpus: Path, tokenizer: Any, tmp_path: Path) -> None:

@@ -227,10 +227,14 @@ def test_what_is_not_an_export(hub: Hub, licensed: Path, run: Path, tmp_path: Pa
     made = tmp_path / "made"
     made.mkdir()
     (made / "config.json").write_text("{}")
+    web = tmp_path / "web"
+    web.mkdir()
+    (web / "about.json").write_text("{}")
     refused = [
         (tmp_path / "nothing", MissingInputError, "no such folder"),
         (tmp_path, ConfigError, "not an exported model (no config.json)"),
-        (run, ConfigError, "not exported by electra-trainer"),
+        (run, ConfigError, f"is a run. Export it, and push that: electra export {run} --out DIR --license mit"),
+        (web, ConfigError, "is a page of `electra export --to web`"),
         (made, ConfigError, "not exported by electra-trainer"),
     ]
     for folder, error, words in refused:

@@ -154,8 +154,8 @@ def _score(run: Path, data: Path) -> None:
         _say(f"  ^ {one.sentence.original!r} became {one.scored.tokens[one.sentence.place - 1]!r}: {outcome}")
     right, chance = sum(one.found for one in found), sum(1 / len(one.scored.tokens) for one in found)
     _say(
-        f"     {right} of {len(found)} held-out sentences, in each of which a word was exchanged for a random one of the {FREQUENT} most "
-        f"frequent: the exchanged word is suspected most ({right / max(1, len(found)):.0%}; {chance / max(1, len(found)):.0%} by chance)"
+        f"     in {right} of {len(found)} held-out sentences the exchanged word, now a random one of the {FREQUENT} most frequent, is suspected "
+        f"most ({100 * right / max(1, len(found)):.0f} %; {100 * chance / max(1, len(found)):.0f} % by chance)"
     )
     for word, nearest in nearest_words(discriminator, store, count=_SHOWN):
         _say(f"     nearest to {word!r}: {', '.join(nearest)}")

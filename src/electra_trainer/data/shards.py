@@ -43,7 +43,11 @@ def merge(
     _require_same(folders, manifests)
     for split in store.SPLITS:
         if not any(getattr(one, split).rows for one in manifests):
-            what = "train on" if split == "train" else "hold out; raise --valid-fraction, or prepare without --shard"
+            what = (
+                "train on"
+                if split == "train"
+                else "hold out. Prepare all shards again with --overwrite and a larger --valid-fraction, or the text without --shard"
+            )
             raise DataError(f"{folder}: no shard has a document to {what}.")
     with store.claimed(out, overwrite=overwrite):
         tokenizer = load_tokenizer(folders[0] / "tokenizer" / "tokenizer.json")

@@ -76,7 +76,9 @@ def export_web(run: str | Path, out: Path, *, int8: bool = False, engine: Path |
             "specials": asdict(pretrained.specials),
         }  # fmt: skip
         publish(out, _files(folders, about, found), lambda _: None)
-    lines.append(f"{out}: a page for any server of files, for example: python -m http.server --directory {out}")
+    lines.append(
+        f"{out}: a page for any server of files, for example: python -m http.server --bind 127.0.0.1 --directory {out}"
+    )
     if engine is None:
         lines.append(f"{out}/engine: is still to be filled with transformers.js; {out / 'README.md'} says how.")
     return lines

@@ -61,7 +61,6 @@ def check_agreement(folder: Path, network: nn.Module, tokenizer: Tokenizer, *, l
         import transformers
     except ImportError:
         raise ConfigError(f"transformers is not installed. Type, {install('hub')}") from None
-    transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()  # a text may be longer than a row
     texts = _some_lines()
     mine = [encoding.ids for encoding in tokenizer.encode_batch(texts)]
@@ -114,6 +113,7 @@ def transformers_network(folder: Path, table: Mapping[str, Any]) -> Any:
     """The network of an exported folder with that config.json, as transformers loads it, in fp32 and evaluation mode."""
     import transformers
 
+    transformers.utils.logging.disable_progress_bar()
     without = {} if outputs(table) == "logits" else {"add_pooling_layer": False}
     return getattr(transformers, table["architectures"][0]).from_pretrained(folder, **without).float().eval()
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError, StorageError
 from electra_trainer.pretrained.model_card import TAG, check_hub_name, hub_name
+from electra_trainer.settings.records import is_run
 
 _NETWORKS = ("discriminator", "generator", "encoder")
 _STALE = ["onnx/*", "1_Pooling/*", "*.json", "*.safetensors", "vocab.txt"]
@@ -50,6 +51,15 @@ def uploads(folder: Path, repo: str) -> list[Upload]:
         raise MissingInputError(f"{folder}: no such folder. Expected one that `electra export` wrote.")
     parts = [folder / name for name in _NETWORKS if (folder / name / "config.json").is_file()]
     alone = [place for place in (folder, folder / "model") if (place / "config.json").is_file()][:1]
+    if is_run(folder):
+        raise ConfigError(
+            f"{folder}: is a run. Export it, and push that: electra export {folder} --out DIR --license mit"
+        )
+    if (folder / "about.json").is_file():
+        raise ConfigError(
+            f"{folder}: is a page of `electra export --to web`. Push the folder of an export without it; the page's README.md says "
+            "where a page goes."
+        )
     if not (parts := alone or parts):
         raise ConfigError(
             f"{folder}: not an exported model (no config.json). Give the folder that `electra export` wrote."
@@ -65,8 +75,8 @@ def _upload(folder: Path, repo: str) -> Upload:
         )
     if not (terms := head.get("license")):
         raise ConfigError(
-            f"{folder}: README.md names no license, without which nobody may use the model. Export again with --license mit (or "
-            "another), or add the line `license: mit` after the first line of README.md."
+            f"{folder}: README.md names no license, without which nobody may use the model. Add the line `license: mit` (or "
+            "another) after its first line; of an exported run, or export again with --license mit."
         )
     found = sorted(path for path in folder.rglob("*") if not path.is_dir() or path.is_symlink())
     found = [path for path in found if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
