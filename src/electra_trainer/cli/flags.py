@@ -49,9 +49,10 @@ def whole_number(text: str) -> int:
 _NAMES: dict[Any, str] = {int: "N", float: "X"}
 _WORDS = {
     "budget": "TIME", "config": "FILE", "continue_from": "RUN", "dev": "FILE", "engine": "FOLDER",
-    "generator": "NAME", "grace": "SECONDS", "init": "MODEL", "objective": "NAME", "out": "FOLDER",
-    "paths": "FOLDERS", "patience": "SECONDS", "phases": "NAME", "predict": "FILE", "preset": "NAME",
-    "recipe": "NAME", "seeds": "N", "to": "NAMES", "track": "NAMES", "train": "FILE", "zip": "FILE",
+    "generator": "NAME", "grace": "SECONDS", "init": "MODEL", "label": "COLUMN", "objective": "NAME",
+    "out": "FOLDER", "paths": "FOLDERS", "patience": "SECONDS", "phases": "NAME", "predict": "FILE",
+    "preset": "NAME", "recipe": "NAME", "seeds": "N", "shard": "I/N", "text_pair": "COLUMN", "to": "NAMES",
+    "track": "NAMES", "train": "FILE", "zip": "FILE",
 }  # fmt: skip
 """Names of values that the flag's own does not say."""
 _APPENDED = get_args(tyro.conf.UseAppendAction[str])[1]
