@@ -41,6 +41,12 @@ def test_what_a_vocabulary_would_drop() -> None:
     assert "accents: in fewer than one word of a thousand" in page("plain words")
 
 
+def test_languages() -> None:
+    english = [f"The dog number {n} ran over the road and barked at the children." for n in range(3)]
+    said = page(*english, "Der Hund lief über die Straße und bellte die Kinder an.", "12 34")
+    assert "languages, guessed from 4 documents: en 75.0 %, de 25.0 %" in said
+
+
 def test_scripts() -> None:
     said = page("abc абв 中文中文中")
     assert "scripts: Cjk 45.5 %, Latin 27.3 %, Cyrillic 27.3 %" in said

@@ -209,8 +209,8 @@ def run_tokenizer(arguments: TokenizerArguments) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckArguments:
-    """Survey text before it is prepared: files that cannot be used, bad lines, copies, lengths, scripts, capitals and accents that a vocabulary
-    would drop, traces of bad conversion. Exit code 65 where a file cannot be used.
+    """Survey text before it is prepared: files that cannot be used, bad lines, copies, lengths, languages, scripts, capitals and accents
+    that a vocabulary would drop, traces of bad conversion. Exit code 65 where a file cannot be used.
     """
 
     files: tyro.conf.Positional[tuple[str, ...]]

@@ -1,4 +1,5 @@
-"""What `electra check` says of a corpus before anything is trained on it: what cannot be read, copies, lengths, scripts, traces of bad conversion.
+"""What `electra check` says of a corpus before anything is trained on it: what cannot be read, copies, lengths, languages, scripts,
+traces of bad conversion.
 
 Everything but the counts is measured on documents, lines and words whose hashes fall into a sample; its share is halved whenever it is full,
 so that the memory stays the same. The same text gives the same page.
@@ -21,6 +22,8 @@ from electra_trainer.files.reading import short
 
 _MOST = 200_000
 """Entries of a sample."""
+_READ, _BEGINNING = 2_000, 1_000
+"""Documents of which the language is told, and characters of each that are looked at."""
 _SHARE = 0.001
 """What is rarer than this is not worth a line."""
 _TRACES = {
@@ -70,6 +73,8 @@ class Survey:
     """Messages about inputs that cannot be used."""
     documents: Sample[tuple[int, int, str]] = field(default_factory=Sample)
     """Of each text: how often it occurs, its characters, where it is first."""
+    beginnings: Sample[str] = field(default_factory=lambda: Sample(_READ))
+    """Of each text: its first characters."""
     lines: Sample[tuple[int, str]] = field(default_factory=Sample)
     """Of each line: how often it occurs, its beginning."""
     words: Sample[tuple[int, str]] = field(default_factory=Sample)
@@ -88,6 +93,8 @@ class Survey:
                 self.lines.put(key, (self.lines.values.get(key, (0, ""))[0] + 1, line[:80]))
         whole = "\n".join(text)
         key = key_of(whole)
+        if self.beginnings.takes(key):
+            self.beginnings.put(key, whole[:_BEGINNING])
         if not self.documents.takes(key):
             return
         times, _, first = self.documents.values.get(key, (0, 0, where))
@@ -109,8 +116,10 @@ class Survey:
         return (
             said
             if not self.documents.values
-            else [*said, *self._copies(), *self._lengths(), *self._scripts(), *self._case(), *self._found()]
-        )
+            else [
+                *said, *self._copies(), *self._lengths(), *self._languages(), *self._scripts(), *self._case(), *self._found(),
+            ]
+        )  # fmt: skip
 
     def _copies(self) -> Iterable[str]:
         values = [*self.documents.values.values()]
@@ -128,6 +137,14 @@ class Survey:
         lengths = sorted(length for times, length, _ in self.documents.values.values() for _ in range(times))
         at = [lengths[int(share * (len(lengths) - 1))] for share in (0.05, 0.5, 0.95, 1.0)]
         yield f"lengths: {at[0]:,} to {at[2]:,} characters in nine of ten documents, {at[1]:,} in the middle, {at[3]:,} in the longest"
+
+    def _languages(self) -> Iterable[str]:
+        from py3langid.langid import classify
+
+        texts = [text for text in self.beginnings.values.values() if any(map(str.isalpha, text))]
+        found = Counter(str(classify(text)[0]) for text in texts).most_common()
+        shares = [f"{name} {_percent(count, len(texts))}" for name, count in found if count > 0.01 * len(texts)]
+        yield f"languages, guessed from {len(texts):,} documents: {', '.join(shares[:8]) or 'no letters'}"
 
     def _scripts(self) -> Iterable[str]:
         letters: Counter[str] = Counter()
