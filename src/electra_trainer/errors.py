@@ -20,6 +20,7 @@ import math
 import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 
 
@@ -94,6 +95,12 @@ _LONGEST = 100
 def install(extra: str = "") -> str:
     """What to type for the packages of an extra, or of the program itself: it is not on PyPI."""
     return f"in the clone of electra-trainer: pip install -c constraints.txt '.{f'[{extra}]' if extra else ''}'"
+
+
+def need(what: str, packages: Iterable[str], *, extra: str) -> None:
+    """Raise ConfigError, which says how they are installed, unless all packages of an extra are here. `what` begins the sentence."""
+    if missing := [name for name in packages if find_spec(name) is None]:
+        raise ConfigError(f"{what} needs {', '.join(missing)}, of the extra [{extra}]. Type, {install(extra)}")
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -350,7 +350,7 @@ def test_other_sites_are_refused(url: str) -> None:
 
 
 def test_the_verb_refuses_in_words(electra: Electra, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from electra_trainer.cli import playground
+    from electra_trainer import errors
 
     for words, sentence in (
         ([], "0 models were given"),
@@ -360,7 +360,7 @@ def test_the_verb_refuses_in_words(electra: Electra, run: Path, monkeypatch: pyt
     ):
         code, _, err = electra("playground", *words, "--no-browser")
         assert code not in (0, 70) and sentence in err
-    monkeypatch.setattr(playground, "find_spec", lambda name: None)
+    monkeypatch.setattr(errors, "find_spec", lambda name: None)
     code, _, err = electra("playground", run)
     assert code == 78 and "needs starlette, uvicorn" in err and "'.[playground]'" in err
 

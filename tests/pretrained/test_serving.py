@@ -8,7 +8,7 @@ import pytest
 import torch
 from tests.command import Electra
 
-from electra_trainer import load
+from electra_trainer import errors, load
 from electra_trainer.errors import CheckpointError, ConfigError
 from electra_trainer.pretrained import serving
 
@@ -78,7 +78,7 @@ def test_onnx_that_differs_is_not_written(run: Path, exported: Path) -> None:
 def test_a_missing_package_is_named_before_any_work(
     electra: Electra, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving, "find_spec", lambda name: None if name == "onnxscript" else sys)
+    monkeypatch.setattr(errors, "find_spec", lambda name: None if name == "onnxscript" else sys)
     code, _, err = electra("export", run, "--out", tmp_path / "out", "--to", "onnx")
     assert code == ConfigError.exit_code and "needs onnxscript" in err and "'.[onnx]'" in err
     assert not (tmp_path / "out").exists()

@@ -4,12 +4,11 @@ import os
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 
 import tyro
 
-from electra_trainer.errors import ConfigError, install
+from electra_trainer.errors import ConfigError, need
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,10 +29,7 @@ class PlaygroundArguments:
 
 def run_playground(arguments: PlaygroundArguments) -> None:
     """Load the models, print the address, serve until Ctrl-C."""
-    if missing := [name for name in ("starlette", "uvicorn") if find_spec(name) is None]:
-        raise ConfigError(
-            f"playground needs {', '.join(missing)}, of the extra [playground]. Type, {install('playground')}"
-        )
+    need("playground", ("starlette", "uvicorn"), extra="playground")
     if not 1 <= len(arguments.models) <= 2:
         raise ConfigError(f"playground: {len(arguments.models)} models were given. Give one, or two to compare.")
     from electra_trainer.playground.answers import open_model

@@ -38,17 +38,18 @@ class PretrainedModel:
     def __init__(self, name: str) -> None:
         self._name, self._folder = name, run_and_step(name)[0]
         self._load = lru_cache(maxsize=_KEPT)(load)
-        self._first = load(name)
+        self.first = load(name)
+        """The checkpoint that was named."""
 
     def facts(self) -> Answer:
         """What the page says of it, and with what it begins; the steps are those that are there now."""
         steps = [step for step, _ in numbered(self._folder / "checkpoints")] if is_run(self._name) else []
-        config = self._first.config
+        config = self.first.config
         about = objective_title(config) if config is not None else "exported model"
         return {
-            "kind": "pretrained", "name": self._name, "about": f"{about}, rows of {self._first.length} tokens", "steps": steps,
-            "step": self._first.step, "scores": self._first.discriminator is not None,
-            "examples": examples(self._folder, self._first.tokenizer) if is_run(self._name) else [],
+            "kind": "pretrained", "name": self._name, "about": f"{about}, rows of {self.first.length} tokens", "steps": steps,
+            "step": self.first.step, "scores": self.first.discriminator is not None,
+            "examples": examples(self._folder, self.first.tokenizer) if is_run(self._name) else [],
         }  # fmt: skip
 
     def score(self, text: str, *, step: int | None = None) -> Answer:
@@ -66,7 +67,7 @@ class PretrainedModel:
         return [[vars(one) for one in gap] for gap in self._at(step).fill(text, top=top)]
 
     def _at(self, step: int | None) -> Pretrained:
-        return self._first if step in (None, self._first.step) else self._load(f"{self._folder}@{step}")
+        return self.first if step in (None, self.first.step) else self._load(f"{self._folder}@{step}")
 
 
 class FinetunedModel:

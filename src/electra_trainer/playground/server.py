@@ -10,7 +10,6 @@ import threading
 import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -26,14 +25,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from electra_trainer.errors import ConfigError, DataError, as_known
 from electra_trainer.files.reading import json_object, short
+from electra_trainer.playground import FILES, PAGE
 from electra_trainer.playground.answers import FinetunedModel, Model, PretrainedModel
 
-PAGE = Path(__file__).with_name("page")
-FILES = {
-    "index.html": "text/html", "style.css": "text/css", "page.js": "text/javascript", "panel.js": "text/javascript",
-    "icon.svg": "image/svg+xml",
-}  # fmt: skip
-"""The page, for any engine; beside them it has engine.js."""
 _HEADERS = {
     "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",

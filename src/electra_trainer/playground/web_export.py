@@ -16,12 +16,12 @@ from typing import Any
 from electra_trainer.errors import ConfigError, MissingInputError
 from electra_trainer.files.reading import MOST_TEXT, read_file
 from electra_trainer.files.wording import render
+from electra_trainer.playground import FILES, PAGE
 from electra_trainer.playground.answers import PretrainedModel
 from electra_trainer.pretrained import serving
 from electra_trainer.pretrained.export import publish
-from electra_trainer.pretrained.pretrained import export_run, load
+from electra_trainer.pretrained.pretrained import export_run
 
-PAGE = Path(__file__).with_name("page")
 TRANSFORMERS_JS, ONNX_RUNTIME_WEB = "4.3.1", "1.31.0-dev.20260914-8d85527a0"
 """The versions that the page was tried with; the second is the one that the first asks for."""
 ENGINE = (
@@ -56,7 +56,8 @@ def export_web(run: str | Path, out: Path, *, int8: bool = False, engine: Path |
     """
     serving.need_onnx()
     found = _engine_files(engine) if engine is not None else {}
-    pretrained = load(run)
+    model = PretrainedModel(str(run))
+    pretrained = model.first
     splits = json.loads(pretrained.tokenizer.to_str())
     kinds = [(splits[part] or {}).get("type") for part in ("model", "pre_tokenizer", "normalizer")]
     if kinds != ["WordPiece", "BertPreTokenizer", "BertNormalizer"]:
@@ -71,7 +72,7 @@ def export_web(run: str | Path, out: Path, *, int8: bool = False, engine: Path |
 
         folders = export_run(run, Path(scratch, "export"), compare=compare)
         about = {
-            "model": {**PretrainedModel(str(run)).facts(), "name": Path(str(run)).name, "steps": []},
+            "model": {**model.facts(), "name": Path(str(run)).name, "steps": []},
             "networks": [folder.name for folder in folders], "dtype": "int8" if int8 else "fp32", "length": pretrained.length,
             "specials": asdict(pretrained.specials),
         }  # fmt: skip
@@ -85,8 +86,7 @@ def export_web(run: str | Path, out: Path, *, int8: bool = False, engine: Path |
 
 
 def _files(folders: list[Path], about: dict[str, Any], engine: dict[str, Path]) -> Iterator[tuple[str, bytes]]:
-    for name in ("style.css", "page.js", "panel.js", "icon.svg"):
-        yield name, (PAGE / name).read_bytes()
+    yield from ((name, (PAGE / name).read_bytes()) for name in FILES if name != "index.html")
     page = (PAGE / "index.html").read_text(encoding="utf-8")
     policy = f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
     yield "index.html", page.replace("<head>", f"<head>\n{policy}", 1).encode()

@@ -21,11 +21,9 @@ from electra_trainer.pretrained.export import Form, export, read_network
 from electra_trainer.pretrained.model_card import CardFields, Training, model_card
 from electra_trainer.runs.run_folder import RunFolder, read_jsonl
 from electra_trainer.settings.config import Config
-from electra_trainer.settings.records import is_run, read_table, run_and_step
+from electra_trainer.settings.records import NETWORKS, is_run, network_folders, read_table, run_and_step
 from electra_trainer.train.weights import trained
 
-_NAMES = ("discriminator", "generator", "encoder")
-"""Folders of an export."""
 _ON_THE_CARD = (
     "generator_loss", "generator_accuracy", "discriminator_loss", "discriminator_constant_loss", "discriminator_auc",
     "discriminator_standard_auc",
@@ -170,14 +168,13 @@ def load(path: str | Path) -> Pretrained:
         return _pretrained(
             networks, tokenizer=run.tokenizer, length=length, networks=exported, config=config, step=step
         )
-    names = [name for name in _NAMES if (folder / name / "config.json").is_file()]
-    parts = [folder / name for name in names] or ([folder] if (folder / "config.json").is_file() else [])
+    parts = network_folders(folder) or ([folder] if (folder / "config.json").is_file() else [])
     if not parts:
         raise MissingInputError(f"{path}: neither a run nor an exported model. Check the path.")
     read = [read_network(part) for part in parts]
     by_name = {
         part.name
-        if part.name in _NAMES
+        if part.name in NETWORKS
         else "discriminator"
         if isinstance(network, Discriminator)
         else "generator": network

@@ -6,9 +6,8 @@ from typing import Any
 
 from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError, StorageError
 from electra_trainer.pretrained.model_card import TAG, check_hub_name, hub_name
-from electra_trainer.settings.records import is_run
+from electra_trainer.settings.records import is_run, network_folders
 
-_NETWORKS = ("discriminator", "generator", "encoder")
 _STALE = ["onnx/*", "1_Pooling/*", "*.json", "*.safetensors", "vocab.txt"]
 """What an earlier export may have left in a repository; other files there stay."""
 _LOGIN = "Type `hf auth login`, or set HF_TOKEN: https://huggingface.co/settings/tokens"
@@ -49,7 +48,7 @@ def uploads(folder: Path, repo: str) -> list[Upload]:
     check_hub_name(repo, flag="--repo")
     if not folder.is_dir():
         raise MissingInputError(f"{folder}: no such folder. Expected one that `electra export` wrote.")
-    parts = [folder / name for name in _NETWORKS if (folder / name / "config.json").is_file()]
+    parts = network_folders(folder)
     alone = [place for place in (folder, folder / "model") if (place / "config.json").is_file()][:1]
     if is_run(folder):
         raise ConfigError(

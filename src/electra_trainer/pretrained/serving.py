@@ -12,7 +12,6 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,7 +20,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from electra_trainer.errors import CheckpointError, ConfigError, install
+from electra_trainer.errors import CheckpointError, need
 from electra_trainer.files.durable import make_folder, sync_folder, write_durably
 from electra_trainer.files.reading import read_file
 from electra_trainer.pretrained.agreement import outputs, own_outputs, text_rows, transformers_network
@@ -88,9 +87,7 @@ def need_onnx() -> None:
     Raises:
         ConfigError: names the missing packages and what to install.
     """
-    missing = [name for name in _PACKAGES if find_spec(name) is None]
-    if missing:
-        raise ConfigError(f"--to onnx needs {', '.join(missing)}, of the extra [onnx]. Type, {install('onnx')}")
+    need("--to onnx", _PACKAGES, extra="onnx")
 
 
 def write_onnx(folder: Path, network: nn.Module, tokenizer: Tokenizer, *, int8: bool = False) -> Compared:

@@ -168,8 +168,7 @@ def _networks(name: str) -> Networks:
             return {}
         network, model = read_network(folder)
         return {"discriminator" if isinstance(network, Discriminator) else "encoder": (network, model)}
-    parts = [part for part in ("discriminator", "generator", "encoder") if (folder / part / "config.json").is_file()]
-    return {part: read_network(folder / part) for part in parts}
+    return {part.name: read_network(part) for part in records.network_folders(folder)}
 
 
 def _pair(name: str, networks: Iterable[Networks]) -> Networks:
