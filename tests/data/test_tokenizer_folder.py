@@ -112,7 +112,9 @@ found = {}
 for folder, names, texts in json.load(sys.stdin):
     for name in names:
         try:
-            found[f"{folder} by {name}"] = getattr(transformers, name).from_pretrained(folder)(texts, add_special_tokens=False)["input_ids"]
+            tokenizer = getattr(transformers, name).from_pretrained(folder)
+            found[f"{folder} by {name}"] = tokenizer(texts, add_special_tokens=False)["input_ids"]
+            tokenizer.save_pretrained(f"{folder}/{name}")
         except Exception as error:
             found[f"{folder} by {name}"] = repr(error)
 json.dump([transformers.__version__, found], sys.stdout)
@@ -125,6 +127,10 @@ def write(folder: Path, files: dict[str, Any]) -> Path:
     for name, content in {"config.json": {"model_type": "electra"}, **files}.items():
         (folder / name).write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
     return folder
+
+
+def ids_of(folder: Path) -> list[list[int]]:
+    return [one.ids for one in as_plain_text(load_tokenizer(folder)).encode_batch(TEXTS, add_special_tokens=False)]
 
 
 @pytest.fixture(scope="module")
@@ -140,6 +146,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, list[str]]:
 
 @pytest.mark.parametrize(("version", "place"), [("5.", None), ("4.57", OLD)])
 def test_every_layout_by_every_class(folders: dict[Path, list[str]], version: str, place: Path | None) -> None:
+    """What a class saves again gives the same ids here, too."""
     if place is not None and not place.is_dir():
         pytest.skip(f"transformers {version} is not installed beside the environment (make test does it)")
     done = subprocess.run(
@@ -153,7 +160,9 @@ def test_every_layout_by_every_class(folders: dict[Path, list[str]], version: st
         pytest.skip(f"transformers {found} is installed")
     expected = {}
     for folder, names in folders.items():
-        ids = [one.ids for one in as_plain_text(load_tokenizer(folder)).encode_batch(TEXTS, add_special_tokens=False)]
+        ids = ids_of(folder)
+        for name in names:
+            assert ids_of(folder / name) == ids, f"{folder.name}, saved by {name}"
         expected |= {f"{folder} by {name}": ids for name in names}
     odd = {
         f"{Path(case).name}: {text!r}": (mine, other)
@@ -215,6 +224,47 @@ def test_what_cannot_be_followed_is_refused_by_name(tmp_path: Path, case: str) -
     files, message = REFUSED[case]
     with pytest.raises(DataError, match=message):
         load_tokenizer(write(tmp_path / "folder", files))
+
+
+AS_IT_IS_NOW = {"tokenizer_config.json": {"tokenizer_class": "PreTrainedTokenizerFast"}}
+REMEDIES: dict[str, dict[str, Any]] = {
+    "BPE as BERT": AS_IT_IS_NOW,
+    "other letters": AS_IT_IS_NOW,
+    "longer words": AS_IT_IS_NOW,
+    "other rows": {"tokenizer.json": changed_json(post_processor=None)},
+    "prefix space": {"tokenizer_config.json": {**AS_IT_IS_NOW["tokenizer_config.json"], "add_prefix_space": True}},
+    "do_basic_tokenize": config(do_basic_tokenize=True),
+    "never_split": {**config(), "added_tokens.json": {"COVID": END}},
+    "own kind of token": config(additional_special_tokens=["[E1]"]),
+    "missing name": config(cls_token="[CLS]"),
+    "gap": {"added_tokens.json": {"covid": END}},
+    "forgotten word": {"tokenizer_config.json": {"added_tokens_decoder": decoder(covid=END)}},
+}
+
+
+@pytest.mark.parametrize("case", REMEDIES)
+def test_each_remedy_works(tmp_path: Path, case: str) -> None:
+    assert ids_of(write(tmp_path / "folder", {**REFUSED[case][0], **REMEDIES[case]}))
+
+
+def test_a_class_that_is_not_followed_is_saved_in_the_form_of_the_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the command that the error prints."""
+    folder = write(tmp_path / "folder", config(tokenizer_class="ConvBertTokenizer", do_lower_case=False))
+    with pytest.raises(DataError) as refused:
+        load_tokenizer(folder)
+    monkeypatch.chdir(tmp_path)
+    exec(str(refused.value).partition('python -c "')[2].rstrip('"'), {})
+    (folder / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    assert ids_of(tmp_path / "DIR") == ids_of(folder)
+
+
+def test_a_json_without_a_class_is_read_as_it_is_unless_a_field_is_for_bert(tmp_path: Path) -> None:
+    files = {"tokenizer.json": tokenizer_json(cased=False), "config.json": {}}
+    as_it_is = ids_of(write(tmp_path / "plain", files))
+    assert as_it_is == ids_of(write(tmp_path / "same", {**files, "tokenizer_config.json": {"do_lower_case": True}}))
+    assert as_it_is != ids_of(write(tmp_path / "cased", {**files, "tokenizer_config.json": {"do_lower_case": False}}))
 
 
 def test_a_saved_tokenizer_leaves_no_file_of_another(tmp_path: Path) -> None:

@@ -107,9 +107,9 @@ def load_tokenizer(path: str | Path, *, cased: bool | None = None, keep_accents:
     if path.suffix == ".json":
         if cased is not None or keep_accents is not None:
             raise ConfigError(f"{path}: already defines casing and accents. Drop --cased and --keep-accents.")
-        tokenizer = from_json(data, where=str(path))
+        found = from_json(data, where=str(path))
         told = tokenizer_folder.read_folder(path.parent, has_json=True)
-        tokenizer = _guarded(lambda: told.read_json(tokenizer), where=str(path))
+        tokenizer: Tokenizer = _guarded(lambda: told.read_json(found), where=str(path))
     else:
         told = tokenizer_folder.read_folder(path.parent, has_json=False)
         elsewhere = [*told.renamed.values(), *(token.content for token in told.added.values())]

@@ -25,6 +25,7 @@ CONFIG, SPECIALS_MAP, ADDED = "tokenizer_config.json", "special_tokens_map.json"
 
 _BERT = [f"{kind}Tokenizer{fast}" for kind in ("Bert", "Electra", "DistilBert") for fast in ("", "Fast")]
 _AS_IT_IS = ["PreTrainedTokenizerFast", "TokenizersBackend"]
+_BERT_FIELDS = ("do_lower_case", "strip_accents", "tokenize_chinese_chars")
 _LISTS = ("additional_special_tokens", "extra_special_tokens")
 _ONLY: dict[str, Any] = {
     "do_basic_tokenize": True,
@@ -212,11 +213,8 @@ def class_settings(parts: Mapping[str, Any]) -> dict[str, bool | None]:
     normalizer, splitting = parts["normalizer"] or {}, parts["pre_tokenizer"] or {}
     kinds = (parts["model"]["type"], parts["model"].get("continuing_subword_prefix"), splitting.get("type"))
     if kinds == ("WordPiece", "##", "BertPreTokenizer") and normalizer.get("type") == "BertNormalizer":
-        return {
-            "do_lower_case": normalizer["lowercase"],
-            "strip_accents": normalizer["strip_accents"],
-            "tokenize_chinese_chars": normalizer["handle_chinese_chars"],
-        }
+        values = (normalizer[name] for name in ("lowercase", "strip_accents", "handle_chinese_chars"))
+        return dict(zip(_BERT_FIELDS, values, strict=True))
     return {name: splitting[name] for name in ("add_prefix_space",) if name in splitting}
 
 
@@ -235,7 +233,7 @@ def _is_bert(folder: Path, config: Mapping[str, Any]) -> bool:
         name = model.get("tokenizer_class")
         if name is None:
             if (kind := model.get("model_type")) is None:
-                return False
+                return any(name in config for name in _BERT_FIELDS)  # no other class follows them
             name = {"electra": "ElectraTokenizer", "bert": "BertTokenizer"}.get(str(kind), f"the class of {kind}")
     if name in _BERT or name in _AS_IT_IS:
         return name in _BERT
