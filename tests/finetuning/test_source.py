@@ -296,5 +296,6 @@ def test_pickled_weights_are_not_read_and_the_way_round_works(
 
 def test_names_on_the_hub_are_those_that_are_asked_for() -> None:
     assert set(module._HUB_FILES) == {
-        "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt",
+        "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json",
+        "added_tokens.json",
     }  # fmt: skip

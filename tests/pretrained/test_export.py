@@ -188,6 +188,18 @@ def test_auto_model_and_files(exported: Path) -> None:
     assert "| discriminator standard auc, held out | 0." in card
 
 
+def test_the_tokenizer_of_an_earlier_run_gets_the_fields_of_its_classes(run: Path, tmp_path: Path) -> None:
+    """Runs had a tokenizer_config.json without them, and ElectraTokenizer lower-cased their exports."""
+    shutil.copytree(run, tmp_path / "run")
+    path = tmp_path / "run" / "tokenizer" / "tokenizer_config.json"
+    fields = {"do_lower_case": True, "strip_accents": True, "tokenize_chinese_chars": True}
+    now = json.loads(path.read_text())
+    assert fields.items() <= now.items()
+    path.write_text(json.dumps({name: value for name, value in now.items() if name not in fields}))
+    for folder in export_run(tmp_path / "run", tmp_path / "out"):
+        assert json.loads((folder / "tokenizer_config.json").read_text()) == now
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("cased", [False, True])
 def test_same_ids_through_auto_tokenizer(tmp_path: Path, cased: bool) -> None:

@@ -160,7 +160,7 @@ class _Watch:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizerArguments:
-    """Train a WordPiece vocabulary. Prints how many tokens a word takes and how much of the text it does not know."""
+    """Train a WordPiece vocabulary, or add words to one. Prints how many tokens a word takes and how much of the text it does not know."""
 
     files: tyro.conf.Positional[tuple[str, ...]]
     """.txt .jsonl .json .csv .tsv .parquet .arrow or WET, also .gz .bz2 .xz .zst; folders; patterns; s3:// gs:// hf:// https://; OWNER/NAME of a
@@ -174,6 +174,9 @@ class TokenizerArguments:
     --keep-accents."""
     keep_accents: bool = False
     """Keep accents, and remove capitals only."""
+    add_words: Path | None = None
+    """Words to add, one a line, in place of the vocabulary's [unusedN] entries, then at its end; FILES may be one folder with a tokenizer, whose
+    words keep their ids, so that `pretrain --init` takes the model's weights."""
     max_length: int = 512
     """Longest row that the tokenizer announces to transformers (model_max_length)."""
     reading: Annotated[ReadingFlags, tyro.conf.arg(name="")] = field(default_factory=ReadingFlags)
@@ -188,10 +191,15 @@ def run_tokenizer(arguments: TokenizerArguments) -> None:
     if not arguments.files:
         raise ConfigError("tokenizer: give at least one file, folder or pattern.")
     require_new(arguments.out)
+    if arguments.add_words is not None and (given := _tokenizer_in(arguments.files)):
+        _add_to(given, arguments)
+        return
     tokenizer, report = train_tokenizer_from(
         arguments.files, vocab_size=arguments.vocab_size, cased=arguments.cased,
         keep_accents=True if arguments.keep_accents else None, reading=arguments.reading,
     )  # fmt: skip
+    if arguments.add_words is not None:
+        tokenizer = _with_words(tokenizer, arguments.add_words)
     save_tokenizer(tokenizer, arguments.out, max_length=arguments.max_length)
     print(*report.summary(), sep="\n")
     sample = [*itertools.islice(CorpusLines(arguments.files, arguments.reading, 10_000_000), _LINES_MEASURED)]
@@ -205,6 +213,39 @@ def run_tokenizer(arguments: TokenizerArguments) -> None:
     ):
         print(lost)
     print(f"{arguments.out}: tokenizer.json, tokenizer_config.json, vocab.txt")
+
+
+def _tokenizer_in(files: tuple[str, ...]) -> Path | None:
+    """The tokenizer of the one folder that is given (of a tokenizer, model, run or export), or its file; None if it holds none."""
+    names, path = ("tokenizer.json", "vocab.txt"), Path(files[0])
+    places = [path, *(path / part for part in ("tokenizer", "discriminator", "encoder"))]
+    if len(files) > 1 or path.name in names:
+        return path if len(files) == 1 else None
+    return next((place for place in places if any((place / name).is_file() for name in names)), None)
+
+
+def _add_to(given: Path, arguments: TokenizerArguments) -> None:
+    """Add words to a tokenizer that is there."""
+    from electra_trainer.data.tokenizer import load_tokenizer, save_tokenizer
+
+    assert arguments.add_words is not None
+    for name in ("vocab_size", "cased", "keep_accents"):
+        if getattr(arguments, name) != getattr(TokenizerArguments, name):
+            raise ConfigError(f"--{name.replace('_', '-')}: {given} has its own. Drop the flag: only words are added.")
+    tokenizer = _with_words(load_tokenizer(given), arguments.add_words)
+    save_tokenizer(tokenizer, arguments.out, max_length=arguments.max_length)
+    print(f"{arguments.out}: {tokenizer.get_vocab_size():,} tokens")
+    print(
+        f"`electra prepare FILES --tokenizer {arguments.out} --out DATA`; `electra pretrain DATA --init MODEL --out NEW`"
+    )
+
+
+def _with_words(tokenizer: "Tokenizer", path: Path) -> "Tokenizer":
+    from electra_trainer.data.added_words import add_words, read_words
+
+    added = add_words(tokenizer, read_words(path))
+    print(*added.summary(), sep="\n")
+    return added.tokenizer
 
 
 @dataclass(frozen=True, kw_only=True)

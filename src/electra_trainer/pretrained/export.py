@@ -26,10 +26,10 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from electra_trainer.data.tokenizer import TOKENIZER_FILES
+from electra_trainer.data.tokenizer import load_tokenizer, tokenizer_files
 from electra_trainer.errors import CheckpointError, ConfigError, MissingInputError, storage_error
 from electra_trainer.files.durable import make_folder, sync_folder, write_durably
-from electra_trainer.files.reading import MOST_TEXT, read_file, short
+from electra_trainer.files.reading import read_file, short
 from electra_trainer.kernels.native.layers import other_arithmetic
 from electra_trainer.model.encoder import Encoder, Layers
 from electra_trainer.model.networks import Discriminator, PrintedReplacedHead, TokenPredictor
@@ -112,7 +112,7 @@ def export(
     Args:
         networks: what the objective exports.
         card: the text of a network's README.md.
-        tokenizer: folder with the tokenizer's files, which are copied.
+        tokenizer: folder with the tokenizer's files.
         pad_id: id of [PAD].
         length: longest training row in tokens.
         out: a new or empty folder.
@@ -128,13 +128,12 @@ def export(
         raise ConfigError(f"dtype {form.dtype!r}: expected {', '.join(_DTYPES)}.")
     if form.bert:
         as_bert.require_bert(networks[0].model)
+    words = load_tokenizer(tokenizer)
 
     def files() -> Iterator[tuple[str, bytes]]:
         for exported in networks:
-            # the files of a tokenizer, and nothing else that may be in its folder or that a link there may lead to
-            names = [name for name in TOKENIZER_FILES if (tokenizer / name).exists()]
             contents = {
-                **{name: read_file(tokenizer / name, limit=MOST_TEXT) for name in names},
+                **tokenizer_files(words, max_length=length),
                 "config.json": (json.dumps(_table(exported, pad_id, form), indent=2) + "\n").encode(),
                 "model.safetensors": safetensors_bytes(_stored(exported, form)),
                 **_embedding_files(exported, length),

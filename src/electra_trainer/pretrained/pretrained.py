@@ -187,8 +187,9 @@ def load(path: str | Path) -> Pretrained:
 def trained_length(folder: Path, positions: int) -> int:
     """Longest training row of an exported network, in tokens: `model_max_length` of its tokenizer_config.json if it is there."""
     path = folder / "tokenizer_config.json"
-    written = read_table(path).get("model_max_length") if path.is_file() else None
-    return min(positions, written) if isinstance(written, int) and written > 2 else positions
+    table = read_table(path) if path.is_file() else {}
+    written = table.get("model_max_length", table.get("max_len"))  # the second is its name in old folders
+    return int(min(positions, written)) if isinstance(written, int | float) and written > 2 else positions
 
 
 def _pretrained(by_name: Mapping[str, nn.Module], *, tokenizer: Path, length: int, **run: Any) -> Pretrained:

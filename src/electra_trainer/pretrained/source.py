@@ -11,7 +11,16 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from electra_trainer.data.tokenizer import Specials, Text, as_plain_text, load_tokenizer, specials_of, tokenizer_sha256
+from electra_trainer.data.tokenizer import (
+    TOKENIZER_FILES,
+    Specials,
+    Text,
+    as_plain_text,
+    load_tokenizer,
+    specials_of,
+    tokenizer_sha256,
+)
+from electra_trainer.data.tokenizer_folder import ADDED, SPECIALS_MAP
 from electra_trainer.errors import ConfigError, MissingInputError
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.model.networks import Discriminator, initialize
@@ -23,7 +32,7 @@ from electra_trainer.settings.config import Model
 from electra_trainer.train.weights import Initial
 
 _EXPECTED = "Expected a run folder, an exported folder or a Hub name such as google/electra-small-discriminator."
-_HUB_FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt")
+_HUB_FILES = ("config.json", "model.safetensors", *TOKENIZER_FILES, SPECIALS_MAP, ADDED)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,10 +1,11 @@
 """Weights of an objective: the tensors that a checkpoint stores, restoring them, and beginning with weights from elsewhere."""
 
+import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from tokenizers import Tokenizer
@@ -14,6 +15,7 @@ from torch.optim import Optimizer
 from electra_trainer.data.batches import uniform_counts, word_counts
 from electra_trainer.data.store import Store
 from electra_trainer.errors import CheckpointError, ConfigError
+from electra_trainer.files.reading import short
 from electra_trainer.model.encoder import SharedTable
 from electra_trainer.model.networks import WordFrequencies
 from electra_trainer.objectives import Objective, build
@@ -119,6 +121,8 @@ class Initial:
     """All networks by the name of their export: discriminator, generator, encoder."""
     shapes: Mapping[str, Model] = field(default_factory=dict)
     """Of each of them."""
+    new_words: int = 0
+    """Words that the run's vocabulary has in addition; see new_words.py."""
 
     @property
     def identity(self) -> dict[str, str]:
@@ -137,7 +141,13 @@ def check_initial(initial: Initial, config: Config, store: Store) -> None:
         odd = sum(theirs.get(word) != number for word, number in mine.items())
         raise ConfigError(
             f"--init {initial.name}: {odd:,} of the {len(mine):,} words of {store.folder} have another number there, or none. Weights "
-            "belong to their vocabulary: prepare the text with the tokenizer of that model, `electra prepare … --tokenizer FOLDER`."
+            "belong to their vocabulary: prepare the text with the tokenizer of that model, `electra prepare … --tokenizer FOLDER`, or with one "
+            "that `electra tokenizer FOLDER --add-words FILE` made of it."
+        )
+    if apart := _read_apart(initial.tokenizer, store.tokenizer()):
+        raise ConfigError(
+            f"--init {initial.name}: {store.folder} was prepared with the words of that model, and reads text otherwise ({apart}). Prepare "
+            "the text with the tokenizer of that model, `electra prepare … --tokenizer FOLDER`."
         )
     if told := _differences(initial.model, config.model):
         flags = " ".join(f"--model.{name.replace('_', '-')} {getattr(initial.model, name)}" for name in told)
@@ -145,6 +155,21 @@ def check_initial(initial: Initial, config: Config, store: Store) -> None:
         raise ConfigError(f"--init {initial.name}: the encoder has another shape: {', '.join(told.values())}. {remedy}")
     if config.objective.uses_generator and isinstance(config.generator, Learned) and "generator" in initial.networks:
         _check_generator(initial, config)
+
+
+def _read_apart(one: Tokenizer, other: Tokenizer) -> str:
+    """The first difference in how two tokenizers normalise or split a text, in words; empty if there is none."""
+    first, second = (_reading(tokenizer) for tokenizer in (one, other))
+    odd = next((name for name in sorted(first.keys() | second.keys()) if first.get(name) != second.get(name)), None)
+    return "" if odd is None else f"{odd}: {short(first.get(odd))} there, {short(second.get(odd))} here"
+
+
+def _reading(tokenizer: Tokenizer) -> dict[str, Any]:
+    parts: dict[str, Any] = json.loads(tokenizer.to_str())
+    normalizer = parts["normalizer"] or {}
+    if normalizer.get("type") == "BertNormalizer" and normalizer["strip_accents"] is None:
+        normalizer["strip_accents"] = normalizer["lowercase"]
+    return {**normalizer, "type": normalizer.get("type"), "pre_tokenizer": parts["pre_tokenizer"]}
 
 
 def _differences(theirs: Model, mine: Model) -> dict[str, str]:
@@ -228,6 +253,8 @@ def told_of(initial: Initial, fresh: list[str], objective: Objective) -> str:
     told = f"weights of {initial.name}: {' and '.join(parts) or 'the encoder'}"
     if {"discriminator", "generator"} <= set(parts):
         told += f" (sharing: {config.sharing})"
+    if initial.new_words:
+        told += f"; {initial.new_words:,} new words begin as the mean of their pieces"
     told += f"; fresh: {', '.join([*parts_of(fresh), 'moments and step count of the optimizer'])}. "
     if any(name.startswith("generator.") for name in fresh) and parts == ["discriminator"]:
         told += "--init DISCRIMINATOR,GENERATOR begins with a trained generator too. "
