@@ -15,7 +15,8 @@ from electra_trainer.data.tokenizer import Specials, Text, as_plain_text, load_t
 from electra_trainer.errors import ConfigError, MissingInputError
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.model.networks import Discriminator, initialize
-from electra_trainer.pretrained.export import holds_network, read_encoder, read_network
+from electra_trainer.pretrained.as_bert import not_taken
+from electra_trainer.pretrained.export import holds_network, is_bert, read_encoder, read_network, read_tensors
 from electra_trainer.pretrained.pretrained import kept_encoder, load, trained_length
 from electra_trainer.randomness import key
 from electra_trainer.settings import records
@@ -60,10 +61,10 @@ class Source:
         return digest.hexdigest()
 
 
-def load_source(name: str | Path) -> Source:
+def load_source(name: str | Path, *, bert: bool = False) -> Source:
     """Load the encoder of a run (`RUN` or `RUN@STEP`), of any ELECTRA folder, or of a Hub name such as `google/electra-small-discriminator`.
 
-    An export with several networks gives the discriminator's encoder, or that of the main token predictor.
+    An export with several networks gives the discriminator's encoder, or that of the main token predictor. With `bert` a BERT is read too.
 
     Raises:
         MissingInputError: there is no such folder and no such Hub name, or the Hub cannot be reached. CheckpointError: it does not verify, or is
@@ -81,7 +82,7 @@ def load_source(name: str | Path) -> Source:
         if not (folder / "config.json").is_file():
             meant = f"Did you mean {folder / 'model'}? " if (folder / "model" / "config.json").is_file() else ""
             raise MissingInputError(f"{name}: holds neither a run nor an ELECTRA (no config.json). {meant}{_EXPECTED}")
-        encoder, model = read_encoder(folder)
+        encoder, model = read_encoder(folder, bert=bert)
         tokenizer = load_tokenizer(folder)
         length = trained_length(folder, model.max_position_embeddings)
     return Source(
@@ -119,7 +120,7 @@ def untrained(source: Source, *, seed: int) -> Source:
 class InitFrom:
     """Trained weights to begin pre-training with (`--init`).
 
-    A run, an ELECTRA folder that `transformers` loads, or a Hub name; or a discriminator and its generator with a comma between them.
+    A run, an ELECTRA or BERT folder that `transformers` loads, or a Hub name; or a discriminator and its generator with a comma between them.
     """
 
     name: str
@@ -135,9 +136,9 @@ class InitFrom:
         read = {name: _networks(name) for name in ([self.name] if one else self.name.split(","))}
         found = read[self.name] if one else _pair(self.name, read.values())
         main = self.name if one else next(name for name, networks in read.items() if "discriminator" in networks)
-        source = load_source(main)
+        source = load_source(main, bert=True)
         for name in read.keys() - {main}:
-            if load_source(name).tokenizer.get_vocab() != source.tokenizer.get_vocab():
+            if load_source(name, bert=True).tokenizer.get_vocab() != source.tokenizer.get_vocab():
                 raise ConfigError(
                     f"--init {self.name}: {name} has another vocabulary than {main}. Give two of one model."
                 )
@@ -151,6 +152,7 @@ class InitFrom:
         return Initial(
             name=self.name, sha256=digest.hexdigest(), model=source.model, tokenizer=source.tokenizer,
             encoder=source.weights, networks=networks, shapes={name: model for name, (_, model) in found.items()},
+            dropped=_dropped(main),
         )  # fmt: skip
 
 
@@ -164,11 +166,18 @@ def _networks(name: str) -> Networks:
         return {exported.name: (exported.network, exported.model) for exported in load(name).networks}
     folder = located(name)
     if (folder / "config.json").is_file():
-        if not holds_network(folder):
+        if not holds_network(folder, bert=True):
             return {}
-        network, model = read_network(folder)
+        network, model = read_network(folder, bert=True)
         return {"discriminator" if isinstance(network, Discriminator) else "encoder": (network, model)}
     return {part.name: read_network(part) for part in records.network_folders(folder)}
+
+
+def _dropped(name: str) -> tuple[str, ...]:
+    """Parts of a BERT that no network here has."""
+    if records.is_run(name) or not (located(name) / "config.json").is_file() or not is_bert(located(name)):
+        return ()
+    return tuple(not_taken(read_tensors(located(name) / "model.safetensors")))
 
 
 def _pair(name: str, networks: Iterable[Networks]) -> Networks:
