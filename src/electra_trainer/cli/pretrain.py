@@ -288,7 +288,7 @@ class CompareArguments:
     one of a nested probe, for example nested-pos/accuracy."""
     metrics: str | None = None
     """Metrics between commas whose contrasts are declared, for example pos/accuracy: p-values are corrected over them.
-    Default: what pos, minimal-pairs and glue say, else the held-out losses."""
+    Default: what pos, minimal-pairs and glue say, else the held-out losses of words and the AUC on standard fakes."""
     shard: str = "1/1"
     """i/N: run every N-th cell, from the i-th on, so that N machines share the work."""
     parallel: int = 1
