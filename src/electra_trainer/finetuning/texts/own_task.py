@@ -87,14 +87,12 @@ class OwnTask:
             test = {"predict": text_examples(asked, choose_texts(asked, columns))}
             hashes["predict"] = asked.sha256
             written = "predictions.csv", partial(predicted_csv, asked)
-        if self.epochs != EPOCHS:
-            said.append(
-                f"fewer than {SMALL:,} lines: without --epochs {self.epochs:g} epochs, for larger files {EPOCHS:g}."
-            )
+        short = f"fewer than {SMALL:,} lines: without --epochs {self.epochs:g} epochs, for larger files {EPOCHS:g}."
         hashes["columns"] = json.dumps(asdict(columns))
         notes += [*said, *splits.warnings(train, dev, held_out=self.dev is None)]
         return TaskData(
             task=task, train=train, dev={"dev": dev}, test=test, notes=tuple(notes), columns=columns, written=written,
+            defaults={} if self.epochs == EPOCHS else {"epochs": short},
             sha256=hash_files({name: content.encode() for name, content in hashes.items()}),
         )  # fmt: skip
 
