@@ -1,6 +1,7 @@
 """Where trained weights come from, to fine-tune or to begin with: a run, a folder that `transformers` loads, or the Hub."""
 
 import hashlib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -103,6 +104,8 @@ def located(name: str | Path) -> Path:
         folder = _download(str(name))
     if not folder.is_dir():
         raise MissingInputError(f"{name}: is a file. {_EXPECTED}")
+    if (folder / "pytorch_model.bin").is_file() and not (folder / "model.safetensors").is_file():
+        raise _pickled(str(name), folder, where="has pytorch_model.bin and no model.safetensors")
     return folder
 
 
@@ -214,8 +217,25 @@ def _download(name: str) -> Path:
             f"{name}: no such folder, and the Hub could not be asked ({why}). Check the name and the network."
         ) from None
     if not (folder / "model.safetensors").is_file():
-        raise MissingInputError(
-            f'{name}: has no model.safetensors on the Hub, and pickled weights are not read. Convert it once: python -c "from '
-            f"transformers import AutoModel as M, AutoTokenizer as T; [c.from_pretrained('{name}').save_pretrained('DIR') for c in (M, T)]\""
-        )
+        raise _pickled(name, folder, where="has no model.safetensors on the Hub")
     return folder
+
+
+def _pickled(name: str, folder: Path, *, where: str) -> MissingInputError:
+    """The error on weights in another form, with the command that converts them, heads included."""
+    return MissingInputError(
+        f'{name}: {where}, and pickled weights are not read. Convert it once, and give DIR: python -c "import transformers as t; '
+        f"[c.from_pretrained('{name}').save_pretrained('DIR') for c in (t.{_class_of(folder)}, t.AutoTokenizer)]\""
+    )
+
+
+def _class_of(folder: Path) -> str:
+    """The class of transformers that reads all of a model, its head too; AutoModelForPreTraining where config.json names none."""
+    table = records.read_table(folder / "config.json") if (folder / "config.json").is_file() else {}
+    named = table.get("architectures")
+    found = named[0] if isinstance(named, list) and named else None
+    return (
+        found
+        if isinstance(found, str) and re.fullmatch(r"(Electra|Bert)\w{1,60}", found)
+        else "AutoModelForPreTraining"
+    )
