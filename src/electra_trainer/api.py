@@ -143,7 +143,7 @@ def pretrain(
         preset: a preset's name, or a whole Config.
         steps, budget, flops, flops_real: how long, at most one of them; `budget` is a time such as "20m".
         seed: of weights, order, masks, samples and dropout; None keeps the preset's.
-        init: trained weights to begin with, of a run, an exported folder or a Hub name, or DISCRIMINATOR,GENERATOR; None: fresh ones.
+        init: trained weights to begin with, of a run, an exported folder, a BERT or a Hub name, or DISCRIMINATOR,GENERATOR; None: fresh ones.
         device: auto, cpu, cuda, cuda:N or mps.
         shard: under torchrun, divide weights, gradients and moments among the processes.
         quiet: show errors and warnings only.

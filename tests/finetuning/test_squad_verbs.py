@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 import types
@@ -173,6 +174,19 @@ def test_predict_writes_what_the_official_scripts_read(folder: Path, capsys: pyt
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert {one["id"]: one["no_answer_score"] for one in lines} == scores
     assert [one["text"] for one in lines] == [text if scores[name] <= between else "" for name, text in texts.items()]
+
+
+def test_predict_reads_rows_of_the_hub_from_a_pipe(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [
+        {"id": 7, "context": CONTEXT, "question": "Who?"},
+        {"context": CONTEXT, "question": "Who?", "answers": None},
+    ]
+    content = "\n".join(map(json.dumps, rows)).encode()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+    assert main(["predict", str(folder.with_name("always")), "-"]) == 0
+    assert list(json.loads(capsys.readouterr().out)) == ["7", "2"]
 
 
 def test_predict_where_every_question_is_answered(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

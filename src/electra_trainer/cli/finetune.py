@@ -171,13 +171,14 @@ def run_finetune(arguments: FinetuneArguments) -> Any:
     source = _source(arguments)
     _find_model(arguments.model)
     data = source.load()
+    notes = data.notes_for({*arguments.plan(source, keep="best").given, *(["epochs"] if arguments.search else [])})
     if not arguments.json:
-        _print_notes(data)
+        _print_notes(notes)
     if arguments.run(arguments.plan(source, keep="best"), data) is None:
         return None
     done = export_best(source, data, model=arguments.model, out=arguments.out)
     if arguments.json:
-        return _as_json(done, data, summary=records.read_table(arguments.out / "summary.json"))
+        return _as_json(done, notes, summary=records.read_table(arguments.out / "summary.json"))
     _print_result(done, data, arguments)
 
 
@@ -210,12 +211,12 @@ def _source(arguments: FinetuneArguments) -> "TaskSource":
     return OwnTask(**shared(arguments, OwnTask), kind=arguments.task)
 
 
-def _print_notes(data: "TaskData") -> None:
+def _print_notes(notes: list[str]) -> None:
     """What was taken, and in yellow what may be wrong."""
     from rich.console import Console
 
     console = Console(highlight=False, soft_wrap=True)
-    for note in data.notes:
+    for note in notes:
         console.print(note, markup=False, style="yellow" if note.startswith("warning: ") else None)
 
 
@@ -237,12 +238,12 @@ def _print_result(done: "BestExport", data: "TaskData", arguments: FinetuneArgum
         )
 
 
-def _as_json(done: "BestExport", data: "TaskData", *, summary: dict[str, object]) -> dict[str, object]:
+def _as_json(done: "BestExport", notes: list[str], *, summary: dict[str, object]) -> dict[str, object]:
     confusion: dict[str, dict[str, int]] = {}
     for (truth, said), count in sorted(done.confusion.items()):
         confusion.setdefault(truth, {})[said] = count
     return {
-        "notes": list(data.notes),
+        "notes": notes,
         "summary": summary,
         "confusion": confusion,
         "model": str(done.model),

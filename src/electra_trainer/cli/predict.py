@@ -1,15 +1,17 @@
-"""`electra predict DIR/model new.csv --out predictions.csv`.
+"""`electra predict DIR/model new.csv --out predictions.csv`, or `- < new.csv`.
 
 `electra answer FOLDER --context @page.txt --question "Who cooked the meal?"`.
 """
 
 import sys
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tyro
 
+from electra_trainer.cli.standard_input import from_standard_input
 from electra_trainer.errors import ConfigError, DataError, StorageError
 from electra_trainer.files import durable, reading
 
@@ -28,7 +30,7 @@ class PredictArguments:
     folder: tyro.conf.Positional[Path]
     """Folder of a fine-tuned model: DIR/model of `electra finetune --out DIR`."""
     file: tyro.conf.Positional[Path]
-    """The rows; labels in it are not looked at."""
+    """The rows; labels in it are not looked at. `-` reads standard input: such a file, or a text a line."""
     out: Path | None = None
     """File to write, .jsonl for JSON lines. Default: print."""
     text: str | None = None
@@ -47,12 +49,12 @@ def run_predict(arguments: PredictArguments) -> None:
     """Predict, then print or write."""
     from electra_trainer.finetuning.model_folder import load_finetuned
 
-    out = arguments.out
+    out, piped = arguments.out, arguments.file == Path("-")
     if out is not None and out.is_dir():
         raise ConfigError(f"--out {out}: is a folder, expected a file.")
     if out is not None and not out.parent.is_dir():
         raise StorageError(f"--out {out}: there is no folder {out.parent}. Make it, or choose another --out.")
-    if out is not None and out.exists() and arguments.file.exists() and out.samefile(arguments.file):
+    if out is not None and out.exists() and arguments.file.exists() and not piped and out.samefile(arguments.file):
         raise ConfigError(f"--out {out}: is the file to predict. Choose another one.")
     as_json = arguments.json or (out is not None and out.suffix == ".jsonl")
     model = load_finetuned(arguments.folder)
@@ -60,10 +62,9 @@ def run_predict(arguments: PredictArguments) -> None:
         model = model.with_threshold(arguments.null_threshold)
     if out is not None and model.task.endings and out.suffix not in model.task.endings:
         raise ConfigError(f"--out {out}: answers are written as JSON. Name it {out.stem}.json, or {out.stem}.jsonl.")
-    rows = model.task.examples_in(
-        arguments.file, like=model.columns, pair=model.pair, text=arguments.text, text_pair=arguments.text_pair,
-        as_json=as_json,
-    )  # fmt: skip
+    named = {"text": arguments.text, "text_pair": arguments.text_pair}
+    with from_standard_input(model, named.values()) if piped else nullcontext(arguments.file) as file:
+        rows = model.task.examples_in(file, like=model.columns, pair=model.pair, as_json=as_json, **named)
     for beside, content in rows.written(model.predict_examples(rows.examples, device=arguments.device)).items():
         if out is not None:
             path = out.with_name(f"{out.stem}{beside}{out.suffix}")

@@ -293,9 +293,9 @@ class ReportArguments:
     """One page with figures: losses, AUC, rates, and sentences with masked, sampled and detected tokens."""
 
     runs: tyro.conf.Positional[tuple[Path, ...]]
-    """Run folders; several are overlaid."""
+    """Run folders, or experiments with all their runs; several are overlaid."""
     out: Path | None = None
-    """The page, or a folder for it; default: report.html in the first run."""
+    """The page, or a folder for it; default: report.html in the first folder."""
 
 
 def run_report(arguments: ReportArguments) -> None:

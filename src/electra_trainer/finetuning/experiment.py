@@ -170,7 +170,8 @@ class FineTuning:
         if not data.dev:
             raise errors.DataError(f"{data.task.name}: has no examples with answers to score on. Give it a dev set.")
         data, asked = with_pooling(data, asked)
-        settled, notes = asked.fitted(source.length), list(data.notes)
+        given = self._plan.given.keys() | self._plan.chosen.get(task.name, {}).keys()
+        settled, notes = asked.fitted(source.length), data.notes_for(given)
         if settled != asked:
             notes.append(
                 f"rows have up to {source.length} tokens, the longest that the encoder was trained on, and not {asked.max_length} (--max-length)."

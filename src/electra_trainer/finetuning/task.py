@@ -10,7 +10,7 @@ optimizer, seed or device.
 
 import hashlib
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
@@ -161,6 +161,8 @@ class Task(Protocol):
 
     whole_text: ClassVar[bool] = True
     """It judges whole texts, so it has dropout before its head under `head_dropout="texts"`."""
+    reads_tables: ClassVar[bool] = True
+    """Its files of examples are tables, .csv, .tsv or .jsonl."""
     endings: ClassVar[Sequence[str]] = ()
     """File name endings that a file of its predictions may have; none: any."""
 
@@ -244,12 +246,18 @@ class TaskData:
     """The two texts of a pair may be swapped (MRPC, STS-B): see `Recipe.double_unordered`."""
     notes: tuple[str, ...] = ()
     """What a reader of the scores must know: a subset, a rebuild."""
+    defaults: Mapping[str, str] = field(default_factory=dict)
+    """Field of the recipe -> a note on the value that the task gives it where nobody else does."""
     sha256: str = ""
     """Of the files that it was read from."""
     columns: Columns | None = None
     """Of the files, where these are tables of the user's."""
     written: tuple[str, Callable[[Sequence[Prediction]], str]] | None = None
     """Name and content of the file that the predictions for `test` are written to, if there is one."""
+
+    def notes_for(self, given: Collection[str]) -> list[str]:
+        """The notes on a run whose recipe has these fields from elsewhere."""
+        return [*self.notes, *(note for name, note in self.defaults.items() if name not in given)]
 
 
 class TaskSource(Protocol):

@@ -180,8 +180,8 @@ def _stored(exported: Exported, form: Form) -> dict[str, Tensor]:
     return {name: tensor.to(_DTYPES[form.dtype]) for name, tensor in tensors.items()}
 
 
-def read_network(folder: Path) -> tuple[nn.Module, Model]:
-    """Read an exported folder, or any local transformers ELECTRA folder with safetensors weights.
+def read_network(folder: Path, *, bert: bool = False) -> tuple[nn.Module, Model]:
+    """Read an exported folder, or any local transformers ELECTRA folder with safetensors weights; with `bert` also a BERT.
 
     Returns:
         A Discriminator or a TokenPredictor in evaluation mode, and its shape.
@@ -190,7 +190,7 @@ def read_network(folder: Path) -> tuple[nn.Module, Model]:
         MissingInputError: a file is not there.
         CheckpointError: the files are not an ELECTRA that this program knows, or tensors are missing, odd or misshapen.
     """
-    table = _electra_table(folder)
+    table = _electra_table(folder, bert=bert)
     architecture = _architecture(table)
     if architecture not in NETWORKS:
         raise CheckpointError(
@@ -198,25 +198,25 @@ def read_network(folder: Path) -> tuple[nn.Module, Model]:
             "Give the run or its export; a fine-tuned model is for `electra predict` and `electra playground`."
         )
     path = folder / "model.safetensors"
-    tensors = read_tensors(path)
+    tensors = _electra_tensors(folder)
     network, model = _outline(NETWORKS[architecture], table, folder, most_layers=len(tensors))
     return _filled(network, tensors, where=path).eval(), model
 
 
-def holds_network(folder: Path) -> bool:
+def holds_network(folder: Path, *, bert: bool = False) -> bool:
     """Whether `read_network` knows the folder's architecture: a pre-training head, and not a classifier's or none."""
-    return _architecture(_electra_table(folder)) in NETWORKS
+    return _architecture(_electra_table(folder, bert=bert)) in NETWORKS
 
 
-def read_encoder(folder: Path) -> tuple[Encoder, Model]:
-    """Read the encoder, and no head, of any local transformers ELECTRA folder with safetensors weights.
+def read_encoder(folder: Path, *, bert: bool = False) -> tuple[Encoder, Model]:
+    """Read the encoder, and no head, of any local transformers ELECTRA folder with safetensors weights; with `bert` also of a BERT.
 
     Raises:
         MissingInputError, CheckpointError: as `read_network`.
     """
-    table = _electra_table(folder)
+    table = _electra_table(folder, bert=bert)
     path = folder / "model.safetensors"
-    tensors = read_tensors(path)
+    tensors = _electra_tensors(folder)
     outline, model = _outline(Encoder, table, folder, most_layers=len(tensors))
     prefix = "electra." if any(name.startswith("electra.") for name in tensors) else ""
     mine = {name: tensors[prefix + name] for name in outline.state_dict() if prefix + name in tensors}
@@ -225,18 +225,33 @@ def read_encoder(folder: Path) -> tuple[Encoder, Model]:
     return encoder.eval(), model
 
 
-def _electra_table(folder: Path) -> dict[str, Any]:
+def is_bert(folder: Path) -> bool:
+    """Whether the folder's config.json describes a BERT."""
+    return read_table(folder / "config.json").get("model_type") == "bert"
+
+
+def _electra_table(folder: Path, *, bert: bool) -> dict[str, Any]:
+    """A config.json in ELECTRA's terms; with `bert` also a BERT's."""
     table = read_table(folder / "config.json")
+    if bert and is_bert(folder):
+        table = as_bert.electra_table(table, where=str(folder / "config.json"))
     if table.get("model_type") != "electra":
         raise CheckpointError(
             f"{folder / 'config.json'}: describes {short(table.get('model_type'))} {short(_architecture(table))}, "
-            "expected an 'electra'. Choose another folder; of an export --as bert give the run, or export it without --as."
+            "expected an 'electra'. Choose another folder; of an export --as bert give the run, or export it without --as. "
+            "`electra pretrain --init` begins with a BERT."
         )
     if table.get("hidden_act", "gelu") != "gelu":
         raise CheckpointError(
             f"{folder / 'config.json'}: hidden_act {short(table['hidden_act'])}, expected 'gelu' (exact). Choose another model."
         )
     return table
+
+
+def _electra_tensors(folder: Path) -> dict[str, Tensor]:
+    """The tensors of a folder by ELECTRA's names."""
+    tensors = read_tensors(path := folder / "model.safetensors")
+    return as_bert.electra_tensors(tensors, where=str(path)) if is_bert(folder) else tensors
 
 
 def _architecture(table: dict[str, Any]) -> str | None:

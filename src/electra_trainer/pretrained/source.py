@@ -1,6 +1,7 @@
 """Where trained weights come from, to fine-tune or to begin with: a run, a folder that `transformers` loads, or the Hub."""
 
 import hashlib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -24,7 +25,8 @@ from electra_trainer.data.tokenizer_folder import ADDED, SPECIALS_MAP
 from electra_trainer.errors import ConfigError, MissingInputError
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.model.networks import Discriminator, initialize
-from electra_trainer.pretrained.export import holds_network, read_encoder, read_network
+from electra_trainer.pretrained.as_bert import not_taken
+from electra_trainer.pretrained.export import holds_network, is_bert, read_encoder, read_network, read_tensors
 from electra_trainer.pretrained.pretrained import kept_encoder, load, trained_length
 from electra_trainer.randomness import key
 from electra_trainer.settings import records
@@ -69,10 +71,10 @@ class Source:
         return digest.hexdigest()
 
 
-def load_source(name: str | Path) -> Source:
+def load_source(name: str | Path, *, bert: bool = False) -> Source:
     """Load the encoder of a run (`RUN` or `RUN@STEP`), of any ELECTRA folder, or of a Hub name such as `google/electra-small-discriminator`.
 
-    An export with several networks gives the discriminator's encoder, or that of the main token predictor.
+    An export with several networks gives the discriminator's encoder, or that of the main token predictor. With `bert` a BERT is read too.
 
     Raises:
         MissingInputError: there is no such folder and no such Hub name, or the Hub cannot be reached. CheckpointError: it does not verify, or is
@@ -90,7 +92,7 @@ def load_source(name: str | Path) -> Source:
         if not (folder / "config.json").is_file():
             meant = f"Did you mean {folder / 'model'}? " if (folder / "model" / "config.json").is_file() else ""
             raise MissingInputError(f"{name}: holds neither a run nor an ELECTRA (no config.json). {meant}{_EXPECTED}")
-        encoder, model = read_encoder(folder)
+        encoder, model = read_encoder(folder, bert=bert)
         tokenizer = load_tokenizer(folder)
         length = trained_length(folder, model.max_position_embeddings)
     return Source(
@@ -111,6 +113,8 @@ def located(name: str | Path) -> Path:
         folder = _download(str(name))
     if not folder.is_dir():
         raise MissingInputError(f"{name}: is a file. {_EXPECTED}")
+    if (folder / "pytorch_model.bin").is_file() and not (folder / "model.safetensors").is_file():
+        raise _pickled(str(name), folder, where="has pytorch_model.bin and no model.safetensors")
     return folder
 
 
@@ -128,7 +132,7 @@ def untrained(source: Source, *, seed: int) -> Source:
 class InitFrom:
     """Trained weights to begin pre-training with (`--init`).
 
-    A run, an ELECTRA folder that `transformers` loads, or a Hub name; or a discriminator and its generator with a comma between them.
+    A run, an ELECTRA or BERT folder that `transformers` loads, or a Hub name; or a discriminator and its generator with a comma between them.
     """
 
     name: str
@@ -144,9 +148,9 @@ class InitFrom:
         read = {name: _networks(name) for name in ([self.name] if one else self.name.split(","))}
         found = read[self.name] if one else _pair(self.name, read.values())
         main = self.name if one else next(name for name, networks in read.items() if "discriminator" in networks)
-        source = load_source(main)
+        source = load_source(main, bert=True)
         for name in read.keys() - {main}:
-            if load_source(name).tokenizer.get_vocab() != source.tokenizer.get_vocab():
+            if load_source(name, bert=True).tokenizer.get_vocab() != source.tokenizer.get_vocab():
                 raise ConfigError(
                     f"--init {self.name}: {name} has another vocabulary than {main}. Give two of one model."
                 )
@@ -160,6 +164,7 @@ class InitFrom:
         return Initial(
             name=self.name, sha256=digest.hexdigest(), model=source.model, tokenizer=source.tokenizer,
             encoder=source.weights, networks=networks, shapes={name: model for name, (_, model) in found.items()},
+            dropped=_dropped(main),
         )  # fmt: skip
 
 
@@ -173,11 +178,18 @@ def _networks(name: str) -> Networks:
         return {exported.name: (exported.network, exported.model) for exported in load(name).networks}
     folder = located(name)
     if (folder / "config.json").is_file():
-        if not holds_network(folder):
+        if not holds_network(folder, bert=True):
             return {}
-        network, model = read_network(folder)
+        network, model = read_network(folder, bert=True)
         return {"discriminator" if isinstance(network, Discriminator) else "encoder": (network, model)}
     return {part.name: read_network(part) for part in records.network_folders(folder)}
+
+
+def _dropped(name: str) -> tuple[str, ...]:
+    """Parts of a BERT that no network here has."""
+    if records.is_run(name) or not (located(name) / "config.json").is_file() or not is_bert(located(name)):
+        return ()
+    return tuple(not_taken(read_tensors(located(name) / "model.safetensors")))
 
 
 def _pair(name: str, networks: Iterable[Networks]) -> Networks:
@@ -214,8 +226,25 @@ def _download(name: str) -> Path:
             f"{name}: no such folder, and the Hub could not be asked ({why}). Check the name and the network."
         ) from None
     if not (folder / "model.safetensors").is_file():
-        raise MissingInputError(
-            f'{name}: has no model.safetensors on the Hub, and pickled weights are not read. Convert it once: python -c "from '
-            f"transformers import AutoModel as M, AutoTokenizer as T; [c.from_pretrained('{name}').save_pretrained('DIR') for c in (M, T)]\""
-        )
+        raise _pickled(name, folder, where="has no model.safetensors on the Hub")
     return folder
+
+
+def _pickled(name: str, folder: Path, *, where: str) -> MissingInputError:
+    """The error on weights in another form, with the command that converts them, heads included."""
+    return MissingInputError(
+        f'{name}: {where}, and pickled weights are not read. Convert it once, and give DIR: python -c "import transformers as t; '
+        f"[c.from_pretrained('{name}').save_pretrained('DIR') for c in (t.{_class_of(folder)}, t.AutoTokenizer)]\""
+    )
+
+
+def _class_of(folder: Path) -> str:
+    """The class of transformers that reads all of a model, its head too; AutoModelForPreTraining where config.json names none."""
+    table = records.read_table(folder / "config.json") if (folder / "config.json").is_file() else {}
+    named = table.get("architectures")
+    found = named[0] if isinstance(named, list) and named else None
+    return (
+        found
+        if isinstance(found, str) and re.fullmatch(r"(Electra|Bert)\w{1,60}", found)
+        else "AutoModelForPreTraining"
+    )
