@@ -11,7 +11,15 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from electra_trainer.data.tokenizer import Specials, Text, as_plain_text, load_tokenizer, specials_of, tokenizer_sha256
+from electra_trainer.data.tokenizer import (
+    Specials,
+    Text,
+    as_plain_text,
+    load_tokenizer,
+    require_rows,
+    specials_of,
+    tokenizer_sha256,
+)
 from electra_trainer.errors import ConfigError, MissingInputError
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.model.networks import Discriminator, initialize
@@ -83,6 +91,7 @@ def load_source(name: str | Path) -> Source:
             raise MissingInputError(f"{name}: holds neither a run nor an ELECTRA (no config.json). {meant}{_EXPECTED}")
         encoder, model = read_encoder(folder)
         tokenizer = load_tokenizer(folder)
+        require_rows(tokenizer, model.vocab_size, where=folder)
         length = trained_length(folder, model.max_position_embeddings)
     return Source(
         name=str(name), model=model,
