@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import importlib.util
 import io
 import os
@@ -22,7 +23,10 @@ from electra_trainer.data import columnar
 from electra_trainer.data.corpus import CorpusReport, Reading, documents
 from electra_trainer.errors import DataError, ElectraError
 
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("pyarrow") is None, reason="needs the extra [hub]: pyarrow")
+pytestmark = [
+    pytest.mark.skipif(importlib.util.find_spec("pyarrow") is None, reason="needs the extra [hub]: pyarrow"),
+    pytest.mark.timeout(7200 if LONG else 600),
+]
 CASES = 10_000 if LONG else 200
 MOST_SECONDS, MOST_MEGABYTES = 20, 1000
 TEXTS = [f"Text {number} of some words, naïve ones: " + "abc " * (number % 9) for number in range(60)] + [None]
@@ -119,6 +123,7 @@ class Forked:
         self.pid = os.fork()
         if self.pid == 0:
             try:
+                faulthandler.disable()  # pytest's would print each crash
                 self.pipe.close()
                 columnar.child(theirs)
             finally:
