@@ -189,3 +189,15 @@ def test_mutated_arrow_and_parquet_files(tmp_path: Path, monkeypatch: pytest.Mon
     assert not wrong, "\n".join(wrong[:20])
     assert counts["refused"] > CASES // 10 and counts["read"] > CASES // 50
     assert seconds < MOST_SECONDS and max(Forked.most_megabytes, here) < MOST_MEGABYTES
+
+
+def test_a_reader_that_crashes_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.parquet"
+    path.write_bytes(sound_files()["Parquet plain none"])
+    monkeypatch.setattr(columnar, "Pool", Forked)
+    for number in (signal.SIGSEGV, signal.SIGXCPU):
+        monkeypatch.setattr(columnar, "child", lambda _, number=number: os.kill(os.getpid(), number))
+        with pytest.raises(
+            DataError, match=r"a\.parquet: (is damaged: the process that read it ended|a batch of its rows)"
+        ):
+            list(documents([path], report=CorpusReport()))
