@@ -213,9 +213,9 @@ def _source(arguments: FinetuneArguments) -> "TaskSource":
 
 def _print_notes(notes: list[str]) -> None:
     """What was taken, and in yellow what may be wrong."""
-    from rich.console import Console
+    from electra_trainer.files.terminal import Terminal
 
-    console = Console(highlight=False, soft_wrap=True)
+    console = Terminal(highlight=False, soft_wrap=True)
     for note in notes:
         console.print(note, markup=False, style="yellow" if note.startswith("warning: ") else None)
 

@@ -6,13 +6,15 @@ lines; so may the texts of other files (text_formats.py) and of data sets (remot
 and the like are ordinary characters. A file that is not text is an error (files/kinds.py), never a document.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from electra_trainer.data import remote, text_formats
+from electra_trainer.data import columnar, remote, text_formats
+from electra_trainer.data.bounds import RECORD, Bound
 from electra_trainer.data.text_files import (
     ByteLine,
     Document,
@@ -33,6 +35,7 @@ OnBadText = Literal["error", "skip", "replace"]
 DOCSTRINGS = "docstrings"
 """The path name that means the embedded corpus."""
 
+_LINE = re.compile(r"[^\n]+")
 _JSON_LINE_BYTES = 1 << 24  # a JSON line must be held whole; longer ones are bad text
 _TEXT_LINE_BYTES = 1 << 20  # a text line is cut at a space near here
 
@@ -136,6 +139,7 @@ class _Source:
     def __init__(self, source: Source, reading: Reading, report: "CorpusReport") -> None:
         self._reading, self._report, self._source = reading, report, source
         self._path, self._taken = str(source), 0
+        self._bound = Bound(self._path, source.size if isinstance(source, TextFile) else 0)
         self._lines: list[str] = []
         self._first = self._last = 0
         self._characters = 0
@@ -148,6 +152,8 @@ class _Source:
         def tick(position: int) -> None:
             self._report.disk_bytes = done + position
 
+        if isinstance(source, remote.DataSet) and source.is_folder:
+            return self._from_values(columnar.folder_texts(source.name, column))
         if not isinstance(source, TextFile):
             return self._from_values(source.texts(column))
         if (values := text_formats.records(source, column, tick)) is not None:
@@ -159,6 +165,7 @@ class _Source:
     def _from_values(self, values: text_formats.Values) -> Iterator[Document]:
         """A document a value."""
         for value, number in values:
+            self._bound.add(len(value) if isinstance(value, str) else 0, least=RECORD)
             text = value
             if isinstance(value, dict):
                 text = self._field(value, number)
@@ -173,8 +180,8 @@ class _Source:
 
     def _whole(self, text: str, number: int) -> Iterator[Document]:
         """The document that a text is."""
-        for part in text.split("\n"):
-            if part := part.strip():
+        for found in _LINE.finditer(text):  # one at a time: a text of line ends only is no longer than others
+            if part := found.group().strip():
                 yield from self._add(part, number)
         self._report.empty_documents += not self._lines
         yield from self._end()
@@ -197,6 +204,7 @@ class _Source:
     def from_json(self, lines: Iterator[ByteLine]) -> Iterator[Document]:
         too_long = False
         for line in lines:
+            self._bound.add(line.length, least=RECORD)
             self._report.bytes += line.length
             if too_long or not line.ends:  # a line beyond the limit comes in parts; none of them can be used
                 if not too_long:

@@ -15,7 +15,15 @@ from tokenizers import AddedToken, Encoding, Tokenizer, decoders, models, normal
 
 from electra_trainer.data import tokenizer_folder
 from electra_trainer.data.tokenizer_folder import MAX_WORD_CHARS, NAMES
-from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError, did_you_mean, storage_error
+from electra_trainer.errors import (
+    CheckpointError,
+    ConfigError,
+    DataError,
+    ElectraError,
+    MissingInputError,
+    did_you_mean,
+    storage_error,
+)
 from electra_trainer.files import reading
 
 SPECIAL_TOKENS = tuple(NAMES.values())
@@ -184,6 +192,17 @@ def specials_of(tokenizer: Tokenizer, *, where: str = "tokenizer") -> Specials:
 def vocab_size_of(tokenizer: Tokenizer) -> int:
     """Rows of an embedding table: one more than the largest id."""
     return 1 + max(tokenizer.get_vocab(with_added_tokens=True).values())
+
+
+def require_rows(tokenizer: Tokenizer, rows: int, *, where: Path | str) -> None:
+    """Raise CheckpointError if the tokenizer has an id for which a model's table of `rows` words has no row; `where` is their folder."""
+    token, largest = max(tokenizer.get_vocab(with_added_tokens=True).items(), key=lambda item: item[1])
+    if largest >= rows:
+        raise CheckpointError(
+            f"{where}: the tokenizer has the id {largest:,} (token {reading.short(token)}), but the model has {rows:,} words, ids 0 to "
+            f"{rows - 1:,} (vocab_size in config.json). Put the tokenizer of this model into the folder; or, if tokens were added to it, "
+            f"give the model rows for them, in transformers: model.resize_token_embeddings({largest + 1})"
+        )
 
 
 def word_starts(tokenizer: Tokenizer) -> list[bool]:

@@ -221,6 +221,7 @@ def load_finetuned(folder: str | Path, *, own: Collection[type[Task]] = ()) -> F
     if not isinstance(length, int) or not 3 < length <= model.max_position_embeddings:
         raise CheckpointError(f"{path}: max_length {short(length)} cannot be. {_AGAIN}")
     specials = tokenizer.specials_of(words, where=str(folder))
+    tokenizer.require_rows(words, model.vocab_size, where=folder)
     columns = None
     if (named := table.get("columns")) is not None:
         columns = records.read(Columns, named, where=f"{path}: columns", error=CheckpointError, remedy=_AGAIN)

@@ -1,7 +1,7 @@
 """Load a run or an exported folder; score its tokens, fill its gaps, export it."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from torch import nn
 
 from electra_trainer.data.batches import encode_rows
 from electra_trainer.data.store import Store
-from electra_trainer.data.tokenizer import Specials, load_tokenizer, specials_of
+from electra_trainer.data.tokenizer import Specials, load_tokenizer, require_rows, specials_of
 from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.model.networks import Discriminator, TokenPredictor
@@ -20,7 +20,7 @@ from electra_trainer.objectives import Exported
 from electra_trainer.pretrained.export import Form, export, read_network
 from electra_trainer.pretrained.model_card import CardFields, Training, model_card
 from electra_trainer.runs.run_folder import RunFolder, read_jsonl
-from electra_trainer.settings.config import Config
+from electra_trainer.settings.config import Config, Model
 from electra_trainer.settings.records import NETWORKS, is_run, network_folders, read_table, run_and_step
 from electra_trainer.train.weights import trained
 
@@ -166,7 +166,13 @@ def load(path: str | Path) -> Pretrained:
         networks: dict[str, nn.Module] = {item.name: item.network for item in exported}
         length = config.batch.sequence_length
         return _pretrained(
-            networks, tokenizer=run.tokenizer, length=length, networks=exported, config=config, step=step
+            networks,
+            [config.model],
+            tokenizer=run.tokenizer,
+            length=length,
+            networks=exported,
+            config=config,
+            step=step,
         )
     parts = network_folders(folder) or ([folder] if (folder / "config.json").is_file() else [])
     if not parts:
@@ -181,7 +187,7 @@ def load(path: str | Path) -> Pretrained:
         for part, (network, _) in zip(parts, read, strict=True)
     }
     length = trained_length(parts[0], read[0][1].max_position_embeddings)
-    return _pretrained(by_name, tokenizer=parts[0], length=length)
+    return _pretrained(by_name, [model for _, model in read], tokenizer=parts[0], length=length)
 
 
 def trained_length(folder: Path, positions: int) -> int:
@@ -192,13 +198,16 @@ def trained_length(folder: Path, positions: int) -> int:
     return int(min(positions, written)) if isinstance(written, int | float) and written > 2 else positions
 
 
-def _pretrained(by_name: Mapping[str, nn.Module], *, tokenizer: Path, length: int, **run: Any) -> Pretrained:
+def _pretrained(
+    by_name: Mapping[str, nn.Module], shapes: Iterable[Model], *, tokenizer: Path, length: int, **run: Any
+) -> Pretrained:
     discriminator, encoder = by_name.get("discriminator"), by_name.get("encoder")
     generator = by_name.get("generator", encoder)
     assert discriminator is None or isinstance(discriminator, Discriminator)
     assert generator is None or isinstance(generator, TokenPredictor)
     assert encoder is None or isinstance(encoder, TokenPredictor)
     loaded = load_tokenizer(tokenizer)
+    require_rows(loaded, min(model.vocab_size for model in shapes), where=tokenizer)
     return Pretrained(
         tokenizer=loaded, specials=specials_of(loaded), length=length, discriminator=discriminator, generator=generator,
         encoder=encoder, **run,

@@ -18,6 +18,7 @@ from electra_trainer.data.tokenizer import (
     Text,
     as_plain_text,
     load_tokenizer,
+    require_rows,
     specials_of,
     tokenizer_sha256,
 )
@@ -94,6 +95,7 @@ def load_source(name: str | Path, *, bert: bool = False) -> Source:
             raise MissingInputError(f"{name}: holds neither a run nor an ELECTRA (no config.json). {meant}{_EXPECTED}")
         encoder, model = read_encoder(folder, bert=bert)
         tokenizer = load_tokenizer(folder)
+        require_rows(tokenizer, model.vocab_size, where=folder)
         length = trained_length(folder, model.max_position_embeddings)
     return Source(
         name=str(name), model=model,
