@@ -57,7 +57,7 @@ class Form:
     """How an export stores its networks."""
 
     dtype: str = "float32"
-    """Of the weights: float32, float16 or bfloat16."""
+    """Of the stored weights: float32, float16 or bfloat16. config.json asks for fp32 in any case."""
     bert: bool = False
     """Under BERT's names. A generator of a shape that BERT does not have stays an ELECTRA."""
 
@@ -66,14 +66,15 @@ class Form:
         return self.bert and as_bert.fits_bert(exported.model)
 
 
-def shape_table(model: Model, *, pad_id: int, layers: Layers | None = None, dtype: str = "float32") -> dict[str, Any]:
+def shape_table(model: Model, *, pad_id: int, layers: Layers | None = None) -> dict[str, Any]:
     """The config.json of any network of that shape, in transformers' terms, without its architecture.
+
+    It asks for fp32 whatever type the weights are stored in: transformers 5 loads the named type, and training in fp16 diverges.
 
     Args:
         model: the shape.
         pad_id: id of [PAD].
         layers: the network's own; None: layers of that shape as this program builds them.
-        dtype: that transformers loads the weights in, by its name there.
 
     Raises:
         ConfigError: the layers compute something that transformers' ELECTRA does not.
@@ -92,7 +93,8 @@ def shape_table(model: Model, *, pad_id: int, layers: Layers | None = None, dtyp
         "hidden_act": "gelu",
         "pad_token_id": pad_id,
         "tie_word_embeddings": True,
-        "dtype": dtype,
+        "dtype": "float32",
+        "torch_dtype": "float32",  # its name before transformers 4.56
     }
 
 
@@ -160,7 +162,7 @@ def export(
 
 
 def _table(exported: Exported, pad_id: int, form: Form) -> dict[str, Any]:
-    shape = shape_table(exported.model, pad_id=pad_id, layers=_layers_of(exported.network), dtype=form.dtype)
+    shape = shape_table(exported.model, pad_id=pad_id, layers=_layers_of(exported.network))
     table = {"architectures": [exported.architecture], **shape}
     return as_bert.bert_table(table) if form.is_bert(exported) else table
 

@@ -238,7 +238,7 @@ def export_run(
     names = [exported.name for exported in networks]
     return export(
         networks, tokenizer=folder.tokenizer, pad_id=pretrained.specials.pad, length=pretrained.length, out=Path(out), form=form,
-        card=lambda one: model_card(one, training, fields=card, networks=names, bert=form.is_bert(one)),
+        card=lambda one: model_card(one, training, fields=card, networks=names, bert=form.is_bert(one), dtype=dtype),
         compare=compare and (lambda folder, network: compare(folder, network, pretrained.tokenizer)),
     )  # fmt: skip
 

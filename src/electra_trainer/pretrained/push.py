@@ -6,7 +6,7 @@ from typing import Any
 
 from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError, StorageError
 from electra_trainer.pretrained.model_card import TAG, check_hub_name, hub_name
-from electra_trainer.settings.records import is_run, network_folders
+from electra_trainer.settings.records import is_run, network_folders, read_table
 
 _STALE = ["onnx/*", "1_Pooling/*", "*.json", "*.safetensors", "vocab.txt"]
 """What an earlier export may have left in a repository; other files there stay."""
@@ -76,6 +76,12 @@ def _upload(folder: Path, repo: str) -> Upload:
         raise ConfigError(
             f"{folder}: README.md names no license, without which nobody may use the model. Add the line `license: mit` (or "
             "another) after its first line; of an exported run, or export again with --license mit."
+        )
+    table = read_table(folder / "config.json")
+    if halves := [name for name in ("dtype", "torch_dtype") if table.get(name) in ("float16", "bfloat16")]:
+        raise ConfigError(
+            f'{folder / "config.json"}: "{halves[0]}" is "{table[halves[0]]}", and transformers 5 would train the model in it, which '
+            f'diverges. Change the value of {halves[0]} to "float32"; the weights may stay as they are.'
         )
     found = sorted(path for path in folder.rglob("*") if not path.is_dir() or path.is_symlink())
     found = [path for path in found if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
