@@ -35,6 +35,7 @@ from electra_trainer.model.encoder import Encoder, Layers
 from electra_trainer.model.networks import Discriminator, PrintedReplacedHead, TokenPredictor
 from electra_trainer.objectives import Exported
 from electra_trainer.pretrained import as_bert
+from electra_trainer.pretrained.roles import architecture
 from electra_trainer.pretrained.serving import embedding_files
 from electra_trainer.settings import records
 from electra_trainer.settings.config import Model
@@ -194,21 +195,22 @@ def read_network(folder: Path) -> tuple[nn.Module, Model]:
         CheckpointError: the files are not an ELECTRA that this program knows, or tensors are missing, odd or misshapen.
     """
     table = _electra_table(folder)
-    architecture = _architecture(table)
-    if architecture not in NETWORKS:
+    found = architecture(folder)
+    if found not in NETWORKS:
         raise CheckpointError(
-            f"{folder / 'config.json'}: describes an 'electra' {short(architecture)}, expected one of {' or '.join(NETWORKS)}. "
-            "Give the run or its export; a fine-tuned model is for `electra predict` and `electra playground`."
+            f"{folder / 'config.json'}: describes an 'electra' {short(found or _architecture(table))}, expected one of "
+            f"{' or '.join(NETWORKS)}. Give the run or its export; a fine-tuned model is for `electra predict` and `electra playground`."
         )
     path = folder / "model.safetensors"
     tensors = read_tensors(path)
-    network, model = _outline(NETWORKS[architecture], table, folder, most_layers=len(tensors))
+    network, model = _outline(NETWORKS[found], table, folder, most_layers=len(tensors))
     return _filled(network, tensors, where=path).eval(), model
 
 
 def holds_network(folder: Path) -> bool:
     """Whether `read_network` knows the folder's architecture: a pre-training head, and not a classifier's or none."""
-    return _architecture(_electra_table(folder)) in NETWORKS
+    _electra_table(folder)
+    return architecture(folder) in NETWORKS
 
 
 def read_encoder(folder: Path) -> tuple[Encoder, Model]:

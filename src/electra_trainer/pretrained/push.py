@@ -6,7 +6,8 @@ from typing import Any
 
 from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError, StorageError
 from electra_trainer.pretrained.model_card import TAG, check_hub_name, hub_name
-from electra_trainer.settings.records import is_run, network_folders, read_table
+from electra_trainer.pretrained.roles import network_folders, roles
+from electra_trainer.settings.records import is_run, read_table
 
 _STALE = ["onnx/*", "1_Pooling/*", "*.json", "*.safetensors", "vocab.txt"]
 """What an earlier export may have left in a repository; other files there stay."""
@@ -59,11 +60,12 @@ def uploads(folder: Path, repo: str) -> list[Upload]:
             f"{folder}: is a page of `electra export --to web`. Push the folder of an export without it; the page's README.md says "
             "where a page goes."
         )
-    if not (parts := alone or parts):
+    if not (parts := parts or alone):
         raise ConfigError(
             f"{folder}: not an exported model (no config.json). Give the folder that `electra export` wrote."
         )
-    return [_upload(part, hub_name(repo, part.name, alone=len(parts) == 1)) for part in parts]
+    names = {part: role for role, part in reversed(roles(parts).items())} if len(parts) > 1 else {}
+    return [_upload(part, hub_name(repo, names.get(part, part.name), alone=len(parts) == 1)) for part in parts]
 
 
 def _upload(folder: Path, repo: str) -> Upload:

@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from electra_trainer.data.tokenizer import Specials, Text, as_plain_text, load_tokenizer, specials_of, tokenizer_sha256
 from electra_trainer.errors import ConfigError, MissingInputError
 from electra_trainer.model.encoder import Encoder
-from electra_trainer.model.networks import Discriminator, initialize
+from electra_trainer.model.networks import initialize
 from electra_trainer.pretrained.export import holds_network, read_encoder, read_network
 from electra_trainer.pretrained.pretrained import kept_encoder, load, trained_length
+from electra_trainer.pretrained.roles import network_folders, roles
 from electra_trainer.randomness import key
 from electra_trainer.settings import records
 from electra_trainer.settings.config import Model
@@ -76,8 +77,8 @@ def load_source(name: str | Path) -> Source:
         tokenizer, length = pretrained.tokenizer, pretrained.length
     else:
         folder = located(name)
-        parts = [folder / part for part in ("discriminator", "encoder") if (folder / part / "config.json").is_file()]
-        folder = parts[0] if parts else folder
+        parts = roles(network_folders(folder))
+        folder = parts.get("discriminator", parts.get("encoder", folder))
         if not (folder / "config.json").is_file():
             meant = f"Did you mean {folder / 'model'}? " if (folder / "model" / "config.json").is_file() else ""
             raise MissingInputError(f"{name}: holds neither a run nor an ELECTRA (no config.json). {meant}{_EXPECTED}")
@@ -163,12 +164,10 @@ def _networks(name: str) -> Networks:
     if records.is_run(name):
         return {exported.name: (exported.network, exported.model) for exported in load(name).networks}
     folder = located(name)
-    if (folder / "config.json").is_file():
-        if not holds_network(folder):
-            return {}
-        network, model = read_network(folder)
-        return {"discriminator" if isinstance(network, Discriminator) else "encoder": (network, model)}
-    return {part.name: read_network(part) for part in records.network_folders(folder)}
+    alone = [folder] if (folder / "config.json").is_file() and holds_network(folder) else []
+    parts = roles(alone or network_folders(folder))
+    read = {part: read_network(part) for part in parts.values()}
+    return {role: read[part] for role, part in parts.items()}
 
 
 def _pair(name: str, networks: Iterable[Networks]) -> Networks:
