@@ -161,11 +161,11 @@ def test_questions_in_transformers(models: Path) -> None:
 def test_the_papers_head_is_kept_beside_the_encoder(models: Path) -> None:
     from transformers import AutoModel
 
-    assert architecture(models / "joint") == "ElectraModel"
+    assert architecture(models / "joint" / "encoder") == "ElectraModel"
     loaded = load_finetuned(models / "joint")
     assert isinstance(loaded.task, QuestionAnswering) and loaded.task.head_kind == "joint"
     assert "transformers has no head like this task's" in (models / "joint" / "README.md").read_text()
-    theirs = AutoModel.from_pretrained(models / "joint").state_dict()
+    theirs = AutoModel.from_pretrained(models / "joint" / "encoder").state_dict()
     mine = loaded.network.electra.state_dict()
     assert all(torch.equal(theirs[name], tensor) for name, tensor in mine.items())
     (one, two) = loaded.predict(ASKED, device="cpu")

@@ -78,7 +78,8 @@ def load_source(name: str | Path) -> Source:
     else:
         folder = located(name)
         parts = roles(network_folders(folder))
-        folder = parts.get("discriminator", parts.get("encoder", folder))
+        bare = folder / "encoder"  # of a fine-tuned model whose head transformers does not have
+        folder = parts.get("discriminator", parts.get("encoder", bare if (bare / "config.json").is_file() else folder))
         if not (folder / "config.json").is_file():
             meant = f"Did you mean {folder / 'model'}? " if (folder / "model" / "config.json").is_file() else ""
             raise MissingInputError(f"{name}: holds neither a run nor an ELECTRA (no config.json). {meant}{_EXPECTED}")
@@ -191,7 +192,7 @@ def _download(name: str) -> Path:
     if name.count("/") != 1 or not all(name.split("/")):
         raise nowhere
     try:
-        folder = Path(snapshot_download(name, allow_patterns=list(_HUB_FILES)))
+        folder = Path(snapshot_download(name, allow_patterns=[*_HUB_FILES, *(f"encoder/{one}" for one in _HUB_FILES)]))
     except HFValidationError:
         raise nowhere from None
     except RepositoryNotFoundError:
@@ -203,7 +204,7 @@ def _download(name: str) -> Path:
         raise MissingInputError(
             f"{name}: no such folder, and the Hub could not be asked ({why}). Check the name and the network."
         ) from None
-    if not (folder / "model.safetensors").is_file():
+    if not any((folder / place / "model.safetensors").is_file() for place in ("", "encoder")):
         raise MissingInputError(
             f'{name}: has no model.safetensors on the Hub, and pickled weights are not read. Convert it once: python -c "from '
             f"transformers import AutoModel as M, AutoTokenizer as T; [c.from_pretrained('{name}').save_pretrained('DIR') for c in (M, T)]\""
