@@ -209,8 +209,12 @@ def test_transformers_refuses_a_head_that_it_does_not_have(made: Made, heads: Pa
         assert "pipeline_tag" not in header and header["library_name"] == "electra-trainer"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, places))}
     done = subprocess.run(
-        [sys.executable, "-c", REFUSED, version, *map(str, folders)], env=environment, capture_output=True, text=True, check=False
-    )  # fmt: skip
+        [sys.executable, "-c", REFUSED, version, *map(str, folders)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -519,6 +523,18 @@ def test_damaged_folders_are_refused(made: Made, tmp_path: Path, case: str) -> N
     with pytest.raises(kind) as caught:
         load_finetuned(tmp_path / "model")
     assert words in str(caught.value)
+
+
+def test_folders_of_earlier_versions_are_read(made: Made, tmp_path: Path) -> None:
+    """They had the encoder next to the head."""
+    folder = shutil.copytree(made.model("many"), tmp_path / "model")
+    for path in list((folder / "encoder").iterdir()):
+        path.replace(folder / path.name)
+    (folder / "encoder").rmdir()
+    table = json.loads((folder / "electra_task.json").read_text())
+    table["files"] = {Path(name).name: digest for name, digest in table["files"].items()}
+    (folder / "electra_task.json").write_text(json.dumps(table))
+    assert load_finetuned(folder).predict(TEXTS[:2]) == load_finetuned(made.model("many")).predict(TEXTS[:2])
 
 
 def test_no_folder(tmp_path: Path) -> None:

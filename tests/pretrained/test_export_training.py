@@ -25,9 +25,14 @@ from electra_trainer.train.loop import pretrain
 TEXTS, LABELS = [text for text, _ in rows(16)], [int(name == "fruit") for _, name in rows(16)]
 STEPS = 10
 ARGUMENTS: dict[str, Any] = {
-    "learning_rate": 1e-3, "max_steps": STEPS, "logging_steps": 1, "use_cpu": True, "report_to": [], "save_strategy": "no",
+    "learning_rate": 1e-3,
+    "max_steps": STEPS,
+    "logging_steps": 1,
+    "use_cpu": True,
+    "report_to": [],
+    "save_strategy": "no",
     "disable_tqdm": True,
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +45,10 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     electra = pretrain(settings, data, out=root / "electra", device="cpu", quiet=True)
     mlm = pretrain(replace(settings, objective=MLM()), data, out=root / "mlm", device="cpu", quiet=True)
     forms: dict[str, dict[str, Any]] = {
-        "half": {"dtype": "float16"}, "bfloat": {"dtype": "bfloat16"}, "bert": {"dtype": "float16", "bert": True},
-    }  # fmt: skip
+        "half": {"dtype": "float16"},
+        "bfloat": {"dtype": "bfloat16"},
+        "bert": {"dtype": "float16", "bert": True},
+    }
     for name, form in forms.items():
         export_run(electra, root / name, **form)
     export_run(mlm, root / "mlm-half", dtype="float16")
@@ -51,9 +58,12 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     finetune_run(job, out=root / "finetuning", keep_weights=True, quiet=True, device="cpu")
     export_finetuned(root / "finetuning", out=root / "classifier", facts=Facts())
     return {
-        **{name: root / name / "discriminator" for name in forms}, "generator": root / "half" / "generator",
-        "bert generator": root / "bert" / "generator", "mlm": root / "mlm-half" / "encoder", "classifier": root / "classifier",
-    }  # fmt: skip
+        **{name: root / name / "discriminator" for name in forms},
+        "generator": root / "half" / "generator",
+        "bert generator": root / "bert" / "generator",
+        "mlm": root / "mlm-half" / "encoder",
+        "classifier": root / "classifier",
+    }
 
 
 KINDS = ("half", "bfloat", "bert", "generator", "bert generator", "mlm", "classifier")

@@ -62,8 +62,9 @@ def test_a_parent_with_renamed_children(exported: Path, tmp_path: Path, names: t
         card = folder / "README.md"
         card.write_text(card.read_text().replace("---\n", "---\nlicense: mit\n", 1))
     assert {one.folder.name: one.repo for one in uploads(tmp_path, "me/x")} == {
-        names[0]: "me/x-discriminator", names[1]: "me/x-generator",
-    }  # fmt: skip
+        names[0]: "me/x-discriminator",
+        names[1]: "me/x-generator",
+    }
 
 
 @pytest.mark.parametrize("architectures", ["gone", None, [], ["ElectraModel"]], ids=str)
