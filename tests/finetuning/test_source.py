@@ -160,6 +160,7 @@ def without_a_tensor(folder: Path) -> None:
 
 
 def as_an_experiment(folder: Path) -> None:
+    rewrite(folder / "config.json", architectures=["ElectraForSequenceClassification"])
     model = folder.rename(folder.with_name("moved"))
     folder.mkdir()
     model.rename(folder / "model")

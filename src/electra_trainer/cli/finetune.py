@@ -227,9 +227,12 @@ def _print_result(done: "BestExport", data: "TaskData", arguments: FinetuneArgum
     if done.confusion:
         print(f"\nThe best run on {next(iter(data.dev))}:\n\n{shown(done.confusion, data.task.labels)}")  # type: ignore[attr-defined]
     whole = not (done.model / "head.safetensors").exists()
-    print(
-        f"\n{done.model}: the best run; transformers loads {'it' if whole else 'its encoder, not its head'}, README.md there says how."
+    loads = (
+        "loads it"
+        if whole
+        else f"has no class for its head, refuses it, and loads its encoder from {done.model / 'encoder'}"
     )
+    print(f"\n{done.model}: the best run; transformers {loads}. README.md there says how.")
     if done.predictions is not None:
         print(f"{done.predictions}: what it says of {arguments.predict}.")
     else:

@@ -2,8 +2,10 @@
 
 config.json        transformers' class, labels          electra_task.json  task, columns, recipe, seed, source, scores, SHA-256 of the weights
 model.safetensors  encoder and head                     README.md          model card
-head.safetensors   our head, where transformers has none like it; then model.safetensors is the encoder alone
 tokenizer.json, tokenizer_config.json, vocab.txt
+
+Where transformers has no class for the head, nothing there may take the folder for a classifier with a new, random one: config.json then
+refuses in one sentence, the head is head.safetensors, and the encoder with the tokenizer is a folder of transformers in encoder/.
 """
 
 import hashlib
@@ -50,6 +52,13 @@ KINDS = {kind.__name__: kind for kind in _KINDS}
 Scores = Mapping[str, Mapping[str, Mapping[int, float]]]
 """Split -> metric -> seed -> score."""
 _WHOLE, _HEAD = "model.safetensors", "head.safetensors"
+_ENCODER = "encoder/"
+"""Folder of the bare encoder, where transformers has no class for the head."""
+_REFUSAL = (
+    "transformers has no class for the head of this folder. Predict with electra_trainer.load_finetuned(FOLDER) or `electra predict`; the "
+    "encoder alone is AutoModel.from_pretrained(FOLDER, subfolder='encoder')"
+)
+"""A key of `id2label` that is not a number: every version of transformers ends with it, whatever class is asked for."""
 _AGAIN = "Export the run again."
 _RECIPE = ("learning_rate", "layer_decay", "epochs", "batch_size", "weight_decay", "dropout", "pooling", "precision")
 """Fields of the recipe that a card shows."""
@@ -152,7 +161,9 @@ def export_finetuned(
     facts = replace(facts, scores=facts.scores or alone)
     theirs = task.as_transformers(hidden_size=source.model.hidden_size)
     shape = export.shape_table(source.model, pad_id=source.specials.pad)
+    inner = "" if theirs.architecture else _ENCODER
     settings = {"architectures": [theirs.architecture or "ElectraModel"], **shape, **theirs.settings}
+    refusal = {"model_type": "electra", "id2label": {_REFUSAL: "0"}}
     files = {name: export.safetensors_bytes(tensors) for name, tensors in _tensors(theirs, weights).items()}
     table = {
         "format": FORMAT, "task": task.described(), "pair": facts.pair, "columns": columns and asdict(columns), "max_length": length,
@@ -160,10 +171,12 @@ def export_finetuned(
         "seed": seed, "scores": facts.scores, "notes": list(facts.notes), "electra_trainer": __version__,
         "files": {name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
     }  # fmt: skip
-    files["config.json"] = (json.dumps(settings, indent=2) + "\n").encode()
+    tables = {"config.json": refusal, f"{inner}config.json": settings}
+    files |= {name: (json.dumps(table, indent=2) + "\n").encode() for name, table in tables.items()}
     files[TASK] = (json.dumps(table, indent=1) + "\n").encode()
     files["README.md"] = finetuned_card(task, head=theirs, table=table, length=length, facts=facts).encode()
-    files |= tokenizer.tokenizer_files(source.tokenizer, max_length=length)
+    words = tokenizer.tokenizer_files(source.tokenizer, max_length=length)
+    files |= {inner + name: content for name, content in words.items()}
 
     def check(folder: Path) -> None:
         export.check_equal(folder, load_finetuned(folder, own=own).network.state_dict(), weights)
@@ -178,7 +191,8 @@ def _tensors(theirs: TransformersHead, weights: Mapping[str, Tensor]) -> dict[st
     encoder = {name: tensor for name, tensor in weights.items() if not name.startswith("head.")}
     if theirs.architecture is not None:
         return {_WHOLE: encoder | theirs.write(head)}
-    return {_WHOLE: {name.removeprefix("electra."): tensor for name, tensor in encoder.items()}, _HEAD: head}
+    bare = {name.removeprefix("electra."): tensor for name, tensor in encoder.items()}
+    return {_ENCODER + _WHOLE: bare, _HEAD: head}
 
 
 def load_finetuned(folder: str | Path, *, own: Collection[type[Task]] = ()) -> Finetuned:
@@ -194,7 +208,7 @@ def load_finetuned(folder: str | Path, *, own: Collection[type[Task]] = ()) -> F
     """
     given = Path(folder)
     folder = next((place for place in (given, given / "model") if (place / TASK).is_file()), None) or given
-    path, whole = folder / TASK, folder / _WHOLE
+    path = folder / TASK
     if not path.is_file():
         what = f"holds no {TASK}" if folder.exists() else "no such folder"
         raise MissingInputError(
@@ -203,19 +217,20 @@ def load_finetuned(folder: str | Path, *, own: Collection[type[Task]] = ()) -> F
     table = read_table(path)
     _require_sound(folder, table)
     task = task_from(table.get("task"), where=str(path), own=own)
-    encoder, model = export.read_encoder(folder)
+    place = folder if _WHOLE in table["files"] else folder / _ENCODER
+    encoder, model = export.read_encoder(place)
     if _HEAD in table["files"]:
         tensors = export.read_tensors(folder / _HEAD)
     else:
         theirs = task.as_transformers(hidden_size=model.hidden_size)
-        tensors = theirs.read(export.read_tensors(whole), where=str(whole))
+        tensors = theirs.read(export.read_tensors(folder / _WHOLE), where=str(folder / _WHOLE))
     head = task.head(model)
     try:
         head.load_state_dict(tensors)
     except RuntimeError as error:
         why = str(error).splitlines()[-1].strip()
         raise CheckpointError(f"{folder}: its head is not that of its task ({why}).") from None
-    words, recipe, length = tokenizer.load_tokenizer(folder), table.get("recipe"), table.get("max_length")
+    words, recipe, length = tokenizer.load_tokenizer(place), table.get("recipe"), table.get("max_length")
     if not isinstance(recipe, dict) or recipe.get("precision", "auto") not in ("auto", "fp32", "bf16"):
         raise CheckpointError(f"{path}: recipe {short(recipe)} cannot be. {_AGAIN}")
     if not isinstance(length, int) or not 3 < length <= model.max_position_embeddings:
@@ -236,13 +251,19 @@ def _require_sound(folder: Path, table: Mapping[str, Any]) -> None:
     """CheckpointError unless electra_task.json is of this version, and the files of tensors are those that it names."""
     files = table.get("files")
     said = short(table.get("format"))
-    if table.get("format") != FORMAT or not isinstance(files, dict) or _WHOLE not in files:
+    known = (_WHOLE, _HEAD, _ENCODER + _WHOLE)
+    if (
+        table.get("format") != FORMAT
+        or not isinstance(files, dict)
+        or files.keys().isdisjoint({_WHOLE, _ENCODER + _WHOLE})
+    ):
         raise CheckpointError(f"{folder / TASK}: format {said}, this version reads {FORMAT}. {_AGAIN}")
-    if strange := [name for name in files if name not in (_WHOLE, _HEAD)]:
-        raise CheckpointError(f"{folder / TASK}: file {short(strange[0])} is none of {_WHOLE}, {_HEAD}. {_AGAIN}")
-    for path in map(folder.joinpath, files):
+    if strange := [name for name in files if name not in known]:
+        raise CheckpointError(f"{folder / TASK}: file {short(strange[0])} is none of {', '.join(known)}. {_AGAIN}")
+    for name, digest in files.items():
+        path = folder / name
         content = read_file(path, limit=sys.maxsize, error=CheckpointError)
-        if hashlib.sha256(content).hexdigest() != files[path.name]:
+        if hashlib.sha256(content).hexdigest() != digest:
             raise CheckpointError(
                 f"{path}: its bytes are not those that were exported. Export the run again, or load it with transformers."
             )
@@ -285,7 +306,8 @@ def finetuned_card(task: Task, *, head: TransformersHead, table: Mapping[str, An
     on_hub, words = is_on_hub(source), task.card(pair=facts.pair)
     recipe = {name: table["recipe"][name] for name in _RECIPE if table["recipe"].get(name) is not None}
     header = card_head(
-        CardFields(), library_name="transformers" if head.architecture else TAG, pipeline_tag=words.pipeline,
+        CardFields(), library_name="transformers" if head.architecture else TAG,
+        pipeline_tag=words.pipeline if head.architecture else None,
         base_model=source if on_hub else None, model_name=_plain(task.name),
         eval_results=list(_results(facts.scores, task, kind=words.pipeline)) or None,
     )  # fmt: skip

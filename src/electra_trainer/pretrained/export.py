@@ -35,6 +35,7 @@ from electra_trainer.model.encoder import Encoder, Layers
 from electra_trainer.model.networks import Discriminator, PrintedReplacedHead, TokenPredictor
 from electra_trainer.objectives import Exported
 from electra_trainer.pretrained import as_bert
+from electra_trainer.pretrained.roles import architecture
 from electra_trainer.pretrained.serving import embedding_files
 from electra_trainer.settings import records
 from electra_trainer.settings.config import Model
@@ -57,7 +58,7 @@ class Form:
     """How an export stores its networks."""
 
     dtype: str = "float32"
-    """Of the weights: float32, float16 or bfloat16."""
+    """Of the stored weights: float32, float16 or bfloat16. config.json asks for fp32 in any case."""
     bert: bool = False
     """Under BERT's names. A generator of a shape that BERT does not have stays an ELECTRA."""
 
@@ -66,14 +67,15 @@ class Form:
         return self.bert and as_bert.fits_bert(exported.model)
 
 
-def shape_table(model: Model, *, pad_id: int, layers: Layers | None = None, dtype: str = "float32") -> dict[str, Any]:
+def shape_table(model: Model, *, pad_id: int, layers: Layers | None = None) -> dict[str, Any]:
     """The config.json of any network of that shape, in transformers' terms, without its architecture.
+
+    It asks for fp32 whatever type the weights are stored in: transformers 5 loads the named type, and training in fp16 diverges.
 
     Args:
         model: the shape.
         pad_id: id of [PAD].
         layers: the network's own; None: layers of that shape as this program builds them.
-        dtype: that transformers loads the weights in, by its name there.
 
     Raises:
         ConfigError: the layers compute something that transformers' ELECTRA does not.
@@ -92,7 +94,8 @@ def shape_table(model: Model, *, pad_id: int, layers: Layers | None = None, dtyp
         "hidden_act": "gelu",
         "pad_token_id": pad_id,
         "tie_word_embeddings": True,
-        "dtype": dtype,
+        "dtype": "float32",
+        "torch_dtype": "float32",  # its name before transformers 4.56
     }
 
 
@@ -159,7 +162,7 @@ def export(
 
 
 def _table(exported: Exported, pad_id: int, form: Form) -> dict[str, Any]:
-    shape = shape_table(exported.model, pad_id=pad_id, layers=_layers_of(exported.network), dtype=form.dtype)
+    shape = shape_table(exported.model, pad_id=pad_id, layers=_layers_of(exported.network))
     table = {"architectures": [exported.architecture], **shape}
     return as_bert.bert_table(table) if form.is_bert(exported) else table
 
@@ -191,21 +194,21 @@ def read_network(folder: Path, *, bert: bool = False) -> tuple[nn.Module, Model]
         CheckpointError: the files are not an ELECTRA that this program knows, or tensors are missing, odd or misshapen.
     """
     table = _electra_table(folder, bert=bert)
-    architecture = _architecture(table)
-    if architecture not in NETWORKS:
+    found = _head_class(folder, table)
+    if found not in NETWORKS:
         raise CheckpointError(
-            f"{folder / 'config.json'}: describes an 'electra' {short(architecture)}, expected one of {' or '.join(NETWORKS)}. "
-            "Give the run or its export; a fine-tuned model is for `electra predict` and `electra playground`."
+            f"{folder / 'config.json'}: describes an 'electra' {short(found or _architecture(table))}, expected one of "
+            f"{' or '.join(NETWORKS)}. Give the run or its export; a fine-tuned model is for `electra predict` and `electra playground`."
         )
     path = folder / "model.safetensors"
     tensors = _electra_tensors(folder)
-    network, model = _outline(NETWORKS[architecture], table, folder, most_layers=len(tensors))
+    network, model = _outline(NETWORKS[found], table, folder, most_layers=len(tensors))
     return _filled(network, tensors, where=path).eval(), model
 
 
 def holds_network(folder: Path, *, bert: bool = False) -> bool:
     """Whether `read_network` knows the folder's architecture: a pre-training head, and not a classifier's or none."""
-    return _architecture(_electra_table(folder, bert=bert)) in NETWORKS
+    return _head_class(folder, _electra_table(folder, bert=bert)) in NETWORKS
 
 
 def read_encoder(folder: Path, *, bert: bool = False) -> tuple[Encoder, Model]:
@@ -252,6 +255,11 @@ def _electra_tensors(folder: Path) -> dict[str, Tensor]:
     """The tensors of a folder by ELECTRA's names."""
     tensors = read_tensors(path := folder / "model.safetensors")
     return as_bert.electra_tensors(tensors, where=str(path)) if is_bert(folder) else tensors
+
+
+def _head_class(folder: Path, table: dict[str, Any]) -> str | None:
+    """The class with a pre-training head that a folder holds, by its config.json in ELECTRA's terms and its tensors."""
+    return _architecture(table) if is_bert(folder) else architecture(folder)
 
 
 def _architecture(table: dict[str, Any]) -> str | None:

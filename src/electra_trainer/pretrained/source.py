@@ -25,10 +25,11 @@ from electra_trainer.data.tokenizer import (
 from electra_trainer.data.tokenizer_folder import ADDED, SPECIALS_MAP
 from electra_trainer.errors import ConfigError, MissingInputError
 from electra_trainer.model.encoder import Encoder
-from electra_trainer.model.networks import Discriminator, initialize
+from electra_trainer.model.networks import initialize
 from electra_trainer.pretrained.as_bert import not_taken
 from electra_trainer.pretrained.export import holds_network, is_bert, read_encoder, read_network, read_tensors
 from electra_trainer.pretrained.pretrained import kept_encoder, load, trained_length
+from electra_trainer.pretrained.roles import network_folders, roles
 from electra_trainer.randomness import key
 from electra_trainer.settings import records
 from electra_trainer.settings.config import Model
@@ -88,8 +89,9 @@ def load_source(name: str | Path, *, bert: bool = False) -> Source:
         tokenizer, length = pretrained.tokenizer, pretrained.length
     else:
         folder = located(name)
-        parts = [folder / part for part in ("discriminator", "encoder") if (folder / part / "config.json").is_file()]
-        folder = parts[0] if parts else folder
+        parts = roles(network_folders(folder))
+        bare = folder / "encoder"  # of a fine-tuned model whose head transformers does not have
+        folder = parts.get("discriminator", parts.get("encoder", bare if (bare / "config.json").is_file() else folder))
         if not (folder / "config.json").is_file():
             meant = f"Did you mean {folder / 'model'}? " if (folder / "model" / "config.json").is_file() else ""
             raise MissingInputError(f"{name}: holds neither a run nor an ELECTRA (no config.json). {meant}{_EXPECTED}")
@@ -179,12 +181,12 @@ def _networks(name: str) -> Networks:
     if records.is_run(name):
         return {exported.name: (exported.network, exported.model) for exported in load(name).networks}
     folder = located(name)
-    if (folder / "config.json").is_file():
-        if not holds_network(folder, bert=True):
-            return {}
-        network, model = read_network(folder, bert=True)
-        return {"discriminator" if isinstance(network, Discriminator) else "encoder": (network, model)}
-    return {part.name: read_network(part) for part in records.network_folders(folder)}
+    alone = (folder / "config.json").is_file() and holds_network(folder, bert=True)
+    if alone and is_bert(folder):
+        return {"encoder": read_network(folder, bert=True)}
+    parts = roles([folder] if alone else network_folders(folder))
+    read = {part: read_network(part) for part in parts.values()}
+    return {role: read[part] for role, part in parts.items()}
 
 
 def _dropped(name: str) -> tuple[str, ...]:
@@ -215,7 +217,7 @@ def _download(name: str) -> Path:
     if name.count("/") != 1 or not all(name.split("/")):
         raise nowhere
     try:
-        folder = Path(snapshot_download(name, allow_patterns=list(_HUB_FILES)))
+        folder = Path(snapshot_download(name, allow_patterns=[*_HUB_FILES, *(f"encoder/{one}" for one in _HUB_FILES)]))
     except HFValidationError:
         raise nowhere from None
     except RepositoryNotFoundError:
@@ -227,7 +229,7 @@ def _download(name: str) -> Path:
         raise MissingInputError(
             f"{name}: no such folder, and the Hub could not be asked ({why}). Check the name and the network."
         ) from None
-    if not (folder / "model.safetensors").is_file():
+    if not any((folder / place / "model.safetensors").is_file() for place in ("", "encoder")):
         raise _pickled(name, folder, where="has no model.safetensors on the Hub")
     return folder
 
