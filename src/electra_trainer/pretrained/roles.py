@@ -34,8 +34,10 @@ def architecture(folder: Path) -> str | None:
         CheckpointError: config.json names one pre-training head, and the tensors are those of another.
     """
     path = folder / "config.json"
-    listed = read_table(path).get("architectures")
-    names = [_FROM_BERT.get(one, one) for one in listed if isinstance(one, str)] if isinstance(listed, list) else []
+    listed = read_table(path).get("architectures") or []
+    if not isinstance(listed, list) or not all(isinstance(one, str) for one in listed):
+        return None
+    names = [_FROM_BERT.get(one, one) for one in listed]
     held = [name for name, head in HEADS.items() if any(one.startswith(head) for one in _tensor_names(folder))]
     named = [name for name in names if name != "ElectraModel"]
     if len(held) == 1 and not named:
