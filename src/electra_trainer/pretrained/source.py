@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from electra_trainer.data.tokenizer import Specials, Text, as_plain_text, load_tokenizer, specials_of, tokenizer_sha256
 from electra_trainer.errors import ConfigError, MissingInputError
 from electra_trainer.model.encoder import Encoder
-from electra_trainer.model.networks import Discriminator, initialize
-from electra_trainer.pretrained.as_bert import not_taken
-from electra_trainer.pretrained.export import holds_network, is_bert, read_encoder, read_network, read_tensors
+from electra_trainer.model.networks import Discriminator, TokenPredictor, initialize
+from electra_trainer.pretrained.as_bert import is_bert, not_taken
+from electra_trainer.pretrained.export import holds_network, read_bert, read_encoder, read_network, read_tensors
 from electra_trainer.pretrained.pretrained import kept_encoder, load, trained_length
 from electra_trainer.randomness import key
 from electra_trainer.settings import records
@@ -83,7 +83,7 @@ def load_source(name: str | Path, *, bert: bool = False) -> Source:
         if not (folder / "config.json").is_file():
             meant = f"Did you mean {folder / 'model'}? " if (folder / "model" / "config.json").is_file() else ""
             raise MissingInputError(f"{name}: holds neither a run nor an ELECTRA (no config.json). {meant}{_EXPECTED}")
-        encoder, model = read_encoder(folder, bert=bert)
+        encoder, model = _bert_encoder(folder) if bert and is_bert(folder) else read_encoder(folder)
         tokenizer = load_tokenizer(folder)
         length = trained_length(folder, model.max_position_embeddings)
     return Source(
@@ -169,16 +169,24 @@ def _networks(name: str) -> Networks:
         return {exported.name: (exported.network, exported.model) for exported in load(name).networks}
     folder = located(name)
     if (folder / "config.json").is_file():
-        if not holds_network(folder, bert=True):
+        if is_bert(folder):
+            network, model = read_bert(folder)
+            return {"encoder": (network, model)} if isinstance(network, TokenPredictor) else {}
+        if not holds_network(folder):
             return {}
-        network, model = read_network(folder, bert=True)
+        network, model = read_network(folder)
         return {"discriminator" if isinstance(network, Discriminator) else "encoder": (network, model)}
     return {part.name: read_network(part) for part in records.network_folders(folder)}
 
 
+def _bert_encoder(folder: Path) -> tuple[Encoder, Model]:
+    network, model = read_bert(folder)
+    return network.electra if isinstance(network, TokenPredictor) else network, model
+
+
 def _dropped(name: str) -> tuple[str, ...]:
     """Parts of a BERT that no network here has."""
-    if records.is_run(name) or not (located(name) / "config.json").is_file() or not is_bert(located(name)):
+    if records.is_run(name) or not is_bert(located(name)):
         return ()
     return tuple(not_taken(read_tensors(located(name) / "model.safetensors")))
 
