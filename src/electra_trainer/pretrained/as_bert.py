@@ -7,6 +7,7 @@ BertForMaskedLM, BertForPreTraining -> ElectraForMaskedLM; another BERT -> its e
 """
 
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor
 from electra_trainer.errors import CheckpointError, ConfigError
 from electra_trainer.files.reading import short
 from electra_trainer.settings.config import Model
+from electra_trainer.settings.records import read_table
 
 BERT_CLASSES = {"ElectraForPreTraining": "BertModel", "ElectraForMaskedLM": "BertForMaskedLM"}
 _NAMES = {
@@ -24,7 +26,12 @@ _NAMES = {
 }
 _TOKEN_HEADS = ("BertForMaskedLM", "BertForPreTraining")
 """Classes with BERT's token head."""
-_OTHER_ARITHMETIC = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False}
+_OTHER_ARITHMETIC = {
+    "hidden_act": "gelu",
+    "position_embedding_type": "absolute",
+    "is_decoder": False,
+    "add_cross_attention": False,
+}
 """Settings of a BERT that must have these values to be the encoder that ELECTRA has."""
 _TAKEN = ("bert.embeddings.", "bert.encoder.", "cls.predictions.transform.", "cls.predictions.bias")
 _NOT_TAKEN = {
@@ -66,6 +73,11 @@ def bert_tensors(tensors: Mapping[str, Tensor], architecture: str) -> dict[str, 
         return {name.removeprefix("electra."): each for name, each in tensors.items() if name.startswith("electra.")}
     parts = {name: next(part for part in _NAMES if name.startswith(part)) for name in tensors}
     return {_NAMES[part] + name.removeprefix(part): tensors[name] for name, part in parts.items()}
+
+
+def is_bert(folder: Path) -> bool:
+    """Whether the folder's config.json describes a BERT."""
+    return (folder / "config.json").is_file() and read_table(folder / "config.json").get("model_type") == "bert"
 
 
 def electra_table(table: Mapping[str, Any], *, where: str) -> dict[str, Any]:

@@ -183,8 +183,8 @@ def _stored(exported: Exported, form: Form) -> dict[str, Tensor]:
     return {name: tensor.to(_DTYPES[form.dtype]) for name, tensor in tensors.items()}
 
 
-def read_network(folder: Path, *, bert: bool = False) -> tuple[nn.Module, Model]:
-    """Read an exported folder, or any local transformers ELECTRA folder with safetensors weights; with `bert` also a BERT.
+def read_network(folder: Path) -> tuple[nn.Module, Model]:
+    """Read an exported folder, or any local transformers ELECTRA folder with safetensors weights.
 
     Returns:
         A Discriminator or a TokenPredictor in evaluation mode, and its shape.
@@ -193,33 +193,34 @@ def read_network(folder: Path, *, bert: bool = False) -> tuple[nn.Module, Model]
         MissingInputError: a file is not there.
         CheckpointError: the files are not an ELECTRA that this program knows, or tensors are missing, odd or misshapen.
     """
-    table = _electra_table(folder, bert=bert)
-    found = _head_class(folder, table)
+    table = _electra_table(folder)
+    found = architecture(folder)
     if found not in NETWORKS:
         raise CheckpointError(
             f"{folder / 'config.json'}: describes an 'electra' {short(found or _architecture(table))}, expected one of "
             f"{' or '.join(NETWORKS)}. Give the run or its export; a fine-tuned model is for `electra predict` and `electra playground`."
         )
     path = folder / "model.safetensors"
-    tensors = _electra_tensors(folder)
+    tensors = read_tensors(path)
     network, model = _outline(NETWORKS[found], table, folder, most_layers=len(tensors))
     return _filled(network, tensors, where=path).eval(), model
 
 
-def holds_network(folder: Path, *, bert: bool = False) -> bool:
+def holds_network(folder: Path) -> bool:
     """Whether `read_network` knows the folder's architecture: a pre-training head, and not a classifier's or none."""
-    return _head_class(folder, _electra_table(folder, bert=bert)) in NETWORKS
+    _electra_table(folder)
+    return architecture(folder) in NETWORKS
 
 
-def read_encoder(folder: Path, *, bert: bool = False) -> tuple[Encoder, Model]:
-    """Read the encoder, and no head, of any local transformers ELECTRA folder with safetensors weights; with `bert` also of a BERT.
+def read_encoder(folder: Path) -> tuple[Encoder, Model]:
+    """Read the encoder, and no head, of any local transformers ELECTRA folder with safetensors weights.
 
     Raises:
         MissingInputError, CheckpointError: as `read_network`.
     """
-    table = _electra_table(folder, bert=bert)
+    table = _electra_table(folder)
     path = folder / "model.safetensors"
-    tensors = _electra_tensors(folder)
+    tensors = read_tensors(path)
     outline, model = _outline(Encoder, table, folder, most_layers=len(tensors))
     prefix = "electra." if any(name.startswith("electra.") for name in tensors) else ""
     mine = {name: tensors[prefix + name] for name in outline.state_dict() if prefix + name in tensors}
@@ -228,16 +229,29 @@ def read_encoder(folder: Path, *, bert: bool = False) -> tuple[Encoder, Model]:
     return encoder.eval(), model
 
 
-def is_bert(folder: Path) -> bool:
-    """Whether the folder's config.json describes a BERT."""
-    return read_table(folder / "config.json").get("model_type") == "bert"
+def read_bert(folder: Path) -> tuple[Encoder | TokenPredictor, Model]:
+    """Read a BERT that `transformers` saved: with its token head if it has one, else its encoder.
+
+    Raises:
+        MissingInputError: a file is not there.
+        CheckpointError: it computes something else than an ELECTRA, or tensors are missing or misshapen.
+    """
+    path, config = folder / "model.safetensors", folder / "config.json"
+    table = as_bert.electra_table(read_table(config), where=str(config))
+    tensors = as_bert.electra_tensors(read_tensors(path), where=str(path))
+    kind: type[Encoder | TokenPredictor] = TokenPredictor if table["architectures"] else Encoder
+    outline, model = _outline(kind, table, folder, most_layers=len(tensors))
+    names = outline.state_dict().keys()
+    mine = (
+        tensors if kind is TokenPredictor else {n: tensors[f"electra.{n}"] for n in names if f"electra.{n}" in tensors}
+    )
+    network = _filled(outline, mine, where=path).eval()
+    assert isinstance(network, Encoder | TokenPredictor)
+    return network, model
 
 
-def _electra_table(folder: Path, *, bert: bool) -> dict[str, Any]:
-    """A config.json in ELECTRA's terms; with `bert` also a BERT's."""
+def _electra_table(folder: Path) -> dict[str, Any]:
     table = read_table(folder / "config.json")
-    if bert and is_bert(folder):
-        table = as_bert.electra_table(table, where=str(folder / "config.json"))
     if table.get("model_type") != "electra":
         raise CheckpointError(
             f"{folder / 'config.json'}: describes {short(table.get('model_type'))} {short(_architecture(table))}, "
@@ -249,17 +263,6 @@ def _electra_table(folder: Path, *, bert: bool) -> dict[str, Any]:
             f"{folder / 'config.json'}: hidden_act {short(table['hidden_act'])}, expected 'gelu' (exact). Choose another model."
         )
     return table
-
-
-def _electra_tensors(folder: Path) -> dict[str, Tensor]:
-    """The tensors of a folder by ELECTRA's names."""
-    tensors = read_tensors(path := folder / "model.safetensors")
-    return as_bert.electra_tensors(tensors, where=str(path)) if is_bert(folder) else tensors
-
-
-def _head_class(folder: Path, table: dict[str, Any]) -> str | None:
-    """The class with a pre-training head that a folder holds, by its config.json in ELECTRA's terms and its tensors."""
-    return _architecture(table) if is_bert(folder) else architecture(folder)
 
 
 def _architecture(table: dict[str, Any]) -> str | None:

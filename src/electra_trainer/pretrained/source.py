@@ -25,9 +25,9 @@ from electra_trainer.data.tokenizer import (
 from electra_trainer.data.tokenizer_folder import ADDED, SPECIALS_MAP
 from electra_trainer.errors import ConfigError, MissingInputError
 from electra_trainer.model.encoder import Encoder
-from electra_trainer.model.networks import initialize
-from electra_trainer.pretrained.as_bert import not_taken
-from electra_trainer.pretrained.export import holds_network, is_bert, read_encoder, read_network, read_tensors
+from electra_trainer.model.networks import TokenPredictor, initialize
+from electra_trainer.pretrained.as_bert import is_bert, not_taken
+from electra_trainer.pretrained.export import holds_network, read_bert, read_encoder, read_network, read_tensors
 from electra_trainer.pretrained.pretrained import kept_encoder, load, trained_length
 from electra_trainer.pretrained.roles import network_folders, roles
 from electra_trainer.randomness import key
@@ -95,7 +95,7 @@ def load_source(name: str | Path, *, bert: bool = False) -> Source:
         if not (folder / "config.json").is_file():
             meant = f"Did you mean {folder / 'model'}? " if (folder / "model" / "config.json").is_file() else ""
             raise MissingInputError(f"{name}: holds neither a run nor an ELECTRA (no config.json). {meant}{_EXPECTED}")
-        encoder, model = read_encoder(folder, bert=bert)
+        encoder, model = _bert_encoder(folder) if bert and is_bert(folder) else read_encoder(folder)
         tokenizer = load_tokenizer(folder)
         require_rows(tokenizer, model.vocab_size, where=folder)
         length = trained_length(folder, model.max_position_embeddings)
@@ -181,17 +181,23 @@ def _networks(name: str) -> Networks:
     if records.is_run(name):
         return {exported.name: (exported.network, exported.model) for exported in load(name).networks}
     folder = located(name)
-    alone = (folder / "config.json").is_file() and holds_network(folder, bert=True)
+    alone = (folder / "config.json").is_file()
     if alone and is_bert(folder):
-        return {"encoder": read_network(folder, bert=True)}
-    parts = roles([folder] if alone else network_folders(folder))
+        network, model = read_bert(folder)
+        return {"encoder": (network, model)} if isinstance(network, TokenPredictor) else {}
+    parts = roles([folder] if alone and holds_network(folder) else network_folders(folder))
     read = {part: read_network(part) for part in parts.values()}
     return {role: read[part] for role, part in parts.items()}
 
 
+def _bert_encoder(folder: Path) -> tuple[Encoder, Model]:
+    network, model = read_bert(folder)
+    return network.electra if isinstance(network, TokenPredictor) else network, model
+
+
 def _dropped(name: str) -> tuple[str, ...]:
     """Parts of a BERT that no network here has."""
-    if records.is_run(name) or not (located(name) / "config.json").is_file() or not is_bert(located(name)):
+    if records.is_run(name) or not is_bert(located(name)):
         return ()
     return tuple(not_taken(read_tensors(located(name) / "model.safetensors")))
 
