@@ -241,7 +241,7 @@ WRONG: dict[str, tuple[tuple[str, ...], int, str]] = {
     "no such column": (("finetune", "encoder", "--train", "train.csv", "--label", "labels", "--out", "o"), 78, "--label labels: train.csv has no such column. Did you mean 'label'?"),
     "numbers that are words": (("finetune", "encoder", "--train", "train.csv", "--task", "regression", "--out", "o"), 65, "train.csv:2: column 'label' holds 'tool', expected a number"),
     "no such seeds": (("finetune", "encoder", "--train", "train.csv", "--out", "o", "--seeds", "x"), 78, "--seeds"),
-    "tagging of columns of text": (("finetune", "encoder", "--train", "words.conll", "--dev", "dev.conll", "--task", "tagging", "--text", "text", "--out", "o"), 78, "--text: tagging reads words, a line each"),
+    "tagging of columns of text": (("finetune", "encoder", "--train", "words.conll", "--dev", "dev.conll", "--task", "tagging", "--text", "text", "--out", "o"), 78, "--text: tagging reads words. Leave it out; --words names their column"),
     "pooling in tagging": (("finetune", "encoder", "--train", "words.conll", "--dev", "dev.conll", "--task", "tagging", "--pooling", "mean", "--out", "o"), 78, "--pooling mean: tagging has no choice of what represents a text"),
     "words of a table": (("finetune", "encoder", "--train", "train.csv", "--words", "2", "--out", "o"), 78, "--words: is for tagging. Leave it out, or say --task tagging"),
     "tagging scored on what it learns": (("finetune", "encoder", "--train", "words.conll", "--dev", "words.conll", "--task", "tagging", "--out", "o"), 78, "--dev words.conll: is the training file words.conll; scores would show what was memorized. Leave --dev out"),
