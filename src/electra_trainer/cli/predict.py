@@ -6,7 +6,7 @@
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
@@ -32,7 +32,7 @@ class PredictArguments:
     """The rows; labels in it are not looked at."""
     out: Path | None = None
     """File to write, .jsonl for JSON lines. Default: print."""
-    text: str | None = None
+    text: Annotated[str | None, tyro.conf.arg(aliases=["--words"])] = None
     """Column of the text, in tagging of the words (a name or a number). Default: the one that the model learned from."""
     text_pair: str | None = None
     """Column of the second text, where it learned from pairs. Default: the same."""

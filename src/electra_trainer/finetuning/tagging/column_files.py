@@ -16,8 +16,11 @@ from electra_trainer.files.reading import short
 from electra_trainer.finetuning.examples import TaggedSentence
 from electra_trainer.finetuning.tagging.notation import notation_of
 from electra_trainer.finetuning.tagging.tag_columns import UNLABELLED, TagColumns, Tagged
+from electra_trainer.finetuning.tagging.word_splitting import unspaced_letters
 
 _DOCUMENT = "-DOCSTART-"
+_LONG_WORD = 6
+"""Letters in a row that are several words in a script without spaces."""
 _USUAL = 0.9
 """Share of the lines, or words, that have to look alike."""
 
@@ -74,6 +77,12 @@ def read_columns(
         block.append((fields[words - 1], None if value == UNLABELLED else value))
     if not sentences:
         raise DataError(f"{path}: holds comments and no words.")
+    every = [word for one in sentences for word in one.words]
+    if 2 * sum(" " in word.strip() for word in every) > len(every):
+        raise DataError(
+            f"{path}: column {words} holds texts, expected a word a line. Name another column (--words), or for running text give a file "
+            "of text alone."
+        )
     columns = TagColumns(words=str(words), label=str(last) if last else None, columns=layout.columns)
     return Tagged(sentences=sentences, columns=columns, notes=tuple(hashes.notes(path)))
 
@@ -160,6 +169,10 @@ def has_columns(lines: Sequence[str], like: TagColumns | None, known: Collection
     layout = Layout(line=0, tabs=2 * sum("\t" in line.strip() for line in used) > len(used), columns=0)
     rows = [layout.split(line) for line in used]
     (usual, count), *_ = Counter(map(len, rows)).most_common(1)
+    longest = 1 if like is not None and like.split == "characters" else _LONG_WORD
+    texts = sum(unspaced_letters(line) > longest or (line.strip()[-1] in "。！？" and len(line) > 1) for line in used)
+    if usual == 1 and 2 * texts > len(used):
+        return False
     if usual == 1 or count < _USUAL * len(rows) or layout.tabs:
         return layout.tabs or count >= _USUAL * len(rows)
     if any(line.startswith(_DOCUMENT) for line in lines) or (like is None and not known):
@@ -167,7 +180,10 @@ def has_columns(lines: Sequence[str], like: TagColumns | None, known: Collection
     if like is not None and like.columns and usual > like.columns:
         return False
     at = int(like.label) if like is not None and like.columns == usual and like.label else usual
-    last = [row[at - 1] for row in rows if len(row) == usual]
+    alike = [row for row in rows if len(row) == usual]
+    last = [row[at - 1] for row in alike]
+    if all(row[0].isdecimal() for row in alike):
+        return True
     fitting = sum(label in known or label == UNLABELLED for label in last)
     return 2 * fitting >= len(last) or 5 * len(set(last)) <= len(last)
 

@@ -252,7 +252,7 @@ class _Reader:
         if self._again:
             where, value = self._again[0]
             yield (
-                f"{len(self._again):,} ids in {file} come again after other sentences (first {value} at {where}): each time a new sentence."
+                f"sentences of {file} have the id of an earlier one (first {value} at {where}, {len(self._again):,} in all): taken for new ones."
             )
 
     def has_word_rows(self, rows: Sequence[_Row], group: str | None, *, asked: bool) -> bool:
@@ -268,9 +268,10 @@ class _Reader:
             return True
         if key(self._words) not in WORDS or len(rows) == 1 or self._path.suffix.lower() not in (".csv", ".tsv"):
             return False
+        remedy = "Name it: --sentence-id COLUMN." if self._label is not None else "Call it sentence_id."
         raise ConfigError(
-            f"{self._path}: has a row for each word, and no column that numbers the sentences. Name it: --sentence-id COLUMN. Or leave a "
-            "line blank after each sentence."
+            f"{self._path}: has a row for each word, and no column that numbers the sentences. {remedy} Or leave a line blank after each "
+            "sentence."
         )
 
     def _parted(self, rows: Sequence[_Row]) -> bool:

@@ -64,11 +64,28 @@ def read_tagged(
     given = words if words is not None else like.words if like is not None and like.kind == "columns" else 1
     number = _number(column, path) if labelled else None
     read = column_files.read_columns(lines, path, words=_word_column(given, path), label=number, known=known)
+    different = {word for one in read.sentences for word in one.words}
+    if not labelled and len(different & {*known}) >= max(2, len(different) / 2):
+        note = f"column {read.columns.words} of {path.name}, where the words are in the training file, holds labels. --words names another."
+        return replace(read, notes=(*read.notes, note))
+    if labelled and _is_heading(read.sentences[0]):
+        line, first = read.sentences[0].lines[0], read.sentences[0]
+        rest = replace(first, words=first.words[1:], labels=first.labels[1:], lines=first.lines[1:])
+        note = f"line {line} of {path.name} names the columns: left out."
+        read = replace(
+            read, sentences=[*([rest] if rest.words else []), *read.sentences[1:]], notes=(*read.notes, note)
+        )
     if words is None and given == 1 and read.columns.columns > 2 and column_files.are_numbered(read.sentences):
         note = f"column 1 of {path.name} numbers the words: they are read from column 2. --words names another."
         read = column_files.read_columns(lines, path, words=2, label=number, known=known)
         return replace(read, notes=(*read.notes, note))
     return read
+
+
+def _is_heading(sentence: TaggedSentence) -> bool:
+    """Whether the first line names columns."""
+    word, label = tag_rows.key(sentence.words[0]), tag_rows.key(sentence.labels[0] or "")
+    return word in tag_rows.WORDS and label in (*tag_rows.LABELS, *tag_rows.OTHER_LABELS)
 
 
 def _is_conllu(lines: Sequence[str]) -> bool:
@@ -115,7 +132,7 @@ def _read_treebank(path: Path, column: str | int | None, *, labelled: bool) -> T
     if not sentences:
         raise DataError(f"{path}: holds spaces and no words.")
     if spaces:
-        notes.append(f"{spaces:,} words of {path.name} are spaces alone (as spaCy writes them): left out.")
+        notes.append(f"words of {path.name} that are spaces alone, as spaCy writes them: {spaces:,}, left out.")
     if labelled and name == "upos":
         notes += _own_upos(read, path)
     columns = TagColumns(kind="treebank", words="form", label=name if labelled else None)
@@ -136,7 +153,7 @@ def _own_upos(sentences: Sequence[Sentence], path: Path) -> list[str]:
     names = sorted({str(word.upos) for word in own})
     shown = ", ".join(names[:8]) + (" ..." if len(names) > 8 else "")
     return [
-        f"{len(own):,} words of {path.name} have a part of speech that UD 2 does not have ({shown}; first at {path.name}:{own[0].line}): read as "
+        f"parts of speech that UD 2 does not have: {shown} ({len(own):,} of {len(words):,} words, first at {path.name}:{own[0].line}). Read as "
         "they are."
     ]
 
@@ -252,6 +269,9 @@ def with_names(read: Tagged, names: TagNames) -> Tagged:
     """
     labels = {label for one in read.sentences for label in one.labels if label is not None}
     if not labels or not all(map(str.isdecimal, labels)):
+        if names.asked and labels:
+            place, label = next((one.file, label) for one in read.sentences for label in one.labels if label)
+            raise ConfigError(f"--tag-names: labels of {place} are not numbers, such as {label!r}. Leave it out.")
         return read
     numbers, known = sorted(labels, key=int), names.by_number
     lacking = [number for number in numbers if number not in known]

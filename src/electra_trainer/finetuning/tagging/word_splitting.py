@@ -67,6 +67,11 @@ def _begins_name(text: str, first: int, stop: int) -> bool:
     return text[first] in "#@" and first + 1 < stop and text[first + 1].isalnum()
 
 
+def unspaced_letters(text: str) -> int:
+    """Number of letters of scripts that write no spaces between words."""
+    return len(_UNSPACED.findall(text))
+
+
 def splitting_of(sentences: Sequence[TaggedSentence]) -> Splitting:
     """How the words of training data were split."""
     words = [word for one in islice(sentences, _LOOKED_AT) for word in one.words if word]
