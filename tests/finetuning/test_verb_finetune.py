@@ -284,6 +284,27 @@ def test_tagging_of_other_columns_without_a_development_file(work: Path, electra
     code, _, err = electra(*following.removeprefix("Next: electra ").replace("FILE", "dev.conll").split())
     assert code == 0, err
     assert "\t" in (work / "predictions.conll").read_text()
+    assert (
+        "column 2 of dev.conll, where the words are in the training file, holds labels. --words names another." in err
+    )
+
+
+def test_the_words_are_where_they_were_in_training(work: Path, electra: Electra) -> None:
+    """A model that learned from column 2 reads column 2; running text is split into words, and both are said."""
+    test_tagging_of_other_columns_without_a_development_file(work, electra)
+    words = [line.split("\t")[0] for line in (work / "dev.conll").read_text().splitlines()]
+    turned = [line.split("\t")[::-1] for line in (work / "dev.conll").read_text().splitlines()]
+    (work / "turned.dev").write_text("".join("\t".join(fields) + "\n" for fields in turned))
+    code, out, err = electra("predict", "turned/model", "turned.dev", "--device", "cpu")
+    assert code == 0 and not err and [line.split("\t")[0] for line in out.splitlines()] == words
+    code, named, err = electra("predict", "turned/model", "dev.conll", "--words", "1", "--device", "cpu")
+    assert code == 0 and not err and named == out
+    (work / "raw.txt").write_text(" ".join(word for word in words if word) + ".\n")
+    code, out, err = electra("predict", "turned/model", "raw.txt", "--json", "--device", "cpu")
+    assert code == 0 and json.loads(out)["words"] == [*(word for word in words if word), "."]
+    assert "raw.txt: running text, a sentence a line, split into words with punctuation apart" in err
+    table = json.loads((work / "turned/model/electra_task.json").read_text())
+    assert table["columns"]["words"] == "2" and table["columns"]["label"] == "1"
 
 
 def test_warnings_are_told(work: Path, electra: Electra) -> None:
@@ -305,7 +326,7 @@ WRONG: dict[str, tuple[tuple[str, ...], int, str]] = {
     "no such column": (("finetune", "encoder", "--train", "train.csv", "--label", "labels", "--out", "o"), 78, "--label labels: train.csv has no such column. Did you mean 'label'?"),
     "numbers that are words": (("finetune", "encoder", "--train", "train.csv", "--task", "regression", "--out", "o"), 65, "train.csv:2: column 'label' holds 'tool', expected a number"),
     "no such seeds": (("finetune", "encoder", "--train", "train.csv", "--out", "o", "--seeds", "x"), 78, "--seeds"),
-    "tagging of columns of text": (("finetune", "encoder", "--train", "words.conll", "--dev", "dev.conll", "--task", "tagging", "--text", "text", "--out", "o"), 78, "--text: tagging reads words, a line each"),
+    "tagging of columns of text": (("finetune", "encoder", "--train", "words.conll", "--dev", "dev.conll", "--task", "tagging", "--text", "text", "--out", "o"), 78, "--text: tagging reads words. Leave it out; --words names their column"),
     "pooling in tagging": (("finetune", "encoder", "--train", "words.conll", "--dev", "dev.conll", "--task", "tagging", "--pooling", "mean", "--out", "o"), 78, "--pooling mean: tagging has no choice of what represents a text"),
     "words of a table": (("finetune", "encoder", "--train", "train.csv", "--words", "2", "--out", "o"), 78, "--words: is for tagging. Leave it out, or say --task tagging"),
     "tagging scored on what it learns": (("finetune", "encoder", "--train", "words.conll", "--dev", "words.conll", "--task", "tagging", "--out", "o"), 78, "--dev words.conll: is the training file words.conll; scores would show what was memorized. Leave --dev out"),

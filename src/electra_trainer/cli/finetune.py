@@ -140,8 +140,8 @@ class ExperimentFlags:
 class FinetuneArguments(ExperimentFlags):
     """Fine-tune an encoder on files of your own, score it, and leave a folder that `transformers` loads and `electra predict` uses.
 
-    Texts and pairs come from .csv, .tsv or .jsonl; of a file with two columns nothing more need be said. Tagging reads CoNLL columns
-    or .conllu. The same command resumes where it stopped; more seeds extend the experiment.
+    Texts and pairs come from .csv, .tsv or .jsonl; two columns need no flags. Tagging reads CoNLL columns, .conllu, .jsonl and .csv. The
+    same command resumes where it stopped; more seeds extend the experiment.
     """
 
     train: Path
@@ -158,10 +158,14 @@ class FinetuneArguments(ExperimentFlags):
     """Column of a second text, for tasks about pairs. Default: none, or a usual pair such as sentence1, sentence2."""
     label: str | None = None
     """Column of the label. Default: label, class, target, score or the like; of two columns else the second; in tagging the last."""
-    words: int | None = None
-    """In tagging: column of the words, counted from 1. Default: 1."""
-    scheme: Literal["detect", "bio", "bioes", "plain"] | None = None
-    """In tagging: how labels mark spans; plain: they mark none. Default: detect."""
+    words: str | None = None
+    """In tagging: column of the words, counted from 1, or its name. Default: 1, or one called tokens, words, text or the like."""
+    sentence_id: str | None = None
+    """In tagging, of a table with a row for each word: column that numbers the sentences. Default: one called sentence_id or the like."""
+    tag_names: str | None = None
+    """In tagging: names of labels that are numbers, from 0 on: O,B-PER,I-PER, or a file. Default: dataset_info.json next to --train."""
+    scheme: Literal["detect", "io", "bio", "bioes", "plain"] | None = None
+    """In tagging: how labels mark spans; bioes: also BILOU and BMES; io: labels are types; plain: they mark none. Default: detect."""
 
 
 def run_finetune(arguments: FinetuneArguments) -> Any:
@@ -197,15 +201,19 @@ def _source(arguments: FinetuneArguments) -> "TaskSource":
         for flag, value in (("--text", arguments.text), ("--text-pair", arguments.text_pair)):
             if value is not None:
                 raise ConfigError(
-                    f"{flag}: tagging reads words, a line each. Leave it out; --label names the tags' column."
+                    f"{flag}: tagging reads words. Leave it out; --words names their column, --label the tags'."
                 )
-        words = 1 if arguments.words is None else arguments.words
         scheme = "none" if arguments.scheme == "plain" else arguments.scheme or "detect"
-        own = {"column": arguments.label, "words": words, "scheme": scheme}
+        own = {"column": arguments.label, "scheme": scheme}
         return TaggingTask(**shared(arguments, TaggingTask) | own)
     from electra_trainer.finetuning.texts.own_task import OwnTask
 
-    for flag, given in (("--words", arguments.words), ("--scheme", arguments.scheme)):
+    for flag, given in (
+        ("--words", arguments.words),
+        ("--scheme", arguments.scheme),
+        ("--sentence-id", arguments.sentence_id),
+        ("--tag-names", arguments.tag_names),
+    ):
         if given is not None:
             raise ConfigError(f"{flag}: is for tagging. Leave it out, or say --task tagging.")
     return OwnTask(**shared(arguments, OwnTask), kind=arguments.task)

@@ -7,12 +7,12 @@ import sys
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
 from electra_trainer.cli.standard_input import from_standard_input
-from electra_trainer.errors import ConfigError, DataError, StorageError
+from electra_trainer.errors import ConfigError, DataError, StorageError, tell
 from electra_trainer.files import durable, reading
 
 if TYPE_CHECKING:
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 class PredictArguments:
     """What a fine-tuned model says of each row of a file.
 
-    Of a .csv, .tsv or .jsonl: its columns and a column `prediction`, for classes with probabilities. Of column files: words with their tags.
+    Of a .csv, .tsv or .jsonl: its columns and a column `prediction`, for classes with probabilities. In tagging words with their tags, of
+    any file that `finetune` reads, or of running text, which is split into words like the training data.
     Of SQuAD's JSON: {id: text} as the official scripts read it, and for 2.0 a second file, OUT-no-answer.json, {id: score}.
     """
 
@@ -33,8 +34,8 @@ class PredictArguments:
     """The rows; labels in it are not looked at. `-` reads standard input: such a file, or a text a line."""
     out: Path | None = None
     """File to write, .jsonl for JSON lines. Default: print."""
-    text: str | None = None
-    """Column of the text. Default: the one that the model learned from."""
+    text: Annotated[str | None, tyro.conf.arg(aliases=["--words"])] = None
+    """Column of the text, in tagging of the words (a name or a number). Default: the one that the model learned from."""
     text_pair: str | None = None
     """Column of the second text, where it learned from pairs. Default: the same."""
     json: bool = False
@@ -65,6 +66,8 @@ def run_predict(arguments: PredictArguments) -> None:
     named = {"text": arguments.text, "text_pair": arguments.text_pair}
     with from_standard_input(model, named.values()) if piped else nullcontext(arguments.file) as file:
         rows = model.task.examples_in(file, like=model.columns, pair=model.pair, as_json=as_json, **named)
+    for note in rows.notes:
+        tell(note)
     for beside, content in rows.written(model.predict_examples(rows.examples, device=arguments.device)).items():
         if out is not None:
             path = out.with_name(f"{out.stem}{beside}{out.suffix}")

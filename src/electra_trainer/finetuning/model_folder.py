@@ -25,7 +25,7 @@ from electra_trainer.experiments.results import printed
 from electra_trainer.experiments.statistics import spread
 from electra_trainer.files.reading import read_file, short
 from electra_trainer.files.wording import render
-from electra_trainer.finetuning.examples import Columns, Prediction
+from electra_trainer.finetuning.examples import Prediction
 from electra_trainer.finetuning.squad.squad_task import QuestionAnswering
 from electra_trainer.finetuning.tagging.tagging import Tagging
 from electra_trainer.finetuning.task import Task
@@ -88,8 +88,8 @@ class Finetuned:
     network: FineTuned
     task: Task
     text: tokenizer.Text
-    columns: Columns | None
-    """Of the files that it was trained on, where these were tables of its user's."""
+    columns: Any
+    """How its user's files were read, `Task.columns_type`; None for a fixed benchmark."""
     pair: bool
     """Whether it learned from pairs of texts."""
     table: Mapping[str, Any]
@@ -131,7 +131,7 @@ def export_finetuned(
     *,
     out: Path,
     facts: Facts,
-    columns: Columns | None = None,
+    columns: Any = None,
     model: str | None = None,
     own: Collection[type[Task]] = (),
 ) -> Path:
@@ -141,7 +141,7 @@ def export_finetuned(
         run: folder of finetuning/run.py.
         out: a new or empty folder, or an earlier export.
         facts: scores of all seeds and notes, for the card.
-        columns: of the files that it learned from.
+        columns: how the files that it learned from were read.
         model: where its encoder is now; None: where it was.
         own: classes of tasks outside this package that it may have.
 
@@ -239,7 +239,7 @@ def load_finetuned(folder: str | Path, *, own: Collection[type[Task]] = ()) -> F
     tokenizer.require_rows(words, model.vocab_size, where=folder)
     columns = None
     if (named := table.get("columns")) is not None:
-        columns = records.read(Columns, named, where=f"{path}: columns", error=CheckpointError, remedy=_AGAIN)
+        columns = records.read(task.columns_type, named, where=f"{path}: columns", error=CheckpointError, remedy=_AGAIN)
     return Finetuned(
         network=FineTuned(encoder, head, dropout=0.0).eval(), task=task, columns=columns, pair=table.get("pair") is True, table=table,
         text=tokenizer.Text(tokenizer=tokenizer.as_plain_text(words), specials=specials, length=length),

@@ -75,6 +75,8 @@ class Unlabelled:
     examples: Sequence[Any]
     written: Callable[[Sequence[Prediction]], dict[str, str]]
     """Predictions -> contents of files, by what follows the stem of the file's name: `""` for the main one."""
+    notes: tuple[str, ...] = ()
+    """How the file was read, where that may be in doubt."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,6 +165,8 @@ class Task(Protocol):
     """It judges whole texts, so it has dropout before its head under `head_dropout="texts"`."""
     reads_tables: ClassVar[bool] = True
     """Its files of examples are tables, .csv, .tsv or .jsonl."""
+    columns_type: ClassVar[type[Any]] = Columns
+    """Class of `TaskData.columns`, which is kept with the model."""
     endings: ClassVar[Sequence[str]] = ()
     """File name endings that a file of its predictions may have; none: any."""
 
@@ -203,12 +207,12 @@ class Task(Protocol):
         return [TextExample(text=text) for text in texts]
 
     def examples_in(
-        self, path: Path, *, like: Columns | None, pair: bool, text: str | None, text_pair: str | None, as_json: bool
+        self, path: Path, *, like: Any, pair: bool, text: str | None, text_pair: str | None, as_json: bool
     ) -> Unlabelled:
         """Examples of a file without answers, here the rows of a .csv, .tsv or .jsonl.
 
         Args:
-            like: the columns of training, if known.
+            like: the columns of training (`columns_type`), or None if they are not known.
             pair: whether it learned from pairs.
             text, text_pair: columns named by flags.
             as_json: write JSON lines.
@@ -250,8 +254,8 @@ class TaskData:
     """Field of the recipe -> a note on the value that the task gives it where nobody else does."""
     sha256: str = ""
     """Of the files that it was read from."""
-    columns: Columns | None = None
-    """Of the files, where these are tables of the user's."""
+    columns: Any = None
+    """How the user's own files were read, `Task.columns_type`; None for a fixed benchmark."""
     written: tuple[str, Callable[[Sequence[Prediction]], str]] | None = None
     """Name and content of the file that the predictions for `test` are written to, if there is one."""
 

@@ -5,7 +5,6 @@
 The text is all `before` and `text` in turn, then `after`. A word is what the tokenizer splits into pieces.
 """
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -17,8 +16,10 @@ from electra_trainer.data.store import Store
 from electra_trainer.errors import DataError, ElectraError
 from electra_trainer.finetuning.model_folder import TASK, Finetuned, load_finetuned
 from electra_trainer.finetuning.squad.squad_task import QuestionAnswering
+from electra_trainer.finetuning.tagging.tag_columns import TagColumns
 from electra_trainer.finetuning.tagging.tagging import Tagging
 from electra_trainer.inspection.exchanged import exchange_words
+from electra_trainer.finetuning.tagging.word_splitting import word_places
 from electra_trainer.inspection.run_read import read_run
 from electra_trainer.presets.arms import objective_title
 from electra_trainer.pretrained.pretrained import Pretrained, load
@@ -135,8 +136,10 @@ class FinetunedModel:
         return {"said": said["label"], "labels": sorted(shares, key=lambda one: -one["probability"])}
 
     def _tags(self, text: str) -> Answer:
-        """Punctuation at the ends of a word is a word: that is how treebanks and their like are split."""
-        spans = [match.span() for match in re.finditer(r"\w+(?:\S*\w)?|[^\w\s]", text)]
+        """Words are split like those of the training data, where that is known."""
+        columns = self._model.columns
+        how = columns.split if isinstance(columns, TagColumns) and columns.split != "unknown" else "punctuation"
+        spans = word_places(text, how)
         found = self._model.predict([[text[begin:end] for begin, end in spans]])[0]
         words, after = _segments(text, spans)
         return {"words": [word | {"tag": tag} for word, tag in zip(words, found["tags"], strict=True)], "after": after}
