@@ -18,8 +18,8 @@ from electra_trainer.finetuning.model_folder import TASK, Finetuned, load_finetu
 from electra_trainer.finetuning.squad.squad_task import QuestionAnswering
 from electra_trainer.finetuning.tagging.tag_columns import TagColumns
 from electra_trainer.finetuning.tagging.tagging import Tagging
-from electra_trainer.inspection.exchanged import exchange_words
 from electra_trainer.finetuning.tagging.word_splitting import word_places
+from electra_trainer.inspection.exchanged import exchange_words
 from electra_trainer.inspection.run_read import read_run
 from electra_trainer.presets.arms import objective_title
 from electra_trainer.pretrained.pretrained import Pretrained, load
