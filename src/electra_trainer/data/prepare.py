@@ -19,6 +19,7 @@ from tokenizers import Tokenizer
 from electra_trainer.data import encode, pack, store, text_files, vocabulary
 from electra_trainer.data.corpus import DOCSTRINGS, CorpusReport, Input, PrepareSettings, Reading, documents, input_name
 from electra_trainer.data.documents import DocumentsWriter
+from electra_trainer.data.legibility import dropped_by
 from electra_trainer.data.tokenizer import save_tokenizer, specials_of, tokenizer_sha256, vocab_size_of
 from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.files.processes import cores
@@ -87,7 +88,9 @@ def prepare(
     if is_made and is_same(made := store.read_manifest(out)):
         return made
     state = Progress(report)
-    encoded = encode.encode_documents(found, tokenizer, workers=settings.workers or cores(), seed=settings.seed)
+    encoded = encode.encode_documents(
+        found, tokenizer, workers=settings.workers or cores(), seed=settings.seed, without_tokens=report.without_tokens
+    )
     with store.claimed(out, overwrite=overwrite, is_same=is_same):
         save_tokenizer(tokenizer, out / "tokenizer", max_length=sequence_length)
         with closing(_Rows(out, sequence_length, tokenizer, settings.seed, shard)) as rows, closing(encoded):
@@ -97,6 +100,7 @@ def prepare(
                 state.tokens += len(document.ids)
                 if progress is not None:
                     progress(state)
+            report.dropped = dropped_by(tokenizer, report.hidden)
             manifest = rows.finish(corpus=report.counts(), settings=kept)
     store.publish(out, manifest)
     return manifest
@@ -209,25 +213,25 @@ def train_tokenizer_from(
     paths: Sequence[Input],
     *,
     vocab_size: int,
-    cased: bool = False,
-    keep_accents: bool | None = None,
     reading: Reading | None = None,
     max_characters: int = 2_000_000_000,
+    **options: Any,
 ) -> tuple[Tokenizer, CorpusReport]:
     """Train a vocabulary on files, read twice in constant memory; returns it with the report on the text.
 
     Args:
         paths: files, folders, patterns, URLs, data sets, `docstrings`, or `remote.Texts`; see `documents`.
-        vocab_size: exact number of tokens.
-        cased, keep_accents: as for `train_tokenizer`.
+        vocab_size: largest number of tokens.
         reading: how files are read.
         max_characters: later text is not used.
+        options: cased, keep_accents, alphabet, nfc: as for `train_tokenizer`.
 
     Raises:
         ConfigError, DataError, MissingInputError, StorageError: as `documents` and `train_tokenizer` say.
     """
     lines = CorpusLines(paths, reading or Reading(), max_characters)
-    tokenizer = vocabulary.train_tokenizer(lines, vocab_size=vocab_size, cased=cased, keep_accents=keep_accents)
+    tokenizer = vocabulary.train_tokenizer(lines, vocab_size=vocab_size, **options)
+    lines.report.dropped = dropped_by(tokenizer, lines.report.hidden)
     return tokenizer, lines.report
 
 
