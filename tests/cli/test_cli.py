@@ -473,8 +473,17 @@ def test_a_missing_package_is_not_a_bug(monkeypatch: pytest.MonkeyPatch, capsys:
 
 def test_text_that_the_model_does_not_know_is_told(electra: Electra, folder: Path) -> None:
     code, out, err = electra("score", folder / "run", "日本語", "--json")
-    assert code == 0 and json.loads(out)["tokens"] == ["[UNK]"] * 3 and "3 of the 3 tokens are [UNK]" in err
+    assert (
+        code == 0
+        and json.loads(out)["tokens"] == ["[UNK]"] * 3
+        and "100.0 % of the letters are unreadable ([UNK])" in err
+    )
+    assert "model says means nothing" in err
+    code, _, err = electra("score", folder / "run", "a class of 本")
+    assert code == 0 and "10.0 % of the letters" not in err and "for example '本'" in err and "little near them" in err
     assert electra("score", folder / "run", "a class")[2] == ""
+    assert "for example '本'" in electra("fill", folder / "run", "本 [MASK] is")[2]
+    assert electra("fill", folder / "run", "the [MASK] is")[2] == ""
     code, _, err = electra("fill", folder / "run", "the <mask> is")
     assert code == 65 and "<mask> is not the mask of this model" in err
 

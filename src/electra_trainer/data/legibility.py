@@ -9,8 +9,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from typing import TYPE_CHECKING
 
-from tokenizers import Encoding, Tokenizer
+if TYPE_CHECKING:
+    from tokenizers import Encoding, Tokenizer
 
 UNREADABLE_IS_MUCH = 0.01
 """Share of the letters from which a vocabulary is not made for a text."""
@@ -53,22 +55,26 @@ class Legibility:
     """Rows that end before their text does."""
     unread: int = 0
     """Tokens of texts that are beyond the end of their rows."""
+    room: int = 0
+    """Tokens of a text for which there is room."""
+    kind: str = "texts"
+    """What is cut: texts, questions, words."""
     examples: Counter[str] = field(default_factory=Counter)
     """Pieces of text with letters that become [UNK]."""
     signs: Counter[str] = field(default_factory=Counter)
     """Pieces without letters that do: emoji, symbols."""
 
-    def add(self, text: str, encoding: Encoding, unk: int) -> None:
+    def add(self, text: str, encoding: "Encoding", unk: int) -> None:
         """Count a text and its tokens."""
         self.words += len(text.split())
         self._add([text], encoding, unk)
 
-    def add_words(self, words: Sequence[str], encoding: Encoding, unk: int) -> None:
+    def add_words(self, words: Sequence[str], encoding: "Encoding", unk: int) -> None:
         """Count a text that is split into words (`is_pretokenized`)."""
         self.words += len(words)
         self._add(words, encoding, unk)
 
-    def _add(self, parts: Sequence[str], encoding: Encoding, unk: int) -> None:
+    def _add(self, parts: Sequence[str], encoding: "Encoding", unk: int) -> None:
         ids = encoding.ids
         self.texts += 1
         self.tokens += len(ids)
@@ -89,9 +95,9 @@ class Legibility:
                 if piece in kind or len(kind) < _MOST_EXAMPLES:
                     kind[piece] += 1
 
-    def add_row(self, tokens: int, room: int) -> None:
+    def add_row(self, tokens: int, room: int, *, kind: str = "texts") -> None:
         """Count a row of at most `room` tokens for a text of `tokens`."""
-        self.rows += 1
+        self.rows, self.room, self.kind = self.rows + 1, room, kind
         self.cut += tokens > room
         self.unread += max(0, tokens - room)
 
@@ -119,14 +125,36 @@ class Legibility:
             said += f"; so are {self.signs.total():,} signs, such as {_listed(self.signs)}"
         return said
 
-    def cut_line(self, length: int) -> str:
-        """The share of texts that are cut at `length` tokens, and of their tokens that are not read; empty if none is."""
+    def cut_line(self) -> str:
+        """The share of texts that are cut, and of all tokens that are not read; empty if none is."""
         if not self.cut:
             return ""
         return (
-            f"{percent(self.cut, self.rows)} of the texts are cut at {length} tokens: {percent(self.unread, self.tokens)} of all "
-            "tokens are not read"
+            f"{percent(self.cut, self.rows)} of the {self.kind} are longer than {self.room} tokens and are cut: "
+            f"{percent(self.unread, self.tokens)} of all tokens are not read"
         )
+
+    def findings(self, *, reader: str, longer: str) -> list[str]:
+        """Sentences on unreadable letters and cut texts; those that matter begin with "warning: ".
+
+        Args:
+            reader: whose vocabulary it is.
+            longer: what to do about texts that are cut; questions and words have no remedy.
+        """
+        found = []
+        if self.unreadable:
+            remedy = f": the vocabulary of {reader} is not made for them. Use an encoder of this language, or pre-train one: `electra tokenizer`"
+            mark = "warning: " if self.is_much else ""
+            found.append(f"{mark}{self.unreadable_line()}{remedy if mark else ''}.")
+        if line := self.cut_line():
+            mark = "warning: " if self.unread > UNREADABLE_IS_MUCH * self.tokens else ""
+            found.append(f"{mark}{line}." + (f" {longer}" if self.kind == "texts" else ""))
+        return found
+
+    @property
+    def hinders(self) -> bool:
+        """Whether so little is read that longer training cannot help."""
+        return self.unreadable_rate > 0.2 or self.cut > 0.5 * self.rows
 
 
 @dataclass
@@ -155,7 +183,7 @@ def count_hidden(lines: Iterable[str], characters: Counter[str]) -> None:
                     characters[character] += line.count(character)
 
 
-def dropped_by(tokenizer: Tokenizer, characters: Counter[str]) -> Counter[str]:
+def dropped_by(tokenizer: "Tokenizer", characters: Counter[str]) -> Counter[str]:
     """The characters of these that a tokenizer's normaliser removes without a trace."""
     normal = tokenizer.normalizer
 

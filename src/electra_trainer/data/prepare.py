@@ -34,6 +34,11 @@ class Progress:
     tokens: int = 0
     """Text tokens that were packed."""
 
+    def add(self, document: encode.EncodedDocument) -> None:
+        """Count a document that was packed."""
+        self.documents += 1
+        self.tokens += len(document.ids)
+
     @property
     def fraction(self) -> float | None:
         """Share of the input's bytes on disk that was read; None when unknown."""
@@ -72,7 +77,7 @@ def prepare(
     if not 8 <= sequence_length < 1 << 16:
         raise ConfigError(f"sequence_length = {sequence_length}: expected 8 to 65,535 tokens.")
     specials_of(tokenizer)  # raises when one is missing
-    report = CorpusReport()
+    state = Progress(report := CorpusReport())
     found = documents(paths, report=report, reading=settings, shard=shard or (1, 1))
     kept = _deciding(settings, paths, shard)
     if shard is None:
@@ -87,7 +92,6 @@ def prepare(
     is_made = shard is not None and not overwrite and (out / store.MANIFEST).exists()
     if is_made and is_same(made := store.read_manifest(out)):
         return made
-    state = Progress(report)
     encoded = encode.encode_documents(
         found, tokenizer, workers=settings.workers or cores(), seed=settings.seed, without_tokens=report.without_tokens
     )
@@ -96,12 +100,10 @@ def prepare(
         with closing(_Rows(out, sequence_length, tokenizer, settings.seed, shard)) as rows, closing(encoded):
             for split, document in split_documents(encoded, settings.valid_fraction, is_shard=shard is not None):
                 rows.add(split, document)
-                state.documents += 1
-                state.tokens += len(document.ids)
+                state.add(document)
                 if progress is not None:
                     progress(state)
-            report.dropped = dropped_by(tokenizer, report.hidden)
-            manifest = rows.finish(corpus=report.counts(), settings=kept)
+            manifest = rows.finish(report, settings=kept)
     store.publish(out, manifest)
     return manifest
 
@@ -167,12 +169,13 @@ class _Rows:
         for start in self._packers[split].take_starts():
             self._documents.add(split, start, self._waiting[split].popleft())
 
-    def finish(self, *, corpus: dict[str, Any], settings: dict[str, Any]) -> store.Manifest:
+    def finish(self, report: CorpusReport, *, settings: dict[str, Any]) -> store.Manifest:
         """Write the remaining rows, force them onto the disk; DataError when a split has no documents."""
+        report.dropped = dropped_by(self._tokenizer, report.hidden)
         return store.Manifest(
             version=store.VERSION, sequence_length=self._length, vocab_size=self._vocab_size, dtype=self._dtype,
             specials=specials_of(self._tokenizer), tokenizer_sha256=tokenizer_sha256(self._tokenizer),
-            train=self._finish("train"), valid=self._finish("valid"), documents=self._documents.close(), corpus=corpus,
+            train=self._finish("train"), valid=self._finish("valid"), documents=self._documents.close(), corpus=report.counts(),
             settings=settings,
         )  # fmt: skip
 
