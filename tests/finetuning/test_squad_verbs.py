@@ -143,6 +143,11 @@ def test_answer_in_words(folder: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert len(lines) == 2 or lines[0].startswith("no answer in this text")
 
 
+def test_an_answer_from_a_text_that_cannot_be_read(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["answer", str(folder), "--context", "Шеф варил ужин", "--question", "Who ate?"]) == 0
+    assert "of the letters are unreadable ([UNK]), for example 'Шеф', 'варил', 'ужин'" in capsys.readouterr().err
+
+
 def test_the_threshold_decides_whether_there_is_an_answer(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["answer", str(folder), "--context", CONTEXT, "--question", "Who ate?"]
     assert main([*words, "--json"]) == 0

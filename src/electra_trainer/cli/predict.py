@@ -4,6 +4,7 @@
 """
 
 import sys
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from electra_trainer.files import durable, reading
 
 if TYPE_CHECKING:
     from electra_trainer.finetuning.examples import Prediction
+    from electra_trainer.finetuning.model_folder import Finetuned
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,13 +70,27 @@ def run_predict(arguments: PredictArguments) -> None:
         rows = model.task.examples_in(file, like=model.columns, pair=model.pair, as_json=as_json, **named)
     for note in rows.notes:
         tell(note)
-    for beside, content in rows.written(model.predict_examples(rows.examples, device=arguments.device)).items():
+    for beside, content in rows.written(_predicted(model, rows.examples, arguments)).items():
         if out is not None:
             path = out.with_name(f"{out.stem}{beside}{out.suffix}")
             durable.replace_durably(path, content.encode())
             print(path)
         elif not beside:
             sys.stdout.write(content)
+
+
+def _predicted(
+    model: "Finetuned", examples: Sequence[Any], arguments: "PredictArguments | AnswerArguments"
+) -> "list[Prediction]":
+    """Predictions; letters that the model cannot read and texts that it cuts are reported on standard error."""
+    from electra_trainer.data.legibility import Legibility
+
+    tally = Legibility()
+    predictions = model.counting(tally).predict_examples(examples, device=arguments.device)
+    longer = "Split them, or put first what matters; a larger --max-length counts when fine-tuning."
+    for finding in tally.findings(reader=str(arguments.folder), longer=longer):
+        tell(finding)
+    return predictions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +133,7 @@ def run_answer(arguments: AnswerArguments) -> Any:
     if arguments.null_threshold is not None:
         loaded = loaded.with_threshold(arguments.null_threshold)
     asked = squad_files.Question(id="question", question=arguments.question, context=context)
-    (said,) = loaded.predict_examples([asked], device=arguments.device)
+    (said,) = _predicted(loaded, [asked], arguments)
     said["nbest"] = said["nbest"][: arguments.top]
     given = task.threshold if arguments.null_threshold is None else arguments.null_threshold
     said["null_threshold"] = given if task.version == 2 else None

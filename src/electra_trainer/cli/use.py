@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from electra_trainer.inspection.replay import Replayed, ReplayedRow
-    from electra_trainer.pretrained.pretrained import Scored
+    from electra_trainer.pretrained.pretrained import Pretrained, Scored
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,14 +70,23 @@ def run_score(arguments: ScoreArguments) -> Any:
     """Print the tokens with their probabilities."""
     from electra_trainer.pretrained.pretrained import load
 
-    scored = load(arguments.run).score(arguments.text)
-    unknown = scored.tokens.count("[UNK]")
-    if 2 * unknown >= len(scored.tokens):
-        said = f"electra: {unknown} of the {len(scored.tokens)} tokens are [UNK]: the vocabulary of {arguments.run} does not know them, "
-        print(f"{said}so their probabilities mean nothing.", file=sys.stderr)
+    loaded = load(arguments.run)
+    scored = loaded.score(arguments.text)
+    _warn_of_unreadable(loaded, arguments.text, arguments.run)
     if arguments.json:
         return asdict(scored)
     print_scored(scored)
+
+
+def _warn_of_unreadable(loaded: "Pretrained", text: str, run: Path) -> None:
+    """Warn if there are letters that the vocabulary does not know."""
+    from electra_trainer.data.tokenizer import statistics
+    from electra_trainer.errors import tell
+
+    measured = statistics(loaded.tokenizer, [text])
+    if measured.unknown:
+        why = "means nothing" if measured.unreadable_rate >= 0.5 else "means little near them"
+        tell(f"{measured.unreadable_line()}: the vocabulary of {run} does not know them, so what the model says {why}.")
 
 
 def print_scored(scored: "Scored", *, mark_above: float | None = None) -> None:
@@ -121,7 +130,9 @@ def run_fill(arguments: FillArguments) -> Any:
     """Print the words."""
     from electra_trainer.pretrained.pretrained import load
 
-    gaps = load(arguments.run).fill(arguments.text, top=arguments.top)
+    loaded = load(arguments.run)
+    gaps = loaded.fill(arguments.text, top=arguments.top)
+    _warn_of_unreadable(loaded, arguments.text.replace("[MASK]", " "), arguments.run)
     if arguments.json:
         return [[asdict(candidate) for candidate in gap] for gap in gaps]
     for number, gap in enumerate(gaps, 1):

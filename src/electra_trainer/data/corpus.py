@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from electra_trainer.data import columnar, remote, text_formats
+from electra_trainer.data import columnar, legibility, remote, text_formats
 from electra_trainer.data.bounds import RECORD, Bound
 from electra_trainer.data.text_files import (
     ByteLine,
@@ -38,6 +38,7 @@ DOCSTRINGS = "docstrings"
 _LINE = re.compile(r"[^\n]+")
 _JSON_LINE_BYTES = 1 << 24  # a JSON line must be held whole; longer ones are bad text
 _TEXT_LINE_BYTES = 1 << 20  # a text line is cut at a space near here
+_TOKENLESS = "documents without tokens"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -322,6 +323,14 @@ class CorpusReport:
     characters: int = 0
     empty_documents: int = 0
     """Records or files without any text; they are not documents."""
+    tokenless_documents: int = 0
+    """Documents of which the tokenizer drops every character."""
+    hidden: Counter[str] = field(default_factory=Counter)
+    """Characters that print nothing and are not spaces -> how often they occur."""
+    dropped: Counter[str] = field(default_factory=Counter)
+    """Those of them that the tokenizer dropped."""
+    sample: legibility.Sampled = field(default_factory=legibility.Sampled)
+    """Some lines from all over the text."""
     split_documents: int = 0
     """Documents that were longer than the limit and became several."""
     split_lines: int = 0
@@ -344,12 +353,23 @@ class CorpusReport:
         self.documents += 1
         self.lines += len(document)
         self.characters += sum(map(len, document))
+        self.sample.add(document)
+        legibility.count_hidden(document, self.hidden)
         return document
+
+    def without_tokens(self, place: Place) -> None:
+        """Count a document that has no token."""
+        self.tokenless_documents += 1
+        self.examples.setdefault(_TOKENLESS, f"{place.file}:{place.line}" if place.line else place.file)
 
     def counts(self) -> dict[str, Any]:
         """The counts that the manifest keeps."""
-        kept = "files documents lines bytes characters empty_documents split_documents split_lines skipped_files repeated_files"
-        return {name: getattr(self, name) for name in kept.split()} | {"bad_text": dict(sorted(self.bad_text.items()))}
+        kept = (
+            "files documents lines bytes characters empty_documents tokenless_documents split_documents split_lines skipped_files "
+            "repeated_files"
+        )
+        counts = {name: getattr(self, name) for name in kept.split()}
+        return counts | {"dropped_characters": self.dropped.total(), "bad_text": dict(sorted(self.bad_text.items()))}
 
     def summary(self) -> list[str]:
         """Sentences for a person: the size of the corpus, then one for each kind of loss or repair that occurred."""
@@ -359,6 +379,10 @@ class CorpusReport:
         ]
         notes = [
             (self.empty_documents, "empty documents left out"),
+            (
+                self.tokenless_documents,
+                f"documents without tokens left out: the tokenizer drops all their characters (first: {self.examples.get(_TOKENLESS)})",
+            ),
             (self.split_documents, "giant documents split"),
             (self.split_lines, "giant lines split"),
             (self.skipped_files, "files in folders skipped, by their names (tables and .json are named one by one)"),
@@ -369,4 +393,6 @@ class CorpusReport:
             f"{count:,} lines with bad text: {kind} (first: {self.examples[kind]})"
             for kind, count in sorted(self.bad_text.items())
         ]
+        if self.dropped:
+            said.append(legibility.dropped_line(self.dropped))
         return said

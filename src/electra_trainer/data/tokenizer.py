@@ -14,6 +14,7 @@ from typing import Any
 from tokenizers import AddedToken, Encoding, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from electra_trainer.data import tokenizer_folder
+from electra_trainer.data.legibility import Legibility
 from electra_trainer.data.tokenizer_folder import MAX_WORD_CHARS, NAMES
 from electra_trainer.errors import (
     CheckpointError,
@@ -42,25 +43,6 @@ class Specials:
     cls: int
     sep: int
     mask: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Statistics:
-    """How well a vocabulary fits a text."""
-
-    words: int  # separated by spaces
-    tokens: int
-    unknown: int  # tokens that are [UNK]
-
-    @property
-    def fertility(self) -> float:
-        """Tokens a word."""
-        return self.tokens / max(self.words, 1)
-
-    @property
-    def unknown_rate(self) -> float:
-        """Share of the tokens that are [UNK]."""
-        return self.unknown / max(self.tokens, 1)
 
 
 def word_piece(
@@ -327,18 +309,14 @@ def tokenizer_sha256(tokenizer: Tokenizer) -> str:
     return hashlib.sha256(json.dumps(kept, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def statistics(tokenizer: Tokenizer, texts: Iterable[str]) -> Statistics:
-    """Count words, tokens and unknown tokens of some lines."""
-    plain = as_plain_text(tokenizer)
-    unknown_id = specials_of(tokenizer).unk
-    words = tokens = unknown = 0
+def statistics(tokenizer: Tokenizer, texts: Iterable[str]) -> Legibility:
+    """Count words, tokens and unreadable letters of some lines."""
+    plain, unk, found = as_plain_text(tokenizer), specials_of(tokenizer).unk, Legibility()
     lines = iter(texts)
     while batch := list(itertools.islice(lines, 1000)):
-        words += sum(len(line.split()) for line in batch)
-        for encoding in plain.encode_batch(batch, add_special_tokens=False):
-            tokens += len(encoding.ids)
-            unknown += encoding.ids.count(unknown_id)
-    return Statistics(words=words, tokens=tokens, unknown=unknown)
+        for line, encoding in zip(batch, plain.encode_batch(batch, add_special_tokens=False), strict=True):
+            found.add(line, encoding, unk)
+    return found
 
 
 def _guarded(make: Any, *, where: str) -> Any:
@@ -360,19 +338,31 @@ class Text:
     """With `encode_special_tokens` set: `data.tokenizer.as_plain_text`."""
     specials: Specials
     length: int
+    tally: Legibility | None = None
+    """Counts what is read, if given."""
 
     def encode(self, texts: Sequence[str]) -> list[Encoding]:
         """Ids and offsets of each text, without special tokens, not cut."""
-        return list(self.tokenizer.encode_batch(list(texts), add_special_tokens=False))
+        encodings = list(self.tokenizer.encode_batch(list(texts), add_special_tokens=False))
+        if self.tally is not None:
+            for text, encoding in zip(texts, encodings, strict=True):
+                self.tally.add(text, encoding, self.specials.unk)
+        return encodings
 
     def encode_words(self, sentences: Sequence[Sequence[str]]) -> list[Encoding]:
         """The same for sentences that are split into words; `word_ids` of an encoding gives the word of each token."""
         words = [list(sentence) for sentence in sentences]
-        return list(self.tokenizer.encode_batch(words, is_pretokenized=True, add_special_tokens=False))
+        encodings = list(self.tokenizer.encode_batch(words, is_pretokenized=True, add_special_tokens=False))
+        if self.tally is not None:
+            for sentence, encoding in zip(words, encodings, strict=True):
+                self.tally.add_words(sentence, encoding, self.specials.unk)
+        return encodings
 
     def row(self, first: Sequence[int], second: Sequence[int] | None = None) -> tuple[int, ...]:
         """A row with its special tokens. Long texts lose tokens at the end; of a pair always the longer text does (as BERT)."""
         cls, sep = self.specials.cls, self.specials.sep
+        if self.tally is not None:
+            self.tally.add_row(len(first) + len(second or ()), self.length - (2 if second is None else 3))
         if second is None:
             return (cls, *first[: self.length - 2], sep)
         left, right = fit_pair(len(first), len(second), self.length - 3)

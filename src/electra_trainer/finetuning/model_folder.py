@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from electra_trainer.data import tokenizer
+from electra_trainer.data.legibility import Legibility
 from electra_trainer.errors import CheckpointError, DataError, MissingInputError, did_you_mean
 from electra_trainer.experiments.results import printed
 from electra_trainer.experiments.statistics import spread
@@ -116,6 +117,10 @@ class Finetuned:
         where = choose_device(device)
         precision = choose_precision(self.precision, where)
         return predict(self.network.to(where), self.task, examples, text=self.text, device=where, precision=precision)
+
+    def counting(self, tally: Legibility) -> "Finetuned":
+        """The same, counting in `tally` what its predictions cannot read."""
+        return replace(self, text=replace(self.text, tally=tally))
 
     def with_threshold(self, value: float) -> "Finetuned":
         """The same, answering questions of SQuAD 2.0 where their "no answer" score is not above `value`.

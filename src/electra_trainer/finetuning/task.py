@@ -11,13 +11,14 @@ optimizer, seed or device.
 import hashlib
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from electra_trainer.data.legibility import Legibility
 from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.files.tables import read_table_file
 from electra_trainer.finetuning.examples import (
@@ -284,6 +285,35 @@ class TaskSource(Protocol):
         Raises:
             MissingInputError, DataError, StorageError: what is wrong, with file and line.
         """
+
+
+READ = 2_000
+"""Largest number of examples from which `legibility_of` judges a file."""
+
+
+def legibility_of(task: Task, examples: Sequence[Any], text: "Text") -> Legibility:
+    """What an encoder reads of examples: unreadable letters and cut texts, from at most `READ` of them at equal distances."""
+    tally = Legibility()
+    some = examples[:: max(1, -(-len(examples) // READ))]
+    if some:
+        task.rows(some, replace(text, tally=tally), training=False)
+    return tally
+
+
+def findings_of(data: TaskData, text: "Text", *, reader: str, longest: int) -> list[str]:
+    """Sentences on training texts that an encoder cannot read or that are cut.
+
+    Args:
+        text: as it is read for training.
+        reader: the encoder.
+        longest: longest row that it can read, in tokens.
+    """
+    longer = (
+        f"Read more with --max-length {longest}."
+        if text.length < longest
+        else f"The encoder was trained on rows of {longest} tokens: split the texts, or put first what matters."
+    )
+    return legibility_of(data.task, data.train, text).findings(reader=reader, longer=longer)
 
 
 def most_frequent(counts: Mapping[str, int]) -> str:

@@ -221,6 +221,9 @@ def _pieces(encoding: Encoding, words: int, text: tokenizer.Text) -> list[list[i
     for token, word in zip(encoding.ids, encoding.word_ids, strict=True):
         if word is not None:
             pieces[word].append(token)
+    if text.tally is not None:
+        for piece in pieces:
+            text.tally.add_row(len(piece), text.length - 2, kind="words")
     return [piece[: text.length - 2] or [text.specials.unk] for piece in pieces]
 
 
