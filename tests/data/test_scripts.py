@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import unicodedata
 from pathlib import Path
@@ -14,7 +15,7 @@ from tests.data.scripts import lines_of
 from electra_trainer.data.encode import Words, decoded, encoder
 from electra_trainer.data.legibility import Legibility, Sampled, is_letter
 from electra_trainer.data.survey import survey
-from electra_trainer.data.tokenizer import Text, as_plain_text, save_tokenizer, specials_of, statistics
+from electra_trainer.data.tokenizer import Text, as_plain_text, save_tokenizer, specials_of, statistics, tokenizer_files
 from electra_trainer.data.vocabulary import train_tokenizer
 
 SCRIPTS = ("chinese", "japanese", "korean", "thai", "hindi", "arabic", "hebrew", "russian")
@@ -72,7 +73,7 @@ def test_a_sentence_without_spaces_is_read() -> None:
     assert min(map(len, long)) > 200
     assert statistics(train_tokenizer(long, vocab_size=1000), long).unreadable == 0
     english = ["a" * 300, *lines_of("english", count=300)] * 2
-    assert train_tokenizer(english, vocab_size=400).model.max_input_chars_per_word == 200
+    assert train_tokenizer(english, vocab_size=400).model.max_input_chars_per_word == 100
 
 
 def test_both_normal_forms_are_one_with_nfc() -> None:
@@ -82,6 +83,8 @@ def test_both_normal_forms_are_one_with_nfc() -> None:
     composed, decomposed = plain.encode(both[0]), plain.encode(both[1])
     assert composed.tokens == decomposed.tokens == ["café", "über", "çağ"]
     assert Words.can_cut(plain)
+    config = json.loads(tokenizer_files(tokenizer, max_length=8)["tokenizer_config.json"])
+    assert config["do_lower_case"] is config["strip_accents"] is False, "BERT's classes would lower-case it"
     ids, _ = decoded(encoder(tokenizer)("\n".join(both).encode()))
     assert ids.tolist() == [number for line in both for number in plain.encode(line, add_special_tokens=False).ids]
     other = as_plain_text(train_tokenizer(both, vocab_size=400, cased=True))

@@ -208,9 +208,12 @@ def read_folder(folder: Path, *, has_json: bool) -> TokenizerFolder:
 def class_settings(parts: Mapping[str, Any]) -> dict[str, bool | None]:
     """Fields of tokenizer_config.json with which every class of transformers reads a tokenizer.json (its parts) as it is.
 
-    do_lower_case, strip_accents and tokenize_chinese_chars of a tokenizer as BERT's; add_prefix_space of one that has it.
+    do_lower_case, strip_accents and tokenize_chinese_chars of a tokenizer as BERT's; add_prefix_space of one that has it. Of a tokenizer
+    that composes letters (NFC) first, BERT's classes read the same ids in composed text.
     """
     normalizer, splitting = parts["normalizer"] or {}, parts["pre_tokenizer"] or {}
+    if normalizer.get("type") == "Sequence" and [one["type"] for one in normalizer["normalizers"]][:-1] == ["NFC"]:
+        normalizer = normalizer["normalizers"][-1]
     kinds = (parts["model"]["type"], parts["model"].get("continuing_subword_prefix"), splitting.get("type"))
     if kinds == ("WordPiece", "##", "BertPreTokenizer") and normalizer.get("type") == "BertNormalizer":
         values = (normalizer[name] for name in ("lowercase", "strip_accents", "handle_chinese_chars"))

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from tokenizers import Tokenizer, normalizers, trainers
 
 from electra_trainer.data.legibility import bare, is_letter
-from electra_trainer.data.tokenizer import MAX_WORD_CHARS, SPECIAL_TOKENS, word_piece
+from electra_trainer.data.tokenizer import SPECIAL_TOKENS, word_piece
+from electra_trainer.data.tokenizer_folder import MAX_WORD_CHARS
 from electra_trainer.errors import ConfigError, DataError, require
 
 MIN_VOCAB_SIZE = 256
