@@ -170,8 +170,8 @@ def _networks(name: str) -> Networks:
     folder = located(name)
     if (folder / "config.json").is_file():
         if is_bert(folder):
-            network, model = read_bert(folder)
-            return {"encoder": (network, model)} if isinstance(network, TokenPredictor) else {}
+            bert, shape = read_bert(folder)
+            return {"encoder": (bert, shape)} if isinstance(bert, TokenPredictor) else {}
         if not holds_network(folder):
             return {}
         network, model = read_network(folder)
