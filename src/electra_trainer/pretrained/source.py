@@ -183,8 +183,8 @@ def _networks(name: str) -> Networks:
     folder = located(name)
     alone = (folder / "config.json").is_file()
     if alone and is_bert(folder):
-        network, model = read_bert(folder)
-        return {"encoder": (network, model)} if isinstance(network, TokenPredictor) else {}
+        bert, shape = read_bert(folder)
+        return {"encoder": (bert, shape)} if isinstance(bert, TokenPredictor) else {}
     parts = roles([folder] if alone and holds_network(folder) else network_folders(folder))
     read = {part: read_network(part) for part in parts.values()}
     return {role: read[part] for role, part in parts.items()}
