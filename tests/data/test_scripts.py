@@ -128,7 +128,7 @@ def test_what_is_dropped_is_counted(electra: Electra, tmp_path: Path) -> None:
     lines = [*lines_of("english", count=60), HIDDEN, "\u200b\u200b \ufeff", "\ue001"]
     (tmp_path / "a.txt").write_text("\n\n".join(lines), encoding="utf-8")
     code, out, err = electra("tokenizer", tmp_path / "a.txt", "--vocab-size", 1000, "--out", tmp_path / "tok")
-    dropped = "5 zero-width or formatting (mostly U+200B ZERO WIDTH SPACE), 2 private-use (mostly U+E000), 1 control"
+    dropped = "5 zero-width or formatting (mostly U+200B ZERO WIDTH SPACE), 2 private-use (mostly U+E000), 1 control (mostly U+0007)"
     assert code == 0 and dropped in out and "0.0 % of the letters are unreadable" in out
     assert "tokens instead of 1,000" in err
     code, out, _ = electra(

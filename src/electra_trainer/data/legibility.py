@@ -197,7 +197,7 @@ def dropped_line(characters: Counter[str]) -> str:
     """A sentence on characters that a vocabulary drops, by kind; empty without any."""
     kinds: Counter[str] = Counter()
     commonest: dict[str, str] = {}
-    for character, count in characters.most_common():
+    for character, count in sorted(characters.items(), key=lambda item: (-item[1], item[0])):
         kind = _KINDS.get(unicodedata.category(character), "others")
         kinds[kind] += count
         commonest.setdefault(kind, f"U+{ord(character):04X} {unicodedata.name(character, '')}".strip())
