@@ -225,7 +225,7 @@ def _parts(file: str, values: Any) -> Iterator[list[Any]]:
         yield part
 
 
-def _of_parquet(arrow: Any, raw: IO[bytes], file: str, column: str, bound: Bound) -> Iterator[Any]:
+def _of_parquet(arrow: Any, raw: io.RawIOBase, file: str, column: str, bound: Bound) -> Iterator[Any]:
     """Arrays of a column, about 16 MiB of text each; pages are read as they are needed."""
     with arrow.parquet.ParquetFile(raw, buffer_size=_CHUNK, pre_buffer=False) as table:
         _check_column(arrow, file, table.schema_arrow, column)
@@ -247,7 +247,7 @@ def _bytes_a_row(metadata: Any, column: str) -> int:
     return most
 
 
-def _of_arrow(arrow: Any, raw: IO[bytes], file: str, column: str, *, is_file: bool) -> Iterator[Any]:
+def _of_arrow(arrow: Any, raw: io.RawIOBase, file: str, column: str, *, is_file: bool) -> Iterator[Any]:
     """Arrays of a column, one for each batch of the file."""
     opened = arrow.ipc.open_file if is_file else arrow.ipc.open_stream
     schema = opened(raw).schema

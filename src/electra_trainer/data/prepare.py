@@ -5,6 +5,7 @@ Documents whose text hashes low are held out, so that copies of a text are all o
 
 import hashlib
 import itertools
+from array import array
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -246,20 +247,39 @@ def split_documents(
     If all shares are above `fraction`, the document with the least share is held out: it waits until the end is known. Of a shard the others
     are not known, so that none is held out then.
     """
-    least: list[encode.EncodedDocument] = []  # and its copies
+    least: _Copies | None = None
     is_settled = is_shard
     for document in found:
         if document.share < fraction:
             is_settled = True
             yield "valid", document
-        elif is_settled or (least and document.share > least[0].share):
+        elif is_settled or (least and document.share > least.first.share):
             yield "train", document
-        elif least and document.share == least[0].share:
-            least.append(replace(document, ids=least[0].ids, line_lengths=least[0].line_lengths))
+        elif least and document.share == least.first.share:
+            least.add(document)
         else:
-            yield from (("train", waiting) for waiting in least)
-            least = [document]
+            yield from (("train", waiting) for waiting in least or ())
+            least = _Copies(document)
         if is_settled and least:
             yield from (("train", waiting) for waiting in least)
-            least = []
-    yield from (("valid", waiting) for waiting in least)
+            least = None
+    yield from (("valid", waiting) for waiting in least or ())
+
+
+class _Copies:
+    """A document and its copies, in 40 bytes each: a corpus may be made of copies."""
+
+    def __init__(self, first: encode.EncodedDocument) -> None:
+        self.first = first
+        self._numbers, self._files = array("q"), dict[str, int]()
+
+    def add(self, copy: encode.EncodedDocument) -> None:
+        file, *place = copy.place
+        self._numbers.extend((copy.index, self._files.setdefault(file, len(self._files)), *place))
+
+    def __iter__(self) -> Iterator[encode.EncodedDocument]:
+        yield self.first
+        names = list(self._files)
+        for at in range(0, len(self._numbers), 5):
+            index, file, *place = self._numbers[at : at + 5]
+            yield replace(self.first, index=index, place=text_files.Place(names[file], *place))

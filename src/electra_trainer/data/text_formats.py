@@ -68,11 +68,11 @@ def table_texts(file: TextFile, column: str, tick: Tick) -> Values:
     """A column of a .csv or .tsv, with each row's first line; DataError as `tables.stream` says, or there is not such a column."""
     bound = Bound(str(file), file.size)
 
-    def count(line: bytes) -> None:
+    def add(line: bytes) -> None:
         bound.add(len(line), least=LINE)
 
     with unpacked(file) as (stream, position):
-        lines = reading.lines(stream, file, ends=True, hashed=count)
+        lines = reading.lines(stream, file, ends=True, hashed=add)
         rows = tables.stream(str(file), lines, suffix=file.suffix, longest=_LONGEST)
         _, columns = next(rows)
         if column not in columns:
