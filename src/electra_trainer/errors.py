@@ -152,11 +152,12 @@ def named(kind: str) -> type[ElectraError]:
 
 def plain(text: str, *, keep: str = "") -> str:
     """`text` with what steers a terminal escaped, except the characters in `keep`: control and bidirectional characters, halves of pairs."""
-    return _STEERING.sub(lambda found: found[0] if found[0] in keep else _escaped(ord(found[0])), text)
+    return _STEERING.sub(lambda found: found[0] if found[0] in keep else _escaped(found[0]), text)
 
 
-def _escaped(code: int) -> str:
-    return f"\\x{code:02x}" if code < 0x7F else f"\\u{code:04x}"  # JSON stays JSON: of the first it has none
+def _escaped(character: str) -> str:
+    r"""An escape such as \x1b; from U+007F on \u009b, so that JSON, which has none of the first raw, stays JSON."""
+    return character.encode("unicode_escape").decode() if character < "\x7f" else f"\\u{ord(character):04x}"
 
 
 def as_known(error: Exception) -> ElectraError | None:

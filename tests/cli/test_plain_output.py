@@ -96,4 +96,4 @@ def test_letters_of_all_scripts_stay() -> None:
     assert json.loads('"' + plain("\x7f\x9b\u202e\ud800") + '"') == "\x7f\x9b\u202e\ud800"
     stream = io.StringIO()
     PlainStream(stream).writelines(["a\tb\n", "c\rd\n"])
-    assert stream.getvalue() == "a\tb\nc\\x0dd\n"
+    assert stream.getvalue() == "a\tb\nc\\rd\n"
