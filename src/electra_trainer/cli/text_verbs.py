@@ -183,7 +183,7 @@ def run_tokenizer(arguments: TokenizerArguments) -> None:
     """Train and save."""
     from electra_trainer.data.prepare import CorpusLines, train_tokenizer_from
     from electra_trainer.data.survey import dropped_accents
-    from electra_trainer.data.tokenizer import require_new, save_tokenizer, statistics
+    from electra_trainer.data.tokenizer import require_new, save_new_tokenizer, statistics
 
     if not arguments.files:
         raise ConfigError("tokenizer: give at least one file, folder or pattern.")
@@ -192,7 +192,7 @@ def run_tokenizer(arguments: TokenizerArguments) -> None:
         arguments.files, vocab_size=arguments.vocab_size, cased=arguments.cased,
         keep_accents=True if arguments.keep_accents else None, reading=arguments.reading,
     )  # fmt: skip
-    save_tokenizer(tokenizer, arguments.out, max_length=arguments.max_length)
+    save_new_tokenizer(tokenizer, arguments.out, max_length=arguments.max_length)
     print(*report.summary(), sep="\n")
     sample = [*itertools.islice(CorpusLines(arguments.files, arguments.reading, 10_000_000), _LINES_MEASURED)]
     measured = statistics(tokenizer, sample)

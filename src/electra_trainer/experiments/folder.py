@@ -237,6 +237,7 @@ def declaring(root: Path, of: Of) -> Iterator[None]:
         if not _waited(lock.fileno()):
             raise ConfigError(f"--out {root}: another command is at work there. Wait for it or stop it.")
         try:
+            durable.sweep(root, deep=True)
             yield
         finally:
             with contextlib.suppress(OSError):  # what was asked for could not be: leave nothing
