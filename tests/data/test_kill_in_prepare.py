@@ -1,14 +1,10 @@
 """`prepare`, a shard, `merge` and `tokenizer` killed before each change of a file: the same call ends with the bytes of an undisturbed one."""
 
-import shutil
-import signal
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.prepared import write_text
-from tests.reliability.children import in_a_child
-from tests.reliability.operations import Operations, killing
+from tests.reliability.killed import killed_at_each
 from tokenizers import Tokenizer
 
 from electra_trainer.data.corpus import PrepareSettings
@@ -33,40 +29,6 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 @pytest.fixture(scope="module")
 def tokenizer(text: list[Path]) -> Tokenizer:
     return train_tokenizer_from(text, vocab_size=256)[0]
-
-
-def tree(folder: Path) -> dict[str, bytes | None]:
-    return {
-        path.relative_to(folder).as_posix(): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")
-    }
-
-
-def killed_at_each(work: Callable[[Path], object], folder: Path, *, there: Path | None = None) -> int:
-    """Number of kills; after each `work` ended as if nothing had been. A copy of the folder `there` is in its place at first."""
-
-    def begun(place: Path) -> None:
-        place.mkdir(parents=True)
-        if there is not None:
-            shutil.copytree(there, place / "out")
-
-    begun(folder / "whole")
-    work(folder / "whole" / "out")
-    whole = tree(folder / "whole")
-    for kill in range(1, 1000):
-        place = folder / f"killed-{kill}"
-        begun(place)
-
-        def doomed(kill: int = kill, place: Path = place) -> None:
-            with Operations(place, killing(kill), sync=False):
-                work(place / "out")
-
-        if (status := in_a_child(doomed)) == 0:
-            return kill - 1
-        assert status == -signal.SIGKILL
-        with Operations(place, lambda _: None, sync=False):
-            work(place / "out")
-        assert tree(place) == whole, kill
-    raise AssertionError("it never ended")
 
 
 def test_prepare(text: list[Path], tokenizer: Tokenizer, tmp_path: Path) -> None:
