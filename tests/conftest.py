@@ -6,6 +6,7 @@ import base64
 import functools
 import os
 import shutil
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 from unittest import mock
@@ -27,6 +28,7 @@ MEMORY = Path("/dev/shm")
 PIXEL = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR42mNoAAAAggCB2kUIOwAAAABJRU5ErkJggg==")
 """A picture of one grey point."""
 DRAW = report.draw
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored under nohup, where a run does not stop for it
 
 SLOWEST = (
     "reliability/test_supervisor.py",

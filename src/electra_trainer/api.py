@@ -11,7 +11,7 @@ from electra_trainer.data import prepare as preparation
 from electra_trainer.data.corpus import Input, PrepareSettings, Reading
 from electra_trainer.data.remote import Texts
 from electra_trainer.data.store import Manifest
-from electra_trainer.data.tokenizer import load_tokenizer, require_new, save_tokenizer
+from electra_trainer.data.tokenizer import load_tokenizer, require_new, save_new_tokenizer
 from electra_trainer.data.vocabulary import smaller_line
 from electra_trainer.errors import ConfigError, tell
 from electra_trainer.finetuning.model_folder import Finetuned, load_finetuned
@@ -80,7 +80,7 @@ def train_tokenizer(
     if smaller := smaller_line(tokenizer, vocab_size):
         tell(smaller)
     if out is not None:
-        save_tokenizer(tokenizer, Path(out), max_length=max_length)
+        save_new_tokenizer(tokenizer, Path(out), max_length=max_length)
     return tokenizer
 
 

@@ -54,9 +54,13 @@ class Signalled(NamedTuple):
 
     @classmethod
     def drawn(cls, at: int, chance: random.Random, targets: tuple[str, ...]) -> Signalled:
-        """The moments, signals and targets in turn: no two of their numbers have a common divisor."""
-        moment = list(MOMENTS)[at % len(MOMENTS)]
-        return cls(moment, chance.randint(1, MOMENTS[moment][2]), STOP[at % len(STOP)], targets[at % len(targets)])
+        """The moments, signals and targets in turn; of signals and targets every pair."""
+        moment, turn = (
+            list(MOMENTS)[at % len(MOMENTS)],
+            at // len(STOP),
+        )  # six signals and four targets have a common divisor
+        target = targets[(at + turn) % len(targets)]
+        return cls(moment, chance.randint(1, MOMENTS[moment][2]), STOP[at % len(STOP)], target)
 
 
 def signal_at(told: Signalled, notes: Path) -> None:

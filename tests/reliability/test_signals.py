@@ -1,8 +1,10 @@
-"""SIGTERM, SIGINT and SIGUSR1 at any moment: out within seconds with code 75, and the run ends as if nothing had been."""
+"""Every signal that asks to stop, at any moment: out within seconds with code 75, and the run ends as if nothing had been."""
 
 import json
 import os
+import pty
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -13,13 +15,14 @@ from pathlib import Path
 import pytest
 from tests.prepared import small_config, write_store
 from tests.reliability.figures import LONG, report
+from tests.reliability.moments import MOMENTS as MOMENTS_OF_A_RUN
 from tests.reliability.moments import just_before
-from tests.reliability.ranks import run_ranks, start_ranks, wait_for
+from tests.reliability.ranks import run_ranks, start_ranks, wait_for, wait_until
 from tests.reliability.runs import curve, digest, lost
 from tests.reliability.whole_runs import differences
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from electra_trainer.errors import Interrupted
+from electra_trainer.errors import ElectraError, Interrupted
 from electra_trainer.experiments import cell_workers
 from electra_trainer.files import processes
 from electra_trainer.runs.checkpoint import numbered
@@ -31,6 +34,10 @@ from electra_trainer.train.loop import pretrain
 MOMENTS = 40 if LONG else 6
 LIMIT = 10.0
 """Seconds from the signal to the end of the process."""
+AT = ("data", "step", "evaluation", "saving", "start-up")
+"""What a run was about to do a moment before the signal; earlier ones are those of test_before_it_begins."""
+LATER = 0.05
+"""The most seconds between the two: a few steps."""
 
 
 @pytest.fixture(scope="module")
@@ -44,19 +51,17 @@ def run(data: Path, out: Path) -> None:
 
 @pytest.mark.slow
 def test_at_any_moment(data: Path, tmp_path: Path) -> None:
-    for whole in ("first", "whole"):  # the first is slower
-        began = time.monotonic()
-        assert run_ranks(1, lambda _, whole=whole: run(data, tmp_path / whole)) == [0]
-        lasts = time.monotonic() - began
+    """A little after one of the run's own calls, which is counted: the run has as much left on a busy machine as on a quiet one."""
+    assert run_ranks(1, lambda _: run(data, tmp_path / "whole")) == [0]
     chance, times, codes, identical = random.Random(1), [], [], 0
-    for moment in range(MOMENTS):
-        out = tmp_path / f"run-{moment}"
-        (process,) = start_ranks(1, lambda _, out=out: run(data, out))
-        time.sleep(
-            0.1 + chance.random() * lasts
-        )  # 0.1: until the child has its handlers; before see test_before_it_begins
+    for at in range(MOMENTS):
+        out = tmp_path / f"run-{at}"
+        (process,) = start_ranks(1, lambda _, at=at, out=out: reaching(AT[at % len(AT)], chance.random(), out, data))
+        wait_until(out.with_suffix(".reached").exists)
+        out.with_suffix(".reached").unlink()
+        time.sleep(chance.random() * LATER)
         told = time.monotonic()
-        os.kill(process, STOP[moment % len(STOP)])
+        os.kill(process, STOP[at % len(STOP)])
         (code,) = wait_for([process])
         times.append(time.monotonic() - told)
         codes.append(code)
@@ -78,6 +83,19 @@ def test_at_any_moment(data: Path, tmp_path: Path) -> None:
     assert min(control) > 0
 
 
+def reaching(moment: str, share: float, out: Path, data: Path) -> None:
+    """A run that waits at the first call of a moment, or a later one up to the middle of the run, until the parent has seen it there."""
+    mark = out.with_suffix(".reached")
+
+    def wait() -> None:
+        mark.touch()
+        while mark.exists():
+            time.sleep(0.001)
+
+    just_before(moment, 1 + int(share * MOMENTS_OF_A_RUN[moment][2] / 2), wait)
+    run(data, out)
+
+
 def unanswered(data: Path, out: Path, steps: int) -> int:
     """The control: a program that does not listen is told after so many steps; steps that are lost."""
 
@@ -88,6 +106,41 @@ def unanswered(data: Path, out: Path, steps: int) -> int:
 
     assert run_ranks(1, work) == [-signal.SIGTERM]
     return lost(out)
+
+
+def test_a_terminal_that_closes_or_a_limit_of_computing_time(data: Path, tmp_path: Path) -> None:
+    """The kernel sends the signals: SIGHUP to what runs in the terminal, which nothing can be printed on any more, and SIGXCPU."""
+
+    def work(out: Path) -> None:
+        try:
+            pretrain(small_config(steps=5000), data, out=out, device="cpu")
+        except ElectraError as error:
+            os._exit(error.exit_code)
+        os._exit(70)
+
+    def limited(_: int) -> None:
+        spent = int(sum(resource.getrusage(resource.RUSAGE_SELF)[:2]))
+        resource.setrlimit(resource.RLIMIT_CPU, (spent + 2, spent + 60))
+        work(tmp_path / "limited")
+
+    process, terminal = pty.fork()
+    if not process:
+        work(tmp_path / "closed")
+    wait_until((tmp_path / "closed" / "metrics.jsonl").exists)
+    os.close(terminal)
+    assert wait_for([process, *start_ranks(1, limited)]) == [75, 75]
+    for name in ("closed", "limited"):
+        assert numbered(tmp_path / name / "checkpoints")[-1][0] > 0 and lost(tmp_path / name) == 0
+
+
+def test_nohup_keeps_a_run_from_hearing_that_the_terminal_closes() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with StopRequest(at_once=True, quiet=True) as stop:
+            signal.raise_signal(signal.SIGHUP)
+            assert stop.name is None
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def command(data: Path, out: Path, config: Path) -> "subprocess.Popen[str]":

@@ -205,7 +205,7 @@ def run_tokenizer(arguments: TokenizerArguments) -> None:
     """Train and save."""
     from electra_trainer.data.prepare import train_tokenizer_from
     from electra_trainer.data.survey import accents_line
-    from electra_trainer.data.tokenizer import require_new, save_tokenizer, statistics
+    from electra_trainer.data.tokenizer import require_new, save_new_tokenizer, statistics
     from electra_trainer.data.vocabulary import smaller_line
     from electra_trainer.errors import tell
 
@@ -224,7 +224,7 @@ def run_tokenizer(arguments: TokenizerArguments) -> None:
     )  # fmt: skip
     if arguments.add_words is not None:
         tokenizer = _with_words(tokenizer, arguments.add_words)
-    save_tokenizer(tokenizer, arguments.out, max_length=arguments.max_length)
+    save_new_tokenizer(tokenizer, arguments.out, max_length=arguments.max_length)
     print(*report.summary(), sep="\n")
     sample = report.sample.lines
     measured = statistics(tokenizer, sample)
@@ -255,14 +255,14 @@ def _tokenizer_in(files: tuple[str, ...]) -> Path | None:
 
 def _add_to(given: Path, arguments: TokenizerArguments) -> None:
     """Add words to a tokenizer that is there."""
-    from electra_trainer.data.tokenizer import load_tokenizer, save_tokenizer
+    from electra_trainer.data.tokenizer import load_tokenizer, save_new_tokenizer
 
     assert arguments.add_words is not None
     for name in ("vocab_size", "alphabet", "cased", "keep_accents", "strip_accents", "nfc"):
         if getattr(arguments, name) != getattr(TokenizerArguments, name):
             raise ConfigError(f"--{name.replace('_', '-')}: {given} has its own. Drop the flag: only words are added.")
     tokenizer = _with_words(load_tokenizer(given), arguments.add_words)
-    save_tokenizer(tokenizer, arguments.out, max_length=arguments.max_length)
+    save_new_tokenizer(tokenizer, arguments.out, max_length=arguments.max_length)
     print(f"{arguments.out}: {tokenizer.get_vocab_size():,} tokens")
     print(
         f"`electra prepare FILES --tokenizer {arguments.out} --out DATA`; `electra pretrain DATA --init MODEL --out NEW`"

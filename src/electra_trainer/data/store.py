@@ -326,7 +326,8 @@ def claim_folder(folder: Path, *, overwrite: bool, is_same: Callable[[Manifest],
         if folder.exists() and not folder.is_dir():
             raise ConfigError(f"{folder}: is a file, expected a folder. Choose another --out.")
         folder.mkdir(parents=True, exist_ok=True)
-        inside = {path.name for path in folder.iterdir()} - {MARKER + ".tmp"}
+        durable.sweep(folder)
+        inside = {path.name for path in folder.iterdir() if not durable.is_temporary(path.name)}
         if inside and MARKER not in inside:
             if MANIFEST not in inside or inside - _OURS:
                 raise ConfigError(f"{folder}: holds other things than prepared rows. Choose another --out.")
@@ -365,10 +366,15 @@ def give_up(folder: Path) -> None:
 
 def publish(folder: Path, manifest: Manifest) -> None:
     """Write the manifest last, atomically, and remove the marker; StorageError."""
-    path = folder / MANIFEST
+    durable.replace_durably(folder / MANIFEST, manifest.to_json().encode())
+    tidied(folder, manifest)
+
+
+def tidied(folder: Path, manifest: Manifest) -> Manifest:
+    """Remove what killed processes left in a folder whose manifest is there, and the marker last of all; StorageError."""
     try:
-        durable.replace_durably(path, manifest.to_json().encode())
+        durable.sweep(folder)
         (folder / MARKER).unlink(missing_ok=True)
-        durable.sync_folder(folder)
     except OSError as error:
-        raise storage_error(error, error.filename or path) from None
+        raise storage_error(error, error.filename or folder) from None
+    return manifest

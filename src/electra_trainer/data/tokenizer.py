@@ -25,11 +25,13 @@ from electra_trainer.errors import (
     did_you_mean,
     storage_error,
 )
-from electra_trainer.files import reading
+from electra_trainer.files import durable, reading
 
 SPECIAL_TOKENS = tuple(NAMES.values())
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
 """The files that `save_tokenizer` writes."""
+_UNFINISHED = "unfinished-tokenizer"
+"""File in a new tokenizer's folder until it is whole."""
 _MAX_FILE_BYTES = 1 << 28
 _MOST_WORDS = 1 << 24
 
@@ -283,7 +285,8 @@ def save_tokenizer(tokenizer: Tokenizer, folder: Path, *, max_length: int) -> No
             # a link would be written through; a vocab.txt may be another tokenizer's
             (folder / name).unlink(missing_ok=True)
         for name, content in files.items():
-            (folder / name).write_bytes(content)
+            durable.write_durably(folder / name, content)
+        durable.sync_folder(folder)
     except OSError as error:
         raise storage_error(error, error.filename or folder) from None
 
@@ -297,9 +300,17 @@ def saved_tokenizer(folder: Path) -> Tokenizer:
 
 
 def require_new(folder: Path) -> None:
-    """ConfigError unless a tokenizer can be written into a folder without covering anything."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    """ConfigError unless a tokenizer can be written into a folder without covering anything but an attempt that was killed."""
+    durable.sweep(folder)
+    if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not (folder / _UNFINISHED).is_file())):
         raise ConfigError(f"--out {folder}: is not an empty folder. Choose another one.")
+
+
+def save_new_tokenizer(tokenizer: Tokenizer, folder: Path, *, max_length: int) -> None:
+    """`save_tokenizer` into a folder that `require_new` takes, also if this process is killed meanwhile."""
+    durable.write_output(folder / _UNFINISHED, b"")
+    save_tokenizer(tokenizer, folder, max_length=max_length)
+    (folder / _UNFINISHED).unlink(missing_ok=True)
 
 
 def tokenizer_sha256(tokenizer: Tokenizer) -> str:

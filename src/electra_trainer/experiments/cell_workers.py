@@ -129,6 +129,9 @@ def serve(pipe: Connection) -> None:
                     os.kill(os.getpid(), signal.SIGTERM)
                 time.sleep(_LOOK)
 
+    signal.signal(
+        signal.SIGXCPU, lambda *_: stopped.set()
+    )  # its own limit of computing time: another process continues
     threading.Thread(target=listen, daemon=True).start()
     try:
         _work(pipe, inbox, stopped=stopped, saving=saving)

@@ -27,6 +27,7 @@ from electra_trainer.settings import records
 
 VERSION = 4
 FILE = "experiment.json"
+_OTHER = "Restore it from a backup, or choose another --out."
 SEARCH = "search"
 """Folder of the experiments that choose a recipe before the experiment itself begins."""
 PATIENCE = 10.0
@@ -42,10 +43,11 @@ _FACTS: dict[Of, dict[str, type]] = {
     "compare": {"preset": str, "amount": float, "match": str},
     "finetune": {"model_sha256": str, "recipe": str, "device": str, "threads": int},
 }
-_ROW: dict[Of, dict[str, type]] = {
+_ROW: dict[Of, dict[str, Any]] = {
     "compare": {},
     "finetune": {
-        "task": dict, "data_sha256": str, "recipe": dict, "metric": str, "dev": list, "train_rows": int, "notes": list, "changed": dict,
+        "task": dict, "data_sha256": str, "recipe": dict, "metric": str, "dev": list[str], "train_rows": int, "notes": list[str],
+        "changed": dict, "baselines": dict[str, str],
     },
 }  # fmt: skip
 """Fields of the facts and of each row that every reader needs; the config of an arm is read where it is used."""
@@ -149,15 +151,24 @@ def read(root: Path, *, of: Of | None = None) -> Declared:
             f"{root}: no {what} is here (no {FILE}). Check the path, or make one with electra compare, finetune, glue or squad; "
             "a single run has: electra report"
         )
-    table = _in_this_version(records.read_object(path), path)
-    found = records.read(Declared, table, where=str(path), error=DataError, complete=True, remedy=records.AGAIN)
-    records.require_fields(_FACTS[found.of], found.facts, path)
+    table = _in_this_version(records.read_object(path, remedy=_OTHER), path)
+    found = records.read(Declared, table, where=str(path), error=DataError, complete=True, remedy=_OTHER)
+    records.require_fields(_FACTS[found.of], found.facts, path, remedy=_OTHER)
     for key, row in found.rows.items():  # each is a folder in cells/
         if key in ("", ".", "..") or any(mark in key for mark in "/\\\0"):
             raise DataError(f"{path}: {reading.short(key)}: not the name of an arm or task. Choose another --out.")
-        records.require_fields(_ROW[found.of], row, f"{path}: {key}")
+        where = f"{path}: {key}"
+        records.require_fields(_ROW[found.of], {"baselines": {}, **row}, where, remedy=_OTHER)
+        if found.of == "finetune":
+            records.require_fields(
+                {"epochs": float, "precision": str}, row["recipe"], f"{where}: recipe", remedy=_OTHER
+            )
+            if not row["dev"]:
+                raise DataError(f"{where}: dev is empty, expected the names of splits. {_OTHER}")
     if found.of == "finetune":
-        records.require_fields({"model": str}, found.about, path)
+        records.require_fields({"model": str}, found.about, path, remedy=_OTHER)
+        floors = {"floors": dict[str, dict[str, dict[str, Any]]]}  # the recipes of tasks
+        records.require_fields(floors, {"floors": {}, **found.parts}, path, remedy=_OTHER)
     if of is not None and found.of != of:
         raise ConfigError(
             f"{root}: holds an experiment of electra {found.of}, not of electra {of}. Choose another --out."
@@ -171,12 +182,12 @@ def _in_this_version(table: dict[str, Any], path: Path) -> dict[str, Any]:
     if type(version) is int and version == VERSION:
         return table
     if type(version) is int and version == 1:
-        records.require_fields({"probes": dict, "arms": dict, "seeds": list}, table, path)
+        records.require_fields({"probes": dict, "arms": dict, "seeds": list}, table, path, remedy=_OTHER)
         hashes = table.pop("probes_sha256", {})
         parts = {name: {"folder": at, "sha256": hashes.get(name)} for name, at in table.pop("probes").items()}
         rows, of, about = table.pop("arms"), "compare", {"data": table.pop("data", None)}
     elif type(version) is int and version == 3:
-        records.require_fields({"tasks": dict[str, dict[str, Any]], "seeds": list}, table, path)
+        records.require_fields({"tasks": dict[str, dict[str, Any]], "seeds": list}, table, path, remedy=_OTHER)
         rows = {key: {"changed": {}, **row} for key, row in table.pop("tasks").items()}
         parts, of = {"floors": {}} if table.pop("floors", False) else {}, "finetune"
         about = {"model": table.pop("model", None)}
@@ -237,6 +248,7 @@ def declaring(root: Path, of: Of) -> Iterator[None]:
         if not _waited(lock.fileno()):
             raise ConfigError(f"--out {root}: another command is at work there. Wait for it or stop it.")
         try:
+            durable.sweep(root, deep=True)
             yield
         finally:
             with contextlib.suppress(OSError):  # what was asked for could not be: leave nothing

@@ -37,6 +37,11 @@ _ENVIRONMENT = (
 )  # fmt: skip
 """What of a run's environment.json goes with its numbers into a record: source, versions and hardware, but no path."""
 _TIMING = "timing.json"
+_LARGEST = 1e100
+
+
+Scores = dict[str, dict[str, float]]
+"""By split, then metric: see `Result.scores`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +51,7 @@ class Result:
     task: str
     seed: int
     steps: int
-    scores: dict[str, dict[str, float]]
+    scores: Scores
     """By split, then metric: shares from 0 to 1, correlations, and thresholds, whose names say so."""
     doubts: tuple[str, ...] = ()
     failed: str | None = None
@@ -57,6 +62,14 @@ class Result:
     """Of training; kept in timing.json, so that result.json has the same bytes whenever and however it came about."""
     environment: dict[str, Any] = field(default_factory=dict, compare=False)
     """Source, versions and hardware, by the names in environment.json; kept there too."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Timing:
+    """A run's timing.json; runs of an earlier version have none."""
+
+    seconds: float = 0.0
+    environment: dict[str, Any] = field(default_factory=dict)
 
 
 def is_threshold(metric: str) -> bool:
@@ -82,11 +95,22 @@ def read_result(run: Path) -> Result:
     """The result of a finished fine-tuning run.
 
     Raises:
-        DataError: result.json is not one.
+        DataError: result.json or timing.json is damaged.
     """
-    timing = records.read_table(run / _TIMING) if (run / _TIMING).is_file() else {}
-    table = {**records.read_table(run / RESULT), **timing}
-    return records.read(Result, table, where=str(run / RESULT), error=DataError, remedy=records.AGAIN)
+    timing = records.read_object(run / _TIMING) if (run / _TIMING).is_file() else {}
+    timed = records.read(_Timing, timing, where=str(run / _TIMING), error=DataError, remedy=records.AGAIN)
+    table = {**records.read_object(run / RESULT), **vars(timed)}
+    result = records.read(Result, table, where=str(run / RESULT), error=DataError, remedy=records.AGAIN)
+    _require_finite(result.scores, run / RESULT)
+    return result
+
+
+def _require_finite(scores: Scores, where: object) -> None:
+    """DataError unless all scores are numbers that can be averaged."""
+    for split, found in scores.items():
+        for metric, value in found.items():
+            if not abs(value) < _LARGEST:
+                raise DataError(f"{where}: {split} {metric} = {value:g}: expected a finite number. {records.AGAIN}")
 
 
 def read_task(cell: Cell) -> Result | None:
@@ -101,6 +125,19 @@ def read_task(cell: Cell) -> Result | None:
     if (result.task, result.seed) != (cell.key, cell.seed):
         raise DataError(f"{cell.result}: is not the result of {cell}. Delete it, and the run is repeated.")
     return result
+
+
+def read_floors(cell: Cell) -> dict[str, Any] | None:
+    """Scores of baselines without an encoder by name, and notes; None where they are not measured yet. DataError: the file is damaged."""
+    if not cell.result.is_file():
+        return None
+    table = {"notes": [], **records.read_object(cell.result)}
+    records.require_fields(
+        {name: list[str] if name == "notes" else Scores | None for name in table}, table, cell.result
+    )
+    for name, scores in table.items():
+        _require_finite(scores or {} if name != "notes" else {}, f"{cell.result}: {name}")
+    return table
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,15 +1,21 @@
 """Write files that are whole after a power cut: written, forced onto the disk, and renamed into place.
 
 Every change is one call of a function of `os`, so that a test can end the process, fail the disk or cut the power at each.
+
+Temporary names have one pattern, `.electra-tmp-XXXXXXXX`: a file that its process holds locked, alone or with the folders next to it that
+begin with its name. `sweep` removes those that nobody holds, and everything that writes sweeps first, so a killed process leaves nothing
+for long, and a process at work loses nothing.
 """
 
 import fcntl
 import hashlib
 import os
 import re
+import shutil
+import tempfile
 import uuid
-from collections.abc import Collection, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -37,8 +43,8 @@ def sync(descriptor: int) -> None:
 
 
 def write_durably(path: Path, content: Content) -> None:
-    """Write a new file and wait until the disk has it; OSError as the system gives it."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    """Write a file, not through a link, and wait until the disk has it; OSError as the system gives it."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     try:
         write_all(descriptor, content)
         sync(descriptor)
@@ -59,7 +65,8 @@ class HashedFile:
 
     def __init__(self, path: Path) -> None:
         path.unlink(missing_ok=True)  # a link would be written through
-        self._stream: IO[bytes] = path.open("xb")
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        self._stream: IO[bytes] = os.fdopen(descriptor, "wb")
         self._digest = hashlib.sha256()
         self._bytes = 0
 
@@ -81,31 +88,131 @@ class HashedFile:
         self._stream.close()
 
 
+_TEMPORARY = re.compile(r"(\.electra-tmp-[0-9a-f]{8})(?:\.new|\.old\.(.+))?", re.DOTALL)
+"""A file, which is also the lock of `.new`, a folder to be renamed, and `.old.NAME`, the folder NAME that it replaces."""
+
+
 def replace_durably(path: Path, content: Content) -> None:
     """Write a file in place of another: at any moment the old or the new one is there, whole; StorageError."""
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
     try:
-        write_durably(temporary, content)
-        temporary.replace(path)
+        sweep(path.parent)
+        with _held(path.parent) as temporary:
+            write_durably(temporary, content)
+            temporary.replace(path)
         sync_folder(path.parent)
     except OSError as error:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
         raise storage_error(error, path) from None
 
 
-def remove_unfinished(folder: Path) -> None:
-    """Remove what `replace_durably` left in a folder when the process was killed in it; nobody else may write there meanwhile."""
-    for path in folder.iterdir():
-        if re.fullmatch(r"\..+\.[0-9a-f]{8}", path.name) and path.is_file():
+@contextmanager
+def new_folder(out: Path) -> Iterator[Path]:
+    """Path of a folder to be made next to `out`, which it becomes at the end of the block; one that is there is removed then. OSError.
+
+    After an error nothing is left, and an earlier `out` is untouched.
+    """
+    with _held(out.parent) as lock:
+        new, old = lock.with_name(f"{lock.name}.new"), lock.with_name(f"{lock.name}.old.{out.name}")
+        try:
+            yield new
+            if out.is_dir() and not out.is_symlink() and not any(out.iterdir()):
+                out.rmdir()
+            elif out.exists():
+                out.rename(old)
+            new.rename(out)
+            sync_folder(out.parent)
+        finally:
+            _clear(lock)
+
+
+@contextmanager
+def scratch(place: Path | None = None) -> Iterator[Path]:
+    """A folder for the length of a block.
+
+    Args:
+        place: where it is made; None: in the system's folder for temporary files.
+    """
+    place = place or Path(tempfile.gettempdir())
+    sweep(place)
+    with _held(place) as lock:
+        folder = lock.with_name(f"{lock.name}.new")
+        folder.mkdir(mode=0o700)
+        try:
+            yield folder
+        finally:
+            _clear(lock)
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[Path]:
+    """A new file with a temporary name, locked until the block ends, removed after an error; OSError."""
+    while True:
+        path = folder / f".electra-tmp-{uuid.uuid4().hex[:8]}"
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        with suppress(OSError):  # a file system without locks: `sweep` removes nothing there
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if path.exists():
+            break
+        os.close(descriptor)  # swept before it was locked
+    try:
+        yield path
+    except BaseException:
+        with suppress(OSError):
             path.unlink(missing_ok=True)
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def is_temporary(name: str) -> bool:
+    """Whether a name is one of this program's temporary files and folders."""
+    return _TEMPORARY.fullmatch(name) is not None
+
+
+def sweep(folder: Path, *, deep: bool = False) -> None:
+    """Remove what killed processes left in a folder, `deep`: also below it. Files that a living process holds stay.
+
+    A folder that was about to be replaced gets its name back. What cannot be read or removed stays, without an error.
+    """
+    for place, folders, files in os.walk(folder):
+        for name in {found[1] for name in (*folders, *files) if (found := _TEMPORARY.fullmatch(name))}:
+            with suppress(OSError):
+                _sweep(Path(place, name))
+        folders[:] = [name for name in folders if deep and not is_temporary(name)]
+
+
+def _sweep(lock: Path) -> None:
+    """Remove a temporary file and its folders if nobody holds it; OSError."""
+    try:
+        descriptor = os.open(lock, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:  # whoever makes the folders makes it before and removes it after them
+        _clear(lock)
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _clear(lock)
+    finally:
+        os.close(descriptor)
+
+
+def _clear(lock: Path) -> None:
+    """Remove a temporary file after its folders; OSError. A folder that was replaced by nothing gets its name back."""
+    for place in lock.parent.iterdir():
+        found = _TEMPORARY.fullmatch(place.name)
+        if found is None or found[1] != lock.name or place == lock:
+            continue
+        if found[2] and not os.path.lexists(lock.with_name(found[2])):
+            place.rename(lock.with_name(found[2]))
+        elif place.is_symlink():
+            place.unlink()
+        else:
+            shutil.rmtree(place, ignore_errors=True)
+    lock.unlink(missing_ok=True)
 
 
 def write_folder_durably(folder: Path, files: Mapping[str, bytes]) -> None:
     """Create a folder if needed and write files into it, in place of those of the same name. StorageError."""
     try:
         make_folder(folder)
-        remove_unfinished(folder)
     except OSError as error:
         raise storage_error(error, folder, writing=True) from None
     for name, content in files.items():

@@ -20,8 +20,9 @@ from typing import Self
 
 from electra_trainer.errors import DataError, ElectraError
 
-__all__ = ["Child", "Connection", "Pool", "Workers", "connect", "cores", "serve"]
-_ANSWERED_BY_PARENT = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+__all__ = ["STOP", "Child", "Connection", "Pool", "Workers", "connect", "cores", "serve"]
+STOP = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
+"""Signals that ask to stop: Ctrl-C, a scheduler, a closed terminal, a warning before the end, a limit of computing time."""
 
 
 def cores() -> int:
@@ -83,7 +84,7 @@ class Pool:
 
 def connect(descriptor: int) -> Connection:
     """In a child, first of all: ignore signals, print on standard error only, and open the pipe to the parent."""
-    for number in _ANSWERED_BY_PARENT:
+    for number in STOP:
         signal.signal(number, signal.SIG_IGN)  # the parent says when to stop
     sys.stdout = sys.stderr
     return Connection(descriptor)

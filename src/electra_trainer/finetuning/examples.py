@@ -10,14 +10,17 @@ Column names are compared without regard to case. Anything else is asked for, ne
 """
 
 import json
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from electra_trainer.errors import ConfigError, DataError, did_you_mean
-from electra_trainer.files import table_writer
+from electra_trainer.errors import ConfigError, DataError, MissingInputError, did_you_mean
+from electra_trainer.files import reading, table_writer
 from electra_trainer.files.tables import Table, texts
 from electra_trainer.finetuning.several_labels import in_columns
+from electra_trainer.settings import records
 
 Prediction = dict[str, Any]
 """The prediction for one example, ready for JSON: {"label": ...}, {"value": ...}, {"tags": [...]}, {"text": ...}."""
@@ -90,7 +93,8 @@ def _flat(prediction: Prediction) -> dict[str, str]:
     """Column -> cell."""
     shares = prediction.get("probabilities")
     if shares is None:
-        return {"prediction": f"{_answer(prediction):.6g}"}
+        answer = _answer(prediction)
+        return {"prediction": answer if isinstance(answer, str) else f"{answer:.6g}"}
     each = {f"probability_{label}": f"{share:.6f}" for label, share in shares.items() if len(shares) <= MANY}
     return {"prediction": _answer(prediction), "probability": f"{shares[prediction['label']]:.6f}", **each}
 
@@ -117,6 +121,42 @@ def tagged_text(predictions: Iterable[Prediction]) -> str:
 def jsonl(predictions: Iterable[Prediction]) -> str:
     """One JSON object per prediction: {words, tags}, or {id, text, score, probability, no_answer_score, nbest}."""
     return "".join(json.dumps(said) + "\n" for said in predictions)
+
+
+_SAID: dict[str, Any] = {
+    "label": str, "probabilities": dict[str, float], "value": float, "words": list[str], "tags": list[str], "id": str, "text": str,
+}  # fmt: skip
+"""Fields of predictions; a task of one's own may have others."""
+_NEEDS = {"probabilities": "label", "tags": "words", "words": "tags", "text": "id"}
+"""Field -> another that comes with it."""
+
+
+def read_predictions(path: Path, examples: Sequence[Any], *, remedy: str) -> list[Prediction]:
+    """What `jsonl` wrote for these examples.
+
+    Raises:
+        MissingInputError: no such file. DataError: it is damaged; `remedy` ends the message.
+    """
+    if not path.is_file():
+        raise MissingInputError(f"{path}: no such file. {remedy}")
+    lines = reading.read_file(path, limit=sys.maxsize).splitlines()
+    if len(lines) != len(examples):
+        raise DataError(f"{path}: {len(lines):,} predictions, expected {len(examples):,}. {remedy}")
+    found: list[Prediction] = []
+    for number, (line, example) in enumerate(zip(lines, examples, strict=True), 1):
+        where = f"{path}:{number}"
+        said = reading.parse_json(line, where=where, remedy=remedy)
+        fields = said.keys() if isinstance(said, dict) else set()
+        whole = fields and all(_NEEDS.get(name, name) in fields for name in fields)
+        if not whole or fields != (found or [said])[0].keys():
+            raise DataError(f"{where}: {reading.short(said)}, expected a prediction of the task. {remedy}")
+        records.require_fields({name: _SAID[name] for name in fields & _SAID.keys()}, said, where, remedy=remedy)
+        if "tags" in said and not len(said["tags"]) == len(said["words"]) == len(example.words):
+            raise DataError(f"{where}: {len(said['tags']):,} tags, expected one for each word. {remedy}")
+        if said.get("label") not in said.get("probabilities", [said.get("label")]):
+            raise DataError(f"{where}: label {reading.short(said['label'])} has no probability. {remedy}")
+        found.append(said)
+    return found
 
 
 def by_id(predictions: Iterable[Prediction], name: str) -> str:

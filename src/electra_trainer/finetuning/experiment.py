@@ -7,7 +7,6 @@
 import json
 import re
 import shutil
-import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -22,9 +21,9 @@ from electra_trainer.errors import ConfigError
 from electra_trainer.experiments import runner
 from electra_trainer.experiments.folder import Cell, Declared, Event, Of, Order, Reports
 from electra_trainer.experiments.results import Result, environment_of, read_result, write_result
-from electra_trainer.files import durable, processes, reading
+from electra_trainer.files import durable, processes
 from electra_trainer.finetuning import confusion, model_folder, recipe, run, task_summary
-from electra_trainer.finetuning.examples import Prediction
+from electra_trainer.finetuning.examples import Prediction, read_predictions
 from electra_trainer.finetuning.task import TaskData, TaskSource, findings_of, measure_baselines
 from electra_trainer.finetuning.texts.tasks import with_pooling
 from electra_trainer.pretrained.source import Source, load_source, untrained
@@ -385,13 +384,13 @@ def export_best(source: TaskSource, data: TaskData, *, model: str, out: Path) ->
     if data.test and data.written is not None:
         name, write = data.written
         predictions = out / name
-        durable.replace_durably(predictions, write(_predictions(best, next(iter(data.test)))).encode())
+        durable.replace_durably(predictions, write(_predictions(best, *next(iter(data.test.items())))).encode())
     split, examples = next(iter(data.dev.items()))
     return BestExport(
-        model=folder, predictions=predictions, confusion=confusion.counts(examples, _predictions(best, split))
+        model=folder, predictions=predictions, confusion=confusion.counts(examples, _predictions(best, split, examples))
     )
 
 
-def _predictions(best: Path, split: str) -> list[Prediction]:
-    content = reading.read_file(best / "predictions" / f"{split}.jsonl", limit=sys.maxsize)
-    return [json.loads(line) for line in content.splitlines()]
+def _predictions(best: Path, split: str, examples: Sequence[Any]) -> list[Prediction]:
+    again = f"Delete {best} and repeat the command: that run is done again."
+    return read_predictions(best / "predictions" / f"{split}.jsonl", examples, remedy=again)

@@ -13,6 +13,7 @@ import json
 import re
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
@@ -21,12 +22,13 @@ from torch import Tensor
 
 from electra_trainer.data import tokenizer
 from electra_trainer.data.legibility import Legibility
-from electra_trainer.errors import CheckpointError, DataError, MissingInputError, did_you_mean
-from electra_trainer.experiments.results import printed
+from electra_trainer.errors import CheckpointError, ConfigError, DataError, MissingInputError, did_you_mean
+from electra_trainer.experiments.results import Result, printed, read_result
 from electra_trainer.experiments.statistics import spread
 from electra_trainer.files.reading import read_file, short
 from electra_trainer.files.wording import render
 from electra_trainer.finetuning.examples import Prediction
+from electra_trainer.finetuning.recipe import Recipe, completed
 from electra_trainer.finetuning.squad.squad_task import QuestionAnswering
 from electra_trainer.finetuning.tagging.tagging import Tagging
 from electra_trainer.finetuning.task import Task
@@ -61,6 +63,10 @@ _REFUSAL = (
 )
 """A key of `id2label` that is not a number: every version of transformers ends with it, whatever class is asked for."""
 _AGAIN = "Export the run again."
+_CONFIG: dict[str, Any] = {
+    "model": str, "model_sha256": str, "task": dict, "data_sha256": str, "recipe": dict, "seed": int,
+}  # fmt: skip
+"""Fields of a run's config.json."""
 _RECIPE = ("learning_rate", "layer_decay", "epochs", "batch_size", "weight_decay", "dropout", "pooling", "precision")
 """Fields of the recipe that a card shows."""
 _ON_HUB = {
@@ -155,14 +161,16 @@ def export_finetuned(
         CheckpointError: the encoder has changed since, or the files do not read back bit for bit.
         StorageError: the disk is full or read-only; nothing is left behind.
     """
-    config, result = read_table(run / "config.json"), read_table(run / "result.json")
+    with _repeatable(run):
+        config, result = _finished(run)
     source, seed = load_source(model or config["model"]), config["seed"]
     if source.sha256 != config["model_sha256"]:
         raise CheckpointError(f"{source.name}: {run} began with another encoder. Restore it, or choose another --out.")
-    weights = checkpoint.newest(run / "weights", origin=run_folder.RunFolder(run).origin).weights
-    task = task_from(config["task"], where=str(run / "config.json"), own=own).settled(result["scores"])
+    with _repeatable(run):
+        weights = checkpoint.newest(run / "weights", origin=run_folder.RunFolder(run).origin).weights
+        task = task_from(config["task"], where=str(run / "config.json"), own=own).settled(result.scores)
     length = source.text(int(config["recipe"]["max_length"])).length
-    alone = {split: {name: {seed: score} for name, score in one.items()} for split, one in result["scores"].items()}
+    alone = {split: {name: {seed: score} for name, score in one.items()} for split, one in result.scores.items()}
     facts = replace(facts, scores=facts.scores or alone)
     theirs = task.as_transformers(hidden_size=source.model.hidden_size)
     shape = export.shape_table(source.model, pad_id=source.specials.pad)
@@ -188,6 +196,24 @@ def export_finetuned(
 
     export.publish(out, files.items(), check, replaces=TASK)
     return out
+
+
+@contextmanager
+def _repeatable(run: Path) -> Iterator[None]:
+    """Add to errors of a run's files that the run can be repeated."""
+    try:
+        yield
+    except (CheckpointError, ConfigError, DataError, MissingInputError) as error:
+        again = f"If it cannot be restored, delete {run} and repeat the command: that run is done again."
+        raise type(error)(f"{error} {again}") from None
+
+
+def _finished(run: Path) -> tuple[dict[str, Any], Result]:
+    """Settings and result of a run; MissingInputError, DataError."""
+    config, where = records.read_object(run / "config.json", remedy=""), str(run / "config.json")
+    records.require_fields(_CONFIG, config, where, remedy="")
+    records.read(Recipe, completed(config["recipe"]), where=f"{where}: recipe", error=DataError)
+    return config, read_result(run)
 
 
 def _tensors(theirs: TransformersHead, weights: Mapping[str, Tensor]) -> dict[str, Mapping[str, Tensor]]:

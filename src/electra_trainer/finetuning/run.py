@@ -108,7 +108,7 @@ def finetune_run(
     Args:
         keep_weights: leave the weights in `out`/weights; a finished run that lacks them is trained again.
         display: shows how it goes, made from the number of steps; by default a bar or lines on standard error.
-        stop: names the signal that asks to stop, once there was one; by default SIGINT and SIGTERM are listened to.
+        stop: names the signal that asks to stop, once there was one; by default those of `signals.STOP` are listened to.
 
     Raises:
         ConfigError: another run is there. Interrupted: stopped by a signal and saved; the same call resumes it.

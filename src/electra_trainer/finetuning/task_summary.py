@@ -17,10 +17,8 @@ from electra_trainer.errors import ConfigError, MissingInputError, did_you_mean
 from electra_trainer.experiments import folder, pages, results
 from electra_trainer.experiments.statistics import Paired, Spread, compare_paired, holm, spread
 from electra_trainer.files import durable, wording
-from electra_trainer.settings.records import read_table
 
-Scores = dict[str, dict[str, float]]
-"""By split, then metric: see `Result.scores`."""
+Scores = results.Scores
 Spreads = dict[str, dict[str, Spread]]
 """The same over seeds; empty where no seed is done."""
 Verdict = Literal["beats", "perhaps", "does not beat"]
@@ -215,8 +213,7 @@ def _task(out: Path, name: str, declared: folder.Declared) -> TaskSummary:
     row = declared.rows[name]
     split, metric, titles = row["dev"][0], row["metric"], row.get("baselines", {})
     found, fresh = results_of(out, name, declared), results_of(out, name, declared, "untrained")
-    counted = folder.Cell(root=out, key=name, kind="floors").result
-    table = read_table(counted) if counted.is_file() else None
+    table = results.read_floors(folder.Cell(root=out, key=name, kind="floors"))
     floors: dict[str, Scores] = {key: value for key, value in (table or {}).items() if key != "notes" and value}
     scores, untrained = _spreads(found), _spreads(fresh)
     main = scores.get(split, {}).get(metric)
@@ -228,7 +225,7 @@ def _task(out: Path, name: str, declared: folder.Declared) -> TaskSummary:
         scores=scores, untrained=untrained, floors=floors, comparisons=(),
         best_seed=main.best_seed if main is not None else None, median_seed=main.median_seed if main is not None else None,
         runs={seed: f"cells/{name}/seed-{seed}" for seed, result in found.items() if result.failed is None},
-        notes=(*row["notes"], *(table or {}).get("notes", [])), doubts=_doubts(found, fresh),
+        notes=(*row["notes"], *(table["notes"] if table else [])), doubts=_doubts(found, fresh),
         failed={seed: result.failed for seed, result in found.items() if result.failed is not None},
         missing=tuple(seed for seed in declared.seeds if seed not in found), unmeasured=tuple(lacking) if declared.floors else (),
     )  # fmt: skip

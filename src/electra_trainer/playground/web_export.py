@@ -10,10 +10,10 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from electra_trainer.errors import ConfigError, MissingInputError
+from electra_trainer.files.durable import scratch
 from electra_trainer.files.reading import MOST_TEXT, read_file
 from electra_trainer.files.wording import render
 from electra_trainer.playground import FILES, PAGE
@@ -65,12 +65,12 @@ def export_web(run: str | Path, out: Path, *, int8: bool = False, engine: Path |
             f"--to web: the page splits text as BERT does, and this tokenizer does not ({kinds}). Use `electra playground`."
         )
     lines = []
-    with TemporaryDirectory() as scratch:
+    with scratch() as place:
 
         def compare(folder: Path, network: Any, tokenizer: Any) -> None:
             lines.append(f"{folder.name}: {serving.write_onnx(folder, network, tokenizer, int8=int8).line}")
 
-        folders = export_run(run, Path(scratch, "export"), compare=compare)
+        folders = export_run(run, place / "export", compare=compare)
         about = {
             "model": {**model.facts(), "name": Path(str(run)).name, "steps": []},
             "networks": [folder.name for folder in folders], "dtype": "int8" if int8 else "fp32", "length": pretrained.length,

@@ -12,9 +12,7 @@ An exported folder appears whole, read back and on the disk, or not at all.
 """
 
 import json
-import shutil
 import sys
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,7 +26,7 @@ from torch.overrides import TorchFunctionMode
 
 from electra_trainer.data.tokenizer import load_tokenizer, tokenizer_files
 from electra_trainer.errors import CheckpointError, ConfigError, MissingInputError, storage_error
-from electra_trainer.files.durable import make_folder, sync_folder, write_durably
+from electra_trainer.files.durable import make_folder, new_folder, sweep, sync_folder, write_durably
 from electra_trainer.files.reading import read_file, short
 from electra_trainer.kernels.native.layers import other_arithmetic
 from electra_trainer.model.encoder import Encoder, Layers
@@ -355,30 +353,22 @@ def publish(
         ConfigError: `out` holds something else.
         StorageError: the disk is full or read-only; an earlier export is untouched and nothing is left behind.
     """
+    sweep(out.parent)
     earlier = replaces is not None and (out / replaces).is_file()
     if out.exists() and not earlier and (not out.is_dir() or any(out.iterdir())):
         other = "" if replaces is None else f" and holds no {replaces}"
         raise ConfigError(f"--out {out}: is not an empty folder{other}. Choose another one.")
-    unique = uuid.uuid4().hex[:8]
-    temporary, aside = out.with_name(f".{out.name}.{unique}"), out.with_name(f".{out.name}.old-{unique}")
     try:
-        for name, content in files:
-            path = temporary / name
-            make_folder(path.parent)
-            write_durably(path, content)
-            sync_folder(path.parent)
-        check(temporary)
-        if earlier:
-            out.rename(aside)
-        elif out.exists():
-            out.rmdir()
-        temporary.rename(out)
-        sync_folder(out.parent)
-        shutil.rmtree(aside, ignore_errors=True)
+        make_folder(out.parent)
+        with new_folder(out) as temporary:
+            for name, content in files:
+                path = temporary / name
+                make_folder(path.parent)
+                write_durably(path, content)
+                sync_folder(path.parent)
+            check(temporary)
     except OSError as error:
         raise storage_error(error, out, writing=True) from None
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def safetensors_bytes(tensors: Mapping[str, Tensor]) -> bytes:

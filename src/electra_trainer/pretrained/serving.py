@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -21,7 +20,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from electra_trainer.errors import CheckpointError, need
-from electra_trainer.files.durable import make_folder, sync_folder, write_durably
+from electra_trainer.files.durable import make_folder, scratch, sync_folder, write_durably
 from electra_trainer.files.reading import read_file
 from electra_trainer.pretrained.agreement import outputs, own_outputs, text_rows, transformers_network
 from electra_trainer.settings.records import read_table
@@ -106,8 +105,8 @@ def write_onnx(folder: Path, network: nn.Module, tokenizer: Tokenizer, *, int8: 
     of = outputs(table)
     rows = [text_rows(tokenizer, table, length=length - _PADDING) for length in _LENGTHS]
     expected = [(ids_BT, own_outputs(network, folder, ids_BT)) for ids_BT in rows]
-    with TemporaryDirectory() as scratch, _quiet():
-        plain, small = Path(scratch, "model.onnx"), Path(scratch, "model_int8.onnx")
+    with scratch() as place, _quiet():
+        plain, small = place / "model.onnx", place / "model_int8.onnx"
         _trace(transformers_network(folder, table), of, plain)
         files = {plain.name: read_file(plain, limit=_MOST)}
         found = Compared(of=of, largest=_difference(plain, expected))

@@ -63,7 +63,7 @@ class RunFolder:
         try:
             self._lock = durable.open_lock(self.path, markers=_BEGUN, what="run", before=_BEFORE_CONFIG)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            durable.remove_unfinished(self.path)
+            durable.sweep(self.path)
         except BlockingIOError:
             busy = f"--out {self.path}: another process is training there. Wait for it or stop it."
             raise ConfigError(busy) from None

@@ -1,4 +1,4 @@
-"""Signals that stop a run (SIGINT, SIGTERM, SIGUSR1), heartbeats for a supervisor, and the end of the parent process as a signal.
+"""Signals that stop a run (`STOP`), heartbeats for a supervisor, and the end of the parent process as a signal.
 
 A run stops at once where nothing would be lost, else at the end of the step. A training step is a function of (weights, seed, step), so
 until the weights move it can be given up and done again later.
@@ -18,11 +18,10 @@ from pathlib import Path
 from types import FrameType
 
 from electra_trainer.errors import Interrupted
+from electra_trainer.files.processes import STOP as STOP
 
-STOP = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-"""Signals that ask a run to stop. Slurm sends SIGUSR1 some time before the end (`--signal`)."""
 FORWARDS = dict.fromkeys(
-    ("PET_SIGNALS_TO_HANDLE", "TORCHELASTIC_SIGNALS_TO_HANDLE"), "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1"
+    ("PET_SIGNALS_TO_HANDLE", "TORCHELASTIC_SIGNALS_TO_HANDLE"), "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1,SIGUSR2,SIGXCPU"
 )
 """Variables that name the signals torchrun forwards, of newer and older PyTorch. By default it dies of SIGUSR1 and leaves its processes behind."""
 
@@ -31,29 +30,34 @@ WAITS = {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "600"}
 variable (PyTorch 2.13 does)."""
 
 
+def _heard() -> list[signal.Signals]:
+    """Signals to listen to: all of STOP, without SIGHUP under nohup. torchrun passes SIGHUP on also there, and waits for the end."""
+    stays = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN and _UNDER_TORCHRUN not in os.environ
+    return [one for one in STOP if one != signal.SIGHUP or not stays]
+
+
 class StopRequest:
     """Context manager: while it is active, a signal sets `name` instead of ending the process.
 
     Args:
         at_once: raise Interrupted wherever the program is; the attribute may be set and unset meanwhile.
-        also: other signals that ask to stop.
         quiet: say nothing of a signal.
     """
 
     current: "StopRequest | None" = None
     """The innermost one that is active."""
 
-    def __init__(self, *, at_once: bool = False, also: tuple[signal.Signals, ...] = (), quiet: bool = False) -> None:
+    def __init__(self, *, at_once: bool = False, quiet: bool = False) -> None:
         self.name: str | None = None
         self.raised = False
-        self.at_once, self._hears, self._quiet = at_once, (*STOP, *also), quiet
+        self.at_once, self._quiet = at_once, quiet
         self._before: dict[signal.Signals, object] = {}
         self._outer: StopRequest | None = None
 
     def __enter__(self) -> "StopRequest":
         self._outer, StopRequest.current = StopRequest.current, self
         if threading.current_thread() is threading.main_thread():
-            for number in self._hears:
+            for number in _heard():
                 self._before[number] = signal.signal(number, self._note)
         return self
 
@@ -118,7 +122,7 @@ def undisturbed() -> Iterator[None]:
 def leave_when_told() -> None:
     """Until a StopRequest takes over, a signal ends the process with code 75: nothing has begun yet."""
     _own_end.clear()
-    for number in STOP:
+    for number in _heard():
         signal.signal(number, _leave)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP)  # `signals_held` blocked them before the process was replaced
 

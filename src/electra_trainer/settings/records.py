@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from electra_trainer.errors import ConfigError, DataError, ElectraError, Refusal, did_you_mean
-from electra_trainer.files.reading import BOM, parse_json, read_file, short
+from electra_trainer.files.reading import BOM, json_object, parse_json, read_file, short
 from electra_trainer.settings.config import Config
 from electra_trainer.settings.methods import ObjectiveSettings, kind_of
 
@@ -241,23 +241,20 @@ def is_run(name: str | Path) -> bool:
 AGAIN = "Delete it and repeat the command that wrote it."
 
 
-def read_object(file: Path) -> dict[str, Any]:
-    """The object of a file.
+def read_object(file: Path, *, remedy: str = AGAIN) -> dict[str, Any]:
+    """The object of a JSON file.
 
     Raises:
-        DataError: not JSON, or no object. StorageError: cannot be read.
+        MissingInputError: no such file. DataError: not a JSON object. StorageError: cannot be read.
     """
-    try:
-        return read_table(file)
-    except ConfigError as error:
-        raise DataError(f"{error} {AGAIN}") from None
+    return json_object(read_file(file), where=str(file), remedy=remedy)
 
 
-def require_fields(fields: Mapping[str, Any], table: Mapping[str, Any], where: object) -> None:
+def require_fields(fields: Mapping[str, Any], table: Mapping[str, Any], where: object, *, remedy: str = AGAIN) -> None:
     """Check that a table has fields of these types; it may have others.
 
     Raises:
         DataError: a field is missing, or of another type.
     """
     known = {name: value for name, value in table.items() if name in fields}
-    read(dataclasses.make_dataclass("Fields", fields.items()), known, where=str(where), error=DataError, remedy=AGAIN)
+    read(dataclasses.make_dataclass("Fields", fields.items()), known, where=str(where), error=DataError, remedy=remedy)

@@ -240,8 +240,7 @@ def supervise(command: Sequence[str], out: Path, policy: Policy) -> int:
     Returns:
         The exit code of the run itself (errors.py), also where a launcher in between ends with another.
     """
-    hangs_up = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN  # not under nohup
-    with signals.StopRequest(also=(signal.SIGHUP,) if hangs_up else (), quiet=True) as stop:
+    with signals.StopRequest(quiet=True) as stop:
         return _until_it_ends(_Supervised(command=command, run=run_folder.RunFolder(out), policy=policy, stop=stop))
 
 

@@ -65,7 +65,7 @@ def pretrain(
 
     Raises:
         ConfigError, DataError, StorageError, CheckpointError: see errors.py.
-        Interrupted: SIGINT or SIGTERM; the run is saved, the same call resumes it.
+        Interrupted: a signal of `STOP`; the run is saved, the same call resumes it.
         Diverged: the gradient was not finite for several steps; the last good state is saved.
     """
     threads = use_threads()

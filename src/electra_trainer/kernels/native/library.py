@@ -1,6 +1,7 @@
 """Compile the kernels once, load them, and share their work out to threads."""
 
 import atexit
+import contextlib
 import ctypes
 import functools
 import hashlib
@@ -10,7 +11,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 import tomllib
 from collections.abc import Callable
@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from electra_trainer.errors import ConfigError
+from electra_trainer.files.durable import scratch
 
 _HERE = Path(__file__).parent
 _FLAGS = "-std=c++17 -O3 -fPIC -shared -fno-math-errno -ffp-contract=fast -Wno-psabi -static-libstdc++ -static-libgcc".split()
@@ -116,12 +117,13 @@ def _built(variant_name: str, variant: Variant) -> Path:
     try:
         cache = _cache()
     except (OSError, RuntimeError):  # no home, or none that can be written: for this process only
-        cache = Path(tempfile.mkdtemp(prefix="electra-trainer-"))
-        atexit.register(shutil.rmtree, cache, ignore_errors=True)
+        kept = contextlib.ExitStack()
+        cache = kept.enter_context(scratch())
+        atexit.register(kept.close)
     target = cache / name
     if not target.exists() or target.stat().st_size == 0:
-        with tempfile.TemporaryDirectory(dir=cache) as folder:
-            fresh = Path(folder) / "kernels.so"
+        with scratch(cache) as folder:
+            fresh = folder / "kernels.so"
             _compile([*compiler, *flags, str(_HERE / "kernels.cpp"), "-o", str(fresh)])
             fresh.replace(target)
         for other in cache.glob("kernels-*.so"):

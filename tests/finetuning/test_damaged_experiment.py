@@ -1,0 +1,172 @@
+"""A finished experiment with a damaged file: the same command needs the file not, repeats a run, or names it in a sentence with a remedy."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from tests.finetuning.own_files import rows, write_csv, write_encoder
+from tests.reliability.figures import LONG
+
+from electra_trainer.errors import CheckpointError, ConfigError, DataError, ElectraError, MissingInputError
+from electra_trainer.experiments import statistics
+from electra_trainer.finetuning.experiment import BestExport, Plan, export_best, run_plan
+from electra_trainer.finetuning.texts.own_task import OwnTask
+
+CASES = 3000 if LONG else 80
+VALUES: tuple[Any, ...] = (
+    None, True, -1, 0.5, float("nan"), 1e400, 10**30, "", "x", "../..", [], {}, [1], [None], {"a": 1},
+)  # fmt: skip
+
+
+class Finished:
+    """An experiment of two seeds with baselines and predictions; `again` is the same command."""
+
+    def __init__(self, folder: Path) -> None:
+        write_encoder(folder / "encoder")
+        write_csv(folder / "train.csv", rows(40))
+        write_csv(folder / "dev.csv", rows(50)[40:])
+        write_csv(folder / "new.csv", [(str(n), text) for n, (text, _) in enumerate(rows(60)[50:])], ("id", "text"))
+        self.sound, self.out, self.model = folder / "sound", folder / "out", str(folder / "encoder")
+        self.task = OwnTask(train=folder / "train.csv", dev=folder / "dev.csv", predict=folder / "new.csv")
+        self.data = self.task.load()
+        self.again()
+        self.out.rename(self.sound)
+        every = [path.relative_to(self.sound) for path in (self.sound / "cells").rglob("*.json*")]
+        self.files = sorted([Path("experiment.json"), *(path for path in every if path.name != "metrics.jsonl")])
+
+    def again(self) -> BestExport:
+        plan = Plan(
+            model=self.model, tasks=(self.task,), changes={"epochs": 1.0}, seeds=(1, 2), floors=True, keep="best"
+        )
+        # what a comparison could have shown takes half of the time, and is not read from a file
+        with mock.patch.multiple(statistics, smallest_detectable=lambda *_: None, seeds_needed=lambda *_: None):
+            run_plan(plan, out=self.out, device="cpu", parallel=1, quiet=True, data=self.data)
+            return export_best(self.task, self.data, model=self.model, out=self.out)
+
+    def damaged(self, name: Path | str, content: bytes | None) -> Path:
+        """A copy with other bytes in a file, or without it."""
+        shutil.rmtree(self.out, ignore_errors=True)
+        shutil.copytree(self.sound, self.out)
+        (self.out / name).unlink()
+        if content is not None:
+            (self.out / name).write_bytes(content)
+        return self.out / name
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    return Finished(tmp_path_factory.mktemp("damaged"))
+
+
+def places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    yield at
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, one in inner:
+        yield from places(one, (*at, name))
+
+
+def other(value: Any, chance: random.Random) -> Any:
+    """JSON with one value exchanged, taken away or doubled."""
+    made = copy.deepcopy(value)
+    *outer, last = chance.choice([at for at in places(made) if at] or [("",)])
+    if last == "":
+        return chance.choice(VALUES)
+    inner = made
+    for name in outer:
+        inner = inner[name]
+    how = chance.choice(("put", "put", "take", "add"))
+    if how == "put":
+        inner[last] = chance.choice(VALUES)
+    elif how == "take":
+        del inner[last]
+    elif isinstance(inner, dict):
+        inner[chance.choice(("new", "dev", "notes", "1"))] = copy.deepcopy(inner[last])
+    else:
+        inner.append(copy.deepcopy(inner[last]))
+    return made
+
+
+def mutated(content: bytes, chance: random.Random) -> bytes | None:
+    how = chance.choice(("value",) * 6 + ("cut", "flip", "line", "gone"))
+    lines = content.splitlines(keepends=True)
+    at = chance.randrange(len(lines))
+    if how == "value" and lines[0].startswith(b"{\n"):
+        return json.dumps(other(json.loads(content), chance)).encode()
+    if how == "value":  # a file of lines
+        return b"".join(
+            [*lines[:at], json.dumps(other(json.loads(lines[at]), chance)).encode(), b"\n", *lines[at + 1 :]]
+        )
+    if how == "cut":
+        return content[: chance.randrange(len(content))]
+    if how == "flip":
+        at = chance.randrange(len(content))
+        return content[:at] + bytes([content[at] ^ 1 << chance.randrange(8)]) + content[at + 1 :]
+    return (
+        None
+        if how == "gone"
+        else b"".join([*lines[:at], *chance.choice(([], lines[at : at + 1] * 2)), *lines[at + 1 :]])
+    )
+
+
+def test_no_damage_is_our_bug(finished: Finished) -> None:
+    chance, refused = random.Random(1), 0
+    for _ in range(CASES):
+        name = chance.choice(finished.files)
+        finished.damaged(name, content := mutated((finished.sound / name).read_bytes(), chance))
+        try:
+            finished.again()
+        except ElectraError as error:
+            assert isinstance(error, ConfigError | DataError | CheckpointError | MissingInputError), (name, content)
+            assert str(finished.out) in str(error) or "began" in str(error), (name, error)
+            refused += 1
+        except Exception as error:
+            raise AssertionError(f"{name}: {content!r}") from error
+    assert refused > CASES // 8
+
+
+RUN = "cells/classification/seed-2"
+
+
+@pytest.mark.parametrize(
+    "name, content, wrong",
+    [
+        (f"{RUN}/predictions/dev.jsonl", b"1.5\n" * 10, ":1: 1.5, expected a prediction"),
+        (f"{RUN}/predictions/dev.jsonl", b'{"label": "fruit"}\n', "1 predictions, expected 10"),
+        (f"{RUN}/predictions/predict.jsonl", b'{"label": "fruit", "probabilities": 0.5}\n' * 10, "expected a table"),
+        (f"{RUN}/predictions/predict.jsonl", None, "no such file"),
+        (f"{RUN}/config.json", b"{}", "field model is missing"),
+        (f"{RUN}/config.json", None, "no such file"),
+        (f"{RUN}/environment.json", b"{", "is not valid JSON"),
+        (f"{RUN}/weights/step-00000001/manifest.json", b"{}", "none of its 1 checkpoints can be used"),
+        (f"{RUN}/result.json", b'{"scores": 1}', "field task is missing"),
+        ("cells/classification/floors.json", b'{"majority": {"dev": {"accuracy": NaN}}}', "accuracy = nan"),
+        (f"{RUN}/timing.json", b'{"dev": 1}', "unknown field 'dev'"),
+        ("cells/classification/floors.json", b'{"majority": true}', "majority = True: expected a table"),
+    ],
+)
+def test_the_remedy_works(finished: Finished, name: str, content: bytes | None, wrong: str) -> None:
+    """What the message says is to be deleted is deleted, and the same command ends as before."""
+    best = finished.damaged("summary.json", b"").parent / RUN
+    if not (best / "weights").is_dir():
+        pytest.skip("another seed is the best")
+    path = finished.damaged(name, content)
+    with pytest.raises(ElectraError) as caught:
+        finished.again()
+    said = str(caught.value)
+    assert wrong in said and (str(path) in said or str(best) in said)
+    if f"delete {best}" in said.lower():
+        shutil.rmtree(best)
+    else:
+        assert "Delete it and repeat the command" in said
+        path.unlink()
+    finished.again()
+    for kept in ("summary.md", "predictions.csv", "model/model.safetensors"):
+        assert (finished.out / kept).read_bytes() == (finished.sound / kept).read_bytes()
