@@ -15,8 +15,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from electra_trainer.batch import Batch
-from electra_trainer.model.encoder import Embeddings, Encoder, SharedTable
+from electra_trainer.kernels.stack import run_layers
+from electra_trainer.model.encoder import Embeddings, Encoder
 from electra_trainer.model.local_start import begin_local
+from electra_trainer.model.shared_table import SharedTable
 from electra_trainer.settings.config import Config, Model, generator_shape
 from electra_trainer.settings.methods import Learned
 
@@ -30,7 +32,7 @@ class Discriminator(nn.Module):
 
     def __init__(self, model: Model) -> None:
         super().__init__()
-        self.electra = Encoder(model)
+        self.electra = build_encoder(model)
         head = ReplacedHead if model.replaced_head == "two-layers" else PrintedReplacedHead
         self.discriminator_predictions = head(model)
 
@@ -56,7 +58,7 @@ class TokenPredictor(nn.Module):
 
     def __init__(self, model: Model, *, embeddings: Embeddings | None = None, encoder: Encoder | None = None) -> None:
         super().__init__()
-        self.electra = encoder if encoder is not None else Encoder(model, embeddings=embeddings)
+        self.electra = encoder if encoder is not None else build_encoder(model, embeddings=embeddings)
         self.generator_predictions = TokenHead(model)
         self.generator_lm_head = VocabularyBias(model)
 
@@ -72,6 +74,11 @@ class TokenPredictor(nn.Module):
     def forward(self, ids_BT: Tensor, batch: Batch, slots_K: Tensor) -> Tensor:
         """Logits over the vocabulary at `slots_K`, fp32 [K, V]. Training does without them: objectives/vocabulary_softmax.py."""
         return F.linear(self.project(ids_BT, batch, slots_K), *self.output()).float()
+
+
+def build_encoder(model: Model, *, embeddings: Embeddings | None = None) -> Encoder:
+    """An encoder whose layers run by the kernels that are there (kernels/stack.py); weights as PyTorch draws them."""
+    return Encoder(model, embeddings=embeddings, run=run_layers)
 
 
 def at(hidden_BTD: Tensor, slots_K: Tensor) -> Tensor:

@@ -30,7 +30,7 @@ from electra_trainer.data.tokenizer import TOKENIZER_FILES
 from electra_trainer.errors import CheckpointError, ConfigError, MissingInputError, storage_error
 from electra_trainer.files.durable import make_folder, sync_folder, write_durably
 from electra_trainer.files.reading import MOST_TEXT, read_file, short
-from electra_trainer.kernels.native.layers import other_arithmetic
+from electra_trainer.kernels.declared import other_class
 from electra_trainer.model.encoder import Encoder, Layers
 from electra_trainer.model.networks import Discriminator, PrintedReplacedHead, TokenPredictor
 from electra_trainer.objectives import Exported
@@ -81,9 +81,9 @@ def shape_table(model: Model, *, pad_id: int, layers: Layers | None = None, dtyp
     if layers is None:
         with torch.device("meta"):
             layers = Layers(replace(model, num_hidden_layers=1))
-    if odd := other_arithmetic(layers):
+    if odd := other_class(layers, "bert"):
         raise ConfigError(
-            f"export: {odd} computes something else than ELECTRA's layers, and transformers would compute the old function with "
+            f"export: {odd} does not declare to be a part of BERT's block, and transformers would compute the old function with "
             "these weights. Use the run with this program."
         )
     return {

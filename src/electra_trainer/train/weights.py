@@ -14,8 +14,8 @@ from torch.optim import Optimizer
 from electra_trainer.data.batches import uniform_counts, word_counts
 from electra_trainer.data.store import Store
 from electra_trainer.errors import CheckpointError, ConfigError
-from electra_trainer.model.encoder import SharedTable
 from electra_trainer.model.networks import WordFrequencies
+from electra_trainer.model.shared_table import SharedTable
 from electra_trainer.objectives import Objective, build
 from electra_trainer.ranks.sharding import whole
 from electra_trainer.runs.checkpoint import of_step
