@@ -12,7 +12,8 @@ from electra_trainer.data.corpus import Input, PrepareSettings, Reading
 from electra_trainer.data.remote import Texts
 from electra_trainer.data.store import Manifest
 from electra_trainer.data.tokenizer import load_tokenizer, require_new, save_tokenizer
-from electra_trainer.errors import ConfigError
+from electra_trainer.data.vocabulary import smaller_line
+from electra_trainer.errors import ConfigError, tell
 from electra_trainer.finetuning.model_folder import Finetuned, load_finetuned
 from electra_trainer.finetuning.task import TaskSource
 from electra_trainer.finetuning.texts.own_task import OwnTask
@@ -47,6 +48,8 @@ def train_tokenizer(
     vocab_size: int = 30522,
     cased: bool = False,
     keep_accents: bool | None = None,
+    alphabet: int | None = None,
+    nfc: bool = False,
     max_length: int = 512,
     **reading: Any,
 ) -> Tokenizer:
@@ -57,8 +60,10 @@ def train_tokenizer(
         documents: texts, lists of lines, mappings with the field "text", or a data set of the package `datasets`. Read twice; what can be
             iterated only once is put into a list.
         out: a new or empty folder for tokenizer.json and vocab.txt; None writes nothing.
-        vocab_size: exact number of tokens.
-        cased, keep_accents: keep capitals; keep accents (None: exactly when `cased`).
+        vocab_size: largest number of tokens. A text that is too small for it gives fewer, which is reported on standard error.
+        cased, keep_accents: keep capitals; keep accents (None: if `cased`, and where they are part of the script, as in Hindi).
+        alphabet: largest number of characters; None: what the text needs.
+        nfc: compose letters and their marks first, so that both spellings of a word are the same.
         max_length: model_max_length for transformers.
         reading: fields of `electra_trainer.data.corpus.Reading`, such as text_field="body".
 
@@ -69,8 +74,11 @@ def train_tokenizer(
         require_new(Path(out))
     given = list(documents) if iter(documents) is documents else documents
     tokenizer, _ = preparation.train_tokenizer_from(
-        _inputs(files, given), vocab_size=vocab_size, cased=cased, keep_accents=keep_accents, reading=Reading(**reading)
-    )
+        _inputs(files, given), vocab_size=vocab_size, cased=cased, keep_accents=keep_accents, alphabet=alphabet, nfc=nfc,
+        reading=Reading(**reading),
+    )  # fmt: skip
+    if smaller := smaller_line(tokenizer, vocab_size):
+        tell(smaller)
     if out is not None:
         save_tokenizer(tokenizer, Path(out), max_length=max_length)
     return tokenizer
@@ -143,7 +151,7 @@ def pretrain(
         preset: a preset's name, or a whole Config.
         steps, budget, flops, flops_real: how long, at most one of them; `budget` is a time such as "20m".
         seed: of weights, order, masks, samples and dropout; None keeps the preset's.
-        init: trained weights to begin with, of a run, an exported folder or a Hub name, or DISCRIMINATOR,GENERATOR; None: fresh ones.
+        init: trained weights to begin with, of a run, an exported folder, a BERT or a Hub name, or DISCRIMINATOR,GENERATOR; None: fresh ones.
         device: auto, cpu, cuda, cuda:N or mps.
         shard: under torchrun, divide weights, gradients and moments among the processes.
         quiet: show errors and warnings only.

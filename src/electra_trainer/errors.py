@@ -17,6 +17,7 @@ import difflib
 import errno
 import itertools
 import math
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -88,6 +89,8 @@ _MEMORY = (
     "not enough memory for this run. Divide the batch with --batch.lanes 2 (4, 8, ...), or take a smaller preset or shorter rows; "
     "--dry-run shows an estimate."
 )
+_STEERING = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Characters that do more on a terminal than appear there."""
 _LONGEST = 100
 """Characters of a word that is compared with others: a file may hold a million names of a million letters."""
 
@@ -138,7 +141,7 @@ def storage_error(error: OSError, path: Path | str, *, writing: bool = False) ->
 def tell(line: str) -> None:
     """A line on standard error; lost where the terminal is gone or its disk is full, which is no reason to stop."""
     with suppress(OSError):
-        print(f"electra: {line}", file=sys.stderr, flush=True)
+        print(f"electra: {plain(line, keep=chr(10))}", file=sys.stderr, flush=True)
 
 
 def named(kind: str) -> type[ElectraError]:
@@ -148,8 +151,12 @@ def named(kind: str) -> type[ElectraError]:
 
 
 def plain(text: str, *, keep: str = "") -> str:
-    """The same with nothing in it that would steer a terminal, but for the characters in `keep`."""
-    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
+    """`text` with what steers a terminal escaped, except the characters in `keep`: control and bidirectional characters, halves of pairs."""
+    return _STEERING.sub(lambda found: found[0] if found[0] in keep else _escaped(ord(found[0])), text)
+
+
+def _escaped(code: int) -> str:
+    return f"\\x{code:02x}" if code < 0x7F else f"\\u{code:04x}"  # JSON stays JSON: of the first it has none
 
 
 def as_known(error: Exception) -> ElectraError | None:

@@ -183,7 +183,7 @@ def test_the_journey(electra: Electra, folder: Path, tmp_path: Path) -> None:
     """From a text file to scores, through every verb."""
     tok, data, run = tmp_path / "tok", tmp_path / "data", tmp_path / "run"
     code, out, _ = electra("tokenizer", folder / "text.txt", "--vocab-size", 400, "--out", tok)
-    assert code == 0 and "tokens a word" in out and "% unknown" in out
+    assert code == 0 and "tokens a word" in out and "% of the letters are unreadable" in out
     code, out, _ = electra(
         "prepare", folder / "text.txt", "--tokenizer", tok, "--seq-len", 32, "--out", data, "--valid-fraction", 0.1
     )
@@ -416,7 +416,7 @@ def test_a_vocabulary_of_another_language_is_told(electra: Electra, folder: Path
     code, out, err = electra(
         "prepare", text, "--tokenizer", folder / "data/tokenizer", "--seq-len", 32, "--out", tmp_path / "data"
     )
-    assert code == 0 and "% unknown" in out and "not a vocabulary of this language" in err
+    assert code == 0 and "% of the letters are unreadable ([UNK])" in out and "not a vocabulary of this language" in err
 
 
 def test_bad_newest_checkpoint_is_read_around(electra: Electra, folder: Path, tmp_path: Path) -> None:
@@ -473,8 +473,17 @@ def test_a_missing_package_is_not_a_bug(monkeypatch: pytest.MonkeyPatch, capsys:
 
 def test_text_that_the_model_does_not_know_is_told(electra: Electra, folder: Path) -> None:
     code, out, err = electra("score", folder / "run", "日本語", "--json")
-    assert code == 0 and json.loads(out)["tokens"] == ["[UNK]"] * 3 and "3 of the 3 tokens are [UNK]" in err
+    assert (
+        code == 0
+        and json.loads(out)["tokens"] == ["[UNK]"] * 3
+        and "100.0 % of the letters are unreadable ([UNK])" in err
+    )
+    assert "model says means nothing" in err
+    code, _, err = electra("score", folder / "run", "a class of 本")
+    assert code == 0 and "10.0 % of the letters" not in err and "for example '本'" in err and "little near them" in err
     assert electra("score", folder / "run", "a class")[2] == ""
+    assert "for example '本'" in electra("fill", folder / "run", "本 [MASK] is")[2]
+    assert electra("fill", folder / "run", "the [MASK] is")[2] == ""
     code, _, err = electra("fill", folder / "run", "the <mask> is")
     assert code == 65 and "<mask> is not the mask of this model" in err
 
@@ -496,7 +505,7 @@ def test_little_held_out_text_is_told(electra: Electra, folder: Path, tmp_path: 
 def test_too_little_text_for_a_vocabulary(electra: Electra, tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("the cat sat\n\nthe dog ran\n")
     code, _, err = electra("tokenizer", tmp_path / "text.txt", "--vocab-size", 300, "--out", tmp_path / "tok")
-    assert code == 65 and "256 are the least. Give more text." in err
+    assert code == 0 and "tokens instead of 300" in err
 
 
 def test_the_model_is_looked_for_before_the_data(

@@ -46,7 +46,7 @@ WRONG: dict[str, tuple[list[str], str, list[str]]] = {
     "comment alone": (["# newdoc", "", line("1")], "\n\n", [":1:", "no words after"]),
     "range": ([line("1"), line("1-2"), line("2")], "\n\n", [":2:", "multiword token 1-2", "2-N"]),
     "backward range": ([line("2-1", upos="_"), line("1")], "\n\n", ["multiword token 2-1"]),
-    "cut in a sentence": ([line("1")], "\n", [":1:", "cut short"]),
+    "a missing blank line": ([line("1"), line("1")], "\n\n", [":2:", "word number '1': expected 2", "blank line"]),
     "cut in a line": ([line("1"), "", line("1")[:9]], "", [":3:", "within a line", "cut short"]),
     "nothing": ([], "", ["holds no sentences"]),
     "blank": (["", ""], "\n", ["holds no sentences"]),
@@ -62,6 +62,24 @@ def test_says_what_is_wrong_and_where(name: str, tmp_path: Path) -> None:
     assert str(path) in str(caught.value)
     for word in words:
         assert word in str(caught.value)
+
+
+def test_what_programs_write_is_read(tmp_path: Path) -> None:
+    """No blank line and no line end at the end, numbers that continue or are _, words of spaces, parts of speech of their own."""
+    lines = [line("1", "Dogs"), line("2", "bark", "VERB"), "", line("3", "Cats"), line("4-5", "can't"), line("4", "ca", "AUX"), line("5", "n't"), "",
+             line("_", "and", "CONJ"), line("2", " ", "SPACE", "_SP"), line("2.1", "x"), line("3", "so", "_", "RB")]  # fmt: skip
+    for end in ("", "\n", "\n\n", "\r\n"):
+        found = read_conllu(write(tmp_path / "x.conllu", *lines, end=end), own_upos=True)
+        assert [[word.form for word in one.words] for one in found] == [
+            ["Dogs", "bark"],
+            ["Cats", "ca", "n't"],
+            ["and", " ", "so"],
+        ]
+        assert [word.upos for word in found[2].words] == ["CONJ", "SPACE", None]
+    with pytest.raises(DataError, match="unknown part of speech 'CONJ'"):
+        read_conllu(tmp_path / "x.conllu")
+    with pytest.raises(DataError, match=r":2: word number '5': expected 2\."):
+        read_conllu(write(tmp_path / "x.conllu", line("1"), line("5")))
 
 
 def test_bytes_and_absence(tmp_path: Path) -> None:

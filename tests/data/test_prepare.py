@@ -10,6 +10,8 @@ import subprocess
 import sys
 import tarfile
 import time
+import tracemalloc
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +146,22 @@ def test_copies_are_on_one_side() -> None:
     assert split(0.5, 0.5, 0.4, 0.9) == [("train", 0), ("train", 1), ("train", 3), ("valid", 2)]
     assert split(0.5) == [("valid", 0)]
     assert split() == []
+
+
+def test_copies_take_little_memory() -> None:
+    """A corpus that is made of copies of one document: the split is known at its end only."""
+
+    def found(count: int) -> Iterator[EncodedDocument]:
+        for index in range(count):
+            place = Place("a.txt", index + 1, index + 1, index + 1)
+            yield EncodedDocument(0.5, index, np.zeros(9, dtype=np.uint32), np.ones(9, dtype=np.uint32), place)
+
+    tracemalloc.start()
+    try:
+        assert sum(1 for _ in split_documents(found(20_000), 0.1)) == 20_000
+        assert tracemalloc.get_traced_memory()[1] < 20_000 * 100
+    finally:
+        tracemalloc.stop()
 
 
 def test_too_little_text(tokenizer: Any, tmp_path: Path) -> None:

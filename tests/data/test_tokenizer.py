@@ -27,7 +27,7 @@ from electra_trainer.data.tokenizer import (
     tokenizer_sha256,
     vocab_size_of,
 )
-from electra_trainer.data.vocabulary import train_tokenizer
+from electra_trainer.data.vocabulary import smaller_line, train_tokenizer
 from electra_trainer.errors import ConfigError, DataError, MissingInputError
 
 BERT = Specials(pad=0, unk=100, cls=101, sep=102, mask=103)
@@ -66,12 +66,17 @@ def test_trained_vocabulary(tokenizer: Any) -> None:
 def test_vocabulary_sizes_that_cannot_be() -> None:
     with pytest.raises(ConfigError, match="at least 256"):
         train_tokenizer(["a b"], vocab_size=200)
-    with pytest.raises(DataError, match=r"of 13 at most, 1,000 were asked for"):
-        train_tokenizer(["a b c d"], vocab_size=1000)
-    with pytest.raises(DataError, match=r"at most.*--vocab-size"):
-        train_tokenizer(sentences(800), vocab_size=30_000)
+    with pytest.raises(ConfigError, match="alphabet = 0: expected at least 1"):
+        train_tokenizer(["a b"], vocab_size=1000, alphabet=0)
     with pytest.raises(DataError, match="no characters"):
         train_tokenizer([" ", ""], vocab_size=1000)
+
+
+def test_a_small_text_gives_a_smaller_vocabulary() -> None:
+    small = train_tokenizer(["a b c d"], vocab_size=1000)
+    assert small.get_vocab_size() == 13
+    assert smaller_line(small, 1000).startswith("the vocabulary has 13 tokens instead of 1,000")
+    assert smaller_line(train_tokenizer(sentences(800), vocab_size=256), 256) == ""
 
 
 def test_an_iterator_is_read_twice_all_the_same(tokenizer: Any) -> None:
@@ -174,7 +179,10 @@ def test_statistics(tokenizer: Any) -> None:
     found = statistics(tokenizer, ["bara bara", "中" + "☃ bara"] * 700)
     assert (found.words, found.unknown) == (2800, 700)
     assert found.tokens == sum(len(tokenizer.encode(line).ids) for line in ["bara bara", "中☃ bara"]) * 700
-    assert found.unknown_rate == 700 / found.tokens
+    assert (found.unreadable, found.letters, found.signs.total()) == (0, 13 * 700, 700)
+    assert found.unreadable_line().endswith(
+        "0.0 % of the letters are unreadable ([UNK]); so are 700 signs, such as '☃' (700 x)"
+    )
 
 
 def test_released_tokenization(shared: Path) -> None:

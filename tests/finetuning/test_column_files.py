@@ -7,8 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError
-from electra_trainer.finetuning.examples import TaggedSentence
-from electra_trainer.finetuning.tagging.column_files import read_tagged
+from electra_trainer.finetuning.tagging.tag_columns import Tagged
+from electra_trainer.finetuning.tagging.tagged_files import read_tagged
 
 
 def write(path: Path, text: str) -> Path:
@@ -16,8 +16,8 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
-def pairs(sentences: list[TaggedSentence]) -> list[list[tuple[str, str | None]]]:
-    return [list(zip(sentence.words, sentence.labels, strict=True)) for sentence in sentences]
+def pairs(read: Tagged) -> list[list[tuple[str, str | None]]]:
+    return [list(zip(sentence.words, sentence.labels, strict=True)) for sentence in read.sentences]
 
 
 def test_conll_2003(tmp_path: Path) -> None:
@@ -28,8 +28,8 @@ def test_conll_2003(tmp_path: Path) -> None:
     path = write(tmp_path / "eng.train", text)
     found = read_tagged(path)
     assert pairs(found) == [[("EU", "I-ORG"), ("rejects", "O")], [("#", "O"), ("1", None)]]
-    assert [sentence.lines for sentence in found] == [(3, 4), (9, 10)]
-    assert (found[1].place, found[1].place_of(1)) == (f"{path}:9", f"{path}:10")
+    assert [sentence.lines for sentence in found.sentences] == [(3, 4), (9, 10)]
+    assert (found.sentences[1].place, found.sentences[1].place_of(1)) == (f"{path}:9", f"{path}:10")
     assert pairs(read_tagged(path, column=2))[0] == [("EU", "NNP"), ("rejects", "VBZ")]
     assert pairs(read_tagged(path, words=2, column="3"))[0] == [("NNP", "I-NP"), ("VBZ", "I-VP")]
     assert pairs(read_tagged(path, labelled=False))[0] == [("EU", None), ("rejects", None)]
@@ -59,7 +59,7 @@ def test_tabs_comments_and_line_ends(tmp_path: Path) -> None:
 def test_comments(comment: str, tmp_path: Path) -> None:
     """Also those with as many fields as there are columns."""
     path = write(tmp_path / "x", f"{comment}\nthe _ _ O\ncat _ _ O\n\n{comment}\na _ _ O\n")
-    assert [sentence.words for sentence in read_tagged(path)] == [("the", "cat"), ("a",)]
+    assert [sentence.words for sentence in read_tagged(path).sentences] == [("the", "cat"), ("a",)]
 
 
 def test_words_alone_can_be_predicted(tmp_path: Path) -> None:
@@ -82,11 +82,11 @@ def test_treebanks(tmp_path: Path) -> None:
     path = write(tmp_path / "x.conllu", conllu("do/AUX", "n't/PART") + conllu("go/VERB", "on/_"))
     found = read_tagged(path)
     assert pairs(found) == [[("do", "AUX"), ("n't", "PART")], [("go", "VERB"), ("on", None)]]
-    assert [sentence.lines for sentence in found] == [(3, 4), (8, 9)]
-    assert [read_tagged(path, column=name)[0].labels for name in ("xpos", "feats", "deprel")] == [
+    assert [sentence.lines for sentence in found.sentences] == [(3, 4), (8, 9)]
+    assert [read_tagged(path, column=name).sentences[0].labels for name in ("xpos", "feats", "deprel")] == [
         (None, "NN"), ("Number=Sing", "_"), ("root", "dep"),
     ]  # fmt: skip
-    assert read_tagged(path, column="7", labelled=False)[1].labels == (None, None)
+    assert read_tagged(path, column="7", labelled=False).sentences[1].labels == (None, None)
     with pytest.raises(ConfigError, match=r"label column 'UPOS': expected upos, .* Did you mean 'upos'\?"):
         read_tagged(path, column="UPOS")
     with pytest.raises(ConfigError, match="label column '4': expected upos"):
@@ -162,7 +162,7 @@ def test_any_bytes_are_sentences_or_an_error(data: bytes, name: str, labelled: b
     path = tmp_path / name
     path.write_bytes(data)
     try:
-        found = read_tagged(path, labelled=labelled)
+        found = read_tagged(path, labelled=labelled).sentences
     except ElectraError as error:
         assert str(path) in str(error)
         return

@@ -158,14 +158,46 @@ def test_questions_in_transformers(models: Path) -> None:
         assert (logits_BT - logits_BT2[..., column])[real_BT].abs().max() <= 1e-5
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("kind", ["tagging", "independent"])
+def test_predictions_are_those_of_transformers(models: Path, kind: str) -> None:
+    """Tags, answers and their probabilities of 200 rows, read from transformers' logits as `predict` reads ours."""
+    import transformers
+
+    loaded = replace(load_finetuned(models / kind), precision="fp32")
+    texts = [text for text, _ in rows(200)]
+    asked: list[Any] = [text.split() for text in texts]
+    if kind == "independent":
+        asked = [(f"which {'fruit' if number % 2 else 'tool'}?", text) for number, text in enumerate(texts)]
+    examples = loaded.task.examples_from(asked, pair=False)
+    task_rows = loaded.task.rows(examples, loaded.text, training=False)
+    batch = collate(task_rows, loaded.text.specials, torch.device("cpu"))
+    theirs = getattr(transformers, architecture(models / kind)).from_pretrained(models / kind).eval()
+    found = theirs(input_ids=batch.ids_BT, token_type_ids=batch.segment_BT, attention_mask=batch.real_BT.long())
+    logits_BTC = found.logits if kind == "tagging" else torch.stack([found.start_logits, found.end_logits], -1)
+    said = loaded.task.predict(examples, task_rows, loaded.task.read(torch.nn.Identity(), logits_BTC, batch, task_rows))
+    mine = loaded.predict(asked, device="cpu")
+    assert len(mine) == 200 and len({json.dumps(one.get("tags", one.get("text"))) for one in mine}) > 5
+    for one, two in zip(said, mine, strict=True):
+        assert one.get("tags") == two.get("tags") and one.get("text") == two.get("text")
+        for first, second in zip(one.get("nbest", ()), two.get("nbest", ()), strict=True):
+            assert first["probability"] == pytest.approx(second["probability"], abs=1e-5)
+    if kind == "tagging":
+        settings = json.loads((models / kind / "config.json").read_text())
+        assert list(settings["id2label"].values()) == list(loaded.task.labels)  # type: ignore[attr-defined]
+        tag = transformers.pipeline("token-classification", model=str(models / kind))
+        tagged_by_it = [[word["entity"] for word in words] for words in tag(texts)]
+        assert tagged_by_it == [[one for one in two["tags"] if one != "O"] for two in mine]
+
+
 def test_the_papers_head_is_kept_beside_the_encoder(models: Path) -> None:
     from transformers import AutoModel
 
-    assert architecture(models / "joint") == "ElectraModel"
+    assert architecture(models / "joint" / "encoder") == "ElectraModel"
     loaded = load_finetuned(models / "joint")
     assert isinstance(loaded.task, QuestionAnswering) and loaded.task.head_kind == "joint"
     assert "transformers has no head like this task's" in (models / "joint" / "README.md").read_text()
-    theirs = AutoModel.from_pretrained(models / "joint").state_dict()
+    theirs = AutoModel.from_pretrained(models / "joint" / "encoder").state_dict()
     mine = loaded.network.electra.state_dict()
     assert all(torch.equal(theirs[name], tensor) for name, tensor in mine.items())
     (one, two) = loaded.predict(ASKED, device="cpu")

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from electra_trainer.errors import CheckpointError, MissingInputError
 from electra_trainer.pretrained import source as module
+from electra_trainer.pretrained.export import read_network
 from electra_trainer.pretrained.pretrained import export_run, kept_encoder, load
 from electra_trainer.pretrained.source import Source, load_source, untrained
 from electra_trainer.settings.methods import MLM
@@ -159,6 +160,7 @@ def without_a_tensor(folder: Path) -> None:
 
 
 def as_an_experiment(folder: Path) -> None:
+    rewrite(folder / "config.json", architectures=["ElectraForSequenceClassification"])
     model = folder.rename(folder.with_name("moved"))
     folder.mkdir()
     model.rename(folder / "model")
@@ -277,12 +279,16 @@ def test_the_hub_s_refusals(
     assert HUB_NAME in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_pickled_weights_are_not_read_and_the_way_round_works(
-    runs: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize(("part", "named"), [("discriminator", True), ("discriminator", False), ("generator", True)])
+def test_pickled_weights_are_not_read_and_the_way_round_keeps_the_head(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, part: str, named: bool
 ) -> None:
+    """The head that the model's config.json names; without a name that of transformers' ELECTRA, the discriminator's."""
     pytest.importorskip("transformers")
-    origin = runs / "rtd-exported" / "discriminator"
+    origin = runs / "rtd-exported" / part
     bare = Path(shutil.copytree(origin, tmp_path / "bare", ignore=shutil.ignore_patterns("*.safetensors")))
+    if not named:
+        rewrite(bare / "config.json", architectures=None)
     monkeypatch.chdir(tmp_path)
     hub(monkeypatch, bare)
     with pytest.raises(MissingInputError, match=r"no model\.safetensors on the Hub, and pickled weights") as caught:
@@ -291,10 +297,28 @@ def test_pickled_weights_are_not_read_and_the_way_round_works(
     assert found is not None
     shutil.copytree(origin, tmp_path / HUB_NAME)  # what transformers would find under that name
     exec(found[1])  # the command as it is printed
-    assert load_source("DIR").sha256 == load_source(runs / "rtd").sha256
+    assert load_source("DIR").sha256 == load_source(origin).sha256
+    converted, whole = read_network(Path("DIR"))[0].state_dict(), read_network(origin)[0].state_dict()
+    assert same_weights(converted, whole)
+
+
+def test_pickled_weights_in_a_folder_have_the_same_way_round(runs: Path, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    folder = tmp_path / "bare"
+    network = transformers.ElectraForMaskedLM.from_pretrained(runs / "rtd-exported" / "generator")
+    shutil.copytree(runs / "rtd-exported" / "generator", folder, ignore=shutil.ignore_patterns("*.safetensors"))
+    torch.save(network.state_dict(), folder / "pytorch_model.bin")
+    with pytest.raises(MissingInputError, match=r"bare: has pytorch_model\.bin and no model\.safetensors") as caught:
+        load_source(folder)
+    found = re.search(r'python -c "(.*)"$', str(caught.value))
+    assert found is not None
+    exec(found[1].replace("'DIR'", repr(str(tmp_path / "DIR"))))
+    assert load_source(tmp_path / "DIR").sha256 == load_source(runs / "rtd-exported" / "generator").sha256
+    assert read_network(tmp_path / "DIR")[1].vocab_size
 
 
 def test_names_on_the_hub_are_those_that_are_asked_for() -> None:
     assert set(module._HUB_FILES) == {
-        "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt",
+        "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json",
+        "added_tokens.json",
     }  # fmt: skip

@@ -6,16 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from electra_trainer.finetuning.tagging.spans import (
-    Span,
-    SpanCounts,
-    count_spans,
-    fault,
-    scheme_of,
-    spans_of,
-    split_tag,
-    total,
-)
+from electra_trainer.finetuning.tagging.spans import Span, SpanCounts, count_spans, spans_of, split_tag, total
 
 TAGS = st.sampled_from(["O", *(f"{mark}-{kind}" for mark in "BIES" for kind in ("PER", "LOC-X"))])
 SENTENCE = st.lists(TAGS, max_size=9)
@@ -148,34 +139,3 @@ def test_sentences_of_other_lengths_are_refused() -> None:
         count_spans([["O", "O"]], [["O"]])
     with pytest.raises(ValueError):
         count_spans([["O"]], [])
-
-
-@pytest.mark.parametrize(
-    ("labels", "scheme"),
-    [
-        ("O B-PER I-PER", "bio"),
-        ("O I-PER", "bio"),
-        ("B-NP I-NP B-VP", "bio"),
-        ("O B I", "bio"),
-        ("O B-PER I-PER E-PER S-PER", "bioes"),
-        ("O S-PER", "bioes"),
-        ("O B-PER I-PER b-PER", "bio"),
-        ("O B-PER I-PER L-PER U-PER", "bio"),
-        ("NOUN VERB ADJ", "none"),
-        ("O", "none"),
-        ("O X", "none"),
-        ("B M E S", "none"),
-        ("NN B-x VB JJ O", "none"),
-        ("B-x C-x", "none"),
-        ("", "none"),
-    ],
-)
-def test_the_scheme_is_seen_from_the_labels(labels: str, scheme: str) -> None:
-    assert scheme_of(labels.split()) == scheme
-
-
-def test_a_wrong_label_is_explained() -> None:
-    assert fault("anything", "none") == fault("B-X", "bio") == fault("O", "bioes") == fault("S-X", "bioes") == ""
-    assert fault("S-X", "bio") == "label 'S-X' is none of BIO: expected O, B-TYPE, I-TYPE."
-    assert fault("b_PER", "bio").endswith("Did you mean 'B-PER'?")
-    assert "write E for L and S for U" in fault("U-PER", "bioes")

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from tests.finetuning.squad_small import question
 
 from electra_trainer.errors import DataError, ElectraError, MissingInputError
-from electra_trainer.finetuning.squad.squad_files import nearest, read_squad, sample, split_by_article
+from electra_trainer.finetuning.squad import squad_layouts
+from electra_trainer.finetuning.squad.squad_files import nearest, read_questions, read_squad, sample, split_by_article
 
 CONTEXT = "The chef cooked the meal. The guest ate the meal."
 
@@ -71,7 +72,12 @@ def test_a_wrong_answer_start_is_moved_to_the_nearest_place(tmp_path: Path, answ
     assert one.start == found and CONTEXT.startswith(one.text.strip(), found)
     exact = CONTEXT.startswith(answer.strip(), said + len(answer) - len(answer.lstrip())) and said >= 0
     assert file.notes == (
-        () if exact else ("file.json: 1 answers were not at their answer_start; the nearest place was taken.",)
+        ()
+        if exact
+        else (
+            "file.json: 1 answers were not at their answer_start; the nearest place was taken, for example "
+            f"{answer.strip()!r} at data[0].paragraphs[0].qas[0].answers[0].",
+        )
     )
 
 
@@ -95,7 +101,10 @@ def test_nearest_is_the_nearest(context: str, text: str, start: int) -> None:
 WRONG = {
     "not UTF-8": (b"\xff{}", "is not UTF-8"),
     "not JSON": (b'{"data": [\n}', r"file.json:2: is not valid JSON"),
-    "JSON Lines": (b'{"data": []}\n{"data": []}', r"file.json:2: is not valid JSON.*JSON Lines"),
+    "JSON Lines without questions": (b'{"data": []}\n{"data": []}', "holds no questions"),
+    "JSON Lines that break off": (b'{"qas": [], "context": "x"}\n{"qas"', "file.json:2: is not valid JSON.*Expected one object a line"),
+    "a line of something else": (b'{"qas": [], "context": "x"}\n{"text": 1}', "file.json:2: is not SQuAD's layout"),
+    "a list of texts": (["a"], r"file.json: \[0\]: expected an object with 'paragraphs', found 'a'"),
     "too deep": (b'{"data":' + b"[" * 200_000, "nested too deeply"),
     "a number too long": (b'{"data": ' + b"1" * 5000 + b"}", "thousands of digits"),
     "a list": ([], "is not SQuAD's layout"),
@@ -104,7 +113,7 @@ WRONG = {
     "data no list": ({"data": {}}, r"file.json.data: expected a list, found \{\}"),
     "article no object": ({"data": [7]}, r"data\[0\]: expected an object with 'paragraphs', found 7"),
     "no paragraphs": ({"data": [{"title": "x"}]}, r"data\[0\]: has no 'paragraphs'"),
-    "title a number": (table(entry(), title=3), r"data\[0\].title: expected a string, found 3"),
+    "title a list": (table(entry(), title=[3]), r"data\[0\].title: expected a string, found \[3\]"),
     "context missing": ({"data": [{"paragraphs": [{"contxt": "x", "qas": []}]}]}, r"paragraphs\[0\]: has no 'context'.*'contxt'"),
     "context blank": (table(entry(), context=" \n"), r"paragraphs\[0\].context: is blank"),
     "context null": (table(entry(), context=None), r"paragraphs\[0\].context: expected a string, found None"),
@@ -112,23 +121,121 @@ WRONG = {
     "qas missing": ({"data": [{"paragraphs": [{"context": "x"}]}]}, r"paragraphs\[0\]: has no 'qas'"),
     "question missing": (table({"id": "1", "answers": []}), r"qas\[0\]: has no 'question'"),
     "question blank": (table(entry(question="")), r"qas\[0\].question: is blank"),
-    "id a number": (table(entry(id=5)), r"qas\[0\].id: expected a string, found 5"),
+    "id a list": (table(entry(id=[5])), r"qas\[0\].id: expected a string, found \[5\]"),
+    "id twice as number": (table(entry("1"), entry(id=1)), r"qas\[1\].id: '1' is also at .*qas\[0\]"),
     "id twice": (table(entry("1"), entry("1")), r"qas\[1\].id: '1' is also at .*qas\[0\]"),
     "answers missing": (table({"id": "1", "question": "x?"}), r"qas\[0\]: has no 'answers'"),
-    "answers of the Hub": (table(entry(answers={"text": ["chef"]})), r"answers: expected a list, found \{"),
+    "answers of the Hub": (table(entry(answers={"text": ["chef"]})), r"answers\[0\].answer_start: expected a whole number, found None"),
+    "a start too few": (table(entry(answers={"text": ["chef", "a"], "answer_start": [4]})), r"answers: 2 texts and 1 starts"),
+    "another object": (table(entry(answers={"txt": ["chef"]})), r"answers: expected a list, found \{"),
     "answer no object": (table(entry(answers=["chef"])), r"answers\[0\]: expected an object with 'text', found 'chef'"),
-    "answer blank": (table(entry(answers=[{"text": " ", "answer_start": 3}])), r"answers\[0\].text: is blank"),
+    "answer blank": (table(entry(answers=[{"text": " ", "answer_start": 3}])), r"qas\[0\]: has no answer \(no answers\).*--version 2"),
     "start missing": (table(entry(answers=[{"text": "chef"}])), r"answers\[0\]: has no 'answer_start'"),
-    "start a string": (table(entry(answers=[{"text": "chef", "answer_start": "4"}])), r"answer_start: expected a whole number, found '4'"),
+    "start a word": (table(entry(answers=[{"text": "chef", "answer_start": "four"}])), r"answer_start: expected a whole number, found 'four'"),
+    "start a fraction": (table(entry(answers=[{"text": "chef", "answer_start": 4.5}])), r"answer_start: expected a whole number, found 4.5"),
     "start true": (table(entry(answers=[{"text": "chef", "answer_start": True}])), r"answer_start: expected a whole number, found True"),
     "no answers": (table(entry(answers=[])), r"qas\[0\]: has no answer \(no answers\).*--version 2"),
     "none occurs": (table(entry(answers=[{"text": "waiter", "answer_start": 4}])), "none of its answers occurs"),
 }  # fmt: skip
 WRONG_2 = {
-    "impossible with answers": (table(entry(is_impossible=True)), r"qas\[0\]: is_impossible, and yet answers has 1"),
     "possible without": (table(entry(answers=[], is_impossible=False)), r"qas\[0\].answers: is empty"),
     "impossible a word": (table(entry(is_impossible="no")), r"is_impossible: expected true or false, found 'no'"),
 }
+
+
+def lines_of(*objects: Any) -> bytes:
+    return b"\n\n".join(json.dumps(one).encode() for one in objects) + b"\n"
+
+
+def row(name: str | None = "1", **changes: Any) -> dict[str, Any]:
+    """A question as a row of the Hub."""
+    answers = {"text": ["chef"], "answer_start": [4]}
+    return {"id": name, "title": "Meals", "context": CONTEXT, "question": "Who?", "answers": answers} | changes
+
+
+PARAGRAPH = {"context": CONTEXT, "qas": [entry("1"), entry("2")]}
+LAYOUTS: dict[str, Any] = {
+    "a list of paragraphs": [{"context": CONTEXT, "qas": [entry("1")]}, {"context": CONTEXT, "qas": [entry("2")]}],
+    "a list of articles": [{"title": "Meals", "paragraphs": [PARAGRAPH]}],
+    "an article": {"title": 7, "paragraphs": [PARAGRAPH]},
+    "a paragraph": PARAGRAPH,
+    "rows in data": {"data": [row("1"), row("2", title=None)]},
+    "a list of rows": [row("1"), row("2")],
+    "rows, a line each": lines_of(row("1"), row("2")),
+    "paragraphs, a line each": lines_of(*({"context": CONTEXT, "qas": [entry(name)]} for name in "12")),
+    "files, a line each": lines_of(table(entry("1")), table(entry("2"))),
+    "byte order mark": b"\xef\xbb\xbf" + lines_of(row("1"), row("2")),
+    "no title": {"data": [{"document_id": 7, "paragraphs": [PARAGRAPH]}]},
+    "answers of the Hub": table(entry("1"), entry("2", answers={"text": ["chef"], "answer_start": [4]})),
+    "one answer": table(entry("1"), entry("2", answers={"text": "chef", "answer_start": "4"})),
+    "ids are numbers": table(entry(id=1), entry(id=2)),
+    "starts as text": table(*(entry(name, answers=[{"text": "chef", "answer_start": start}]) for name, start in (("1", "4"), ("2", 4.0)))),
+    "possible in words": table(entry("1", is_impossible="False"), entry("2", is_impossible=0)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_files_as_users_have_them(tmp_path: Path, name: str) -> None:
+    """The same two questions, for training and for prediction, without a note."""
+    path = written(tmp_path, LAYOUTS[name])
+    file = read_squad(path, version=1)
+    assert [one.id for one in file.questions] == ["1", "2"] and file.notes == ()
+    assert all(one.answers[0].start == 4 and one.context == CONTEXT for one in file.questions)
+    assert [(one.id, one.question) for one in read_questions(path)] == [("1", "Who?"), ("2", "Who?")]
+
+
+def test_contexts_without_a_title_stay_together() -> None:
+    """So that `--split` does not train on a text that it scores on."""
+    content = json.dumps([row("1", title=None), row("2", title=None), row("3", title=None, context="Other.")])
+    first, second, third = (one.article for one in squad_layouts.entries(content.encode(), Path("x.json")))
+    assert first == second != third
+
+
+def test_without_ids_questions_have_the_names_of_their_places(tmp_path: Path) -> None:
+    nameless = {name: value for name, value in entry().items() if name != "id"}
+    file = read_squad(written(tmp_path, table(entry("1"), nameless, entry(id=None))), version=1)
+    names = ["1", "data[0].paragraphs[0].qas[1]", "data[0].paragraphs[0].qas[2]"]
+    assert [one.id for one in file.questions] == names
+    assert file.notes == (f"file.json: 2 questions have no id; each is named by its place, for example '{names[1]}'.",)
+    rows = read_questions(written(tmp_path, lines_of(row("1"), row(None))))
+    assert [one.id for one in rows] == ["1", "3"]
+
+
+@pytest.mark.parametrize(
+    "silent",
+    [
+        {"answers": [], "is_impossible": True},
+        {"answers": [{"text": "", "answer_start": -1}], "is_impossible": True},
+        {"answers": [{"text": "", "answer_start": -1}]},
+        {"answers": {"text": [], "answer_start": []}},
+        {"answers": {"text": [""], "answer_start": [-1]}, "is_impossible": "TRUE"},
+        {"answers": None, "is_impossible": "true"},
+        {"answers": "", "is_impossible": 1},
+        {"plausible_answers": [{"text": "chef", "answer_start": 4}], "is_impossible": True, "answers": None},
+    ],
+)
+def test_a_question_without_an_answer_however_it_is_written(tmp_path: Path, silent: dict[str, Any]) -> None:
+    file = read_squad(written(tmp_path, table(entry("1"), entry("2") | silent)), version=2)
+    assert [len(one.answers) for one in file.questions] == [1, 0] and file.notes == ()
+
+
+def test_answers_of_an_impossible_question_are_plausible_ones(tmp_path: Path) -> None:
+    file = read_squad(written(tmp_path, table(entry("1"), entry("2", is_impossible=True))), version=2)
+    assert [len(one.answers) for one in file.questions] == [1, 0]
+    assert file.notes == (
+        "file.json: 1 questions are impossible and yet have answers; these are taken for plausible ones, and not used, for example "
+        "'chef' at data[0].paragraphs[0].qas[1].",
+    )
+
+
+def test_an_answer_over_a_line_end_is_found(tmp_path: Path) -> None:
+    """The file has the line end of one system, the answer a space or another one."""
+    context = "It was opened in 1911.\r\nAda Kern designed\r\nit."
+    given = [{"text": "Ada Kern designed it", "answer_start": 23}, {"text": "designed\nit", "answer_start": 40}]
+    file = read_squad(written(tmp_path, table(entry(answers=given), context=context)), version=1)
+    assert [(one.start, one.text) for one in file.questions[0].answers] == [
+        (24, "Ada Kern designed\r\nit"), (33, "designed\r\nit"),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("content", "message"), WRONG.values(), ids=WRONG)

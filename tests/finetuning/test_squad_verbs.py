@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 import types
@@ -142,6 +143,11 @@ def test_answer_in_words(folder: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert len(lines) == 2 or lines[0].startswith("no answer in this text")
 
 
+def test_an_answer_from_a_text_that_cannot_be_read(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["answer", str(folder), "--context", "Шеф варил ужин", "--question", "Who ate?"]) == 0
+    assert "of the letters are unreadable ([UNK]), for example 'Шеф', 'варил', 'ужин'" in capsys.readouterr().err
+
+
 def test_the_threshold_decides_whether_there_is_an_answer(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["answer", str(folder), "--context", CONTEXT, "--question", "Who ate?"]
     assert main([*words, "--json"]) == 0
@@ -173,6 +179,19 @@ def test_predict_writes_what_the_official_scripts_read(folder: Path, capsys: pyt
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert {one["id"]: one["no_answer_score"] for one in lines} == scores
     assert [one["text"] for one in lines] == [text if scores[name] <= between else "" for name, text in texts.items()]
+
+
+def test_predict_reads_rows_of_the_hub_from_a_pipe(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [
+        {"id": 7, "context": CONTEXT, "question": "Who?"},
+        {"context": CONTEXT, "question": "Who?", "answers": None},
+    ]
+    content = "\n".join(map(json.dumps, rows)).encode()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+    assert main(["predict", str(folder.with_name("always")), "-"]) == 0
+    assert list(json.loads(capsys.readouterr().out)) == ["7", "2"]
 
 
 def test_predict_where_every_question_is_answered(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,7 +31,7 @@ def test_tags(tmp_path: Path) -> None:
     assert data.task == Tagging(labels=("DET", "NOUN", "VERB")) and data.task.metric == "accuracy"
     assert (len(data.train), len(data.dev["dev"])) == (2, 1)
     assert data.test["test"][0].words == ("the", "bird") and data.test["test"][0].labels == (None, None)
-    assert data.notes == () and len(data.sha256) == 64
+    assert data.notes == ("labels: 3 without spans, scored by accuracy.",) and len(data.sha256) == 64
 
 
 @pytest.mark.parametrize(
@@ -59,6 +59,7 @@ def test_what_a_reader_of_the_scores_must_know(tmp_path: Path) -> None:
         "\nWe O\nlike O\nher O\na O\nlot O\n\nJo B-PRE\n\nx O\n\n" + "We O\nlike B-LOC\nher I-PER\na O\nlot O\n\n" * 25
     )
     assert task(tmp_path, train, dev).load().notes == (
+        "labels: BIO, such as 'B-PER'; 2 types: LOC, PER. Spans are scored by seqeval's definition (conlleval's): same words, same type.",
         "1 word of train without a label (first at train:162): not learned, not scored.",
         "1 span of train that an I- or E- begins (first at train:164): counted, as conlleval does. They are usual in IOB1, and slips elsewhere.",
         "train:168: a sentence of 1,001 words. Are blank lines missing?",
@@ -70,6 +71,7 @@ def test_what_a_reader_of_the_scores_must_know(tmp_path: Path) -> None:
 
 def test_short_sentences_that_stand_twice_are_no_warning(tmp_path: Path) -> None:
     assert task(tmp_path).load().notes == (
+        "labels: 3 without spans, scored by accuracy.",
         "2 of 2 sentences in dev are in training too, 0 of them with 5 words or more.",
     )
 
@@ -89,6 +91,7 @@ def test_without_a_development_file_sentences_are_held_out(tmp_path: Path) -> No
         assert isinstance(data.task, Tagging) and data.task.labels == ("A", "B", "C")
         assert {label for one in data.train for label in one.labels} == {"A", "B", "C"}
         assert data.notes == (
+            "labels: 3 without spans, scored by accuracy.",
             f"no development file: {len(data.dev['dev'])} of 91 sentences were held out, chosen by a hash of their words; no sentence "
             "is on both sides.",
         )
@@ -138,7 +141,7 @@ WRONG: dict[str, tuple[str, str, str]] = {
     ),
     "no prefix": (ENTITIES, ENTITIES + "x LOC\n", r"dev:5: label 'LOC' is none of BIO: expected O, B-TYPE, I-TYPE"),
     "BIOES in dev": (ENTITIES, ENTITIES + "\nx S-LOC\n", r"dev:6: label 'S-LOC' is none of BIO"),
-    "BILOU": (ENTITIES + "x U-PER\n", ENTITIES, "write E for L and S for U"),
+    "BILOU in dev": (ENTITIES, ENTITIES + "x U-PER\n", r"dev:5: label 'U-PER' is none of BIO"),
     "no type": (ENTITIES + "x B-\n", ENTITIES, r"train:5: label 'B-' is none of BIO"),
     "another tag set": (
         TRAIN,

@@ -1,8 +1,10 @@
 """`electra finetune` and `electra predict`, and the same from Python: a two-column file becomes a model, its scores and predictions."""
 
 import csv
+import io
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -70,7 +72,6 @@ def test_one_command_from_two_columns(work: Path, first: tuple[int, str, str]) -
         "columns: text = 'text', label = 'label'.",
         "8 of 80 rows were held out",
         "2 classes in 72 training rows: fruit 36, tool 36.",
-        "fewer than 10,000 lines: without --epochs 10 epochs, for larger files 3.",
         "accuracy",
         "The best run on dev:",
         "true \\ said  fruit  tool",
@@ -78,6 +79,7 @@ def test_one_command_from_two_columns(work: Path, first: tuple[int, str, str]) -
         "exp/predictions.csv: what it says of new.csv.",
     ):
         assert words in out
+    assert "without --epochs" not in out  # they were given
     with (work / "exp" / "predictions.csv").open(newline="") as file:
         said = list(csv.DictReader(file))
     assert [row["id"] for row in said] == [str(n) for n in range(10)]
@@ -157,7 +159,61 @@ def test_no_function_has_the_name_of_a_room() -> None:
     assert electra_trainer.finetuning.recipe.paper
 
 
-def test_pairs_and_numbers(work: Path, electra: Electra) -> None:
+@pytest.fixture
+def piped(electra: Electra, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str, str]]:
+    """The command with some bytes as its standard input."""
+
+    def run(content: bytes, *words: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+        return electra(*words)
+
+    return run
+
+
+def test_predict_reads_standard_input(
+    work: Path, electra: Electra, piped: Callable[..., tuple[int, str, str]], first: tuple[int, str, str]
+) -> None:
+    """The same bytes as from a file, whichever kind of table it is; and bare lines, a text each."""
+    _, expected, _ = electra("predict", "exp/model", "new.csv", "--device", "cpu")
+    predict = ("predict", "exp/model", "-", "--device", "cpu")
+    assert piped((work / "new.csv").read_bytes(), *predict) == (0, expected, "")
+    table = list(csv.DictReader(expected.splitlines()))
+    tabs = "id\ttext\r\n" + "".join(f"{row['id']}\t{row['text']}\r\n" for row in table)
+    assert piped(tabs.encode(), *predict)[1] == expected
+    objects = "".join(json.dumps({"id": row["id"], "text": row["text"]}) + "\n" for row in table)
+    assert piped(objects.encode(), *predict)[1] == expected
+    code, out, _ = piped("".join(f"{row['text']}\n\n" for row in table).encode(), *predict)
+    assert code == 0
+    assert [row["prediction"] for row in csv.DictReader(out.splitlines())] == [row["prediction"] for row in table]
+    code, out, _ = piped(b"the apple, and text with a comma\n", *predict, "--json")
+    assert code == 0 and json.loads(out)["text"] == "the apple, and text with a comma"
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b" \n", "standard input: is empty"),
+        (b'{"text": "a"}\n{"text"}\n', "standard input:2: "),
+        (b"id,text\n1,a,b\n", "standard input:2: expected 2 fields"),
+        (b"fine\n\xff\n", "standard input:2: "),
+    ],
+)
+def test_faults_of_standard_input_are_named(
+    piped: Callable[..., tuple[int, str, str]], first: tuple[int, str, str], content: bytes, told: str
+) -> None:
+    code, _, err = piped(content, "predict", "exp/model", "-", "--device", "cpu")
+    assert code == DataError.exit_code and told in err and "/tmp" not in err
+
+
+def test_the_report_of_a_fine_tuning_experiment(electra: Electra, first: tuple[int, str, str]) -> None:
+    code, out, err = electra("report", "exp")
+    assert code == 0, err
+    page = Path(out.strip()).read_text()
+    assert out.strip() == "exp/report.html" and "classification seed 1" in page and "classification seed 2" in page
+    assert "Fine-tuning at a training loss of" in page and "Masked language model" not in page
+
+
+def test_pairs_and_numbers(work: Path, electra: Electra, piped: Callable[..., tuple[int, str, str]]) -> None:
     code, out, _ = electra(
         "finetune", "encoder", "--task", "regression", "--train", "pairs.jsonl", "--out", "numbers", *SHORT
     )
@@ -166,10 +222,16 @@ def test_pairs_and_numbers(work: Path, electra: Electra) -> None:
     assert "Next: electra predict numbers/model FILE --out predictions.csv" in out and "true \\ said" not in out
     code, out, _ = electra("predict", "numbers/model", "pairs.jsonl", "--device", "cpu")
     said = list(csv.DictReader(out.splitlines()))
+    lines = (json.loads(line) for line in (work / "pairs.jsonl").read_text().splitlines())
+    both = "".join(f"{line['premise']}\t{line['hypothesis']}\n" for line in lines)
+    _, out, _ = piped(both.encode(), "predict", "numbers/model", "-", "--device", "cpu")
+    assert [row["prediction"] for row in csv.DictReader(out.splitlines())] == [row["prediction"] for row in said]
+    _, _, err = piped(b"one text\n", "predict", "numbers/model", "-", "--device", "cpu")
+    assert "standard input:1: expected two texts with a tab between them, found 1." in err
     assert code == 0 and len(said) == 50 and all(-100 < float(row["prediction"]) < 100 for row in said)
 
 
-def test_tagging(work: Path, electra: Electra) -> None:
+def test_tagging(work: Path, electra: Electra, piped: Callable[..., tuple[int, str, str]]) -> None:
     words = (
         "finetune",
         "encoder",
@@ -189,6 +251,8 @@ def test_tagging(work: Path, electra: Electra) -> None:
     assert [line.split("\t")[0] for line in lines if line] == [line.split("\t")[0] for line in asked if line]
     code, out, _ = electra("predict", "tags/model", "dev.conll", "--device", "cpu")
     assert code == 0 and out.splitlines() == lines
+    code, piped_out, _ = piped((work / "dev.conll").read_bytes(), "predict", "tags/model", "-", "--device", "cpu")
+    assert code == 0 and piped_out == out
     config = json.loads((work / "tags" / "model" / "config.json").read_text())
     assert config["architectures"] == ["ElectraForTokenClassification"]
 
@@ -220,6 +284,27 @@ def test_tagging_of_other_columns_without_a_development_file(work: Path, electra
     code, _, err = electra(*following.removeprefix("Next: electra ").replace("FILE", "dev.conll").split())
     assert code == 0, err
     assert "\t" in (work / "predictions.conll").read_text()
+    assert (
+        "column 2 of dev.conll, where the words are in the training file, holds labels. --words names another." in err
+    )
+
+
+def test_the_words_are_where_they_were_in_training(work: Path, electra: Electra) -> None:
+    """A model that learned from column 2 reads column 2; running text is split into words, and both are said."""
+    test_tagging_of_other_columns_without_a_development_file(work, electra)
+    words = [line.split("\t")[0] for line in (work / "dev.conll").read_text().splitlines()]
+    turned = [line.split("\t")[::-1] for line in (work / "dev.conll").read_text().splitlines()]
+    (work / "turned.dev").write_text("".join("\t".join(fields) + "\n" for fields in turned))
+    code, out, err = electra("predict", "turned/model", "turned.dev", "--device", "cpu")
+    assert code == 0 and not err and [line.split("\t")[0] for line in out.splitlines()] == words
+    code, named, err = electra("predict", "turned/model", "dev.conll", "--words", "1", "--device", "cpu")
+    assert code == 0 and not err and named == out
+    (work / "raw.txt").write_text(" ".join(word for word in words if word) + ".\n")
+    code, out, err = electra("predict", "turned/model", "raw.txt", "--json", "--device", "cpu")
+    assert code == 0 and json.loads(out)["words"] == [*(word for word in words if word), "."]
+    assert "raw.txt: running text, a sentence a line, split into words with punctuation apart" in err
+    table = json.loads((work / "turned/model/electra_task.json").read_text())
+    assert table["columns"]["words"] == "2" and table["columns"]["label"] == "1"
 
 
 def test_warnings_are_told(work: Path, electra: Electra) -> None:
@@ -241,7 +326,7 @@ WRONG: dict[str, tuple[tuple[str, ...], int, str]] = {
     "no such column": (("finetune", "encoder", "--train", "train.csv", "--label", "labels", "--out", "o"), 78, "--label labels: train.csv has no such column. Did you mean 'label'?"),
     "numbers that are words": (("finetune", "encoder", "--train", "train.csv", "--task", "regression", "--out", "o"), 65, "train.csv:2: column 'label' holds 'tool', expected a number"),
     "no such seeds": (("finetune", "encoder", "--train", "train.csv", "--out", "o", "--seeds", "x"), 78, "--seeds"),
-    "tagging of columns of text": (("finetune", "encoder", "--train", "words.conll", "--dev", "dev.conll", "--task", "tagging", "--text", "text", "--out", "o"), 78, "--text: tagging reads words, a line each"),
+    "tagging of columns of text": (("finetune", "encoder", "--train", "words.conll", "--dev", "dev.conll", "--task", "tagging", "--text", "text", "--out", "o"), 78, "--text: tagging reads words. Leave it out; --words names their column"),
     "pooling in tagging": (("finetune", "encoder", "--train", "words.conll", "--dev", "dev.conll", "--task", "tagging", "--pooling", "mean", "--out", "o"), 78, "--pooling mean: tagging has no choice of what represents a text"),
     "words of a table": (("finetune", "encoder", "--train", "train.csv", "--words", "2", "--out", "o"), 78, "--words: is for tagging. Leave it out, or say --task tagging"),
     "tagging scored on what it learns": (("finetune", "encoder", "--train", "words.conll", "--dev", "words.conll", "--task", "tagging", "--out", "o"), 78, "--dev words.conll: is the training file words.conll; scores would show what was memorized. Leave --dev out"),

@@ -150,6 +150,20 @@ def test_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
     assert str(runs[0]) in text and str(runs[1]) in text
 
 
+def test_an_experiment_is_all_its_runs(tmp_path: Path) -> None:
+    """Each by its arm and seed, in their order; the page is in the experiment's folder."""
+    (tmp_path / "experiment.json").write_text("{}")
+    with pytest.raises(MissingInputError, match=r"no run of this experiment has begun\. Repeat its command"):
+        write_report([tmp_path])
+    for cell in ("mlm/seed-2", "electra/seed-10", "electra/seed-2"):
+        make_run(tmp_path / "cells" / cell / "run", mlm="mlm" in cell, steps=100)
+    page = write_report([tmp_path])
+    assert page == tmp_path / "report.html"
+    text = page.read_text()
+    places = [text.index(name) for name in ("electra seed 2", "electra seed 10", "mlm seed 2")]
+    assert places == sorted(places)
+
+
 def test_a_masked_language_model_has_no_discriminator(tmp_path: Path) -> None:
     run = make_run(tmp_path / "mlm", mlm=True)
     text = write_report([run]).read_text(encoding="utf-8")

@@ -22,7 +22,7 @@ from electra_trainer.errors import ConfigError
 from electra_trainer.experiments.results import read_experiment
 from electra_trainer.finetuning.search import TrainingRows
 from electra_trainer.paper import measured, probes
-from electra_trainer.paper.arm_summary import Summary
+from electra_trainer.paper.arm_summary import Summary, print_summary
 from electra_trainer.paper.paper_tables import build_table
 from electra_trainer.paper.sweep import choices, parse_sweep, require_choosable, require_fields, swept
 from electra_trainer.presets.arms import arm
@@ -146,6 +146,33 @@ def test_a_sweep_is_an_experiment(run: Run, tmp_path: Path, electra: Electra, mo
     values = iter([0.95] * 2)
     more = run(arms=("mlm",), sweep=("masking.fraction=0.2",))
     assert more.chosen == {"electra": rows[1], "mlm": "mlm+masking.fraction=0.2"}
+
+
+def test_nothing_is_declared_on_a_run_s_own_fakes(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A worse generator makes easier fakes; and every row of the tables has its values, the arm's own too."""
+    own = small_config().optimizer.learning_rate
+    summary = run(arms=("electra",), sweep=(f"optimizer.learning-rate={own},4e-3",), probes=("held-out",), choose=None)
+    assert summary.declared == ("held-out/generator_loss", "held-out/discriminator_standard_auc")
+    assert {one.metric for one in summary.contrasts if one.declared} == set(summary.declared)
+    assert list(summary.arms) == ["electra", "electra+optimizer.learning-rate=0.004"]
+    print_summary(summary)
+    for shown in (capsys.readouterr().out, (tmp_path / "exp/summary.md").read_text()):
+        assert f"electra+optimizer.learning-rate={own}" in shown and "electra+optimizer.learning-rate=0.004" in shown
+        assert "| electra |" not in shown and "own generator" not in shown
+
+
+def test_a_metric_on_own_fakes_that_is_asked_for_by_name_has_a_note(run: Run, tmp_path: Path) -> None:
+    run(
+        arms=("electra", "unigram"),
+        sweep=(),
+        probes=("held-out",),
+        choose=None,
+        metrics=("held-out/discriminator_auc",),
+    )
+    assert (
+        "Note: held-out/discriminator_auc come from the fakes of each arm's own generator"
+        in (tmp_path / "exp/summary.md").read_text()
+    )
 
 
 def test_a_choice_among_unlike_things_is_refused(run: Run, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import http.server
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -21,6 +22,7 @@ from tests.command import Electra
 from electra_trainer.errors import ConfigError, DataError, MissingInputError, StorageError
 from electra_trainer.pretrained.model_card import CardFields
 from electra_trainer.pretrained.pretrained import export_run
+from electra_trainer.pretrained.push import uploads
 
 COMMIT = "c0ffee" + "0" * 34
 TOKEN = "hf_valid"
@@ -221,6 +223,17 @@ def test_without_a_license_nothing_is_asked(hub: Hub, exported: Path, tmp_path: 
     (folder / "README.md").write_text(card.replace("---\n", "---\nlicense: mit\n", 1))
     assert electra("push", tmp_path / "mine", "--repo", "me/mine")[0] == 0
     assert hub.repos["me/mine"] == contents(folder)
+
+
+def test_a_config_that_trains_in_fp16_is_refused(licensed: Path, tmp_path: Path) -> None:
+    """As exports of earlier versions had it; the remedy is followed."""
+    folder = shutil.copytree(licensed / "discriminator", tmp_path / "discriminator")
+    path = folder / "config.json"
+    path.write_text(path.read_text().replace('"dtype": "float32"', '"dtype": "float16"'))
+    with pytest.raises(ConfigError, match=r'Change the value of dtype to "float32"'):
+        uploads(folder, "me/electra")
+    path.write_text(path.read_text().replace('"dtype": "float16"', '"dtype": "float32"'))
+    assert uploads(folder, "me/electra")
 
 
 def test_what_is_not_an_export(hub: Hub, licensed: Path, run: Path, tmp_path: Path, electra: Electra) -> None:

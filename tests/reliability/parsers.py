@@ -40,7 +40,7 @@ from electra_trainer.finetuning.glue.glue_files import parse
 from electra_trainer.finetuning.glue.glue_tasks import ROWS
 from electra_trainer.finetuning.model_folder import task_from
 from electra_trainer.finetuning.squad.squad_files import read_squad
-from electra_trainer.finetuning.tagging.column_files import read_tagged
+from electra_trainer.finetuning.tagging.tagged_files import read_tagged
 from electra_trainer.inspection.run_read import read_run
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.paper.minimal_pairs import read_pairs
@@ -157,6 +157,7 @@ def parsers() -> tuple[Parser, ...]:
         Parser("SQuAD", "s.json", json.dumps(SQUAD).encode(), lambda path: read_squad(path, version=2)),
         Parser("CoNLL-U", "t.conllu", TREEBANK.encode(), read_conllu),
         Parser("columns", "t.conll", b"a X\nb O\n\nc X\n", read_tagged),
+        Parser("tagged objects", "t.jsonl", b'{"text": "Ann in Bonn", "label": [[0, 3, "PER"], [7, 11, "LOC"]]}\n', read_tagged),
         Parser(".csv", "t.csv", csv, _table),
         Parser(".tsv", "t.tsv", csv.replace(b",", b"\t"), _table),
         Parser(".jsonl", "t.jsonl", objects, _table),

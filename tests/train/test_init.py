@@ -23,6 +23,8 @@ from electra_trainer.settings.methods import MLM, RTD, Learned, RtdMLM, TwoStage
 from electra_trainer.train import loop
 from electra_trainer.train.loop import pretrain
 
+Sharing = Literal["embeddings", "none", "tables", "disentangled"]
+
 
 def config(**changes: object) -> Config:
     settings = dataclasses.replace(small_config(), **changes)  # type: ignore[arg-type]
@@ -215,6 +217,41 @@ def test_rows_may_grow(first: Path, tmp_path: Path) -> None:
     mine = begun(longer, tmp_path / "run", first, config())
     assert equal(mine, last(first)) == mine.keys()
     assert RunFolder(tmp_path / "run").config().batch.sequence_length == 48
+
+
+def with_positions(count: int, sharing: Sharing = "embeddings", **changes: object) -> Config:
+    return changed(config(sharing=sharing, **changes), model={"max_position_embeddings": count})
+
+
+@pytest.mark.parametrize("sharing", ["embeddings", "none", "disentangled"])
+def test_positions_may_grow(data: Path, tmp_path: Path, sharing: Sharing) -> None:
+    """In both networks: the old rows are kept, the new ones are copies of them; the run resumes to the last bit."""
+    pretrain(with_positions(32, sharing), data, out=tmp_path / "short", device="cpu", quiet=True)
+    longer = write_store(tmp_path / "longer", length=48)
+    with pytest.raises(ConfigError, match=r"48 tokens, .* 32 positions\..* set --model\.max-position-embeddings 48"):
+        begin(longer, tmp_path / "run", str(tmp_path / "short"), with_positions(32, sharing))
+    settings = with_positions(48, sharing, seed=9)
+    mine, theirs = begun(longer, tmp_path / "run", tmp_path / "short", settings), last(tmp_path / "short")
+    assert mine.keys() == theirs.keys()
+    tables = [name for name in mine if "position_embeddings" in name]
+    assert len(tables) == (1 if sharing == "embeddings" else 2)
+    for name, tensor in theirs.items():
+        kept = torch.cat([tensor, tensor[:16]]) if name in tables else tensor
+        rounding = 1e-7 if name.endswith(".delta") else 0  # the difference of two tables
+        torch.testing.assert_close(mine[name], kept, atol=rounding, rtol=0)
+    assert "positions 32 to 47 begin as copies of those from 0 on" in log_of(tmp_path / "run")
+    ended = last(tmp_path / "run")
+    for step, folder in numbered(tmp_path / "run" / "checkpoints"):
+        if step > 4:
+            shutil.rmtree(folder)
+    begin(longer, tmp_path / "run", str(tmp_path / "short"), settings)
+    assert equal(last(tmp_path / "run"), ended) == ended.keys()
+
+
+def test_fewer_positions_are_refused_with_the_flag_that_works(data: Path, first: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"512 there and 32 here\. .*--model\.max-position-embeddings 512\."):
+        begin(data, tmp_path / "run", str(first), with_positions(32))
+    begin(data, tmp_path / "run", str(first), with_positions(512))
 
 
 def test_killed_before_the_first_checkpoint(

@@ -140,8 +140,8 @@ class ExperimentFlags:
 class FinetuneArguments(ExperimentFlags):
     """Fine-tune an encoder on files of your own, score it, and leave a folder that `transformers` loads and `electra predict` uses.
 
-    Texts and pairs come from .csv, .tsv or .jsonl; of a file with two columns nothing more need be said. Tagging reads CoNLL columns
-    or .conllu. The same command resumes where it stopped; more seeds extend the experiment.
+    Texts and pairs come from .csv, .tsv or .jsonl; two columns need no flags. Tagging reads CoNLL columns, .conllu, .jsonl and .csv. The
+    same command resumes where it stopped; more seeds extend the experiment.
     """
 
     train: Path
@@ -158,10 +158,14 @@ class FinetuneArguments(ExperimentFlags):
     """Column of a second text, for tasks about pairs. Default: none, or a usual pair such as sentence1, sentence2."""
     label: str | None = None
     """Column of the label. Default: label, class, target, score or the like; of two columns else the second; in tagging the last."""
-    words: int | None = None
-    """In tagging: column of the words, counted from 1. Default: 1."""
-    scheme: Literal["detect", "bio", "bioes", "plain"] | None = None
-    """In tagging: how labels mark spans; plain: they mark none. Default: detect."""
+    words: str | None = None
+    """In tagging: column of the words, counted from 1, or its name. Default: 1, or one called tokens, words, text or the like."""
+    sentence_id: str | None = None
+    """In tagging, of a table with a row for each word: column that numbers the sentences. Default: one called sentence_id or the like."""
+    tag_names: str | None = None
+    """In tagging: names of labels that are numbers, from 0 on: O,B-PER,I-PER, or a file. Default: dataset_info.json next to --train."""
+    scheme: Literal["detect", "io", "bio", "bioes", "plain"] | None = None
+    """In tagging: how labels mark spans; bioes: also BILOU and BMES; io: labels are types; plain: they mark none. Default: detect."""
 
 
 def run_finetune(arguments: FinetuneArguments) -> Any:
@@ -171,13 +175,14 @@ def run_finetune(arguments: FinetuneArguments) -> Any:
     source = _source(arguments)
     _find_model(arguments.model)
     data = source.load()
+    notes = data.notes_for({*arguments.plan(source, keep="best").given, *(["epochs"] if arguments.search else [])})
     if not arguments.json:
-        _print_notes(data)
+        _print_notes(notes)
     if arguments.run(arguments.plan(source, keep="best"), data) is None:
         return None
     done = export_best(source, data, model=arguments.model, out=arguments.out)
     if arguments.json:
-        return _as_json(done, data, summary=records.read_table(arguments.out / "summary.json"))
+        return _as_json(done, notes, summary=records.read_table(arguments.out / "summary.json"))
     _print_result(done, data, arguments)
 
 
@@ -196,26 +201,30 @@ def _source(arguments: FinetuneArguments) -> "TaskSource":
         for flag, value in (("--text", arguments.text), ("--text-pair", arguments.text_pair)):
             if value is not None:
                 raise ConfigError(
-                    f"{flag}: tagging reads words, a line each. Leave it out; --label names the tags' column."
+                    f"{flag}: tagging reads words. Leave it out; --words names their column, --label the tags'."
                 )
-        words = 1 if arguments.words is None else arguments.words
         scheme = "none" if arguments.scheme == "plain" else arguments.scheme or "detect"
-        own = {"column": arguments.label, "words": words, "scheme": scheme}
+        own = {"column": arguments.label, "scheme": scheme}
         return TaggingTask(**shared(arguments, TaggingTask) | own)
     from electra_trainer.finetuning.texts.own_task import OwnTask
 
-    for flag, given in (("--words", arguments.words), ("--scheme", arguments.scheme)):
+    for flag, given in (
+        ("--words", arguments.words),
+        ("--scheme", arguments.scheme),
+        ("--sentence-id", arguments.sentence_id),
+        ("--tag-names", arguments.tag_names),
+    ):
         if given is not None:
             raise ConfigError(f"{flag}: is for tagging. Leave it out, or say --task tagging.")
     return OwnTask(**shared(arguments, OwnTask), kind=arguments.task)
 
 
-def _print_notes(data: "TaskData") -> None:
+def _print_notes(notes: list[str]) -> None:
     """What was taken, and in yellow what may be wrong."""
-    from rich.console import Console
+    from electra_trainer.files.terminal import Terminal
 
-    console = Console(highlight=False, soft_wrap=True)
-    for note in data.notes:
+    console = Terminal(highlight=False, soft_wrap=True)
+    for note in notes:
         console.print(note, markup=False, style="yellow" if note.startswith("warning: ") else None)
 
 
@@ -226,9 +235,12 @@ def _print_result(done: "BestExport", data: "TaskData", arguments: FinetuneArgum
     if done.confusion:
         print(f"\nThe best run on {next(iter(data.dev))}:\n\n{shown(done.confusion, data.task.labels)}")  # type: ignore[attr-defined]
     whole = not (done.model / "head.safetensors").exists()
-    print(
-        f"\n{done.model}: the best run; transformers loads {'it' if whole else 'its encoder, not its head'}, README.md there says how."
+    loads = (
+        "loads it"
+        if whole
+        else f"has no class for its head, refuses it, and loads its encoder from {done.model / 'encoder'}"
     )
+    print(f"\n{done.model}: the best run; transformers {loads}. README.md there says how.")
     if done.predictions is not None:
         print(f"{done.predictions}: what it says of {arguments.predict}.")
     else:
@@ -237,12 +249,12 @@ def _print_result(done: "BestExport", data: "TaskData", arguments: FinetuneArgum
         )
 
 
-def _as_json(done: "BestExport", data: "TaskData", *, summary: dict[str, object]) -> dict[str, object]:
+def _as_json(done: "BestExport", notes: list[str], *, summary: dict[str, object]) -> dict[str, object]:
     confusion: dict[str, dict[str, int]] = {}
     for (truth, said), count in sorted(done.confusion.items()):
         confusion.setdefault(truth, {})[said] = count
     return {
-        "notes": list(data.notes),
+        "notes": notes,
         "summary": summary,
         "confusion": confusion,
         "model": str(done.model),

@@ -2,7 +2,6 @@
 
 import functools
 import importlib
-import io
 import json
 import os
 import shutil
@@ -14,6 +13,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from electra_trainer.errors import ConfigError, ElectraError, as_known, did_you_mean, plain, tell
+from electra_trainer.files.plain_output import plain_output, styles
 from electra_trainer.runs.signals import ended, leave_when_told, stop_with_parent
 from electra_trainer.supervise.launcher import THREADS, restart_tuned
 from electra_trainer.version import __version__
@@ -69,7 +69,8 @@ _LONGEST = 4000
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a verb; returns the exit code (errors.py lists them)."""
-    code = _main(argv)
+    with plain_output():
+        code = _main(argv)
     ended(code)
     return code
 
@@ -79,9 +80,6 @@ def _main(argv: Sequence[str] | None) -> int:
     # before torch is loaded
     for name, value in THREADS.items():
         os.environ.setdefault(name, value)
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal may lack a character
     try:
         if not words or words[0] in ("-h", "--help", "help"):
             print(_overview())
@@ -159,7 +157,7 @@ def read(verb: str, words: Sequence[str]) -> Any:
     asks = {"-h", "--help", "--help-all"} & set(flags)
     brief = [] if "--help-all" in asks or not asks else getattr(kind, "brief", "").split()
     try:
-        with _quickly(shows_help=bool(asks)):
+        with styles(), _quickly(shows_help=bool(asks)):
             return tyro.cli(
                 kind, args=["--help" if flag == "--help-all" else flag for flag in flags], prog=f"electra {verb}",
                 **reading(kind, words, flags, for_help=bool(asks), brief=brief),

@@ -107,8 +107,7 @@ def _from_experiments(arguments: FigureArguments, form: str) -> bytes:
 
 
 def _worked_example(arguments: FigureArguments, form: str) -> bytes:
-    from rich.console import Console
-
+    from electra_trainer.files.terminal import Terminal
     from electra_trainer.paper import worked_example as figure
     from electra_trainer.pretrained.pretrained import load
 
@@ -122,7 +121,7 @@ def _worked_example(arguments: FigureArguments, form: str) -> bytes:
     parts = arguments.paths[0].resolve().parts
     name = "/".join(parts[-3:]) if parts[-1] == "run" else parts[-1]  # a cell of an experiment: ARM/seed-N/run
     content = figure.draw_example(example, name=name, form=form)
-    Console(highlight=False, soft_wrap=True).print(figure.terminal_table(example))
+    Terminal(highlight=False, soft_wrap=True).print(figure.terminal_table(example))
     return content
 
 

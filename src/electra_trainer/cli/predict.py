@@ -1,38 +1,43 @@
-"""`electra predict DIR/model new.csv --out predictions.csv`.
+"""`electra predict DIR/model new.csv --out predictions.csv`, or `- < new.csv`.
 
 `electra answer FOLDER --context @page.txt --question "Who cooked the meal?"`.
 """
 
 import sys
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from electra_trainer.errors import ConfigError, DataError, StorageError
+from electra_trainer.cli.standard_input import from_standard_input
+from electra_trainer.errors import ConfigError, DataError, StorageError, tell
 from electra_trainer.files import durable, reading
 
 if TYPE_CHECKING:
     from electra_trainer.finetuning.examples import Prediction
+    from electra_trainer.finetuning.model_folder import Finetuned
 
 
 @dataclass(frozen=True, kw_only=True)
 class PredictArguments:
     """What a fine-tuned model says of each row of a file.
 
-    Of a .csv, .tsv or .jsonl: its columns and a column `prediction`, for classes with probabilities. Of column files: words with their tags.
+    Of a .csv, .tsv or .jsonl: its columns and a column `prediction`, for classes with probabilities. In tagging words with their tags, of
+    any file that `finetune` reads, or of running text, which is split into words like the training data.
     Of SQuAD's JSON: {id: text} as the official scripts read it, and for 2.0 a second file, OUT-no-answer.json, {id: score}.
     """
 
     folder: tyro.conf.Positional[Path]
     """Folder of a fine-tuned model: DIR/model of `electra finetune --out DIR`."""
     file: tyro.conf.Positional[Path]
-    """The rows; labels in it are not looked at."""
+    """The rows; labels in it are not looked at. `-` reads standard input: such a file, or a text a line."""
     out: Path | None = None
     """File to write, .jsonl for JSON lines. Default: print."""
-    text: str | None = None
-    """Column of the text. Default: the one that the model learned from."""
+    text: Annotated[str | None, tyro.conf.arg(aliases=["--words"])] = None
+    """Column of the text, in tagging of the words (a name or a number). Default: the one that the model learned from."""
     text_pair: str | None = None
     """Column of the second text, where it learned from pairs. Default: the same."""
     json: bool = False
@@ -47,12 +52,12 @@ def run_predict(arguments: PredictArguments) -> None:
     """Predict, then print or write."""
     from electra_trainer.finetuning.model_folder import load_finetuned
 
-    out = arguments.out
+    out, piped = arguments.out, arguments.file == Path("-")
     if out is not None and out.is_dir():
         raise ConfigError(f"--out {out}: is a folder, expected a file.")
     if out is not None and not out.parent.is_dir():
         raise StorageError(f"--out {out}: there is no folder {out.parent}. Make it, or choose another --out.")
-    if out is not None and out.exists() and arguments.file.exists() and out.samefile(arguments.file):
+    if out is not None and out.exists() and arguments.file.exists() and not piped and out.samefile(arguments.file):
         raise ConfigError(f"--out {out}: is the file to predict. Choose another one.")
     as_json = arguments.json or (out is not None and out.suffix == ".jsonl")
     model = load_finetuned(arguments.folder)
@@ -60,17 +65,32 @@ def run_predict(arguments: PredictArguments) -> None:
         model = model.with_threshold(arguments.null_threshold)
     if out is not None and model.task.endings and out.suffix not in model.task.endings:
         raise ConfigError(f"--out {out}: answers are written as JSON. Name it {out.stem}.json, or {out.stem}.jsonl.")
-    rows = model.task.examples_in(
-        arguments.file, like=model.columns, pair=model.pair, text=arguments.text, text_pair=arguments.text_pair,
-        as_json=as_json,
-    )  # fmt: skip
-    for beside, content in rows.written(model.predict_examples(rows.examples, device=arguments.device)).items():
+    named = {"text": arguments.text, "text_pair": arguments.text_pair}
+    with from_standard_input(model, named.values()) if piped else nullcontext(arguments.file) as file:
+        rows = model.task.examples_in(file, like=model.columns, pair=model.pair, as_json=as_json, **named)
+    for note in rows.notes:
+        tell(note)
+    for beside, content in rows.written(_predicted(model, rows.examples, arguments)).items():
         if out is not None:
             path = out.with_name(f"{out.stem}{beside}{out.suffix}")
             durable.replace_durably(path, content.encode())
             print(path)
         elif not beside:
             sys.stdout.write(content)
+
+
+def _predicted(
+    model: "Finetuned", examples: Sequence[Any], arguments: "PredictArguments | AnswerArguments"
+) -> "list[Prediction]":
+    """Predictions; letters that the model cannot read and texts that it cuts are reported on standard error."""
+    from electra_trainer.data.legibility import Legibility
+
+    tally = Legibility()
+    predictions = model.counting(tally).predict_examples(examples, device=arguments.device)
+    longer = "Split them, or put first what matters; a larger --max-length counts when fine-tuning."
+    for finding in tally.findings(reader=str(arguments.folder), longer=longer):
+        tell(finding)
+    return predictions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +133,7 @@ def run_answer(arguments: AnswerArguments) -> Any:
     if arguments.null_threshold is not None:
         loaded = loaded.with_threshold(arguments.null_threshold)
     asked = squad_files.Question(id="question", question=arguments.question, context=context)
-    (said,) = loaded.predict_examples([asked], device=arguments.device)
+    (said,) = _predicted(loaded, [asked], arguments)
     said["nbest"] = said["nbest"][: arguments.top]
     given = task.threshold if arguments.null_threshold is None else arguments.null_threshold
     said["null_threshold"] = given if task.version == 2 else None

@@ -38,7 +38,8 @@ class PretrainArguments:
     """Run folder: a new one, or one to resume."""
     init: str | None = None
     """Begin with trained weights: of a run (to continue on other rows, another text or another objective), of an exported folder, of any
-    ELECTRA folder or Hub name; or of both networks, DISCRIMINATOR,GENERATOR. Prepare the text with its tokenizer, and keep the shapes."""
+    ELECTRA or BERT folder or Hub name; or of both networks, DISCRIMINATOR,GENERATOR. Prepare the text with its tokenizer, and keep the
+    shapes; there may be more positions."""
     continue_from: str | None = None
     """RUN or RUN@STEP: train that run longer, or with another end, from its newest or that checkpoint, with its moments. --steps is the
     total, counted from its first step; settings are its own unless --config or flags change them."""
@@ -288,7 +289,7 @@ class CompareArguments:
     one of a nested probe, for example nested-pos/accuracy."""
     metrics: str | None = None
     """Metrics between commas whose contrasts are declared, for example pos/accuracy: p-values are corrected over them.
-    Default: what pos, minimal-pairs and glue say, else the held-out losses."""
+    Default: what pos, minimal-pairs and glue say, else the held-out losses of words and the AUC on standard fakes."""
     shard: str = "1/1"
     """i/N: run every N-th cell, from the i-th on, so that N machines share the work."""
     parallel: int = 1

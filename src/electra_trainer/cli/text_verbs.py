@@ -1,6 +1,5 @@
 """`electra tokenizer FILES… --vocab-size 8192 --out TOK`; `electra prepare FILES… --tokenizer TOK --seq-len 128 --out DATA`."""
 
-import itertools
 import sys
 import time
 from collections import Counter
@@ -16,13 +15,12 @@ from electra_trainer.errors import ConfigError, DataError, MissingInputError
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
+    from electra_trainer.data.legibility import Legibility
     from electra_trainer.data.prepare import Progress
     from electra_trainer.data.store import Manifest
 
 _SECONDS_BETWEEN_LINES = 10.0
 _CHARACTERS_MEASURED = 1_000_000
-_LINES_MEASURED = 20_000
-_UNKNOWN_IS_MUCH = 0.05
 _HELD_OUT_IS_LITTLE = 2_000
 """Tokens: 300 of them are masked, so that an accuracy of 30 % has a standard error of 2.6 points."""
 
@@ -87,9 +85,9 @@ def run_prepare(arguments: PrepareArguments) -> None:
         from electra_trainer.experiments.folder import parse_shard
 
         shard = parse_shard(arguments.shard)
-    start = time.monotonic()
+    start, warned = time.monotonic(), False
     if shard is None:
-        _print_fit(arguments, tokenizer)
+        warned = _warn_at_once(arguments, tokenizer)
     watch = _Watch()
     manifest = prepare(
         arguments.files, tokenizer=tokenizer, sequence_length=arguments.seq_len, out=arguments.out,
@@ -97,7 +95,13 @@ def run_prepare(arguments: PrepareArguments) -> None:
         shard=shard,
     )  # fmt: skip
     if watch.last is not None:
+        from electra_trainer.data.tokenizer import statistics
+
         print(*watch.last.report.summary(), sep="\n")
+        measured = statistics(tokenizer, watch.last.report.sample.lines)
+        print(f"vocabulary: {_fit(measured)}")
+        if not warned:
+            _warn_of_unreadable(measured, arguments.tokenizer)
     _print_made(manifest)
     if shard is None:
         _warn_of_little(manifest)
@@ -128,19 +132,28 @@ def _warn_of_little(manifest: "Manifest") -> None:
     )
 
 
-def _print_fit(arguments: PrepareArguments, tokenizer: "Tokenizer") -> None:
-    """How well the vocabulary fits the beginning of the text."""
+def _warn_at_once(arguments: PrepareArguments, tokenizer: "Tokenizer") -> bool:
+    """Warn before hours of work if the beginning of the text is unreadable."""
     from electra_trainer.data.prepare import CorpusLines
     from electra_trainer.data.tokenizer import statistics
 
-    measured = statistics(tokenizer, CorpusLines(arguments.files, arguments.settings, _CHARACTERS_MEASURED))
-    print(f"vocabulary: {measured.fertility:.2f} tokens a word, {100 * measured.unknown_rate:.3f} % unknown")
-    if measured.unknown_rate > _UNKNOWN_IS_MUCH:
+    beginning = CorpusLines(arguments.files, arguments.settings, _CHARACTERS_MEASURED)
+    return _warn_of_unreadable(statistics(tokenizer, beginning), arguments.tokenizer)
+
+
+def _warn_of_unreadable(measured: "Legibility", tokenizer: Path) -> bool:
+    """Warn if a vocabulary is not made for a text."""
+    if measured.is_much:
         print(
-            f"electra: {100 * measured.unknown_rate:.0f} % of the tokens are unknown to {arguments.tokenizer}: it is not a vocabulary "
-            "of this language or casing. Train one with `electra tokenizer`.",
+            f"electra: {measured.unreadable_line()}: {tokenizer} is not a vocabulary of this language or casing. "
+            "Train one with `electra tokenizer`.",
             file=sys.stderr,
         )
+    return measured.is_much
+
+
+def _fit(measured: "Legibility") -> str:
+    return f"{measured.fertility:.2f} tokens a word; {measured.unreadable_line()}"
 
 
 class _Watch:
@@ -160,7 +173,7 @@ class _Watch:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizerArguments:
-    """Train a WordPiece vocabulary. Prints how many tokens a word takes and how much of the text it does not know."""
+    """Train a WordPiece vocabulary, or add words to one. Prints how many tokens a word takes and how much of the text it does not know."""
 
     files: tyro.conf.Positional[tuple[str, ...]]
     """.txt .jsonl .json .csv .tsv .parquet .arrow or WET, also .gz .bz2 .xz .zst; folders; patterns; s3:// gs:// hf:// https://; OWNER/NAME of a
@@ -168,12 +181,21 @@ class TokenizerArguments:
     out: Path
     """A new or empty folder for tokenizer.json, tokenizer_config.json and vocab.txt."""
     vocab_size: int = 30522
-    """Tokens in the vocabulary."""
+    """Tokens in the vocabulary, at most."""
+    alphabet: int | None = None
+    """Most characters in it. Default: what 99.99 % of the letters need."""
     cased: bool = False
     """Keep capitals and accents. WITHOUT IT both are removed (Çağrı becomes cagri): for most languages give --cased or
-    --keep-accents."""
+    --keep-accents. Marks that are part of a script (Hindi, Thai, Arabic, Japanese, Russian ...) are kept in any case."""
     keep_accents: bool = False
     """Keep accents, and remove capitals only."""
+    add_words: Path | None = None
+    """Words to add, one a line, in place of the vocabulary's [unusedN] entries, then at its end; FILES may be one folder with a tokenizer, whose
+    words keep their ids, so that `pretrain --init` takes the model's weights."""
+    strip_accents: bool = False
+    """Remove accents, also where they are part of a script."""
+    nfc: bool = False
+    """Compose letters and their marks first (Unicode's NFC), for texts that spell the same word in two ways; see `electra check`."""
     max_length: int = 512
     """Longest row that the tokenizer announces to transformers (model_max_length)."""
     reading: Annotated[ReadingFlags, tyro.conf.arg(name="")] = field(default_factory=ReadingFlags)
@@ -181,40 +203,90 @@ class TokenizerArguments:
 
 def run_tokenizer(arguments: TokenizerArguments) -> None:
     """Train and save."""
-    from electra_trainer.data.prepare import CorpusLines, train_tokenizer_from
-    from electra_trainer.data.survey import dropped_accents
+    from electra_trainer.data.prepare import train_tokenizer_from
+    from electra_trainer.data.survey import accents_line
     from electra_trainer.data.tokenizer import require_new, save_tokenizer, statistics
+    from electra_trainer.data.vocabulary import smaller_line
+    from electra_trainer.errors import tell
 
     if not arguments.files:
         raise ConfigError("tokenizer: give at least one file, folder or pattern.")
+    if arguments.strip_accents and arguments.keep_accents:
+        raise ConfigError("--strip-accents and --keep-accents: give one of them.")
     require_new(arguments.out)
+    if arguments.add_words is not None and (given := _tokenizer_in(arguments.files)):
+        _add_to(given, arguments)
+        return
+    keep = True if arguments.keep_accents else False if arguments.strip_accents else None
     tokenizer, report = train_tokenizer_from(
-        arguments.files, vocab_size=arguments.vocab_size, cased=arguments.cased,
-        keep_accents=True if arguments.keep_accents else None, reading=arguments.reading,
+        arguments.files, vocab_size=arguments.vocab_size, cased=arguments.cased, keep_accents=keep, nfc=arguments.nfc,
+        alphabet=arguments.alphabet, reading=arguments.reading,
     )  # fmt: skip
+    if arguments.add_words is not None:
+        tokenizer = _with_words(tokenizer, arguments.add_words)
     save_tokenizer(tokenizer, arguments.out, max_length=arguments.max_length)
     print(*report.summary(), sep="\n")
-    sample = [*itertools.islice(CorpusLines(arguments.files, arguments.reading, 10_000_000), _LINES_MEASURED)]
+    sample = report.sample.lines
     measured = statistics(tokenizer, sample)
-    print(
-        f"{tokenizer.get_vocab_size():,} tokens; {measured.fertility:.2f} tokens a word, {100 * measured.unknown_rate:.3f} % unknown"
-    )
+    print(f"{tokenizer.get_vocab_size():,} tokens; {_fit(measured)}")
+    if smaller := smaller_line(tokenizer, arguments.vocab_size):
+        tell(smaller)
+    elif measured.is_much:
+        limit = " or a larger --alphabet" if arguments.alphabet is not None else ""
+        tell(
+            f"{arguments.vocab_size:,} tokens are too few for the characters of this text: give a larger --vocab-size{limit}."
+        )
     words = Counter(word for line in sample for word in line.split())
     if not (arguments.cased or arguments.keep_accents) and (
-        lost := dropped_accents((n, word) for word, n in words.items())
+        said := accents_line(((n, word) for word, n in words.items()), stripped=arguments.strip_accents)
     ):
-        print(lost)
+        print(said)
     print(f"{arguments.out}: tokenizer.json, tokenizer_config.json, vocab.txt")
+
+
+def _tokenizer_in(files: tuple[str, ...]) -> Path | None:
+    """The tokenizer of the one folder that is given (of a tokenizer, model, run or export), or its file; None if it holds none."""
+    names, path = ("tokenizer.json", "vocab.txt"), Path(files[0])
+    places = [path, *(path / part for part in ("tokenizer", "discriminator", "encoder"))]
+    if len(files) > 1 or path.name in names:
+        return path if len(files) == 1 else None
+    return next((place for place in places if any((place / name).is_file() for name in names)), None)
+
+
+def _add_to(given: Path, arguments: TokenizerArguments) -> None:
+    """Add words to a tokenizer that is there."""
+    from electra_trainer.data.tokenizer import load_tokenizer, save_tokenizer
+
+    assert arguments.add_words is not None
+    for name in ("vocab_size", "alphabet", "cased", "keep_accents", "strip_accents", "nfc"):
+        if getattr(arguments, name) != getattr(TokenizerArguments, name):
+            raise ConfigError(f"--{name.replace('_', '-')}: {given} has its own. Drop the flag: only words are added.")
+    tokenizer = _with_words(load_tokenizer(given), arguments.add_words)
+    save_tokenizer(tokenizer, arguments.out, max_length=arguments.max_length)
+    print(f"{arguments.out}: {tokenizer.get_vocab_size():,} tokens")
+    print(
+        f"`electra prepare FILES --tokenizer {arguments.out} --out DATA`; `electra pretrain DATA --init MODEL --out NEW`"
+    )
+
+
+def _with_words(tokenizer: "Tokenizer", path: Path) -> "Tokenizer":
+    from electra_trainer.data.added_words import add_words, read_words
+
+    added = add_words(tokenizer, read_words(path))
+    print(*added.summary(), sep="\n")
+    return added.tokenizer
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckArguments:
-    """Survey text before it is prepared: files that cannot be used, bad lines, copies, lengths, languages, scripts, capitals and accents
-    that a vocabulary would drop, traces of bad conversion. Exit code 65 where a file cannot be used.
+    """Survey text before it is prepared: files that cannot be used, bad lines, copies, lengths, languages, scripts, capitals, accents and
+    characters that a vocabulary would drop, words in two normal forms, traces of bad conversion. Exit code 65 where a file cannot be used.
     """
 
     files: tyro.conf.Positional[tuple[str, ...]]
     """As for `electra prepare`."""
+    tokenizer: Path | None = None
+    """A vocabulary, as for `electra prepare`: count the letters that it cannot read."""
     reading: Annotated[ReadingFlags, tyro.conf.arg(name="")] = field(default_factory=ReadingFlags)
 
 
@@ -224,8 +296,15 @@ def run_check(arguments: CheckArguments) -> None:
 
     if not arguments.files:
         raise ConfigError("check: give at least one file, folder or pattern.")
-    found = survey(arguments.files, arguments.reading)
+    tokenizer = None
+    if arguments.tokenizer is not None:
+        from electra_trainer.data.tokenizer import load_tokenizer, statistics
+
+        tokenizer = load_tokenizer(arguments.tokenizer)
+    found = survey(arguments.files, arguments.reading, tokenizer=tokenizer)
     print(*found.page(), sep="\n")
+    if tokenizer is not None:
+        print(f"{arguments.tokenizer}: {_fit(statistics(tokenizer, found.report.sample.lines))}")
     if found.unread:
         raise DataError(f"{len(found.unread):,} of the inputs cannot be used; what to do is said above.")
 

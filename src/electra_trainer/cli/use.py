@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from electra_trainer.inspection.replay import Replayed, ReplayedRow
-    from electra_trainer.pretrained.pretrained import Scored
+    from electra_trainer.pretrained.pretrained import Pretrained, Scored
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,14 +70,23 @@ def run_score(arguments: ScoreArguments) -> Any:
     """Print the tokens with their probabilities."""
     from electra_trainer.pretrained.pretrained import load
 
-    scored = load(arguments.run).score(arguments.text)
-    unknown = scored.tokens.count("[UNK]")
-    if 2 * unknown >= len(scored.tokens):
-        said = f"electra: {unknown} of the {len(scored.tokens)} tokens are [UNK]: the vocabulary of {arguments.run} does not know them, "
-        print(f"{said}so their probabilities mean nothing.", file=sys.stderr)
+    loaded = load(arguments.run)
+    scored = loaded.score(arguments.text)
+    _warn_of_unreadable(loaded, arguments.text, arguments.run)
     if arguments.json:
         return asdict(scored)
     print_scored(scored)
+
+
+def _warn_of_unreadable(loaded: "Pretrained", text: str, run: Path) -> None:
+    """Warn if there are letters that the vocabulary does not know."""
+    from electra_trainer.data.tokenizer import statistics
+    from electra_trainer.errors import tell
+
+    measured = statistics(loaded.tokenizer, [text])
+    if measured.unknown:
+        why = "means nothing" if measured.unreadable_rate >= 0.5 else "means little near them"
+        tell(f"{measured.unreadable_line()}: the vocabulary of {run} does not know them, so what the model says {why}.")
 
 
 def print_scored(scored: "Scored", *, mark_above: float | None = None) -> None:
@@ -87,8 +96,9 @@ def print_scored(scored: "Scored", *, mark_above: float | None = None) -> None:
         scored: the sentence.
         mark_above: probability from which a token is marked; default: twice the sentence's mean, at least 0.2.
     """
-    from rich.console import Console
     from rich.text import Text
+
+    from electra_trainer.files.terminal import Terminal
 
     probabilities = scored.replaced_probability
     limit = max(0.2, 2 * sum(probabilities) / len(probabilities)) if mark_above is None else mark_above
@@ -97,7 +107,7 @@ def print_scored(scored: "Scored", *, mark_above: float | None = None) -> None:
         width, suspect = max(len(token) + 2, 6), probability >= limit
         words.append(f"[{token}]".ljust(width) if suspect else f" {token} ".ljust(width), "bold red" if suspect else "")
         numbers.append(f" {probability:.2f} ".ljust(width), "red" if suspect else "dim")
-    console = Console(highlight=False, soft_wrap=True)
+    console = Terminal(highlight=False, soft_wrap=True)
     console.print(words)
     console.print(numbers)
 
@@ -120,7 +130,9 @@ def run_fill(arguments: FillArguments) -> Any:
     """Print the words."""
     from electra_trainer.pretrained.pretrained import load
 
-    gaps = load(arguments.run).fill(arguments.text, top=arguments.top)
+    loaded = load(arguments.run)
+    gaps = loaded.fill(arguments.text, top=arguments.top)
+    _warn_of_unreadable(loaded, arguments.text.replace("[MASK]", " "), arguments.run)
     if arguments.json:
         return [[asdict(candidate) for candidate in gap] for gap in gaps]
     for number, gap in enumerate(gaps, 1):
@@ -293,9 +305,9 @@ class ReportArguments:
     """One page with figures: losses, AUC, rates, and sentences with masked, sampled and detected tokens."""
 
     runs: tyro.conf.Positional[tuple[Path, ...]]
-    """Run folders; several are overlaid."""
+    """Run folders, or experiments with all their runs; several are overlaid."""
     out: Path | None = None
-    """The page, or a folder for it; default: report.html in the first run."""
+    """The page, or a folder for it; default: report.html in the first folder."""
 
 
 def run_report(arguments: ReportArguments) -> None:

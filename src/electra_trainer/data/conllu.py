@@ -1,7 +1,7 @@
 """Read a treebank in CoNLL-U (https://universaldependencies.org/format.html): sentences of words with their tags.
 
-Strict: a file that was cut short or saved with spaces for tabs is an error that says the line, since a tagger trained on half of it would
-only look a little worse.
+Strict about what would lose words, such as spaces for tabs or a number that is missing, with the line; lenient about what programs write
+otherwise: no blank line at the end, numbers that continue from the sentence before or are _, words of spaces alone.
 """
 
 import re
@@ -29,7 +29,7 @@ class Word:
 
     form: str
     upos: str | None
-    """One of `UPOS`; None where the treebank has "_"."""
+    """Part of speech, one of `UPOS` unless others were allowed; None where the treebank has "_"."""
     xpos: str | None
     """The language's own tag."""
     feats: str | None = None
@@ -67,8 +67,12 @@ def treebank_file(folder: str | Path, split: Literal["train", "dev", "test"]) ->
     return found[0]
 
 
-def read_conllu(path: str | Path) -> list[Sentence]:
+def read_conllu(path: str | Path, *, own_upos: bool = False) -> list[Sentence]:
     """All sentences of a file. Multiword tokens (`1-2`) and empty nodes (`1.1`) are checked and left out.
+
+    Args:
+        path: the file.
+        own_upos: allow parts of speech that are not in `UPOS`.
 
     Raises:
         MissingInputError, StorageError: cannot be read.
@@ -76,47 +80,56 @@ def read_conllu(path: str | Path) -> list[Sentence]:
     """
     path = Path(path)
     data = reading.read_file(path, limit=reading.MOST_TEXT)
-    last = data.count(b"\n")
-    if data and not data.endswith(b"\n"):
-        raise DataError(f"{path}:{last + 1}: the file ends within a line. It was cut short: fetch it again.")
+    numbered = list(reading.lines(data, path))
+    if data and not data.endswith(b"\n") and numbered[-1][1].count("\t") + 1 < _COLUMNS:
+        remedy = "Complete the line, or copy the file again."
+        raise DataError(f"{path}:{numbered[-1][0]}: the file ends within a line, so it was cut short. {remedy}")
     sentences: list[Sentence] = []
     block: list[tuple[int, str]] = []
-    for number, line in reading.lines(data, path):
+    words = 0  # numbered so far, where numbers continue from sentence to sentence
+    for number, line in [*numbered, (0, "")]:
         if line:
             block.append((number, line))
         elif block:
-            sentences.append(_sentence(block, path=path))
+            one, words = _sentence(block, path=path, before=words, own_upos=own_upos)
+            sentences.append(one)
             block = []
-    if block:
-        raise DataError(f"{path}:{last}: the file ends within a sentence. It was cut short: fetch it again.")
     if not sentences:
         raise DataError(f"{path}: holds no sentences.")
     return sentences
 
 
-def _sentence(block: list[tuple[int, str]], *, path: Path) -> Sentence:
-    """The numbered lines between two blank ones: comments, then words."""
+def _sentence(block: list[tuple[int, str]], *, path: Path, before: int, own_upos: bool) -> tuple[Sentence, int]:
+    """The numbered lines between two blank ones, comments and then words; and the number of its last word.
+
+    Args:
+        before: number of the last word of the sentence before, from which the numbers of this one may continue.
+    """
     comments = next((index for index, (_, line) in enumerate(block) if not line.startswith("#")), len(block))
     words: list[Word] = []
+    first = next((line.partition("\t")[0] for _, line in block[comments:]), "").partition("-")[0]
+    skipped = before if before and first == str(before + 1) else 0
     for number, line in block[comments:]:
         if line.startswith("#"):
             raise DataError(f"{path}:{number}: a comment within a sentence. Expected a blank line after each sentence.")
-        word = _word(line, path=path, number=number, expected=len(words) + 1)
+        word = _word(line, path=path, number=number, expected=skipped + len(words) + 1, own_upos=own_upos)
         words += [word] if word is not None else []
     if not words:
         raise DataError(f"{path}:{block[-1][0]}: comments with no words after them. Remove them.")
-    return Sentence(words=tuple(words), line=block[comments][0])
+    return Sentence(words=tuple(words), line=block[comments][0]), skipped + len(words)
 
 
-def _word(line: str, *, path: Path, number: int, expected: int) -> Word | None:
+def _word(line: str, *, path: Path, number: int, expected: int, own_upos: bool) -> Word | None:
     """A line of a sentence; None for a multiword token or an empty node."""
     where = f"{path}:{number}"
     fields = line.split("\t")
     if len(fields) != _COLUMNS:
         tabs = "" if "\t" in line else " The line has no tabs: was the file saved by an editor that replaced them?"
         raise DataError(f"{where}: expected {_COLUMNS} fields between tabs, found {len(fields)}.{tabs}")
-    if not all(map(str.strip, fields)):
-        blank = 1 + next(index for index, value in enumerate(fields) if not value.strip())
+    blank = next(
+        (at for at, value in enumerate(fields, start=1) if not value.strip() and not (value and at in (2, 3))), 0
+    )
+    if blank:  # a word, and its lemma, may be spaces
         raise DataError(f"{where}: field {blank} is empty. Write _ for an unknown value.")
     name, form, _, upos, xpos, feats, _, deprel, _, _ = fields
     if span := _RANGE.fullmatch(name):
@@ -126,9 +139,10 @@ def _word(line: str, *, path: Path, number: int, expected: int) -> Word | None:
         return None
     if _EMPTY_NODE.fullmatch(name):
         return None
-    if not _NUMBER.fullmatch(name) or int(name) != expected:
-        raise DataError(f"{where}: word number {reading.short(name)}: expected {expected}.")
-    if upos != "_" and upos not in UPOS:
+    if name != "_" and (not _NUMBER.fullmatch(name) or int(name) != expected):
+        again = " Is the blank line before it missing?" if name == "1" else ""
+        raise DataError(f"{where}: word number {reading.short(name)}: expected {expected}.{again}")
+    if upos != "_" and upos not in UPOS and not own_upos:
         raise DataError(f"{where}: unknown part of speech {reading.short(upos)}.{did_you_mean(upos.upper(), UPOS)}")
     upos_, xpos_, feats_, deprel_ = (None if value == "_" else value for value in (upos, xpos, feats, deprel))
     return Word(form=form, line=number, upos=upos_, xpos=xpos_, feats=feats_, deprel=deprel_)

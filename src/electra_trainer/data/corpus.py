@@ -6,13 +6,15 @@ lines; so may the texts of other files (text_formats.py) and of data sets (remot
 and the like are ordinary characters. A file that is not text is an error (files/kinds.py), never a document.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from electra_trainer.data import remote, text_formats
+from electra_trainer.data import columnar, legibility, remote, text_formats
+from electra_trainer.data.bounds import RECORD, Bound
 from electra_trainer.data.text_files import (
     ByteLine,
     Document,
@@ -33,8 +35,10 @@ OnBadText = Literal["error", "skip", "replace"]
 DOCSTRINGS = "docstrings"
 """The path name that means the embedded corpus."""
 
+_LINE = re.compile(r"[^\n]+")
 _JSON_LINE_BYTES = 1 << 24  # a JSON line must be held whole; longer ones are bad text
 _TEXT_LINE_BYTES = 1 << 20  # a text line is cut at a space near here
+_TOKENLESS = "documents without tokens"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,6 +140,7 @@ class _Source:
     def __init__(self, source: Source, reading: Reading, report: "CorpusReport") -> None:
         self._reading, self._report, self._source = reading, report, source
         self._path, self._taken = str(source), 0
+        self._bound = Bound(self._path, source.size if isinstance(source, TextFile) else 0)
         self._lines: list[str] = []
         self._first = self._last = 0
         self._characters = 0
@@ -148,6 +153,8 @@ class _Source:
         def tick(position: int) -> None:
             self._report.disk_bytes = done + position
 
+        if isinstance(source, remote.DataSet) and source.is_folder:
+            return self._from_values(columnar.folder_texts(source.name, column))
         if not isinstance(source, TextFile):
             return self._from_values(source.texts(column))
         if (values := text_formats.records(source, column, tick)) is not None:
@@ -159,6 +166,7 @@ class _Source:
     def _from_values(self, values: text_formats.Values) -> Iterator[Document]:
         """A document a value."""
         for value, number in values:
+            self._bound.add(len(value) if isinstance(value, str) else 0, least=RECORD)
             text = value
             if isinstance(value, dict):
                 text = self._field(value, number)
@@ -173,8 +181,8 @@ class _Source:
 
     def _whole(self, text: str, number: int) -> Iterator[Document]:
         """The document that a text is."""
-        for part in text.split("\n"):
-            if part := part.strip():
+        for found in _LINE.finditer(text):  # one at a time: a text of line ends only is no longer than others
+            if part := found.group().strip():
                 yield from self._add(part, number)
         self._report.empty_documents += not self._lines
         yield from self._end()
@@ -197,6 +205,7 @@ class _Source:
     def from_json(self, lines: Iterator[ByteLine]) -> Iterator[Document]:
         too_long = False
         for line in lines:
+            self._bound.add(line.length, least=RECORD)
             self._report.bytes += line.length
             if too_long or not line.ends:  # a line beyond the limit comes in parts; none of them can be used
                 if not too_long:
@@ -314,6 +323,14 @@ class CorpusReport:
     characters: int = 0
     empty_documents: int = 0
     """Records or files without any text; they are not documents."""
+    tokenless_documents: int = 0
+    """Documents of which the tokenizer drops every character."""
+    hidden: Counter[str] = field(default_factory=Counter)
+    """Characters that print nothing and are not spaces -> how often they occur."""
+    dropped: Counter[str] = field(default_factory=Counter)
+    """Those of them that the tokenizer dropped."""
+    sample: legibility.Sampled = field(default_factory=legibility.Sampled)
+    """Some lines from all over the text."""
     split_documents: int = 0
     """Documents that were longer than the limit and became several."""
     split_lines: int = 0
@@ -336,12 +353,23 @@ class CorpusReport:
         self.documents += 1
         self.lines += len(document)
         self.characters += sum(map(len, document))
+        self.sample.add(document)
+        legibility.count_hidden(document, self.hidden)
         return document
+
+    def without_tokens(self, place: Place) -> None:
+        """Count a document that has no token."""
+        self.tokenless_documents += 1
+        self.examples.setdefault(_TOKENLESS, f"{place.file}:{place.line}" if place.line else place.file)
 
     def counts(self) -> dict[str, Any]:
         """The counts that the manifest keeps."""
-        kept = "files documents lines bytes characters empty_documents split_documents split_lines skipped_files repeated_files"
-        return {name: getattr(self, name) for name in kept.split()} | {"bad_text": dict(sorted(self.bad_text.items()))}
+        kept = (
+            "files documents lines bytes characters empty_documents tokenless_documents split_documents split_lines skipped_files "
+            "repeated_files"
+        )
+        counts = {name: getattr(self, name) for name in kept.split()}
+        return counts | {"dropped_characters": self.dropped.total(), "bad_text": dict(sorted(self.bad_text.items()))}
 
     def summary(self) -> list[str]:
         """Sentences for a person: the size of the corpus, then one for each kind of loss or repair that occurred."""
@@ -351,6 +379,10 @@ class CorpusReport:
         ]
         notes = [
             (self.empty_documents, "empty documents left out"),
+            (
+                self.tokenless_documents,
+                f"documents without tokens left out: the tokenizer drops all their characters (first: {self.examples.get(_TOKENLESS)})",
+            ),
             (self.split_documents, "giant documents split"),
             (self.split_lines, "giant lines split"),
             (self.skipped_files, "files in folders skipped, by their names (tables and .json are named one by one)"),
@@ -361,4 +393,6 @@ class CorpusReport:
             f"{count:,} lines with bad text: {kind} (first: {self.examples[kind]})"
             for kind, count in sorted(self.bad_text.items())
         ]
+        if self.dropped:
+            said.append(legibility.dropped_line(self.dropped))
         return said

@@ -20,7 +20,7 @@ from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, normalizers
 
 from electra_trainer.data.text_files import Document, Place
 from electra_trainer.data.tokenizer import as_plain_text, from_json, specials_of
@@ -95,9 +95,14 @@ class EncodedDocument:
 
 
 def encode_documents(
-    found: Iterator[Document], tokenizer: Tokenizer, *, workers: int, seed: int
+    found: Iterator[Document],
+    tokenizer: Tokenizer,
+    *,
+    workers: int,
+    seed: int,
+    without_tokens: Callable[[Place], None] = lambda place: None,
 ) -> Generator[EncodedDocument]:
-    """Tokenize documents, in order, in worker processes; documents without any token are left out."""
+    """Tokenize documents, in order, in worker processes; documents without any token are left out, and `without_tokens` is called."""
     # of each packet: index, share, number of lines and place of its documents
     waiting: deque[list[tuple[int, float, int, Place]]] = deque()
     salt = seed.to_bytes(8, "little")
@@ -131,6 +136,8 @@ def encode_documents(
                 line += lines
                 if len(ids):
                     yield EncodedDocument(share, index, ids, lengths[lengths > 0], place)
+                else:
+                    without_tokens(place)
 
 
 _REMEMBERED = 1 << 16  # parts in a generation, of which two are kept: about 25 MB
@@ -149,22 +156,30 @@ class Words(dict[str, bytes]):
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         super().__init__({"\n": array("I", [_LINE_END]).tobytes()})
-        self._lowercase: bool = json.loads(tokenizer.to_str())["normalizer"]["lowercase"]
+        normal = json.loads(tokenizer.to_str())["normalizer"]
+        self._compose = normalizers.NFC().normalize_str if normal["type"] == "Sequence" else None
+        self._lowercase: bool = normal.get("normalizers", [normal])[-1]["lowercase"]
         self._encode = getattr(tokenizer, "encode_batch_fast", tokenizer.encode_batch)
         self._tokenize = tokenizer.model.tokenize
         self._older: dict[str, bytes] = {}
 
     @staticmethod
     def can_cut(tokenizer: Tokenizer) -> bool:
-        """Whether its lines can be cut: BERT's normaliser and splitting, WordPiece, and no added words but special ones."""
+        """Whether its lines can be cut: BERT's normaliser, perhaps after NFC, and splitting, WordPiece, and no added words but special ones."""
         parts = json.loads(tokenizer.to_str())
-        kinds = [(parts.get(name) or {}).get("type") for name in ("normalizer", "pre_tokenizer", "model")]
-        return kinds == ["BertNormalizer", "BertPreTokenizer", "WordPiece"] and all(
-            token["special"] for token in parts["added_tokens"]
+        normal = parts["normalizer"] or {}
+        normals = [one["type"] for one in normal.get("normalizers", [normal] if normal else [])]
+        kinds = [(parts.get(name) or {}).get("type") for name in ("pre_tokenizer", "model")]
+        return (
+            normals in (["BertNormalizer"], ["NFC", "BertNormalizer"])
+            and kinds == ["BertPreTokenizer", "WordPiece"]
+            and all(token["special"] for token in parts["added_tokens"])
         )
 
     def lines(self, text: bytes) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
         """Ids of lines, in UTF-8 with LF between them, one after another; and how many each line has."""
+        if self._compose is not None and not text.isascii():  # whole lines: a mark may follow what they are cut at
+            text = self._compose(text.decode()).encode()
         if self._lowercase:
             text = text.lower()  # of bytes: ASCII letters only, as the normaliser would; fewer parts to remember
         parts = text.replace(b"\n", b" \n ").decode().split(" ")

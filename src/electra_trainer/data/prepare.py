@@ -5,6 +5,7 @@ Documents whose text hashes low are held out, so that copies of a text are all o
 
 import hashlib
 import itertools
+from array import array
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -19,6 +20,7 @@ from tokenizers import Tokenizer
 from electra_trainer.data import encode, pack, store, text_files, vocabulary
 from electra_trainer.data.corpus import DOCSTRINGS, CorpusReport, Input, PrepareSettings, Reading, documents, input_name
 from electra_trainer.data.documents import DocumentsWriter
+from electra_trainer.data.legibility import dropped_by
 from electra_trainer.data.tokenizer import save_tokenizer, specials_of, tokenizer_sha256, vocab_size_of
 from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.files.processes import cores
@@ -32,6 +34,11 @@ class Progress:
     documents: int = 0
     tokens: int = 0
     """Text tokens that were packed."""
+
+    def add(self, document: encode.EncodedDocument) -> None:
+        """Count a document that was packed."""
+        self.documents += 1
+        self.tokens += len(document.ids)
 
     @property
     def fraction(self) -> float | None:
@@ -71,7 +78,7 @@ def prepare(
     if not 8 <= sequence_length < 1 << 16:
         raise ConfigError(f"sequence_length = {sequence_length}: expected 8 to 65,535 tokens.")
     specials_of(tokenizer)  # raises when one is missing
-    report = CorpusReport()
+    state = Progress(report := CorpusReport())
     found = documents(paths, report=report, reading=settings, shard=shard or (1, 1))
     kept = _deciding(settings, paths, shard)
     if shard is None:
@@ -86,18 +93,18 @@ def prepare(
     is_made = shard is not None and not overwrite and (out / store.MANIFEST).exists()
     if is_made and is_same(made := store.read_manifest(out)):
         return made
-    state = Progress(report)
-    encoded = encode.encode_documents(found, tokenizer, workers=settings.workers or cores(), seed=settings.seed)
+    encoded = encode.encode_documents(
+        found, tokenizer, workers=settings.workers or cores(), seed=settings.seed, without_tokens=report.without_tokens
+    )
     with store.claimed(out, overwrite=overwrite, is_same=is_same):
         save_tokenizer(tokenizer, out / "tokenizer", max_length=sequence_length)
         with closing(_Rows(out, sequence_length, tokenizer, settings.seed, shard)) as rows, closing(encoded):
             for split, document in split_documents(encoded, settings.valid_fraction, is_shard=shard is not None):
                 rows.add(split, document)
-                state.documents += 1
-                state.tokens += len(document.ids)
+                state.add(document)
                 if progress is not None:
                     progress(state)
-            manifest = rows.finish(corpus=report.counts(), settings=kept)
+            manifest = rows.finish(report, settings=kept)
     store.publish(out, manifest)
     return manifest
 
@@ -163,12 +170,13 @@ class _Rows:
         for start in self._packers[split].take_starts():
             self._documents.add(split, start, self._waiting[split].popleft())
 
-    def finish(self, *, corpus: dict[str, Any], settings: dict[str, Any]) -> store.Manifest:
+    def finish(self, report: CorpusReport, *, settings: dict[str, Any]) -> store.Manifest:
         """Write the remaining rows, force them onto the disk; DataError when a split has no documents."""
+        report.dropped = dropped_by(self._tokenizer, report.hidden)
         return store.Manifest(
             version=store.VERSION, sequence_length=self._length, vocab_size=self._vocab_size, dtype=self._dtype,
             specials=specials_of(self._tokenizer), tokenizer_sha256=tokenizer_sha256(self._tokenizer),
-            train=self._finish("train"), valid=self._finish("valid"), documents=self._documents.close(), corpus=corpus,
+            train=self._finish("train"), valid=self._finish("valid"), documents=self._documents.close(), corpus=report.counts(),
             settings=settings,
         )  # fmt: skip
 
@@ -209,25 +217,25 @@ def train_tokenizer_from(
     paths: Sequence[Input],
     *,
     vocab_size: int,
-    cased: bool = False,
-    keep_accents: bool | None = None,
     reading: Reading | None = None,
     max_characters: int = 2_000_000_000,
+    **options: Any,
 ) -> tuple[Tokenizer, CorpusReport]:
     """Train a vocabulary on files, read twice in constant memory; returns it with the report on the text.
 
     Args:
         paths: files, folders, patterns, URLs, data sets, `docstrings`, or `remote.Texts`; see `documents`.
-        vocab_size: exact number of tokens.
-        cased, keep_accents: as for `train_tokenizer`.
+        vocab_size: largest number of tokens.
         reading: how files are read.
         max_characters: later text is not used.
+        options: cased, keep_accents, alphabet, nfc: as for `train_tokenizer`.
 
     Raises:
         ConfigError, DataError, MissingInputError, StorageError: as `documents` and `train_tokenizer` say.
     """
     lines = CorpusLines(paths, reading or Reading(), max_characters)
-    tokenizer = vocabulary.train_tokenizer(lines, vocab_size=vocab_size, cased=cased, keep_accents=keep_accents)
+    tokenizer = vocabulary.train_tokenizer(lines, vocab_size=vocab_size, **options)
+    lines.report.dropped = dropped_by(tokenizer, lines.report.hidden)
     return tokenizer, lines.report
 
 
@@ -239,20 +247,39 @@ def split_documents(
     If all shares are above `fraction`, the document with the least share is held out: it waits until the end is known. Of a shard the others
     are not known, so that none is held out then.
     """
-    least: list[encode.EncodedDocument] = []  # and its copies
+    least: _Copies | None = None
     is_settled = is_shard
     for document in found:
         if document.share < fraction:
             is_settled = True
             yield "valid", document
-        elif is_settled or (least and document.share > least[0].share):
+        elif is_settled or (least and document.share > least.first.share):
             yield "train", document
-        elif least and document.share == least[0].share:
-            least.append(replace(document, ids=least[0].ids, line_lengths=least[0].line_lengths))
+        elif least and document.share == least.first.share:
+            least.add(document)
         else:
-            yield from (("train", waiting) for waiting in least)
-            least = [document]
+            yield from (("train", waiting) for waiting in least or ())
+            least = _Copies(document)
         if is_settled and least:
             yield from (("train", waiting) for waiting in least)
-            least = []
-    yield from (("valid", waiting) for waiting in least)
+            least = None
+    yield from (("valid", waiting) for waiting in least or ())
+
+
+class _Copies:
+    """A document and its copies, in 40 bytes each: a corpus may be made of copies."""
+
+    def __init__(self, first: encode.EncodedDocument) -> None:
+        self.first = first
+        self._numbers, self._files = array("q"), dict[str, int]()
+
+    def add(self, copy: encode.EncodedDocument) -> None:
+        file, *place = copy.place
+        self._numbers.extend((copy.index, self._files.setdefault(file, len(self._files)), *place))
+
+    def __iter__(self) -> Iterator[encode.EncodedDocument]:
+        yield self.first
+        names = list(self._files)
+        for at in range(0, len(self._numbers), 5):
+            index, file, *place = self._numbers[at : at + 5]
+            yield replace(self.first, index=index, place=text_files.Place(names[file], *place))

@@ -71,7 +71,8 @@ def _reach(url: str) -> tuple[Any, str]:
         ) from None
 
 
-def _unreached(url: str, error: Exception) -> ElectraError:
+def unreached(url: str, error: Exception) -> ElectraError:
+    """The sentence on an error of a package that reads from elsewhere."""
     if isinstance(error, ElectraError):
         return error
     if isinstance(error, FileNotFoundError):
@@ -102,7 +103,7 @@ def files(url: str, *, is_text: Callable[[str], bool]) -> list[tuple[str, int]]:
             found = [path]
         sizes = [int(system.info(one).get("size") or 0) for one in found]
     except Exception as error:
-        raise _unreached(url, error) from None
+        raise unreached(url, error) from None
     if not found:
         raise MissingInputError(
             f"{url}: no file of text is there. Check the address, and quote a pattern for the shell."
@@ -116,7 +117,7 @@ def opened(url: str) -> IO[bytes]:
     try:
         return system.open(path, "rb")  # type: ignore[no-any-return]
     except Exception as error:
-        raise _unreached(url, error) from None
+        raise unreached(url, error) from None
 
 
 @dataclass(frozen=True)
@@ -139,16 +140,17 @@ class DataSet:
         """
         row = 0
         try:
-            for batch in self._loaded(column).iter(batch_size=ROWS):
+            for batch in self.loaded(column).iter(batch_size=ROWS):
                 if column not in batch:
                     raise no_column(self.name, column, list(batch))
                 for value in batch[column]:
                     row += 1
                     yield value, row
         except Exception as error:
-            raise _unreached(self.name, error) from None
+            raise unreached(self.name, error) from None
 
-    def _loaded(self, column: str) -> Any:
+    def loaded(self, column: str) -> Any:
+        """The data set with this column only; errors as for `texts`, and those of the package."""
         with extra(f"Reading {self.name}"):
             import datasets
         if self.is_folder:

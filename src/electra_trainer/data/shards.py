@@ -14,7 +14,7 @@ from typing import Any
 
 from electra_trainer.data import store
 from electra_trainer.data.documents import DocumentsWriter, RowDocuments
-from electra_trainer.data.tokenizer import load_tokenizer, save_tokenizer
+from electra_trainer.data.tokenizer import save_tokenizer, saved_tokenizer
 from electra_trainer.errors import DataError, MissingInputError, storage_error
 
 _NAME = re.compile(r"shard-(\d{5})-of-(\d{5})")
@@ -50,7 +50,7 @@ def merge(
             )
             raise DataError(f"{folder}: no shard has a document to {what}.")
     with store.claimed(out, overwrite=overwrite):
-        tokenizer = load_tokenizer(folders[0] / "tokenizer" / "tokenizer.json")
+        tokenizer = saved_tokenizer(folders[0] / "tokenizer")
         save_tokenizer(tokenizer, out / "tokenizer", max_length=manifests[0].sequence_length)
         with closing(_Joined(out, manifests[0])) as joined:
             for number, (shard, manifest) in enumerate(zip(folders, manifests, strict=True), 1):

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from electra_trainer.data.documents import DAMAGED, NAMES, DocumentFiles, FileInfo, RowDocuments
-from electra_trainer.data.tokenizer import Specials, load_tokenizer, specials_of, tokenizer_sha256, vocab_size_of
+from electra_trainer.data.tokenizer import Specials, saved_tokenizer, specials_of, tokenizer_sha256, vocab_size_of
 from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError, storage_error
 from electra_trainer.files import durable, reading
 from electra_trainer.settings import records
@@ -187,7 +187,7 @@ class Store:
             documents = manifest.documents
             for name, info in zip(_FILES[2:], (documents.train, documents.valid, documents.names), strict=True):
                 _check_file(folder / name, info, None, verify=verify, tick=tick)
-        tokenizer = load_tokenizer(folder / "tokenizer" / "tokenizer.json")
+        tokenizer = saved_tokenizer(folder / "tokenizer")
         found = tokenizer_sha256(tokenizer)
         if found != manifest.tokenizer_sha256:
             raise DataError(

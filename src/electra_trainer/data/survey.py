@@ -14,9 +14,14 @@ from functools import cache
 from hashlib import blake2b
 from typing import Generic, TypeVar
 
+from tokenizers import Tokenizer
+
 from electra_trainer.data.corpus import CorpusReport, Input, Reading, documents
+from electra_trainer.data.legibility import bare, dropped_by, is_letter
 from electra_trainer.data.remote import Texts
 from electra_trainer.data.text_files import find_sources
+from electra_trainer.data.tokenizer import SPECIAL_TOKENS, word_piece
+from electra_trainer.data.vocabulary import needs_marks
 from electra_trainer.errors import ElectraError
 from electra_trainer.files.reading import short
 
@@ -117,7 +122,8 @@ class Survey:
             said
             if not self.documents.values
             else [
-                *said, *self._copies(), *self._lengths(), *self._languages(), *self._scripts(), *self._case(), *self._found(),
+                *said, *self._copies(), *self._lengths(), *self._languages(), *self._scripts(), *self._case(), *self._forms(),
+                *self._found(),
             ]
         )  # fmt: skip
 
@@ -162,29 +168,57 @@ class Survey:
         words = [*self.words.values.values()]
         capitals = sum(times for times, word in words if word != word.lower())
         yield f"capitals: in {_percent(capitals, sum(times for times, _ in words))} of the words; kept with `electra tokenizer --cased`"
-        yield dropped_accents(words) or "accents: in fewer than one word of a thousand"
+        yield accents_line(words) or "accents: in fewer than one word of a thousand"
+
+    def _forms(self) -> Iterable[str]:
+        """Words whose letters and marks are composed (NFC) next to words where they are not (NFD)."""
+        both: dict[str, set[str]] = {}
+        composed = decomposed = 0
+        for times, word in self.words.values.values():
+            if not word.isascii() and (nfc := unicodedata.normalize("NFC", word)) != unicodedata.normalize("NFD", word):
+                both.setdefault(nfc, set()).add(word)
+                composed += times * (word == nfc)
+                decomposed += times * (word != nfc)
+        if decomposed:
+            twice = [sorted(one) for one in both.values() if len(one) > 1]
+            some = ", ".join(" and ".join(map(ascii, one)) for one in twice[:3])
+            yield (
+                f"normal forms: {_percent(decomposed, composed + decomposed)} of the words with accents are decomposed (not NFC)"
+                + (f"; {len(twice):,} words are spelt in both ways, such as {some}" if twice else "")
+                + ("; `electra tokenizer --nfc` composes them" if composed else "")
+            )
 
     def _found(self) -> Iterable[str]:
         for name, (count, first) in sorted(self.traces.items(), key=lambda item: -item[1][0]):
             yield f"{name}: {_percent(count, self.checked)}; the first at {first}"
 
 
-def dropped_accents(words: Iterable[tuple[int, str]]) -> str:
-    """What a vocabulary without accents, the default, would not see of words and their counts; empty where it is next to nothing."""
+def accents_line(words: Iterable[tuple[int, str]], *, stripped: bool = False) -> str:
+    """What a vocabulary makes of the accents of words (with their counts) by default, without --cased; empty where there are next to none.
+
+    Args:
+        stripped: it removes them whatever the script (--strip-accents).
+    """
     words = [*words]
     total = sum(times for times, _ in words)
-    accents = sum(times for times, word in words if word != _bare(word))
+    accents = sum(times for times, word in words if bare(word) != unicodedata.normalize("NFC", word))
     if accents < _SHARE * total or not accents:
         return ""
+    letters: Counter[str] = Counter()
+    for times, word in words:
+        for letter in word:
+            letters[letter] += times
+    share = f"accents: in {_percent(accents, total)} of the words"
+    if needs_marks(letters) and not stripped:
+        return f"{share}; they are part of the script, and `electra tokenizer` keeps them"
     known: dict[str, Counter[str]] = {}
     for times, word in words:
-        if (lower := word.lower().strip(_AROUND)).isalpha():
-            known.setdefault(_bare(lower), Counter())[lower] += times
+        if all(map(is_letter, lower := unicodedata.normalize("NFC", word.lower().strip(_AROUND)))):
+            known.setdefault(bare(lower), Counter())[lower] += times
     merged = sorted((one for one in known.values() if len(one) > 1), key=lambda one: -sorted(one.values())[-2])
     some = ", ".join("/".join(sorted(one)) for one in merged[:4])
-    return (
-        f"accents: in {_percent(accents, total)} of the words, which lose them unless you give --keep-accents or --cased to `electra tokenizer`"
-        + (f"; {len(merged):,} groups of words become one, such as {some}" if merged else "")
+    return f"{share}, which lose them unless you give --keep-accents or --cased to `electra tokenizer`" + (
+        f"; {len(merged):,} groups of words become one, such as {some}" if merged else ""
     )
 
 
@@ -198,19 +232,13 @@ def _script(letter: str) -> str:
     return unicodedata.name(letter, "unknown").split()[0].capitalize()
 
 
-def _bare(word: str) -> str:
-    """Without accents, as BERT's normaliser takes them away."""
-    if word.isascii():
-        return word
-    return "".join(one for one in unicodedata.normalize("NFD", word) if unicodedata.category(one) != "Mn")
-
-
-def survey(paths: Sequence[Input], reading: Reading | None = None) -> Survey:
+def survey(paths: Sequence[Input], reading: Reading | None = None, *, tokenizer: Tokenizer | None = None) -> Survey:
     """Read a corpus to its end, whatever is wrong with its files: bad lines are left out and counted.
 
     Args:
         paths: as for `documents`.
         reading: how; bad text is always counted.
+        tokenizer: decides which characters are dropped; None: as BERT's does.
 
     Raises:
         MissingInputError, StorageError, DataError: an input that is not there, or nothing to read.
@@ -231,4 +259,7 @@ def survey(paths: Sequence[Input], reading: Reading | None = None) -> Survey:
                 found.add(document, f"{place.file}:{place.line}" if place.line else place.file)
         except ElectraError as error:
             found.unread.append(str(error))
+    if tokenizer is None:
+        tokenizer = word_piece(dict.fromkeys(SPECIAL_TOKENS, 0), cased=False, keep_accents=None)
+    found.report.dropped = dropped_by(tokenizer, found.report.hidden)
     return found

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from electra_trainer.data import remote
+from electra_trainer.data.bounds import LINE, Bound
 from electra_trainer.errors import DataError, ElectraError, MissingInputError, StorageError, storage_error
 from electra_trainer.files.kinds import HEAD
 from electra_trainer.files.reading import BOM
@@ -262,12 +263,13 @@ def read_lines(file: TextFile, *, limit: int, on_progress: Callable[[int], None]
     A line of more than `limit` bytes comes in several parts, cut at a space or at least between characters.
 
     Raises:
-        DataError: a damaged compressed file. StorageError: a file that cannot be read.
+        DataError: a damaged compressed file, or one that unpacks to too much. StorageError: a file that cannot be read.
     """
     number, offset, continued = 1, 0, False
-    rest = b""
+    rest, bound = b"", Bound(str(file), file.size)
     for chunk in chunks(file, on_progress):
         *lines, rest = (rest + chunk).split(b"\n") if rest else chunk.split(b"\n")
+        bound.add(len(chunk), least=LINE * len(lines))
         for line in lines:
             for part, ends in _parts(line, limit):
                 length = len(part) + ends

@@ -5,11 +5,12 @@ A value is a text, None where a row has none, or for JSON the record that has to
 
 import codecs
 import json
+import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import IO, Any
+from typing import Any
 
-from electra_trainer.data import remote
+from electra_trainer.data import columnar, remote
+from electra_trainer.data.bounds import LINE, Bound
 from electra_trainer.data.text_files import TextFile, beginning, chunks, read_lines, unpacked
 from electra_trainer.errors import DataError
 from electra_trainer.files import kinds, reading, tables
@@ -20,6 +21,8 @@ Tick = Callable[[int], None]
 JSON_LINES = (".jsonl", ".ndjson")
 _LONGEST = 1 << 24
 """Bytes of a JSON value, characters of a field: they are held whole."""
+_LONGEST_HEADER = 1 << 18
+"""Bytes of a WARC record's fields: they are a few hundred."""
 _NO_READER = {
     ".parquet": "a Parquet file",
     ".arrow": "an Arrow file",
@@ -46,7 +49,7 @@ def records(file: TextFile, column: str, tick: Tick) -> Values | None:
     kind = kinds.kind_of(head, name)
     is_json = file.suffix in (".json", *JSON_LINES)
     if kind in (kinds.PARQUET, kinds.ARROW, kinds.ARROW_STREAM) and not file.compression:
-        return arrow_texts(file, column, tick, kind=kind)
+        return _arrow_texts(file, column, tick, kind)
     if kind is kinds.WARC:
         return wet_texts(file, tick)
     if kind is not None and not (kind is kinds.ARRAY and is_json):
@@ -63,8 +66,14 @@ def records(file: TextFile, column: str, tick: Tick) -> Values | None:
 
 def table_texts(file: TextFile, column: str, tick: Tick) -> Values:
     """A column of a .csv or .tsv, with each row's first line; DataError as `tables.stream` says, or there is not such a column."""
+    bound = Bound(str(file), file.size)
+
+    def add(line: bytes) -> None:
+        bound.add(len(line), least=LINE)
+
     with unpacked(file) as (stream, position):
-        rows = tables.stream(str(file), reading.lines(stream, file, ends=True), suffix=file.suffix, longest=_LONGEST)
+        lines = reading.lines(stream, file, ends=True, hashed=add)
+        rows = tables.stream(str(file), lines, suffix=file.suffix, longest=_LONGEST)
         _, columns = next(rows)
         if column not in columns:
             raise remote.no_column(file, column, columns)
@@ -115,25 +124,35 @@ class _JsonText:
 
     def value(self) -> Any:
         """The value that comes next; DataError if it is not JSON, longer than 16 MiB, or of very many values."""
+        fault, enough = "", 0
         while True:
-            value, end, fault = None, 0, ""
             size = len(self._text) - self._at
-            if size <= 2 * reading.MOST_VALUES or self._text.count("[", self._at) <= reading.MOST_VALUES:
-                try:
-                    value, end = self._parse(self._text, self._at)
-                except json.JSONDecodeError as error:
-                    fault = f"invalid JSON ({error.msg})"
-                except RecursionError:
-                    fault = "invalid JSON (nested too deeply)"
-                except ValueError:
-                    fault = "invalid JSON (a number of thousands of digits)"
-            if 0 < end < len(self._text) or (end and self._is_end):
-                self._move(end)
-                return value
+            if size >= enough or self._is_end:
+                value, end, fault = self._parsed()
+                if 0 < end < len(self._text) or (end and self._is_end):
+                    self._move(end)
+                    return value
+                enough = min(
+                    2 * size, _LONGEST
+                )  # a value of many pieces is parsed a few times, and not with each of them
             if size > _LONGEST or not self._read_on():
                 break
         fault = "a JSON value over 16 MiB, or of very many values" if size > _LONGEST or not fault else fault
         raise DataError(f"{self.file}:{self.line}: {fault}. {_CUT}")
+
+    def _parsed(self) -> tuple[Any, int, str]:
+        """A value at the beginning of what is held, its end (0: none was found), and why there is none."""
+        is_long = len(self._text) - self._at > 2 * reading.MOST_VALUES
+        if is_long and sum(self._text.count(mark, self._at) for mark in "[{") > reading.MOST_VALUES:
+            return None, 0, ""
+        try:
+            return *self._parse(self._text, self._at), ""
+        except json.JSONDecodeError as error:
+            return None, 0, f"invalid JSON ({error.msg})"
+        except RecursionError:
+            return None, 0, "invalid JSON (nested too deeply)"
+        except ValueError:
+            return None, 0, "invalid JSON (a number of thousands of digits)"
 
 
 def json_records(file: TextFile, tick: Tick) -> Values:
@@ -165,10 +184,11 @@ def wet_texts(file: TextFile, tick: Tick) -> Values:
     for line in lines:
         if not line.data.strip():
             continue
-        where, fields = f"{file}:{line.number}", dict[bytes, bytes]()
+        where, fields, taken = f"{file}:{line.number}", dict[bytes, bytes](), 0
         for header in lines:
-            if not header.data.strip():
+            if not header.data.strip() or taken > _LONGEST_HEADER:
                 break
+            taken += header.length
             name, _, value = header.data.partition(b":")
             fields[name.strip().lower()] = value.strip()
         kind, length = fields.get(b"warc-type", b""), fields.get(b"content-length", b"")
@@ -177,70 +197,22 @@ def wet_texts(file: TextFile, tick: Tick) -> Values:
                 f"{where}: the WARC file holds web pages, not their text. Take the WET file of the same crawl (its name has .wet), or "
                 "extract the text into .jsonl files, for example with datatrove (WarcReader, Trafilatura, JsonlWriter)."
             )
-        if not line.data.startswith(b"WARC/") or not length.isdigit() or int(length) > 4 * _LONGEST:
+        if taken > _LONGEST_HEADER:
+            raise DataError(f"{where}: a header of a record over {_LONGEST_HEADER >> 10:,} KiB. {_CUT}")
+        if not line.data.startswith(b"WARC/") or not re.fullmatch(rb"\d{1,9}", length) or int(length) > 4 * _LONGEST:
             raise DataError(f"{where}: expected a record of WARC with a length of at most 64 MiB. {_CUT}")
-        left, first, body = int(length), 0, list[bytes]()
+        left, first, body = int(length), 0, bytearray()
         while left > 0 and (part := next(lines, None)) is not None:
             first = first or part.number
-            body.append(part.data[:left] + b"\n" * part.ends)
+            body += part.data[:left] + b"\n" * part.ends
             left -= part.length
         if left > 0:
             raise DataError(f"{where}: the last record is cut short. Fetch the file again.")
         if kind == b"conversion":
-            yield b"".join(body).decode("utf-8", "surrogateescape"), first
+            yield body.decode("utf-8", "surrogateescape"), first
 
 
-@contextmanager
-def _arrow(file: TextFile) -> Iterator[tuple[Any, IO[bytes]]]:
-    """The package pyarrow, and the file for it; DataError: damaged."""
-    with remote.extra(f"Reading {file}"):
-        import pyarrow
-        import pyarrow.parquet
-    try:
-        with unpacked(file) as (raw, _):
-            yield pyarrow, raw
-    except (pyarrow.ArrowException, ValueError) as error:
-        said = " ".join(str(error).split())[:200]
-        raise DataError(f"{file}: is damaged ({said}). Fetch or write it again.") from None
-
-
-def arrow_texts(file: TextFile, column: str, tick: Tick, *, kind: kinds.Kind) -> Values:
-    """A column of a Parquet or Arrow file, with the rows' numbers from 1. Of Parquet no other column is read.
-
-    Raises:
-        ConfigError: the extra [hub] is missing. DataError: damaged; there is not such a column of texts.
-    """
-    row = 0
-    with _arrow(file) as (arrow, raw):
-        for batch, read in _batches(file, arrow, raw, column, kind):
-            tick(read)
-            for value in batch.column(column).to_pylist():
-                row += 1
-                yield value, row
-
-
-def _batches(file: TextFile, arrow: Any, raw: IO[bytes], column: str, kind: kinds.Kind) -> Iterator[tuple[Any, int]]:
-    """Batches of rows, and the bytes that were read so far."""
-    if kind is kinds.PARQUET:
-        with arrow.parquet.ParquetFile(raw) as table:
-            _check_column(file, arrow, table.schema_arrow, column)
-            rows, total = 0, max(table.metadata.num_rows, 1)
-            for batch in table.iter_batches(remote.ROWS, columns=[column], use_threads=False):
-                rows += len(batch)
-                yield batch, file.size * rows // total
-        return
-    source = arrow.ipc.open_file(raw) if kind is kinds.ARROW else arrow.ipc.open_stream(raw)
-    _check_column(file, arrow, source.schema, column)
-    for batch in map(source.get_batch, range(source.num_record_batches)) if kind is kinds.ARROW else source:
-        yield batch, raw.tell()
-
-
-def _check_column(file: TextFile, arrow: Any, schema: Any, column: str) -> None:
-    if column not in schema.names:
-        raise remote.no_column(file, column, schema.names)
-    found = schema.field(column).type
-    found = found.value_type if arrow.types.is_dictionary(found) else found
-    if not (arrow.types.is_string(found) or arrow.types.is_large_string(found) or arrow.types.is_string_view(found)):
-        raise DataError(
-            f"{file}: column {column!r} holds {found}, expected texts. Choose another one with --text-field."
-        )
+def _arrow_texts(file: TextFile, column: str, tick: Tick, kind: kinds.Kind) -> Values:
+    """A column of a Parquet or Arrow file; errors as for `columnar.arrow_texts` and `unpacked`."""
+    with unpacked(file) as (raw, _):
+        yield from columnar.arrow_texts(str(file), raw, column, tick, kind=kind)

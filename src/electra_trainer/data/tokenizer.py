@@ -13,13 +13,23 @@ from typing import Any
 
 from tokenizers import AddedToken, Encoding, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError, did_you_mean, storage_error
+from electra_trainer.data import tokenizer_folder
+from electra_trainer.data.legibility import Legibility
+from electra_trainer.data.tokenizer_folder import MAX_WORD_CHARS, NAMES
+from electra_trainer.errors import (
+    CheckpointError,
+    ConfigError,
+    DataError,
+    ElectraError,
+    MissingInputError,
+    did_you_mean,
+    storage_error,
+)
 from electra_trainer.files import reading
 
-SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+SPECIAL_TOKENS = tuple(NAMES.values())
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
-"""What `save_tokenizer` writes."""
-MAX_WORD_CHARS = 200  # released; a longer word becomes [UNK]
+"""The files that `save_tokenizer` writes."""
 _MAX_FILE_BYTES = 1 << 28
 _MOST_WORDS = 1 << 24
 
@@ -35,55 +45,44 @@ class Specials:
     mask: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class Statistics:
-    """How well a vocabulary fits a text."""
-
-    words: int  # separated by spaces
-    tokens: int
-    unknown: int  # tokens that are [UNK]
-
-    @property
-    def fertility(self) -> float:
-        """Tokens a word."""
-        return self.tokens / max(self.words, 1)
-
-    @property
-    def unknown_rate(self) -> float:
-        """Share of the tokens that are [UNK]."""
-        return self.unknown / max(self.tokens, 1)
-
-
-def word_piece(vocab: dict[str, int], *, cased: bool, keep_accents: bool | None) -> Tokenizer:
+def word_piece(
+    vocab: dict[str, int], *, cased: bool, keep_accents: bool | None, split_chinese: bool = True
+) -> Tokenizer:
     """A BERT tokenizer with this vocabulary (token -> id), without a post-processor.
 
     Args:
-        vocab: must hold the five special tokens.
+        vocab: must hold [UNK]; the other special tokens are added later where they are missing.
         cased: keep capitals.
         keep_accents: keep accents; None keeps them exactly when `cased`, as BERT does.
+        split_chinese: make each Chinese character a word.
     """
     model = models.WordPiece(vocab, unk_token="[UNK]", max_input_chars_per_word=MAX_WORD_CHARS)
     tokenizer = Tokenizer(model)
     strip = not (cased if keep_accents is None else keep_accents)
     tokenizer.normalizer = normalizers.BertNormalizer(
-        clean_text=True, handle_chinese_chars=True, strip_accents=strip, lowercase=not cased
+        clean_text=True, handle_chinese_chars=split_chinese, strip_accents=strip, lowercase=not cased
     )
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece(prefix="##")
-    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIAL_TOKENS])
+    specials = [AddedToken(token, special=True, normalized=False) for token in SPECIAL_TOKENS if token in vocab]
+    tokenizer.add_special_tokens(specials)
     return tokenizer
 
 
 def load_tokenizer(path: str | Path, *, cased: bool | None = None, keep_accents: bool | None = None) -> Tokenizer:
     """Load a `tokenizer.json`, a `vocab.txt` (BERT's: line number = id), or a folder that holds one (the first is preferred).
 
+    The files next to it count as in transformers (see tokenizer_folder.py), and texts get the same ids. The special tokens are named
+    [PAD] [UNK] [CLS] [SEP] [MASK] whatever their names there.
+
     Args:
         path: file or folder.
         cased: for a `vocab.txt`: keep capitals. None asks the `tokenizer_config.json` next to it, and lower-cases without one.
-        keep_accents: for a `vocab.txt`: keep accents; None keeps them exactly when cased.
+        keep_accents: for a `vocab.txt`: keep accents; None asks the same file unless `cased` is given, and keeps them exactly when cased.
 
     Raises:
-        MissingInputError: nothing there. DataError: not a tokenizer, a line that is wrong, a special token that is missing.
+        MissingInputError: nothing there. DataError: not a tokenizer, a line that is wrong, a special token that is missing, a field that
+            cannot be followed.
         StorageError: cannot be read. ConfigError: `cased` or `keep_accents` for a `tokenizer.json`.
     """
     path = Path(path)
@@ -98,12 +97,20 @@ def load_tokenizer(path: str | Path, *, cased: bool | None = None, keep_accents:
     if path.suffix == ".json":
         if cased is not None or keep_accents is not None:
             raise ConfigError(f"{path}: already defines casing and accents. Drop --cased and --keep-accents.")
-        tokenizer = from_json(data, where=str(path))
+        found = from_json(data, where=str(path))
+        told = tokenizer_folder.read_folder(path.parent, has_json=True)
+        tokenizer: Tokenizer = _guarded(lambda: told.read_json(found), where=str(path))
     else:
-        vocab = read_vocab(data, where=str(path))
+        told = tokenizer_folder.read_folder(path.parent, has_json=False)
+        elsewhere = [*told.renamed.values(), *(token.content for token in told.added.values())]
+        vocab = told.rename(read_vocab(data, where=str(path), elsewhere=elsewhere))
         if cased is None:
-            cased = not _lower_case(path.parent / "tokenizer_config.json")
-        tokenizer = _guarded(lambda: word_piece(vocab, cased=bool(cased), keep_accents=keep_accents), where=str(path))
+            cased, keep_accents = not told.lowercase, not told.strip_accents if keep_accents is None else keep_accents
+        tokenizer = _guarded(
+            lambda: word_piece(vocab, cased=cased, keep_accents=keep_accents, split_chinese=told.split_chinese),
+            where=str(path),
+        )
+    told.add_words(tokenizer)
     specials_of(tokenizer, where=str(path))
     return tokenizer
 
@@ -123,8 +130,13 @@ def from_json(data: bytes, *, where: str) -> Tokenizer:
     return tokenizer
 
 
-def read_vocab(data: bytes, *, where: str) -> dict[str, int]:
+def read_vocab(data: bytes, *, where: str, elsewhere: Sequence[str] = ()) -> dict[str, int]:
     r"""The bytes of a `vocab.txt` as token -> id. Lines end with "\n" only, so that no character can shift the ids.
+
+    Args:
+        data: all bytes of the file.
+        where: name of the file, for errors.
+        elsewhere: special tokens that it need not hold.
 
     Raises:
         DataError: a blank line, a token that occurs twice, bytes that are not UTF-8, with the line.
@@ -143,7 +155,7 @@ def read_vocab(data: bytes, *, where: str) -> dict[str, int]:
                 f"{where}:{number}: token {token!r} is on line {vocab[token] + 1} already. Rename one: ids are line numbers."
             )
         vocab[token] = number - 1
-    missing = [token for token in SPECIAL_TOKENS if token not in vocab]
+    missing = [token for token in SPECIAL_TOKENS if token not in vocab and token not in elsewhere]
     if missing:
         near = did_you_mean(missing[0], [token for token in vocab if token.startswith(("[", "<"))])
         raise DataError(f"{where}: has no {', '.join(missing)}. Expected {' '.join(SPECIAL_TOKENS)} in it.{near}")
@@ -162,6 +174,17 @@ def specials_of(tokenizer: Tokenizer, *, where: str = "tokenizer") -> Specials:
 def vocab_size_of(tokenizer: Tokenizer) -> int:
     """Rows of an embedding table: one more than the largest id."""
     return 1 + max(tokenizer.get_vocab(with_added_tokens=True).values())
+
+
+def require_rows(tokenizer: Tokenizer, rows: int, *, where: Path | str) -> None:
+    """Raise CheckpointError if the tokenizer has an id for which a model's table of `rows` words has no row; `where` is their folder."""
+    token, largest = max(tokenizer.get_vocab(with_added_tokens=True).items(), key=lambda item: item[1])
+    if largest >= rows:
+        raise CheckpointError(
+            f"{where}: the tokenizer has the id {largest:,} (token {reading.short(token)}), but the model has {rows:,} words, ids 0 to "
+            f"{rows - 1:,} (vocab_size in config.json). Put the tokenizer of this model into the folder; or, if tokens were added to it, "
+            f"give the model rows for them, in transformers: model.resize_token_embeddings({largest + 1})"
+        )
 
 
 def word_starts(tokenizer: Tokenizer) -> list[bool]:
@@ -216,7 +239,8 @@ def as_plain_text(tokenizer: Tokenizer) -> Tokenizer:
 def tokenizer_files(tokenizer: Tokenizer, *, max_length: int) -> dict[str, bytes]:
     """`tokenizer.json`, `tokenizer_config.json` and, for WordPiece, `vocab.txt`.
 
-    `AutoTokenizer` of transformers 4.57 and 5 loads the very same ids, and puts [CLS] A [SEP] B [SEP] around them.
+    `AutoTokenizer` of transformers 4.57 and 5 gives the same ids, and puts [CLS] A [SEP] B [SEP] around them. So do ElectraTokenizer,
+    BertTokenizer and their Fast forms for a tokenizer as BERT's; of another, no vocab.txt is written that they would misread.
 
     Args:
         max_length: longest row in tokens that a model made with it takes.
@@ -224,6 +248,7 @@ def tokenizer_files(tokenizer: Tokenizer, *, max_length: int) -> dict[str, bytes
     specials = specials_of(tokenizer)
     copy = as_plain_text(tokenizer)
     copy.encode_special_tokens = False
+    parts: dict[str, Any] = json.loads(copy.to_str())
     copy.post_processor = processors.TemplateProcessing(
         single="[CLS]:0 $A:0 [SEP]:0",
         pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
@@ -235,11 +260,12 @@ def tokenizer_files(tokenizer: Tokenizer, *, max_length: int) -> dict[str, bytes
         **{f"{name}_token": f"[{name.upper()}]" for name in ("unk", "pad", "cls", "sep", "mask")},
         "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
         "clean_up_tokenization_spaces": True,
+        **tokenizer_folder.class_settings(parts),
     }
     files = {"tokenizer.json": copy.to_str(pretty=True), "tokenizer_config.json": json.dumps(config, indent=2) + "\n"}
     vocab = sorted(tokenizer.get_vocab(with_added_tokens=False).items(), key=lambda item: item[1])
-    is_word_piece = json.loads(copy.to_str())["model"]["type"] == "WordPiece"
-    if is_word_piece and [number for _, number in vocab] == list(range(len(vocab))):
+    whole = not any(set(token) & {"\n", "\r"} for token, _ in vocab)
+    if "do_lower_case" in config and whole and [number for _, number in vocab] == list(range(len(vocab))):
         files["vocab.txt"] = "".join(token + "\n" for token, _ in vocab)
     return {name: text.encode("utf-8") for name, text in files.items()}
 
@@ -253,13 +279,21 @@ def save_tokenizer(tokenizer: Tokenizer, folder: Path, *, max_length: int) -> No
     files = tokenizer_files(tokenizer, max_length=max_length)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name in TOKENIZER_FILES:
+        for name in (*TOKENIZER_FILES, tokenizer_folder.SPECIALS_MAP, tokenizer_folder.ADDED):
             # a link would be written through; a vocab.txt may be another tokenizer's
             (folder / name).unlink(missing_ok=True)
         for name, content in files.items():
             (folder / name).write_bytes(content)
     except OSError as error:
         raise storage_error(error, error.filename or folder) from None
+
+
+def saved_tokenizer(folder: Path) -> Tokenizer:
+    """The tokenizer that `save_tokenizer` wrote; errors as `load_tokenizer`."""
+    path = folder / "tokenizer.json"
+    tokenizer = from_json(reading.read_file(path, limit=_MAX_FILE_BYTES), where=str(path))
+    specials_of(tokenizer, where=str(path))
+    return tokenizer
 
 
 def require_new(folder: Path) -> None:
@@ -275,18 +309,14 @@ def tokenizer_sha256(tokenizer: Tokenizer) -> str:
     return hashlib.sha256(json.dumps(kept, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def statistics(tokenizer: Tokenizer, texts: Iterable[str]) -> Statistics:
-    """Count words, tokens and unknown tokens of some lines."""
-    plain = as_plain_text(tokenizer)
-    unknown_id = specials_of(tokenizer).unk
-    words = tokens = unknown = 0
+def statistics(tokenizer: Tokenizer, texts: Iterable[str]) -> Legibility:
+    """Count words, tokens and unreadable letters of some lines."""
+    plain, unk, found = as_plain_text(tokenizer), specials_of(tokenizer).unk, Legibility()
     lines = iter(texts)
     while batch := list(itertools.islice(lines, 1000)):
-        words += sum(len(line.split()) for line in batch)
-        for encoding in plain.encode_batch(batch, add_special_tokens=False):
-            tokens += len(encoding.ids)
-            unknown += encoding.ids.count(unknown_id)
-    return Statistics(words=words, tokens=tokens, unknown=unknown)
+        for line, encoding in zip(batch, plain.encode_batch(batch, add_special_tokens=False), strict=True):
+            found.add(line, encoding, unk)
+    return found
 
 
 def _guarded(make: Any, *, where: str) -> Any:
@@ -300,13 +330,6 @@ def _guarded(make: Any, *, where: str) -> Any:
         raise DataError(f"{where}: is not a tokenizer ({message}). Expected a tokenizer.json or a vocab.txt.") from None
 
 
-def _lower_case(path: Path) -> bool:
-    try:
-        return bool(reading.parse_json(reading.read_file(path), where=str(path), remedy="").get("do_lower_case", True))
-    except (ElectraError, AttributeError):
-        return True
-
-
 @dataclass(frozen=True, kw_only=True)
 class Text:
     """Text -> ids, for rows of at most `length` tokens. "[SEP]" and the like in a text are ordinary characters."""
@@ -315,19 +338,31 @@ class Text:
     """With `encode_special_tokens` set: `data.tokenizer.as_plain_text`."""
     specials: Specials
     length: int
+    tally: Legibility | None = None
+    """Counts what is read, if given."""
 
     def encode(self, texts: Sequence[str]) -> list[Encoding]:
         """Ids and offsets of each text, without special tokens, not cut."""
-        return list(self.tokenizer.encode_batch(list(texts), add_special_tokens=False))
+        encodings = list(self.tokenizer.encode_batch(list(texts), add_special_tokens=False))
+        if self.tally is not None:
+            for text, encoding in zip(texts, encodings, strict=True):
+                self.tally.add(text, encoding, self.specials.unk)
+        return encodings
 
     def encode_words(self, sentences: Sequence[Sequence[str]]) -> list[Encoding]:
         """The same for sentences that are split into words; `word_ids` of an encoding gives the word of each token."""
         words = [list(sentence) for sentence in sentences]
-        return list(self.tokenizer.encode_batch(words, is_pretokenized=True, add_special_tokens=False))
+        encodings = list(self.tokenizer.encode_batch(words, is_pretokenized=True, add_special_tokens=False))
+        if self.tally is not None:
+            for sentence, encoding in zip(words, encodings, strict=True):
+                self.tally.add_words(sentence, encoding, self.specials.unk)
+        return encodings
 
     def row(self, first: Sequence[int], second: Sequence[int] | None = None) -> tuple[int, ...]:
         """A row with its special tokens. Long texts lose tokens at the end; of a pair always the longer text does (as BERT)."""
         cls, sep = self.specials.cls, self.specials.sep
+        if self.tally is not None:
+            self.tally.add_row(len(first) + len(second or ()), self.length - (2 if second is None else 3))
         if second is None:
             return (cls, *first[: self.length - 2], sep)
         left, right = fit_pair(len(first), len(second), self.length - 3)

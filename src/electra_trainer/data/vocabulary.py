@@ -3,18 +3,35 @@
 The trainer of `tokenizers` numbers characters in the order of a hash table and breaks ties by those numbers, so two runs on the
 same text differ. Here the alphabet is counted first and given to the trainer in a fixed order, with the continuing form of each
 character; the rest is deterministic, whatever the threads.
+
+The alphabet follows the text: as many characters as 99.99 % of its letters need, as far as the vocabulary has room for them. English
+needs a hundred, Chinese five thousand.
 """
 
+import unicodedata
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from tokenizers import Tokenizer, trainers
+from tokenizers import Tokenizer, normalizers, trainers
 
+from electra_trainer.data.legibility import bare, is_letter
 from electra_trainer.data.tokenizer import SPECIAL_TOKENS, word_piece
-from electra_trainer.errors import ConfigError, DataError
+from electra_trainer.data.tokenizer_folder import MAX_WORD_CHARS
+from electra_trainer.errors import ConfigError, DataError, require
 
 MIN_VOCAB_SIZE = 256
-_MAX_ALPHABET = 1000
+_COVERED = 0.9999
+"""Share of the letters for which the alphabet has characters."""
+_COMMON = 1000
+"""Characters that have a place in a large vocabulary even if fewer cover the text."""
+_ROOM = 7 / 8
+"""Largest share of a vocabulary for the alphabet while there are longer pieces to be had."""
+_RARE = 0.001
+"""Share of the letters below which marks or long words are ignored."""
+_LONG_WORD_CHARS = 1000
+"""Limit for scripts without spaces. The library takes 10 ms for a word as long as this, and the cube of that for longer ones."""
+_LONG_WORDS_LOOKED_AT = 10_000
 
 
 def train_tokenizer(
@@ -23,67 +40,167 @@ def train_tokenizer(
     vocab_size: int,
     cased: bool = False,
     keep_accents: bool | None = None,
+    alphabet: int | None = None,
+    nfc: bool = False,
     min_frequency: int = 2,
 ) -> Tokenizer:
     """Train BERT's tokenizer on lines of text; [PAD] [UNK] [CLS] [SEP] [MASK] have the ids 0 to 4.
 
     Args:
         texts: read twice, so an iterator is put into a list first; give an object that can be iterated again for much text.
-        vocab_size: exact number of tokens, at least 256.
+        vocab_size: largest number of tokens, at least 256; a text that is too small for it gives fewer.
         cased: keep capitals.
-        keep_accents: keep accents; None keeps them exactly when `cased`.
+        keep_accents: keep accents; None keeps them if `cased`, and where they are part of the script (`needs_marks`).
+        alphabet: largest number of characters; None: what the text needs.
+        nfc: compose letters and their marks first (Unicode's NFC), so that both spellings of a word are the same.
         min_frequency: a pair of pieces that is rarer is not merged.
 
     Raises:
-        ConfigError: a vocabulary that is too small. DataError: text with fewer pieces.
+        ConfigError: a vocabulary that is too small. DataError: text without characters.
     """
     if vocab_size < MIN_VOCAB_SIZE:
         raise ConfigError(
             f"vocab_size = {vocab_size}: expected at least {MIN_VOCAB_SIZE}, for special tokens, characters and some words."
         )
+    require(alphabet is None or alphabet >= 1, "alphabet", alphabet, "at least 1 character")
     if iter(texts) is texts:
         texts = list(texts)
-    plain = word_piece(
-        {name: index for index, name in enumerate(SPECIAL_TOKENS)}, cased=cased, keep_accents=keep_accents
-    )
+    counted = _Counted.of(texts, nfc=nfc)
+    if keep_accents is None:
+        keep_accents = cased or needs_marks(counted.characters)
+
+    def made(vocab: dict[str, int]) -> Tokenizer:
+        tokenizer = word_piece(vocab, cased=cased, keep_accents=keep_accents)
+        if nfc:
+            tokenizer.normalizer = normalizers.Sequence([normalizers.NFC(), tokenizer.normalizer])
+        return tokenizer
+
+    plain = made({name: index for index, name in enumerate(SPECIAL_TOKENS)})
     plain.encode_special_tokens = True
-    alphabet = _alphabet(texts, plain, limit=min(_MAX_ALPHABET, max(80, vocab_size // 16)))
-    if not alphabet:
+    letters = _Alphabet.of(counted.characters, plain)
+    if not letters.common:
         raise DataError("The text holds no characters to make a vocabulary of. Give some text.")
-    continuing = [f"##{character}" for character in alphabet if _continues(plain, character)]
+    chosen = letters.choose(vocab_size, at_most=alphabet)
+    forms = letters.forms(chosen)
     trainer = trainers.WordPieceTrainer(
-        vocab_size=vocab_size, min_frequency=min_frequency, special_tokens=[*SPECIAL_TOKENS, *continuing],
-        initial_alphabet=alphabet, limit_alphabet=len(alphabet), continuing_subword_prefix="##", show_progress=False,
+        vocab_size=vocab_size, min_frequency=min_frequency, special_tokens=[*SPECIAL_TOKENS, *forms[len(chosen) :]],
+        initial_alphabet=forms[: len(chosen)], limit_alphabet=len(chosen), continuing_subword_prefix="##", show_progress=False,
     )  # fmt: skip
     plain.train_from_iterator(texts, trainer)
     found = plain.get_vocab(with_added_tokens=False)
-    if len(found) != vocab_size:
-        fewer = f", or --vocab-size {len(found)} or less" if len(found) >= MIN_VOCAB_SIZE else ""
-        needed = "" if fewer else f"; {MIN_VOCAB_SIZE} are the least"
-        raise DataError(
-            f"The text gives a vocabulary of {len(found):,} at most, {vocab_size:,} were asked for{needed}. Give more text{fewer}."
-        )
-    first = [*SPECIAL_TOKENS, *alphabet, *continuing]
-    merged = sorted(found.keys() - set(first), key=found.__getitem__)
-    vocab = {token: number for number, token in enumerate([*first, *merged])}
-    return word_piece(vocab, cased=cased, keep_accents=keep_accents)
+    merged = sorted(found.keys() - {*SPECIAL_TOKENS, *forms}, key=found.__getitem__)
+    if alphabet is None:  # a text with few longer pieces leaves room for rare characters
+        forms = letters.forms(letters.fitting(vocab_size - len(SPECIAL_TOKENS) - len(merged)))
+    tokenizer = made({token: number for number, token in enumerate([*SPECIAL_TOKENS, *forms, *merged])})
+    if counted.has_long_words(plain):
+        tokenizer.model.max_input_chars_per_word = _LONG_WORD_CHARS
+    return tokenizer
 
 
-def _alphabet(texts: Iterable[str], tokenizer: Tokenizer, *, limit: int) -> list[str]:
-    """The commonest characters after normalisation, sorted by code point."""
-    raw: Counter[str] = Counter()
-    for text in texts:
-        raw.update(text)
-    normal: Counter[str] = Counter()
-    for character, count in raw.items():
-        for part in tokenizer.normalizer.normalize_str(character):
-            if not part.isspace():
-                normal[part] += count
-    common = sorted(normal, key=lambda character: (-normal[character], character))
-    return sorted(common[:limit])
+def smaller_line(tokenizer: Tokenizer, asked: int) -> str:
+    """A sentence if a vocabulary has fewer tokens than were asked for; else empty."""
+    size = tokenizer.get_vocab_size()
+    if size >= asked:
+        return ""
+    return f"the vocabulary has {size:,} tokens instead of {asked:,}: the text has no more pieces that occur twice. It can be used as it is."
+
+
+def needs_marks(characters: Mapping[str, int]) -> bool:
+    """Whether removing accents, as BERT does by default without capitals, would take letters away from a script.
+
+    It does so in Japanese (ga becomes ka), Hindi, Thai (vowels disappear), Arabic, Hebrew, Russian (й becomes и) and many others. In
+    Latin and Greek it removes accents, which uncased vocabularies have always done; Hangul is only spelt in parts.
+
+    Args:
+        characters: how often each occurs.
+    """
+    total = lost = 0
+    for character, count in characters.items():
+        if is_letter(character):
+            total += count
+            lost += count * _loses_meaning(character)
+    return lost > _RARE * total
+
+
+def _loses_meaning(character: str) -> bool:
+    if bare(character) == unicodedata.normalize("NFC", character) or "\u0300" <= character <= "\u036f":
+        return False
+    return not unicodedata.name(character, "").startswith(("LATIN", "GREEK", "VARIATION"))
+
+
+@dataclass
+class _Counted:
+    """Counts of a text."""
+
+    characters: Counter[str] = field(default_factory=Counter)
+    long: list[str] = field(default_factory=list)
+    """Some of the words that may be too long for the library."""
+
+    @staticmethod
+    def of(texts: Iterable[str], *, nfc: bool) -> "_Counted":
+        counted = _Counted()
+        for text in texts:
+            counted.characters.update(unicodedata.normalize("NFC", text) if nfc else text)
+            if len(text) > MAX_WORD_CHARS and not text.isascii() and len(counted.long) < _LONG_WORDS_LOOKED_AT:
+                counted.long += [word for word in text.split() if len(word) > MAX_WORD_CHARS and not word.isascii()]
+        return counted
+
+    def has_long_words(self, tokenizer: Tokenizer) -> bool:
+        """Whether more letters than a few are in words that are too long for BERT: in Thai there may be no space in a whole sentence."""
+        lengths = [
+            len(piece)
+            for word in self.long
+            for piece, _ in tokenizer.pre_tokenizer.pre_tokenize_str(tokenizer.normalizer.normalize_str(word))
+        ]
+        return sum(length for length in lengths if length > MAX_WORD_CHARS) > _RARE * self.characters.total()
+
+
+@dataclass(frozen=True)
+class _Alphabet:
+    """The characters of a text after normalisation, the commonest first."""
+
+    common: Sequence[tuple[str, int]]
+    continuing: frozenset[str]
+    """Characters that can occur inside of a word: punctuation and Chinese characters cannot."""
+
+    @staticmethod
+    def of(characters: Mapping[str, int], tokenizer: Tokenizer) -> "_Alphabet":
+        normal: Counter[str] = Counter()
+        for character, count in characters.items():
+            for part in tokenizer.normalizer.normalize_str(character):
+                if not part.isspace():
+                    normal[part] += count
+        common = sorted(normal.items(), key=lambda item: (-item[1], item[0]))
+        return _Alphabet(common, frozenset(one for one in normal if _continues(tokenizer, one)))
+
+    def choose(self, vocab_size: int, *, at_most: int | None) -> list[str]:
+        """The commonest characters: enough for nearly all letters, no more than fit."""
+        least = min(_COMMON, max(80, vocab_size // 16))
+        total = sum(count for character, count in self.common if is_letter(character))
+        needed = met = 0
+        for number, (character, count) in enumerate(self.common, 1):
+            if is_letter(character) and met < _COVERED * total:
+                needed, met = number, met + count
+        most = max(least, needed)
+        fitting = self.fitting(int(_ROOM * (vocab_size - len(SPECIAL_TOKENS))))
+        return fitting[: most if at_most is None else at_most]
+
+    def fitting(self, room: int) -> list[str]:
+        """The commonest characters whose forms take no more than `room` entries of a vocabulary."""
+        chosen: list[str] = []
+        for character, _ in self.common:
+            room -= 2 if character in self.continuing else 1
+            if room < 0:
+                break
+            chosen.append(character)
+        return chosen
+
+    def forms(self, chosen: Iterable[str]) -> list[str]:
+        """The entries of some characters, sorted by code point: those at the beginning of a word, then the continuing ones."""
+        first = sorted(chosen)
+        return [*first, *(f"##{character}" for character in first if character in self.continuing)]
 
 
 def _continues(tokenizer: Tokenizer, character: str) -> bool:
-    """Whether a character can occur inside of a word: punctuation and Chinese characters cannot."""
     normal = tokenizer.normalizer.normalize_str(f"a{character}")
     return len(tokenizer.pre_tokenizer.pre_tokenize_str(normal)) == 1

@@ -7,6 +7,7 @@ from rich.markup import escape
 
 from electra_trainer.experiments.statistics import Paired
 from electra_trainer.files.table_writer import Table
+from electra_trainer.files.terminal import Terminal
 
 ABSENT = "–"
 CONTRAST = ("difference", "95 % bootstrap", "95 % Student", "p", "p (Holm)", "80 % power at", "seeds")
@@ -43,10 +44,10 @@ def pipes(rows: Sequence[Sequence[str]]) -> list[str]:
     return Table(head=rows[0], rows=rows[1:]).markdown(escaped="|").split("\n")
 
 
-def terminal() -> Console:
+def terminal() -> Terminal:
     """Standard output; a file has no edge to fold at."""
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=160)
+    console = Terminal(highlight=False)
+    return console if console.is_terminal else Terminal(highlight=False, width=160)
 
 
 def print_table(console: Console, rows: Sequence[Sequence[str]], *, title: str, left: int = 1) -> None:

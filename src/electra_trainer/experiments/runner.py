@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Self
 
 import torch
-from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Column
@@ -25,6 +24,7 @@ from electra_trainer.errors import ConfigError, ElectraError, Interrupted
 from electra_trainer.experiments import cell_workers, folder
 from electra_trainer.experiments.folder import Cell, Declared, Event, Order, Reports, Setup, Work
 from electra_trainer.files.processes import cores
+from electra_trainer.files.terminal import Terminal
 from electra_trainer.files.wording import duration
 from electra_trainer.runs import checkpoint, run_folder, signals
 from electra_trainer.train.device import set_threads
@@ -90,7 +90,7 @@ class Board:
     """
 
     def __init__(self, work: Mapping[Cell, float], *, done: set[Cell], quiet: bool = False, live: bool = True) -> None:
-        self.console = Console(file=sys.stderr, quiet=quiet, highlight=False)
+        self.console = Terminal(file=sys.stderr, quiet=quiet, highlight=False)
         self._work, self._done = dict(work), set(done)
         self._already = set(done)
         self._shares: dict[Cell, float] = {}

@@ -330,6 +330,7 @@ def _label(cell: Any) -> str:
         return str(cell)
     if not isinstance(cell, str):
         hint = " For numbers: --task regression" if isinstance(cell, float) else ""
+        hint = " One label per text is learned: keep one in each row." if isinstance(cell, list) else hint
         raise ValueError(f"holds {short(cell)}, expected one label: a text, a whole number or a truth value.{hint}")
     label = cell.strip()
     if len(label) > _MAX_LABEL:

@@ -17,6 +17,7 @@ from typing import Any
 from electra_trainer.errors import ConfigError, DataError, did_you_mean
 from electra_trainer.files import table_writer
 from electra_trainer.files.tables import Table, texts
+from electra_trainer.finetuning.several_labels import in_columns
 
 Prediction = dict[str, Any]
 """The prediction for one example, ready for JSON: {"label": ...}, {"value": ...}, {"tags": [...]}, {"text": ...}."""
@@ -180,6 +181,8 @@ def choose_columns(table: Table, *, text: str | None, text_pair: str | None, lab
     label = label or _only(table, "--label", LABELS, free)
     if label is None and len(names) == 2:
         label = names[1] if names[1] in free else names[0]
+    if label is None and (several := in_columns({name: table.column(name) for name in free})):
+        raise ConfigError(f"{table.path}: {several}")
     if label is None:
         raise _ask(table, "--label", "the label")
     left = [name for name in names if name != label]

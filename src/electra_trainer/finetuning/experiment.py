@@ -25,7 +25,7 @@ from electra_trainer.experiments.results import Result, environment_of, read_res
 from electra_trainer.files import durable, processes, reading
 from electra_trainer.finetuning import confusion, model_folder, recipe, run, task_summary
 from electra_trainer.finetuning.examples import Prediction
-from electra_trainer.finetuning.task import TaskData, TaskSource, measure_baselines
+from electra_trainer.finetuning.task import TaskData, TaskSource, findings_of, measure_baselines
 from electra_trainer.finetuning.texts.tasks import with_pooling
 from electra_trainer.pretrained.source import Source, load_source, untrained
 from electra_trainer.runs.run_folder import RunFolder
@@ -116,7 +116,7 @@ def run_plan(
     Raises:
         ConfigError, Interrupted, ElectraError: as `run_experiment`; as the tasks and runs.
     """
-    tuning = FineTuning(plan, device=device, data=data, sharded=shard[1] > 1)
+    tuning = FineTuning(plan, device=device, data=data, sharded=shard[1] > 1, quiet=quiet)
     runner.run_experiment(tuning, out, device=device, parallel=parallel, shard=shard, quiet=quiet)
     return task_summary.summarize(out)
 
@@ -127,8 +127,8 @@ class FineTuning:
     of: Of = "finetune"
     own_display = False
 
-    def __init__(self, plan: Plan, *, device: str, data: TaskData | None, sharded: bool) -> None:
-        self._plan, self._device, self._sharded = plan, device, sharded
+    def __init__(self, plan: Plan, *, device: str, data: TaskData | None, sharded: bool, quiet: bool = False) -> None:
+        self._plan, self._device, self._sharded, self._quiet = plan, device, sharded, quiet
         self._tasks = {task.name: task for task in plan.tasks}
         self._source: Source | None = None
         self._loaded: tuple[str, TaskData] | None = None if data is None else (plan.tasks[0].name, data)
@@ -170,11 +170,16 @@ class FineTuning:
         if not data.dev:
             raise errors.DataError(f"{data.task.name}: has no examples with answers to score on. Give it a dev set.")
         data, asked = with_pooling(data, asked)
-        settled, notes = asked.fitted(source.length), list(data.notes)
+        given = self._plan.given.keys() | self._plan.chosen.get(task.name, {}).keys()
+        settled, notes = asked.fitted(source.length), data.notes_for(given)
         if settled != asked:
             notes.append(
                 f"rows have up to {source.length} tokens, the longest that the encoder was trained on, and not {asked.max_length} (--max-length)."
             )
+        findings = findings_of(data, source.text(settled.max_length), reader=self._plan.model, longest=source.length)
+        notes += findings
+        for finding in () if self._quiet else findings:
+            errors.tell(f"{task.name}: {finding}")
         if task.name in self._plan.notes:
             notes.append(f"{task.name}: {self._plan.notes[task.name]}")
         return {

@@ -2,8 +2,10 @@
 
 config.json        transformers' class, labels          electra_task.json  task, columns, recipe, seed, source, scores, SHA-256 of the weights
 model.safetensors  encoder and head                     README.md          model card
-head.safetensors   our head, where transformers has none like it; then model.safetensors is the encoder alone
 tokenizer.json, tokenizer_config.json, vocab.txt
+
+Where transformers has no class for the head, nothing there may take the folder for a classifier with a new, random one: config.json then
+refuses in one sentence, the head is head.safetensors, and the encoder with the tokenizer is a folder of transformers in encoder/.
 """
 
 import hashlib
@@ -18,12 +20,13 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from electra_trainer.data import tokenizer
+from electra_trainer.data.legibility import Legibility
 from electra_trainer.errors import CheckpointError, DataError, MissingInputError, did_you_mean
 from electra_trainer.experiments.results import printed
 from electra_trainer.experiments.statistics import spread
 from electra_trainer.files.reading import read_file, short
 from electra_trainer.files.wording import render
-from electra_trainer.finetuning.examples import Columns, Prediction
+from electra_trainer.finetuning.examples import Prediction
 from electra_trainer.finetuning.squad.squad_task import QuestionAnswering
 from electra_trainer.finetuning.tagging.tagging import Tagging
 from electra_trainer.finetuning.task import Task
@@ -50,6 +53,13 @@ KINDS = {kind.__name__: kind for kind in _KINDS}
 Scores = Mapping[str, Mapping[str, Mapping[int, float]]]
 """Split -> metric -> seed -> score."""
 _WHOLE, _HEAD = "model.safetensors", "head.safetensors"
+_ENCODER = "encoder/"
+"""Folder of the bare encoder, where transformers has no class for the head."""
+_REFUSAL = (
+    "transformers has no class for the head of this folder. Predict with electra_trainer.load_finetuned(FOLDER) or `electra predict`; the "
+    "encoder alone is AutoModel.from_pretrained(FOLDER, subfolder='encoder')"
+)
+"""A key of `id2label` that is not a number: every version of transformers ends with it, whatever class is asked for."""
 _AGAIN = "Export the run again."
 _RECIPE = ("learning_rate", "layer_decay", "epochs", "batch_size", "weight_decay", "dropout", "pooling", "precision")
 """Fields of the recipe that a card shows."""
@@ -79,8 +89,8 @@ class Finetuned:
     network: FineTuned
     task: Task
     text: tokenizer.Text
-    columns: Columns | None
-    """Of the files that it was trained on, where these were tables of its user's."""
+    columns: Any
+    """How its user's files were read, `Task.columns_type`; None for a fixed benchmark."""
     pair: bool
     """Whether it learned from pairs of texts."""
     table: Mapping[str, Any]
@@ -108,6 +118,10 @@ class Finetuned:
         precision = choose_precision(self.precision, where)
         return predict(self.network.to(where), self.task, examples, text=self.text, device=where, precision=precision)
 
+    def counting(self, tally: Legibility) -> "Finetuned":
+        """The same, counting in `tally` what its predictions cannot read."""
+        return replace(self, text=replace(self.text, tally=tally))
+
     def with_threshold(self, value: float) -> "Finetuned":
         """The same, answering questions of SQuAD 2.0 where their "no answer" score is not above `value`.
 
@@ -122,7 +136,7 @@ def export_finetuned(
     *,
     out: Path,
     facts: Facts,
-    columns: Columns | None = None,
+    columns: Any = None,
     model: str | None = None,
     own: Collection[type[Task]] = (),
 ) -> Path:
@@ -132,7 +146,7 @@ def export_finetuned(
         run: folder of finetuning/run.py.
         out: a new or empty folder, or an earlier export.
         facts: scores of all seeds and notes, for the card.
-        columns: of the files that it learned from.
+        columns: how the files that it learned from were read.
         model: where its encoder is now; None: where it was.
         own: classes of tasks outside this package that it may have.
 
@@ -152,7 +166,9 @@ def export_finetuned(
     facts = replace(facts, scores=facts.scores or alone)
     theirs = task.as_transformers(hidden_size=source.model.hidden_size)
     shape = export.shape_table(source.model, pad_id=source.specials.pad)
+    inner = "" if theirs.architecture else _ENCODER
     settings = {"architectures": [theirs.architecture or "ElectraModel"], **shape, **theirs.settings}
+    refusal = {"model_type": "electra", "id2label": {_REFUSAL: "0"}}
     files = {name: export.safetensors_bytes(tensors) for name, tensors in _tensors(theirs, weights).items()}
     table = {
         "format": FORMAT, "task": task.described(), "pair": facts.pair, "columns": columns and asdict(columns), "max_length": length,
@@ -160,10 +176,12 @@ def export_finetuned(
         "seed": seed, "scores": facts.scores, "notes": list(facts.notes), "electra_trainer": __version__,
         "files": {name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
     }  # fmt: skip
-    files["config.json"] = (json.dumps(settings, indent=2) + "\n").encode()
+    tables = {"config.json": refusal, f"{inner}config.json": settings}
+    files |= {name: (json.dumps(table, indent=2) + "\n").encode() for name, table in tables.items()}
     files[TASK] = (json.dumps(table, indent=1) + "\n").encode()
     files["README.md"] = finetuned_card(task, head=theirs, table=table, length=length, facts=facts).encode()
-    files |= tokenizer.tokenizer_files(source.tokenizer, max_length=length)
+    words = tokenizer.tokenizer_files(source.tokenizer, max_length=length)
+    files |= {inner + name: content for name, content in words.items()}
 
     def check(folder: Path) -> None:
         export.check_equal(folder, load_finetuned(folder, own=own).network.state_dict(), weights)
@@ -178,7 +196,8 @@ def _tensors(theirs: TransformersHead, weights: Mapping[str, Tensor]) -> dict[st
     encoder = {name: tensor for name, tensor in weights.items() if not name.startswith("head.")}
     if theirs.architecture is not None:
         return {_WHOLE: encoder | theirs.write(head)}
-    return {_WHOLE: {name.removeprefix("electra."): tensor for name, tensor in encoder.items()}, _HEAD: head}
+    bare = {name.removeprefix("electra."): tensor for name, tensor in encoder.items()}
+    return {_ENCODER + _WHOLE: bare, _HEAD: head}
 
 
 def load_finetuned(folder: str | Path, *, own: Collection[type[Task]] = ()) -> Finetuned:
@@ -194,7 +213,7 @@ def load_finetuned(folder: str | Path, *, own: Collection[type[Task]] = ()) -> F
     """
     given = Path(folder)
     folder = next((place for place in (given, given / "model") if (place / TASK).is_file()), None) or given
-    path, whole = folder / TASK, folder / _WHOLE
+    path = folder / TASK
     if not path.is_file():
         what = f"holds no {TASK}" if folder.exists() else "no such folder"
         raise MissingInputError(
@@ -203,27 +222,29 @@ def load_finetuned(folder: str | Path, *, own: Collection[type[Task]] = ()) -> F
     table = read_table(path)
     _require_sound(folder, table)
     task = task_from(table.get("task"), where=str(path), own=own)
-    encoder, model = export.read_encoder(folder)
+    place = folder if _WHOLE in table["files"] else folder / _ENCODER
+    encoder, model = export.read_encoder(place)
     if _HEAD in table["files"]:
         tensors = export.read_tensors(folder / _HEAD)
     else:
         theirs = task.as_transformers(hidden_size=model.hidden_size)
-        tensors = theirs.read(export.read_tensors(whole), where=str(whole))
+        tensors = theirs.read(export.read_tensors(folder / _WHOLE), where=str(folder / _WHOLE))
     head = task.head(model)
     try:
         head.load_state_dict(tensors)
     except RuntimeError as error:
         why = str(error).splitlines()[-1].strip()
         raise CheckpointError(f"{folder}: its head is not that of its task ({why}).") from None
-    words, recipe, length = tokenizer.load_tokenizer(folder), table.get("recipe"), table.get("max_length")
+    words, recipe, length = tokenizer.load_tokenizer(place), table.get("recipe"), table.get("max_length")
     if not isinstance(recipe, dict) or recipe.get("precision", "auto") not in ("auto", "fp32", "bf16"):
         raise CheckpointError(f"{path}: recipe {short(recipe)} cannot be. {_AGAIN}")
     if not isinstance(length, int) or not 3 < length <= model.max_position_embeddings:
         raise CheckpointError(f"{path}: max_length {short(length)} cannot be. {_AGAIN}")
     specials = tokenizer.specials_of(words, where=str(folder))
+    tokenizer.require_rows(words, model.vocab_size, where=folder)
     columns = None
     if (named := table.get("columns")) is not None:
-        columns = records.read(Columns, named, where=f"{path}: columns", error=CheckpointError, remedy=_AGAIN)
+        columns = records.read(task.columns_type, named, where=f"{path}: columns", error=CheckpointError, remedy=_AGAIN)
     return Finetuned(
         network=FineTuned(encoder, head, dropout=0.0).eval(), task=task, columns=columns, pair=table.get("pair") is True, table=table,
         text=tokenizer.Text(tokenizer=tokenizer.as_plain_text(words), specials=specials, length=length),
@@ -235,13 +256,19 @@ def _require_sound(folder: Path, table: Mapping[str, Any]) -> None:
     """CheckpointError unless electra_task.json is of this version, and the files of tensors are those that it names."""
     files = table.get("files")
     said = short(table.get("format"))
-    if table.get("format") != FORMAT or not isinstance(files, dict) or _WHOLE not in files:
+    known = (_WHOLE, _HEAD, _ENCODER + _WHOLE)
+    if (
+        table.get("format") != FORMAT
+        or not isinstance(files, dict)
+        or files.keys().isdisjoint({_WHOLE, _ENCODER + _WHOLE})
+    ):
         raise CheckpointError(f"{folder / TASK}: format {said}, this version reads {FORMAT}. {_AGAIN}")
-    if strange := [name for name in files if name not in (_WHOLE, _HEAD)]:
-        raise CheckpointError(f"{folder / TASK}: file {short(strange[0])} is none of {_WHOLE}, {_HEAD}. {_AGAIN}")
-    for path in map(folder.joinpath, files):
+    if strange := [name for name in files if name not in known]:
+        raise CheckpointError(f"{folder / TASK}: file {short(strange[0])} is none of {', '.join(known)}. {_AGAIN}")
+    for name, digest in files.items():
+        path = folder / name
         content = read_file(path, limit=sys.maxsize, error=CheckpointError)
-        if hashlib.sha256(content).hexdigest() != files[path.name]:
+        if hashlib.sha256(content).hexdigest() != digest:
             raise CheckpointError(
                 f"{path}: its bytes are not those that were exported. Export the run again, or load it with transformers."
             )
@@ -284,7 +311,8 @@ def finetuned_card(task: Task, *, head: TransformersHead, table: Mapping[str, An
     on_hub, words = is_on_hub(source), task.card(pair=facts.pair)
     recipe = {name: table["recipe"][name] for name in _RECIPE if table["recipe"].get(name) is not None}
     header = card_head(
-        CardFields(), library_name="transformers" if head.architecture else TAG, pipeline_tag=words.pipeline,
+        CardFields(), library_name="transformers" if head.architecture else TAG,
+        pipeline_tag=words.pipeline if head.architecture else None,
         base_model=source if on_hub else None, model_name=_plain(task.name),
         eval_results=list(_results(facts.scores, task, kind=words.pipeline)) or None,
     )  # fmt: skip

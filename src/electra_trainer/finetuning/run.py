@@ -27,7 +27,7 @@ from electra_trainer.files.durable import make_folder, replace_durably
 from electra_trainer.finetuning import training_step
 from electra_trainer.finetuning.examples import jsonl
 from electra_trainer.finetuning.recipe import Recipe, completed
-from electra_trainer.finetuning.task import TaskData, lengths_of
+from electra_trainer.finetuning.task import TaskData, legibility_of, lengths_of
 from electra_trainer.finetuning.texts.tasks import with_pooling
 from electra_trainer.pretrained.source import Source
 from electra_trainer.runs import checkpoint, progress, run_folder, verified
@@ -224,10 +224,15 @@ def _evaluate(run: FineTuning, stop: Callable[[], str | None]) -> tuple[dict[str
             doubts += [f"{split}: {doubt}" for doubt in data.task.doubts(examples, predictions)]
     if any(COLLAPSED in doubt for doubt in doubts):
         # after few steps a run has hardly begun to learn
-        more = "more epochs or a higher learning rate (--epochs, --learning-rate)"
-        another = "another learning rate, a higher one for a narrow encoder, more epochs or other seeds"
         few = run.steps < FEW_STEPS
-        doubts.append(f"after {run.steps:,} steps{' only' if few else ''}: try {more if few else another}.")
+        more = "try more epochs or a higher learning rate (--epochs, --learning-rate)"
+        another = "try another learning rate, a higher one for a narrow encoder, more epochs or other seeds"
+        advice = more if few else another
+        if legibility_of(data.task, data.train, text).hinders:
+            advice = (
+                "the encoder does not read enough of the texts; first mend what is noted on unreadable letters and cuts"
+            )
+        doubts.append(f"after {run.steps:,} steps{' only' if few else ''}: {advice}.")
     for doubt in doubts:
         run.say(f"WARNING: {doubt}", style="bold red")
     return scores, tuple(doubts)

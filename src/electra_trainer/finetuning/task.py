@@ -10,14 +10,15 @@ optimizer, seed or device.
 
 import hashlib
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from electra_trainer.data.legibility import Legibility
 from electra_trainer.errors import ConfigError, DataError
 from electra_trainer.files.tables import read_table_file
 from electra_trainer.finetuning.examples import (
@@ -75,6 +76,8 @@ class Unlabelled:
     examples: Sequence[Any]
     written: Callable[[Sequence[Prediction]], dict[str, str]]
     """Predictions -> contents of files, by what follows the stem of the file's name: `""` for the main one."""
+    notes: tuple[str, ...] = ()
+    """How the file was read, where that may be in doubt."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,6 +164,10 @@ class Task(Protocol):
 
     whole_text: ClassVar[bool] = True
     """It judges whole texts, so it has dropout before its head under `head_dropout="texts"`."""
+    reads_tables: ClassVar[bool] = True
+    """Its files of examples are tables, .csv, .tsv or .jsonl."""
+    columns_type: ClassVar[type[Any]] = Columns
+    """Class of `TaskData.columns`, which is kept with the model."""
     endings: ClassVar[Sequence[str]] = ()
     """File name endings that a file of its predictions may have; none: any."""
 
@@ -201,12 +208,12 @@ class Task(Protocol):
         return [TextExample(text=text) for text in texts]
 
     def examples_in(
-        self, path: Path, *, like: Columns | None, pair: bool, text: str | None, text_pair: str | None, as_json: bool
+        self, path: Path, *, like: Any, pair: bool, text: str | None, text_pair: str | None, as_json: bool
     ) -> Unlabelled:
         """Examples of a file without answers, here the rows of a .csv, .tsv or .jsonl.
 
         Args:
-            like: the columns of training, if known.
+            like: the columns of training (`columns_type`), or None if they are not known.
             pair: whether it learned from pairs.
             text, text_pair: columns named by flags.
             as_json: write JSON lines.
@@ -244,12 +251,18 @@ class TaskData:
     """The two texts of a pair may be swapped (MRPC, STS-B): see `Recipe.double_unordered`."""
     notes: tuple[str, ...] = ()
     """What a reader of the scores must know: a subset, a rebuild."""
+    defaults: Mapping[str, str] = field(default_factory=dict)
+    """Field of the recipe -> a note on the value that the task gives it where nobody else does."""
     sha256: str = ""
     """Of the files that it was read from."""
-    columns: Columns | None = None
-    """Of the files, where these are tables of the user's."""
+    columns: Any = None
+    """How the user's own files were read, `Task.columns_type`; None for a fixed benchmark."""
     written: tuple[str, Callable[[Sequence[Prediction]], str]] | None = None
     """Name and content of the file that the predictions for `test` are written to, if there is one."""
+
+    def notes_for(self, given: Collection[str]) -> list[str]:
+        """The notes on a run whose recipe has these fields from elsewhere."""
+        return [*self.notes, *(note for name, note in self.defaults.items() if name not in given)]
 
 
 class TaskSource(Protocol):
@@ -272,6 +285,35 @@ class TaskSource(Protocol):
         Raises:
             MissingInputError, DataError, StorageError: what is wrong, with file and line.
         """
+
+
+READ = 2_000
+"""Largest number of examples from which `legibility_of` judges a file."""
+
+
+def legibility_of(task: Task, examples: Sequence[Any], text: "Text") -> Legibility:
+    """What an encoder reads of examples: unreadable letters and cut texts, from at most `READ` of them at equal distances."""
+    tally = Legibility()
+    some = examples[:: max(1, -(-len(examples) // READ))]
+    if some:
+        task.rows(some, replace(text, tally=tally), training=False)
+    return tally
+
+
+def findings_of(data: TaskData, text: "Text", *, reader: str, longest: int) -> list[str]:
+    """Sentences on training texts that an encoder cannot read or that are cut.
+
+    Args:
+        text: as it is read for training.
+        reader: the encoder.
+        longest: longest row that it can read, in tokens.
+    """
+    longer = (
+        f"Read more with --max-length {longest}."
+        if text.length < longest
+        else f"The encoder was trained on rows of {longest} tokens: split the texts, or put first what matters."
+    )
+    return legibility_of(data.task, data.train, text).findings(reader=reader, longer=longer)
 
 
 def most_frequent(counts: Mapping[str, int]) -> str:

@@ -19,7 +19,7 @@ from torch import Tensor
 from electra_trainer.errors import CheckpointError
 
 LINEAR = ("weight", "bias")
-_ONLY_OURS = "The folder holds the encoder (ElectraModel) and, in head.safetensors, our linear layer."
+_ONLY_OURS = "Its encoder is in `encoder/` (ElectraModel), and our linear layer in head.safetensors."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,8 +29,8 @@ class TransformersHead:
     architecture: str | None = None
     """None: transformers has no head like it."""
     note: str = (
-        "transformers has no head like this task's. The folder holds the encoder (ElectraModel) and, in head.safetensors, the head, which "
-        "electra-trainer reads."
+        "transformers has no head like this task's, and refuses the folder. Its encoder is in `encoder/` (ElectraModel); the head, in "
+        "head.safetensors, is read by electra-trainer."
     )
     """A sentence for the card."""
     settings: Mapping[str, Any] = field(default_factory=dict)

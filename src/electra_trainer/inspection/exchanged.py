@@ -1,6 +1,6 @@
 """What `electra demo` shows of an encoder: held-out sentences with one word exchanged, and the nearest words of frequent ones."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,14 +43,18 @@ class Suspected:
     """Whether that is the exchanged one."""
 
 
-def exchange_words(store: Store, *, count: int, seed: int = 1) -> list[Exchanged]:
+def exchange_words(store: Store, *, count: int, seed: int = 1, rows: int | None = None) -> list[Exchanged]:
     """At most `count` held-out sentences of 6 to 20 words, in random order, each with one whole word exchanged.
 
     The words that are exchanged, and those that take their place, are drawn alike from a seed: nothing is chosen.
+
+    Args:
+        rows: read no more than the first held-out rows, frequencies included; None: all, and frequencies in the training rows.
     """
-    words = _vocabulary(store)
-    frequent = _frequent(store, words, FREQUENT)
-    sentences, draws = list(_sentences(store, words)), np.random.default_rng(seed)
+    words, read = _vocabulary(store), store.rows("valid")[:rows]
+    counts = word_counts(store) if rows is None else np.bincount(read.reshape(-1), minlength=store.vocab_size)
+    frequent = _frequent(counts, words, FREQUENT)
+    sentences, draws = list(_sentences(read, store, words)), np.random.default_rng(seed)
     found = []
     for index in draws.permutation(len(sentences))[:count]:
         ids = sentences[index]
@@ -81,7 +85,7 @@ def suspect(discriminator: Discriminator, store: Store, sentences: list[Exchange
 def nearest_words(discriminator: Discriminator, store: Store, *, count: int) -> list[tuple[str, list[str]]]:
     """The `count` most frequent words of six letters and more, each with the four frequent words whose embeddings are nearest by cosine."""
     words = _vocabulary(store)
-    known = _frequent(store, words, 4 * FREQUENT)
+    known = _frequent(word_counts(store), words, 4 * FREQUENT)
     embeddings_ND = discriminator.electra.embeddings.word_embeddings.weight[torch.from_numpy(known)]
     directions_ND = torch.nn.functional.normalize(embeddings_ND - embeddings_ND.mean(0), dim=-1)
     long = [index for index, one in enumerate(known) if len(words[one]) >= 6][:count]
@@ -89,10 +93,10 @@ def nearest_words(discriminator: Discriminator, store: Store, *, count: int) -> 
     return [(words[known[index]], [words[known[i]] for i in row]) for index, row in zip(long, near, strict=True)]
 
 
-def _sentences(store: Store, words: list[str]) -> Iterator[list[int]]:
-    """Ids of held-out sentences with [CLS] and [SEP] around them: what lies between two full stops or ends of lines."""
+def _sentences(rows: Iterable[NDArray[Any]], store: Store, words: list[str]) -> Iterator[list[int]]:
+    """Ids of the sentences of rows with [CLS] and [SEP] around them: what lies between two full stops or ends of lines."""
     special = store.specials
-    for row in store.rows("valid"):
+    for row in rows:
         sentence: list[int] | None = None  # a row may begin in the middle of one
         for one in map(int, row[1:]):
             if one in (special.cls, special.sep, special.pad):
@@ -105,10 +109,10 @@ def _sentences(store: Store, words: list[str]) -> Iterator[list[int]]:
                     sentence = []
 
 
-def _frequent(store: Store, words: list[str], count: int) -> NDArray[np.intp]:
-    """Ids of the most frequent whole words of the training rows, the most frequent first."""
+def _frequent(counts_V: NDArray[np.int64], words: list[str], count: int) -> NDArray[np.intp]:
+    """Ids of the most frequent whole words, the most frequent first."""
     whole_V = np.array([word.isalpha() for word in words])
-    return np.argsort(-word_counts(store) * whole_V, kind="stable")[: min(count, int(whole_V.sum()))]
+    return np.argsort(-counts_V * whole_V, kind="stable")[: min(count, int(whole_V.sum()))]
 
 
 def _vocabulary(store: Store) -> list[str]:

@@ -18,6 +18,7 @@ from electra_trainer import batch, errors
 from electra_trainer.data import batches, text_files
 from electra_trainer.data.documents import Passage
 from electra_trainer.data.store import Store
+from electra_trainer.data.tokenizer import load_tokenizer
 from electra_trainer.objectives import Objective, build
 from electra_trainer.pretrained.source import InitFrom
 from electra_trainer.runs import checkpoint, verified
@@ -28,6 +29,7 @@ from electra_trainer.train import device as devices
 from electra_trainer.train import graph, measures, optim, plan, weights, word_start
 from electra_trainer.train import step as steps
 from electra_trainer.train.continued import Continued, ContinueFrom
+from electra_trainer.train.new_words import fit_words
 
 Tell = Callable[[str], None]
 _PLACE = {"step", "tokens", "flops", "flops_real", "seconds", "tokens_per_second"}
@@ -245,7 +247,7 @@ def _restore_before(step: int, folder: RunFolder, objective: Objective, optimize
             )
         if isinstance(initial, Continued):
             return _restored(initial.saved, objective, optimizer)
-        weights.begin_with(objective, initial)
+        weights.begin_with(objective, fit_words(initial, load_tokenizer(folder.tokenizer)))
     else:
         word_start.begin_words(objective, folder)
     return 0

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 from math import isfinite
 from typing import Any
 
-from rich.console import Console
 from rich.text import Text
 
 from electra_trainer.errors import plain
+from electra_trainer.files.terminal import Terminal
 from electra_trainer.inspection import replay
 
 _REASONS = "Machine, program and versions match the record: did the run later continue elsewhere (log.txt)?"
@@ -19,7 +19,7 @@ _UNKNOWN = (
 
 def print_replayed(found: replay.Replayed, rows: Sequence[replay.ReplayedRow]) -> None:
     """Everything, with some of the rows."""
-    console = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
+    console = Terminal(highlight=False, soft_wrap=True, markup=False, emoji=False)
     began = f"the checkpoint of step {found.began}" if found.began else "the initial weights"
     again = f", {found.recomputed} steps in between trained again" if found.recomputed else ""
     console.print(f"step {found.step}, from {began}{again}")

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from electra_trainer.errors import ConfigError, MissingInputError, StorageError, storage_error
 from electra_trainer.files.durable import replace_durably
 from electra_trainer.files.wording import duration, number, power, render
-from electra_trainer.inspection.run_read import Row, Run, finite, read_run
+from electra_trainer.inspection.run_read import Row, Run, finite, read_run, runs_in, title_of
 from electra_trainer.train import measures
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def write_report(runs: Sequence[str | Path], *, out: str | Path | None = None) -
     """Write the page of one run, or of several overlaid, and its pictures.
 
     Args:
-        runs: run folders, in the order of legends and tables.
+        runs: run folders, or experiments with all their runs, in the order of legends and tables.
         out: the page (`.html`) or a folder for it; None: the first run's folder. PNGs go to `figures/` next to the page.
 
     Returns:
@@ -55,13 +55,13 @@ def write_report(runs: Sequence[str | Path], *, out: str | Path | None = None) -
     """
     if not runs:
         raise MissingInputError("No run was named. Type: electra report RUN")
-    folders = [Path(run) for run in runs]
-    names = [path.resolve().name for path in folders]
+    folders = [run for given in runs for run in runs_in(Path(given))]
+    names = [title_of(path) for path in folders]
     read = [
         read_run(path, name=name if names.count(name) == 1 else str(path))
         for path, name in zip(folders, names, strict=True)
     ]
-    target = folders[0] if out is None else Path(out)
+    target = Path(runs[0]) if out is None else Path(out)
     target = target if out is not None and target.suffix == ".html" else target / "report.html"
     figures, pictures = target.parent / "figures", draw(read)
     try:
@@ -96,6 +96,8 @@ def health(run: Run) -> tuple[str, str]:
     loss, constant, auc, standard = (
         run.last(f"discriminator_{name}") for name in ("loss", "constant_loss", "auc", "standard_auc")
     )
+    if math.isnan(loss) and math.isnan(run.last("generator_loss")):
+        return "", f"Fine-tuning at a training loss of {number(run.last('loss'))}."
     if math.isnan(loss):
         text = f"Masked language model at a loss of {number(run.last('generator_loss'))} nats"
         if math.isnan(uniform):

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +52,31 @@ class Run:
 def finite(rows: Sequence[Row], name: str) -> list[tuple[float, float]]:
     """(step, value) of the rows in which a quantity is finite."""
     return [(row["step"], row[name]) for row in rows if math.isfinite(row.get(name, math.nan))]
+
+
+def runs_in(path: Path) -> list[Path]:
+    """The run folder itself, or the runs of an experiment, by arm or task and seed.
+
+    Raises:
+        MissingInputError: the experiment has no run yet.
+    """
+    if not (path / "experiment.json").is_file():
+        return [path]
+    found = [file.parent for file in path.glob("cells/**/metrics.jsonl")]
+    if not found:
+        raise MissingInputError(f"{path}: no run of this experiment has begun. Repeat its command, then this one.")
+    return sorted(
+        found, key=lambda run: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", str(run))]
+    )
+
+
+def title_of(run: Path) -> str:
+    """The name of a run on the page: of an experiment's run its arm and seed, else its folder's name."""
+    parts = run.resolve().parts
+    if "cells" not in parts:
+        return run.resolve().name
+    cell = parts[len(parts) - parts[::-1].index("cells") :]
+    return " ".join(part for part in cell if part != "run").replace("seed-", "seed ")
 
 
 def read_run(path: Path, *, name: str | None = None) -> Run:

@@ -8,7 +8,7 @@ loss of ELECTRA 15 %, which counts masked tokens only, differs whatever the netw
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -28,7 +28,8 @@ UNTRAINED = "untrained"
 """The arm that is not trained: the baseline of every probe."""
 _FINE_TUNED = ("glue/", "squad1/", "squad2/")
 """Beginnings of the scores of probes that fine-tune."""
-_HELD_OUT = ("generator_loss", "discriminator_loss", "discriminator_auc", "encoder_loss")
+_HELD_OUT = ("generator_loss", "discriminator_standard_auc", "encoder_loss")
+"""Metrics that are declared by default; none depends on the fakes of the arm's own generator."""
 _UNITS = {
     "paper-flops": "FLOPs as the paper counts",
     "real-flops": "FLOPs of matrix products",
@@ -88,6 +89,8 @@ class Summary:
     """The metric by which the best row of each arm that was swept is chosen."""
     chosen: dict[str, str | None] = field(default_factory=dict)
     """Arm -> its best row; None while one waits for a seed."""
+    titles: dict[str, str] = field(default_factory=dict)
+    """Arm -> its name in tables: an arm whose settings are swept is shown with its own values of them."""
 
     def plain(self) -> dict[str, Any]:
         """The same as summary.json has it."""
@@ -126,7 +129,7 @@ def summarize(root: Path) -> Summary:
             arm: {name: statistics.spread(values[name], lower_is_better=name.endswith("loss")) for name in names if name in values}
             for arm, values in by_arm.items()
         },
-        contrasts=contrasts, unmeasured=unmeasured, choose=choose,
+        contrasts=contrasts, unmeasured=unmeasured, choose=choose, titles=sweep.titles(_configs(experiment)),
         chosen=sweep.choices(list(by_arm), choose, values, seeds=experiment.seeds, failed=failed) if choose else {},
     )  # fmt: skip
 
@@ -178,6 +181,10 @@ def _declared_metrics(experiment: folder.Declared, names: list[str]) -> tuple[st
     return tuple(name for name in names if name in {f"held-out/{metric}" for metric in _HELD_OUT})
 
 
+def _configs(experiment: folder.Declared) -> dict[str, Config]:
+    return {name: records.read(Config, row, where=f"arms: {name}") for name, row in experiment.rows.items()}
+
+
 def _contrasts(
     experiment: folder.Declared,
     by_arm: ByArm,
@@ -190,7 +197,7 @@ def _contrasts(
     Args:
         probed: arms and probes of which some cell has the result.
     """
-    configs = {name: records.read(Config, row, where=f"arms: {name}") for name, row in experiment.rows.items()}
+    configs = _configs(experiment)
     reference, *others = configs
     found: dict[tuple[str, str], statistics.Paired] = {}
     unmeasured = []
@@ -227,8 +234,23 @@ def write_summary(root: Path) -> Summary:
     return summary
 
 
+def _titled(summary: Summary) -> Summary:
+    """The summary with each arm under its name in tables."""
+    title = {arm: summary.titles.get(arm, arm) for arm in summary.arms}
+    return replace(
+        summary,
+        reference=title[summary.reference],
+        cells=[replace(one, arm=title[one.arm]) for one in summary.cells],
+        arms={title[arm]: values for arm, values in summary.arms.items()},
+        contrasts=[replace(one, arm=title[one.arm], reference=title[one.reference]) for one in summary.contrasts],
+        unmeasured=[(metric, title[arm]) for metric, arm in summary.unmeasured],
+        chosen={arm: row and title[row] for arm, row in summary.chosen.items()},
+    )
+
+
 def markdown(summary: Summary) -> str:
     """The page: the comparison, all means, all differences, every cell."""
+    summary = _titled(summary)
     declared = [one for one in summary.contrasts if one.declared]
     others = [one for one in summary.contrasts if not one.declared]
     metrics = [*(name for values in summary.arms.values() for name in values), *summary.declared]
@@ -246,7 +268,7 @@ def markdown(summary: Summary) -> str:
 
 def print_summary(summary: Summary, *, console: Console | None = None) -> None:
     """Means and differences of the declared metrics, and what failed or is missing."""
-    console = console or pages.terminal()
+    console, summary = console or pages.terminal(), _titled(summary)
     means = _means(summary, [*summary.declared, "steps", "seconds"])
     pages.print_table(console, list(zip(*means, strict=True)), title="mean ± SD (seeds)")
     shown = [one for one in summary.contrasts if one.metric in summary.declared]
@@ -339,11 +361,15 @@ def _row(one: Contrast) -> tuple[str, ...]:
 
 def _notes(contrasts: Sequence[Contrast]) -> list[str]:
     """Each note once, with whom it concerns."""
+    own = dict.fromkeys(one.metric for one in contrasts if one.metric.removeprefix("held-out/") in sweep.OWN_FAKES)
     whom: dict[str, list[str]] = {}
     for one in contrasts:
         if one.found.note is not None:
             whom.setdefault(one.found.note, []).append(f"{one.arm} {one.metric}")
-    return [
+    easier = "come from the fakes of each arm's own generator, so a worse generator makes better values"
+    same = "held-out/discriminator_standard_auc has the same fakes for all"
+    first = [f"Note: {', '.join(own)} {easier}; {same}."] if own else []
+    return first + [
         f"Note: {note}" + ("." if len(names) == len(contrasts) else f" ({', '.join(names)}).")
         for note, names in whom.items()
     ]

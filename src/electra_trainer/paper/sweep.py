@@ -21,7 +21,7 @@ NESTED = "nested-"
 """Begins the name of a probe that is scored on a part of its training rows."""
 _SETTLED = ("seed", "preset", "schedule.steps", "batch.sequence_length", "model.vocab_size")
 """Fields that the seeds, the amount or the data decide."""
-_OWN_FAKES = ("loss", "discriminator_loss", "discriminator_auc", "discriminator_constant_loss", "fake_rate")
+OWN_FAKES = ("loss", "discriminator_loss", "discriminator_auc", "discriminator_constant_loss", "fake_rate")
 """Held-out metrics that depend on the generator whose fakes are judged, or on the weights of the terms."""
 
 Axes = Mapping[str, Sequence[Any]]
@@ -112,7 +112,7 @@ def require_choosable(metric: str, parts: Iterable[str]) -> None:
             f"--choose {metric}: tables report this metric, so that a choice by it would be judged by itself. Choose on a part of the "
             f"training rows, --probe {NESTED}{part}=DIR --choose {NESTED}{metric}, or by held-out/discriminator_standard_auc."
         )
-    if part == "held-out" and name in _OWN_FAKES:
+    if part == "held-out" and name in OWN_FAKES:
         raise ConfigError(
             f"--choose {metric}: depends on the fakes of the arm's own generator and on the weights of the losses, so an easier task would "
             "win. Choose by held-out/discriminator_standard_auc, whose fakes are the same for all."
@@ -124,6 +124,19 @@ def require_choosable(metric: str, parts: Iterable[str]) -> None:
 def arm_of_row(row: str) -> str:
     """The arm that a row of an experiment varies: `electra` of `electra+objective.weight=10`."""
     return row.partition(PLUS)[0]
+
+
+def titles(rows: Mapping[str, Config]) -> dict[str, str]:
+    """How each row of an experiment is shown: an arm with its own values of the fields that its combinations vary, like those."""
+    varied: dict[str, dict[str, None]] = {}
+    for row in rows:
+        arm, *values = row.split(PLUS)
+        varied.setdefault(arm, {}).update(dict.fromkeys(value.partition("=")[0] for value in values))
+    found = {row: row for row in rows}
+    for arm in varied.keys() & rows.keys():
+        own = records.flat(records.to_dict(rows[arm]))
+        found[arm] += "".join(f"{PLUS}{name}={own[name.replace('-', '_')]}" for name in varied[arm])
+    return found
 
 
 def choices(

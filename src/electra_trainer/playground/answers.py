@@ -5,7 +5,6 @@
 The text is all `before` and `text` in turn, then `after`. A word is what the tokenizer splits into pieces.
 """
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -13,14 +12,19 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
+from electra_trainer.data.store import Store
 from electra_trainer.errors import DataError, ElectraError
 from electra_trainer.finetuning.model_folder import TASK, Finetuned, load_finetuned
 from electra_trainer.finetuning.squad.squad_task import QuestionAnswering
+from electra_trainer.finetuning.tagging.tag_columns import TagColumns
 from electra_trainer.finetuning.tagging.tagging import Tagging
+from electra_trainer.finetuning.tagging.word_splitting import word_places
+from electra_trainer.inspection.exchanged import exchange_words
 from electra_trainer.inspection.run_read import read_run
 from electra_trainer.presets.arms import objective_title
 from electra_trainer.pretrained.pretrained import Pretrained, load
 from electra_trainer.runs.checkpoint import numbered
+from electra_trainer.runs.run_folder import RunFolder
 from electra_trainer.settings.records import is_run, run_and_step
 
 Answer = dict[str, Any]
@@ -28,6 +32,10 @@ Answer = dict[str, Any]
 _KEPT = 4
 """Checkpoints of a run that stay in memory."""
 _EXAMPLES = 12
+_READ = 1_000
+"""Held-out rows from which the sentence that the page opens with is taken."""
+_OPENING = "the chef flew the meal and the guests ate it."
+"""The sentence that the page opens with where no held-out one is at hand; "cooked" was exchanged."""
 _LONGEST = 40
 """Tokens of an example; a row may have hundreds."""
 
@@ -46,11 +54,30 @@ class PretrainedModel:
         steps = [step for step, _ in numbered(self._folder / "checkpoints")] if is_run(self._name) else []
         config = self.first.config
         about = objective_title(config) if config is not None else "exported model"
+        held_out = self._exchanged() + (examples(self._folder, self.first.tokenizer) if is_run(self._name) else [])
         return {
             "kind": "pretrained", "name": self._name, "about": f"{about}, rows of {self.first.length} tokens", "steps": steps,
-            "step": self.first.step, "scores": self.first.discriminator is not None,
-            "examples": examples(self._folder, self.first.tokenizer) if is_run(self._name) else [],
+            "step": self.first.step, "scores": self.first.discriminator is not None, "examples": held_out, "opening": _OPENING,
         }  # fmt: skip
+
+    def _exchanged(self) -> list[Answer]:
+        """A held-out sentence with one word exchanged, like `examples`; [] where the run's rows are not at hand or nothing is scored."""
+        if self.first.discriminator is None or not is_run(self._name):
+            return []
+        try:
+            facts = RunFolder(self._folder).environment()
+            store = Store.open(Path(str(facts.get("data_folder"))))
+            same = store.identity == facts.get("data")
+            found = exchange_words(store, count=_EXAMPLES, rows=_READ) if same else []
+        except ElectraError:
+            return []
+        sentences, tokenizer = list[Answer](), self.first.tokenizer
+        for one in found[:1]:
+            read = [str(tokenizer.id_to_token(number)) for number in one.ids]
+            written = [*read[: one.place], one.original, *read[one.place + 1 :]]
+            inner = slice(1, -1)
+            sentences.append({"written": _joined(tokenizer, written, inner), "read": _joined(tokenizer, read, inner)})
+        return sentences
 
     def score(self, text: str, *, step: int | None = None) -> Answer:
         """Words of a text with the probabilities of `Pretrained.score`; without a discriminator, the words alone.
@@ -109,8 +136,10 @@ class FinetunedModel:
         return {"said": said["label"], "labels": sorted(shares, key=lambda one: -one["probability"])}
 
     def _tags(self, text: str) -> Answer:
-        """Punctuation at the ends of a word is a word: that is how treebanks and their like are split."""
-        spans = [match.span() for match in re.finditer(r"\w+(?:\S*\w)?|[^\w\s]", text)]
+        """Words are split like those of the training data, where that is known."""
+        columns = self._model.columns
+        how = columns.split if isinstance(columns, TagColumns) and columns.split != "unknown" else "punctuation"
+        spans = word_places(text, how)
         found = self._model.predict([[text[begin:end] for begin, end in spans]])[0]
         words, after = _segments(text, spans)
         return {"words": [word | {"tag": tag} for word, tag in zip(words, found["tags"], strict=True)], "after": after}

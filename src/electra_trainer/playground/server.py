@@ -4,14 +4,15 @@ A page of another site can neither read an answer (no CORS header) nor ask at al
 another site only with leave, and to name one of our hosts, which a name that was rebound to 127.0.0.1 does not.
 """
 
+import asyncio
 import socket
 import sys
-import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import h11
 import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -22,6 +23,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from electra_trainer.errors import ConfigError, DataError, as_known
 from electra_trainer.files.reading import json_object, short
@@ -39,6 +41,12 @@ _HEADERS = {
 _MOST = 1 << 16
 """Bytes of a request: a text of some pages."""
 _MOST_CANDIDATES = 50
+_MOST_CONNECTIONS = 100
+"""A browser opens six."""
+_MOST_WAITING = 8
+"""Questions that wait for an answer or are being computed, one at a time; a page asks one or two."""
+_PATIENCE = 5.0
+"""Seconds in which the head, and then the body of a request have to arrive."""
 
 
 def application(models: Sequence[Model], *, hosts: Sequence[str]) -> Starlette:
@@ -48,17 +56,22 @@ def application(models: Sequence[Model], *, hosts: Sequence[str]) -> Starlette:
         models: what is shown, from left to right.
         hosts: names that requests may address, without a port.
     """
-    one_at_a_time = threading.Lock()  # a tokenizer is set one way to score and another to fill
+    one_at_a_time, waiting = asyncio.Lock(), set[Request]()  # a tokenizer is set one way to score and another to fill
 
-    async def answered(question: Callable[[], Any]) -> Response:
-        def ask() -> Response:
-            with one_at_a_time:
-                return _as_response(question)
-
-        return await run_in_threadpool(ask)
+    async def answered(request: Request, question: Callable[[], Any]) -> Response:
+        if len(waiting) >= _MOST_WAITING:
+            return _refused(503, "too many questions at a time. Try again in a second.", {"Retry-After": "1"})
+        waiting.add(request)
+        try:
+            async with one_at_a_time:
+                if await request.is_disconnected():  # the page asks anew with each letter
+                    return Response()
+                return await run_in_threadpool(_as_response, question)
+        finally:
+            waiting.discard(request)
 
     async def about(_: Request) -> Response:
-        return await answered(lambda: {"models": [model.facts() for model in models]})
+        return await run_in_threadpool(_as_response, lambda: {"models": [model.facts() for model in models]})
 
     async def asked(request: Request) -> Response:
         kind = request.headers.get("content-type", "").partition(";")[0].strip()
@@ -69,10 +82,13 @@ def application(models: Sequence[Model], *, hosts: Sequence[str]) -> Starlette:
             body += part
             if len(body) > _MOST:
                 return _refused(413, f"the text has more than {_MOST:,} bytes. Shorten it.")
-        return await answered(lambda: _answer(models, request.path_params["what"], body))
+        return await answered(request, lambda: _answer(models, request.path_params["what"], body))
 
     def page(name: str, kind: str, content: bytes) -> Route:
-        return Route(f"/{name}", lambda _: Response(content, media_type=kind))
+        async def sent(_: Request) -> Response:  # not in a thread: those are for questions
+            return Response(content, media_type=kind)
+
+        return Route(f"/{name}", sent)
 
     files = [page(name, kind, (PAGE / name).read_bytes()) for name, kind in FILES.items()]
     start = page("", FILES["index.html"], (PAGE / "index.html").read_bytes())
@@ -80,6 +96,39 @@ def application(models: Sequence[Model], *, hosts: Sequence[str]) -> Starlette:
     api = [Route("/api/models", about), Route("/api/{what}", asked, methods=["POST"])]
     guard = [Middleware(_WithHeaders), Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False)]
     return Starlette(routes=[start, engine, *files, *api], middleware=guard)
+
+
+class _Bounded(H11Protocol):
+    """uvicorn's connection, which ends when a request does not arrive; the longest waiting one ends for a new one beyond the limit.
+
+    uvicorn has a limit of requests, which would refuse everybody, and a limit for silence after a response, but none before a request.
+    """
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to watch it."""
+        super().connection_made(transport)
+        self._began = self.loop.time()
+        if len(self.connections) > _MOST_CONNECTIONS:
+            idle = [one for one in self.connections if isinstance(one, _Bounded) and one._lacks_request]
+            min(idle, key=lambda one: one._began).transport.abort()  # this one is among them
+        self._watch()
+
+    @property
+    def _lacks_request(self) -> bool:
+        return self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
+
+    def _watch(self, before: tuple[object, object] | None = None) -> None:
+        """Compare its state with that of some seconds ago."""
+        state = (self.cycle, self.conn.their_state)
+        if self._lacks_request and state == before:
+            self.transport.abort()
+        elif not self.transport.is_closing():
+            self._timer = self.loop.call_later(_PATIENCE, self._watch, state)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End the watch."""
+        self._timer.cancel()
+        super().connection_lost(exc)
 
 
 class _WithHeaders:
@@ -132,8 +181,8 @@ def _as_response(question: Callable[[], Any]) -> Response:
         return _refused(400, str(known))
 
 
-def _refused(status: int, sentence: str) -> Response:
-    return JSONResponse({"error": sentence}, status_code=status)
+def _refused(status: int, sentence: str, headers: Mapping[str, str] | None = None) -> Response:
+    return JSONResponse({"error": sentence}, status_code=status, headers=headers)
 
 
 def listen(models: Sequence[Model], *, host: str, port: int) -> tuple[Callable[[], None], Callable[[], None], str]:
@@ -159,6 +208,7 @@ def listen(models: Sequence[Model], *, host: str, port: int) -> tuple[Callable[[
         ) from None
     name = f"[{host}]" if ":" in host else host
     app = application(models, hosts=sorted({host, name, "127.0.0.1", "localhost"}))
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False, server_header=False))
+    limits: Any = {"http": _Bounded, "ws": "none", "backlog": _MOST_CONNECTIONS, "timeout_keep_alive": 5}
+    server = uvicorn.Server(uvicorn.Config(app, log_level="error", access_log=False, server_header=False, **limits))
     url = f"http://{'127.0.0.1' if host == '0.0.0.0' else name}:{listening.getsockname()[1]}/"
     return partial(server.run, sockets=[listening]), partial(setattr, server, "should_exit", True), url

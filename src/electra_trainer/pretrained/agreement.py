@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import safe_open
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
@@ -41,6 +42,7 @@ def _some_lines() -> list[str]:
     return [*_HARD, *islice(lines, LINES - len(_HARD))]
 
 
+@torch.no_grad()
 def check_agreement(folder: Path, network: nn.Module, tokenizer: Tokenizer, *, length: int = 64) -> float:
     """Compare an exported folder, as `transformers` loads it, with the run's own network and tokenizer.
 
@@ -69,7 +71,10 @@ def check_agreement(folder: Path, network: nn.Module, tokenizer: Tokenizer, *, l
         if ours != other:
             raise CheckpointError(f"{folder}: {text[:60]!r} has other ids in transformers. Please report it.")
     table = read_table(folder / "config.json")
-    difference = _difference(folder, network, table, text_rows(tokenizer, table, length=length))
+    rows = text_rows(tokenizer, table, length=length)
+    found = transformers_network(folder, table)(input_ids=rows, token_type_ids=torch.zeros_like(rows))
+    expected = found.logits if outputs(table) == "logits" else found.last_hidden_state
+    difference = float((own_outputs(network, folder, rows) - expected).abs().max())
     if not difference <= BOUND:
         raise CheckpointError(
             f"{folder}: {outputs(table)} differ from transformers' by {difference:.1e}. Please report it."
@@ -91,21 +96,23 @@ def text_rows(tokenizer: Tokenizer, table: Mapping[str, Any], *, length: int) ->
 
 
 @torch.no_grad()
-def own_outputs(network: nn.Module, table: Mapping[str, Any], ids_BT: Tensor) -> Tensor:
+def own_outputs(network: nn.Module, folder: Path, ids_BT: Tensor) -> Tensor:
     """What the run's network computes from its weights as they are stored: logits [B, T], or [B, T, V] of a word predictor; or hidden
     states [B, T, D], see `outputs`.
 
     Args:
         network: on the CPU.
-        table: config.json of the folder that it is exported to.
+        folder: the folder that it is exported to.
         ids_BT: rows of equal length without padding.
     """
-    mine, batch = _as_stored(network, getattr(torch, table["dtype"])), encode_rows(ids_BT)
+    with safe_open(folder / "model.safetensors", framework="pt") as file:
+        dtype = file.get_tensor(next(iter(file.keys()))).dtype
+    mine, batch = _as_stored(network, dtype), encode_rows(ids_BT)
     if isinstance(mine, TokenPredictor):
         logits_KV: Tensor = mine(ids_BT, batch, torch.arange(ids_BT.numel()))
         return logits_KV.view(*ids_BT.shape, -1)
     assert isinstance(mine, Discriminator)
-    found: Tensor = mine(ids_BT, batch) if outputs(table) == "logits" else mine.electra(ids_BT, batch)
+    found: Tensor = mine(ids_BT, batch) if outputs(folder) == "logits" else mine.electra(ids_BT, batch)
     return found
 
 
@@ -116,14 +123,6 @@ def transformers_network(folder: Path, table: Mapping[str, Any]) -> Any:
     transformers.utils.logging.disable_progress_bar()
     without = {} if outputs(table) == "logits" else {"add_pooling_layer": False}
     return getattr(transformers, table["architectures"][0]).from_pretrained(folder, **without).float().eval()
-
-
-@torch.no_grad()
-def _difference(folder: Path, network: nn.Module, table: Mapping[str, Any], ids_BT: Tensor) -> float:
-    """Largest absolute difference of `outputs` between transformers' network and the run's."""
-    found = transformers_network(folder, table)(input_ids=ids_BT, token_type_ids=torch.zeros_like(ids_BT))
-    expected = found.logits if outputs(table) == "logits" else found.last_hidden_state
-    return float((own_outputs(network, table, ids_BT) - expected).abs().max())
 
 
 def _as_stored(network: nn.Module, dtype: torch.dtype) -> nn.Module:

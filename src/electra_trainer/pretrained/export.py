@@ -26,15 +26,16 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from electra_trainer.data.tokenizer import TOKENIZER_FILES
+from electra_trainer.data.tokenizer import load_tokenizer, tokenizer_files
 from electra_trainer.errors import CheckpointError, ConfigError, MissingInputError, storage_error
 from electra_trainer.files.durable import make_folder, sync_folder, write_durably
-from electra_trainer.files.reading import MOST_TEXT, read_file, short
+from electra_trainer.files.reading import read_file, short
 from electra_trainer.kernels.declared import other_class
 from electra_trainer.model.encoder import Encoder, Layers
 from electra_trainer.model.networks import Discriminator, PrintedReplacedHead, TokenPredictor
 from electra_trainer.objectives import Exported
 from electra_trainer.pretrained import as_bert
+from electra_trainer.pretrained.roles import architecture
 from electra_trainer.pretrained.serving import embedding_files
 from electra_trainer.settings import records
 from electra_trainer.settings.config import Model
@@ -57,7 +58,7 @@ class Form:
     """How an export stores its networks."""
 
     dtype: str = "float32"
-    """Of the weights: float32, float16 or bfloat16."""
+    """Of the stored weights: float32, float16 or bfloat16. config.json asks for fp32 in any case."""
     bert: bool = False
     """Under BERT's names. A generator of a shape that BERT does not have stays an ELECTRA."""
 
@@ -66,14 +67,15 @@ class Form:
         return self.bert and as_bert.fits_bert(exported.model)
 
 
-def shape_table(model: Model, *, pad_id: int, layers: Layers | None = None, dtype: str = "float32") -> dict[str, Any]:
+def shape_table(model: Model, *, pad_id: int, layers: Layers | None = None) -> dict[str, Any]:
     """The config.json of any network of that shape, in transformers' terms, without its architecture.
+
+    It asks for fp32 whatever type the weights are stored in: transformers 5 loads the named type, and training in fp16 diverges.
 
     Args:
         model: the shape.
         pad_id: id of [PAD].
         layers: the network's own; None: layers of that shape as this program builds them.
-        dtype: that transformers loads the weights in, by its name there.
 
     Raises:
         ConfigError: the layers compute something that transformers' ELECTRA does not.
@@ -92,7 +94,8 @@ def shape_table(model: Model, *, pad_id: int, layers: Layers | None = None, dtyp
         "hidden_act": "gelu",
         "pad_token_id": pad_id,
         "tie_word_embeddings": True,
-        "dtype": dtype,
+        "dtype": "float32",
+        "torch_dtype": "float32",  # its name before transformers 4.56
     }
 
 
@@ -112,7 +115,7 @@ def export(
     Args:
         networks: what the objective exports.
         card: the text of a network's README.md.
-        tokenizer: folder with the tokenizer's files, which are copied.
+        tokenizer: folder with the tokenizer's files.
         pad_id: id of [PAD].
         length: longest training row in tokens.
         out: a new or empty folder.
@@ -128,13 +131,12 @@ def export(
         raise ConfigError(f"dtype {form.dtype!r}: expected {', '.join(_DTYPES)}.")
     if form.bert:
         as_bert.require_bert(networks[0].model)
+    words = load_tokenizer(tokenizer)
 
     def files() -> Iterator[tuple[str, bytes]]:
         for exported in networks:
-            # the files of a tokenizer, and nothing else that may be in its folder or that a link there may lead to
-            names = [name for name in TOKENIZER_FILES if (tokenizer / name).exists()]
             contents = {
-                **{name: read_file(tokenizer / name, limit=MOST_TEXT) for name in names},
+                **tokenizer_files(words, max_length=length),
                 "config.json": (json.dumps(_table(exported, pad_id, form), indent=2) + "\n").encode(),
                 "model.safetensors": safetensors_bytes(_stored(exported, form)),
                 **_embedding_files(exported, length),
@@ -160,7 +162,7 @@ def export(
 
 
 def _table(exported: Exported, pad_id: int, form: Form) -> dict[str, Any]:
-    shape = shape_table(exported.model, pad_id=pad_id, layers=_layers_of(exported.network), dtype=form.dtype)
+    shape = shape_table(exported.model, pad_id=pad_id, layers=_layers_of(exported.network))
     table = {"architectures": [exported.architecture], **shape}
     return as_bert.bert_table(table) if form.is_bert(exported) else table
 
@@ -192,21 +194,22 @@ def read_network(folder: Path) -> tuple[nn.Module, Model]:
         CheckpointError: the files are not an ELECTRA that this program knows, or tensors are missing, odd or misshapen.
     """
     table = _electra_table(folder)
-    architecture = _architecture(table)
-    if architecture not in NETWORKS:
+    found = architecture(folder)
+    if found not in NETWORKS:
         raise CheckpointError(
-            f"{folder / 'config.json'}: describes an 'electra' {short(architecture)}, expected one of {' or '.join(NETWORKS)}. "
-            "Give the run or its export; a fine-tuned model is for `electra predict` and `electra playground`."
+            f"{folder / 'config.json'}: describes an 'electra' {short(found or _architecture(table))}, expected one of "
+            f"{' or '.join(NETWORKS)}. Give the run or its export; a fine-tuned model is for `electra predict` and `electra playground`."
         )
     path = folder / "model.safetensors"
     tensors = read_tensors(path)
-    network, model = _outline(NETWORKS[architecture], table, folder, most_layers=len(tensors))
+    network, model = _outline(NETWORKS[found], table, folder, most_layers=len(tensors))
     return _filled(network, tensors, where=path).eval(), model
 
 
 def holds_network(folder: Path) -> bool:
     """Whether `read_network` knows the folder's architecture: a pre-training head, and not a classifier's or none."""
-    return _architecture(_electra_table(folder)) in NETWORKS
+    _electra_table(folder)
+    return architecture(folder) in NETWORKS
 
 
 def read_encoder(folder: Path) -> tuple[Encoder, Model]:
@@ -226,12 +229,34 @@ def read_encoder(folder: Path) -> tuple[Encoder, Model]:
     return encoder.eval(), model
 
 
+def read_bert(folder: Path) -> tuple[Encoder | TokenPredictor, Model]:
+    """Read a BERT that `transformers` saved: with its token head if it has one, else its encoder.
+
+    Raises:
+        MissingInputError: a file is not there.
+        CheckpointError: it computes something else than an ELECTRA, or tensors are missing or misshapen.
+    """
+    path, config = folder / "model.safetensors", folder / "config.json"
+    table = as_bert.electra_table(read_table(config), where=str(config))
+    tensors = as_bert.electra_tensors(read_tensors(path), where=str(path))
+    kind: type[Encoder | TokenPredictor] = TokenPredictor if table["architectures"] else Encoder
+    outline, model = _outline(kind, table, folder, most_layers=len(tensors))
+    names = outline.state_dict().keys()
+    mine = (
+        tensors if kind is TokenPredictor else {n: tensors[f"electra.{n}"] for n in names if f"electra.{n}" in tensors}
+    )
+    network = _filled(outline, mine, where=path).eval()
+    assert isinstance(network, Encoder | TokenPredictor)
+    return network, model
+
+
 def _electra_table(folder: Path) -> dict[str, Any]:
     table = read_table(folder / "config.json")
     if table.get("model_type") != "electra":
         raise CheckpointError(
             f"{folder / 'config.json'}: describes {short(table.get('model_type'))} {short(_architecture(table))}, "
-            "expected an 'electra'. Choose another folder; of an export --as bert give the run, or export it without --as."
+            "expected an 'electra'. Choose another folder; of an export --as bert give the run, or export it without --as. "
+            "`electra pretrain --init` begins with a BERT."
         )
     if table.get("hidden_act", "gelu") != "gelu":
         raise CheckpointError(

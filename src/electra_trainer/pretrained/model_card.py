@@ -100,6 +100,7 @@ def model_card(
     fields: CardFields | None = None,
     networks: Sequence[str] = (),
     bert: bool = False,
+    dtype: str = "float32",
 ) -> str:
     """Markdown with the Hub's header.
 
@@ -109,6 +110,7 @@ def model_card(
         fields: what its owner says.
         networks: names of those that are exported, this one among them; empty: it is alone.
         bert: it is written as a BERT.
+        dtype: of the stored weights.
     """
     config, fields = training.config, fields or CardFields()
     objective, steps = objective_title(config), config.schedule.steps
@@ -122,7 +124,7 @@ def model_card(
         base_model=on_hub[0] if len(on_hub) == 1 else on_hub or None,
     )  # fmt: skip
     return head + render(
-        "model_card.md", name=exported.name, model=exported.model, config=config, objective=objective, bert=bert,
+        "model_card.md", name=exported.name, model=exported.model, config=config, objective=objective, bert=bert, dtype=dtype,
         path=paths[exported.name], generator=paths.get("generator"), length=config.batch.sequence_length, steps=steps,
         step=steps if training.step is None else training.step,
         init=", ".join(one if one in on_hub else PurePath(one).name for one in began),

@@ -1,7 +1,7 @@
 """Load a run or an exported folder; score its tokens, fill its gaps, export it."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,16 +12,17 @@ from torch import nn
 
 from electra_trainer.data.batches import encode_rows
 from electra_trainer.data.store import Store
-from electra_trainer.data.tokenizer import Specials, load_tokenizer, specials_of
+from electra_trainer.data.tokenizer import Specials, load_tokenizer, require_rows, specials_of
 from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.model.networks import Discriminator, TokenPredictor
 from electra_trainer.objectives import Exported
 from electra_trainer.pretrained.export import Form, export, read_network
 from electra_trainer.pretrained.model_card import CardFields, Training, model_card
+from electra_trainer.pretrained.roles import DISCRIMINATOR, PREDICTOR, network_folders, roles
 from electra_trainer.runs.run_folder import RunFolder, read_jsonl
-from electra_trainer.settings.config import Config
-from electra_trainer.settings.records import NETWORKS, is_run, network_folders, read_table, run_and_step
+from electra_trainer.settings.config import Config, Model
+from electra_trainer.settings.records import is_run, read_table, run_and_step
 from electra_trainer.train.weights import trained
 
 _ON_THE_CARD = (
@@ -64,6 +65,8 @@ class Pretrained:
     """What a run exports; empty for an exported folder."""
     config: Config | None = None
     step: int | None = None
+    name: str = "this model"
+    """Where it was loaded from, for messages."""
 
     def to(self, device: torch.device) -> "Pretrained":
         """Move the networks to `device` and return self. `score` and `fill` need the CPU."""
@@ -81,7 +84,8 @@ class Pretrained:
         """
         if self.discriminator is None:
             raise ConfigError(
-                "score: there is no discriminator here (a masked language model, or a generator's folder). Give a run of --objective rtd."
+                f"score: {self.name} holds a network that predicts words ({PREDICTOR}), and scoring needs a discriminator "
+                f"({DISCRIMINATOR}): there is no discriminator here. Give a run of --objective rtd, or its exported discriminator."
             )
         ids = self._ids(text, specials=False)
         probabilities: list[float] = []
@@ -102,7 +106,8 @@ class Pretrained:
             raise ConfigError(f"--top {top}: expected at least 1.")
         if self.generator is None:
             raise ConfigError(
-                "fill: there is no generator here. Give a run of --generator learned, or its exported generator."
+                f"fill: {self.name} holds a discriminator ({DISCRIMINATOR}), which predicts no words, and filling needs a network that does "
+                f"({PREDICTOR}): there is no generator here. Give a run of --generator learned, or its exported generator."
             )
         ids = [self.specials.cls, *self._ids(text, specials=True), self.specials.sep]
         gaps = [index for index, token in enumerate(ids) if token == self.specials.mask]
@@ -166,38 +171,43 @@ def load(path: str | Path) -> Pretrained:
         networks: dict[str, nn.Module] = {item.name: item.network for item in exported}
         length = config.batch.sequence_length
         return _pretrained(
-            networks, tokenizer=run.tokenizer, length=length, networks=exported, config=config, step=step
+            networks,
+            [config.model],
+            name=str(path),
+            tokenizer=run.tokenizer,
+            length=length,
+            networks=exported,
+            config=config,
+            step=step,
         )
     parts = network_folders(folder) or ([folder] if (folder / "config.json").is_file() else [])
     if not parts:
         raise MissingInputError(f"{path}: neither a run nor an exported model. Check the path.")
-    read = [read_network(part) for part in parts]
-    by_name = {
-        part.name
-        if part.name in NETWORKS
-        else "discriminator"
-        if isinstance(network, Discriminator)
-        else "generator": network
-        for part, (network, _) in zip(parts, read, strict=True)
-    }
-    length = trained_length(parts[0], read[0][1].max_position_embeddings)
-    return _pretrained(by_name, tokenizer=parts[0], length=length)
+    read = {part: read_network(part) for part in parts}
+    found = {role: read[part][0] for role, part in roles(parts).items()}
+    shapes = [model for _, model in read.values()]
+    length = trained_length(parts[0], read[parts[0]][1].max_position_embeddings)
+    return _pretrained(found, shapes, name=str(path), tokenizer=parts[0], length=length)
 
 
 def trained_length(folder: Path, positions: int) -> int:
     """Longest training row of an exported network, in tokens: `model_max_length` of its tokenizer_config.json if it is there."""
     path = folder / "tokenizer_config.json"
-    written = read_table(path).get("model_max_length") if path.is_file() else None
-    return min(positions, written) if isinstance(written, int) and written > 2 else positions
+    table = read_table(path) if path.is_file() else {}
+    written = table.get("model_max_length", table.get("max_len"))  # the second is its name in old folders
+    return int(min(positions, written)) if isinstance(written, int | float) and written > 2 else positions
 
 
-def _pretrained(by_name: Mapping[str, nn.Module], *, tokenizer: Path, length: int, **run: Any) -> Pretrained:
+def _pretrained(
+    by_name: Mapping[str, nn.Module], shapes: Iterable[Model], *, tokenizer: Path, length: int, **run: Any
+) -> Pretrained:
     discriminator, encoder = by_name.get("discriminator"), by_name.get("encoder")
     generator = by_name.get("generator", encoder)
     assert discriminator is None or isinstance(discriminator, Discriminator)
     assert generator is None or isinstance(generator, TokenPredictor)
     assert encoder is None or isinstance(encoder, TokenPredictor)
     loaded = load_tokenizer(tokenizer)
+    require_rows(loaded, min(model.vocab_size for model in shapes), where=tokenizer)
     return Pretrained(
         tokenizer=loaded, specials=specials_of(loaded), length=length, discriminator=discriminator, generator=generator,
         encoder=encoder, **run,
@@ -238,7 +248,7 @@ def export_run(
     names = [exported.name for exported in networks]
     return export(
         networks, tokenizer=folder.tokenizer, pad_id=pretrained.specials.pad, length=pretrained.length, out=Path(out), form=form,
-        card=lambda one: model_card(one, training, fields=card, networks=names, bert=form.is_bert(one)),
+        card=lambda one: model_card(one, training, fields=card, networks=names, bert=form.is_bert(one), dtype=dtype),
         compare=compare and (lambda folder, network: compare(folder, network, pretrained.tokenizer)),
     )  # fmt: skip
 

@@ -6,7 +6,8 @@ from typing import Any
 
 from electra_trainer.errors import ConfigError, DataError, ElectraError, MissingInputError, StorageError
 from electra_trainer.pretrained.model_card import TAG, check_hub_name, hub_name
-from electra_trainer.settings.records import is_run, network_folders
+from electra_trainer.pretrained.roles import network_folders, roles
+from electra_trainer.settings.records import is_run, read_table
 
 _STALE = ["onnx/*", "1_Pooling/*", "*.json", "*.safetensors", "vocab.txt"]
 """What an earlier export may have left in a repository; other files there stay."""
@@ -59,11 +60,12 @@ def uploads(folder: Path, repo: str) -> list[Upload]:
             f"{folder}: is a page of `electra export --to web`. Push the folder of an export without it; the page's README.md says "
             "where a page goes."
         )
-    if not (parts := alone or parts):
+    if not (parts := parts or alone):
         raise ConfigError(
             f"{folder}: not an exported model (no config.json). Give the folder that `electra export` wrote."
         )
-    return [_upload(part, hub_name(repo, part.name, alone=len(parts) == 1)) for part in parts]
+    names = {part: role for role, part in reversed(roles(parts).items())} if len(parts) > 1 else {}
+    return [_upload(part, hub_name(repo, names.get(part, part.name), alone=len(parts) == 1)) for part in parts]
 
 
 def _upload(folder: Path, repo: str) -> Upload:
@@ -76,6 +78,12 @@ def _upload(folder: Path, repo: str) -> Upload:
         raise ConfigError(
             f"{folder}: README.md names no license, without which nobody may use the model. Add the line `license: mit` (or "
             "another) after its first line; of an exported run, or export again with --license mit."
+        )
+    table = read_table(folder / "config.json")
+    if halves := [name for name in ("dtype", "torch_dtype") if table.get(name) in ("float16", "bfloat16")]:
+        raise ConfigError(
+            f'{folder / "config.json"}: "{halves[0]}" is "{table[halves[0]]}", and transformers 5 would train the model in it, which '
+            f'diverges. Change the value of {halves[0]} to "float32"; the weights may stay as they are.'
         )
     found = sorted(path for path in folder.rglob("*") if not path.is_dir() or path.is_symlink())
     found = [path for path in found if not any(part.startswith(".") for part in path.relative_to(folder).parts)]

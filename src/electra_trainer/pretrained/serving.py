@@ -105,7 +105,7 @@ def write_onnx(folder: Path, network: nn.Module, tokenizer: Tokenizer, *, int8: 
     table = read_table(folder / "config.json")
     of = outputs(table)
     rows = [text_rows(tokenizer, table, length=length - _PADDING) for length in _LENGTHS]
-    expected = [(ids_BT, own_outputs(network, table, ids_BT)) for ids_BT in rows]
+    expected = [(ids_BT, own_outputs(network, folder, ids_BT)) for ids_BT in rows]
     with TemporaryDirectory() as scratch, _quiet():
         plain, small = Path(scratch, "model.onnx"), Path(scratch, "model_int8.onnx")
         _trace(transformers_network(folder, table), of, plain)

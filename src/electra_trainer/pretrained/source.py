@@ -1,6 +1,7 @@
 """Where trained weights come from, to fine-tune or to begin with: a run, a folder that `transformers` loads, or the Hub."""
 
 import hashlib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,19 +12,31 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from electra_trainer.data.tokenizer import Specials, Text, as_plain_text, load_tokenizer, specials_of, tokenizer_sha256
+from electra_trainer.data.tokenizer import (
+    TOKENIZER_FILES,
+    Specials,
+    Text,
+    as_plain_text,
+    load_tokenizer,
+    require_rows,
+    specials_of,
+    tokenizer_sha256,
+)
+from electra_trainer.data.tokenizer_folder import ADDED, SPECIALS_MAP
 from electra_trainer.errors import ConfigError, MissingInputError
 from electra_trainer.model.encoder import Encoder
-from electra_trainer.model.networks import Discriminator, build_encoder, initialize
-from electra_trainer.pretrained.export import holds_network, read_encoder, read_network
+from electra_trainer.model.networks import TokenPredictor, build_encoder, initialize
+from electra_trainer.pretrained.as_bert import is_bert, not_taken
+from electra_trainer.pretrained.export import holds_network, read_bert, read_encoder, read_network, read_tensors
 from electra_trainer.pretrained.pretrained import kept_encoder, load, trained_length
+from electra_trainer.pretrained.roles import network_folders, roles
 from electra_trainer.randomness import key
 from electra_trainer.settings import records
 from electra_trainer.settings.config import Model
 from electra_trainer.train.weights import Initial
 
 _EXPECTED = "Expected a run folder, an exported folder or a Hub name such as google/electra-small-discriminator."
-_HUB_FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt")
+_HUB_FILES = ("config.json", "model.safetensors", *TOKENIZER_FILES, SPECIALS_MAP, ADDED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,10 +73,10 @@ class Source:
         return digest.hexdigest()
 
 
-def load_source(name: str | Path) -> Source:
+def load_source(name: str | Path, *, bert: bool = False) -> Source:
     """Load the encoder of a run (`RUN` or `RUN@STEP`), of any ELECTRA folder, or of a Hub name such as `google/electra-small-discriminator`.
 
-    An export with several networks gives the discriminator's encoder, or that of the main token predictor.
+    An export with several networks gives the discriminator's encoder, or that of the main token predictor. With `bert` a BERT is read too.
 
     Raises:
         MissingInputError: there is no such folder and no such Hub name, or the Hub cannot be reached. CheckpointError: it does not verify, or is
@@ -76,13 +89,15 @@ def load_source(name: str | Path) -> Source:
         tokenizer, length = pretrained.tokenizer, pretrained.length
     else:
         folder = located(name)
-        parts = [folder / part for part in ("discriminator", "encoder") if (folder / part / "config.json").is_file()]
-        folder = parts[0] if parts else folder
+        parts = roles(network_folders(folder))
+        bare = folder / "encoder"  # of a fine-tuned model whose head transformers does not have
+        folder = parts.get("discriminator", parts.get("encoder", bare if (bare / "config.json").is_file() else folder))
         if not (folder / "config.json").is_file():
             meant = f"Did you mean {folder / 'model'}? " if (folder / "model" / "config.json").is_file() else ""
             raise MissingInputError(f"{name}: holds neither a run nor an ELECTRA (no config.json). {meant}{_EXPECTED}")
-        encoder, model = read_encoder(folder)
+        encoder, model = _bert_encoder(folder) if bert and is_bert(folder) else read_encoder(folder)
         tokenizer = load_tokenizer(folder)
+        require_rows(tokenizer, model.vocab_size, where=folder)
         length = trained_length(folder, model.max_position_embeddings)
     return Source(
         name=str(name), model=model,
@@ -102,6 +117,8 @@ def located(name: str | Path) -> Path:
         folder = _download(str(name))
     if not folder.is_dir():
         raise MissingInputError(f"{name}: is a file. {_EXPECTED}")
+    if (folder / "pytorch_model.bin").is_file() and not (folder / "model.safetensors").is_file():
+        raise _pickled(str(name), folder, where="has pytorch_model.bin and no model.safetensors")
     return folder
 
 
@@ -119,7 +136,7 @@ def untrained(source: Source, *, seed: int) -> Source:
 class InitFrom:
     """Trained weights to begin pre-training with (`--init`).
 
-    A run, an ELECTRA folder that `transformers` loads, or a Hub name; or a discriminator and its generator with a comma between them.
+    A run, an ELECTRA or BERT folder that `transformers` loads, or a Hub name; or a discriminator and its generator with a comma between them.
     """
 
     name: str
@@ -135,9 +152,9 @@ class InitFrom:
         read = {name: _networks(name) for name in ([self.name] if one else self.name.split(","))}
         found = read[self.name] if one else _pair(self.name, read.values())
         main = self.name if one else next(name for name, networks in read.items() if "discriminator" in networks)
-        source = load_source(main)
+        source = load_source(main, bert=True)
         for name in read.keys() - {main}:
-            if load_source(name).tokenizer.get_vocab() != source.tokenizer.get_vocab():
+            if load_source(name, bert=True).tokenizer.get_vocab() != source.tokenizer.get_vocab():
                 raise ConfigError(
                     f"--init {self.name}: {name} has another vocabulary than {main}. Give two of one model."
                 )
@@ -151,6 +168,7 @@ class InitFrom:
         return Initial(
             name=self.name, sha256=digest.hexdigest(), model=source.model, tokenizer=source.tokenizer,
             encoder=source.weights, networks=networks, shapes={name: model for name, (_, model) in found.items()},
+            dropped=_dropped(main),
         )  # fmt: skip
 
 
@@ -163,12 +181,25 @@ def _networks(name: str) -> Networks:
     if records.is_run(name):
         return {exported.name: (exported.network, exported.model) for exported in load(name).networks}
     folder = located(name)
-    if (folder / "config.json").is_file():
-        if not holds_network(folder):
-            return {}
-        network, model = read_network(folder)
-        return {"discriminator" if isinstance(network, Discriminator) else "encoder": (network, model)}
-    return {part.name: read_network(part) for part in records.network_folders(folder)}
+    alone = (folder / "config.json").is_file()
+    if alone and is_bert(folder):
+        bert, shape = read_bert(folder)
+        return {"encoder": (bert, shape)} if isinstance(bert, TokenPredictor) else {}
+    parts = roles([folder] if alone and holds_network(folder) else network_folders(folder))
+    read = {part: read_network(part) for part in parts.values()}
+    return {role: read[part] for role, part in parts.items()}
+
+
+def _bert_encoder(folder: Path) -> tuple[Encoder, Model]:
+    network, model = read_bert(folder)
+    return network.electra if isinstance(network, TokenPredictor) else network, model
+
+
+def _dropped(name: str) -> tuple[str, ...]:
+    """Parts of a BERT that no network here has."""
+    if records.is_run(name) or not is_bert(located(name)):
+        return ()
+    return tuple(not_taken(read_tensors(located(name) / "model.safetensors")))
 
 
 def _pair(name: str, networks: Iterable[Networks]) -> Networks:
@@ -192,7 +223,7 @@ def _download(name: str) -> Path:
     if name.count("/") != 1 or not all(name.split("/")):
         raise nowhere
     try:
-        folder = Path(snapshot_download(name, allow_patterns=list(_HUB_FILES)))
+        folder = Path(snapshot_download(name, allow_patterns=[*_HUB_FILES, *(f"encoder/{one}" for one in _HUB_FILES)]))
     except HFValidationError:
         raise nowhere from None
     except RepositoryNotFoundError:
@@ -204,9 +235,26 @@ def _download(name: str) -> Path:
         raise MissingInputError(
             f"{name}: no such folder, and the Hub could not be asked ({why}). Check the name and the network."
         ) from None
-    if not (folder / "model.safetensors").is_file():
-        raise MissingInputError(
-            f'{name}: has no model.safetensors on the Hub, and pickled weights are not read. Convert it once: python -c "from '
-            f"transformers import AutoModel as M, AutoTokenizer as T; [c.from_pretrained('{name}').save_pretrained('DIR') for c in (M, T)]\""
-        )
+    if not any((folder / place / "model.safetensors").is_file() for place in ("", "encoder")):
+        raise _pickled(name, folder, where="has no model.safetensors on the Hub")
     return folder
+
+
+def _pickled(name: str, folder: Path, *, where: str) -> MissingInputError:
+    """The error on weights in another form, with the command that converts them, heads included."""
+    return MissingInputError(
+        f'{name}: {where}, and pickled weights are not read. Convert it once, and give DIR: python -c "import transformers as t; '
+        f"[c.from_pretrained('{name}').save_pretrained('DIR') for c in (t.{_class_of(folder)}, t.AutoTokenizer)]\""
+    )
+
+
+def _class_of(folder: Path) -> str:
+    """The class of transformers that reads all of a model, its head too; AutoModelForPreTraining where config.json names none."""
+    table = records.read_table(folder / "config.json") if (folder / "config.json").is_file() else {}
+    named = table.get("architectures")
+    found = named[0] if isinstance(named, list) and named else None
+    return (
+        found
+        if isinstance(found, str) and re.fullmatch(r"(Electra|Bert)\w{1,60}", found)
+        else "AutoModelForPreTraining"
+    )

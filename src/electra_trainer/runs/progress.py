@@ -13,11 +13,11 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Protocol, Self
 
-from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from electra_trainer.errors import ConfigError, ElectraError, Interrupted, StorageError, as_known
+from electra_trainer.files.terminal import Terminal
 from electra_trainer.runs import checkpoint, run_folder, signals
 
 SECONDS_BETWEEN_LINES = 10.0
@@ -52,7 +52,7 @@ class Display:
     def __init__(self, *, total: int, quiet: bool = False, silent: bool = False) -> None:
         quiet = quiet or silent
         self.total, self._silent, self._last_line = total, silent, 0.0
-        self.console = Console(file=sys.stderr, quiet=quiet, highlight=False)
+        self.console = Terminal(file=sys.stderr, quiet=quiet, highlight=False)
         self._bar: Progress | None = None
         if self.console.is_terminal and not quiet:
             self._bar = Progress(

@@ -233,15 +233,6 @@ def run_and_step(name: str | Path) -> tuple[Path, int | None]:
     return (run, int(match[2])) if (run / "checkpoints").is_dir() or not whole.exists() else (whole, None)
 
 
-NETWORKS = ("discriminator", "generator", "encoder")
-"""Names of the networks of a run, and of the folders of its export."""
-
-
-def network_folders(folder: Path) -> list[Path]:
-    """Those of the networks of an export; empty where `folder` is none."""
-    return [folder / name for name in NETWORKS if (folder / name / "config.json").is_file()]
-
-
 def is_run(name: str | Path) -> bool:
     """Whether a name, with a step or without, is a run's folder."""
     return (run_and_step(name)[0] / "checkpoints").is_dir()

@@ -32,6 +32,7 @@ from electra_trainer.train import measures, optim, plan, resumable, step
 from electra_trainer.train.continued import Continued, ContinueFrom, check_continued
 from electra_trainer.train.device import arithmetic, choose_device, choose_precision, use_threads
 from electra_trainer.train.graph import forget, in_words, news, train_step
+from electra_trainer.train.new_words import fit_words
 from electra_trainer.train.step import Feed, StepResult, evaluate
 from electra_trainer.train.timing import measure_time
 from electra_trainer.train.weights import Initial, ReadsInitial, begin_with, check_initial, give_frequencies, told_of
@@ -305,6 +306,7 @@ def _read_initial(
         return None
     initial = init.read()
     if isinstance(initial, Initial):
+        initial = fit_words(initial, store.tokenizer())
         check_initial(initial, config, store)
     if began and began != initial.identity:  # it ended before its first checkpoint
         raise ConfigError(f"{folder.path}: the weights of {initial.name} changed after it began. Choose another --out.")

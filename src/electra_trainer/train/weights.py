@@ -1,10 +1,11 @@
 """Weights of an objective: the tensors that a checkpoint stores, restoring them, and beginning with weights from elsewhere."""
 
+import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from tokenizers import Tokenizer
@@ -14,6 +15,7 @@ from torch.optim import Optimizer
 from electra_trainer.data.batches import uniform_counts, word_counts
 from electra_trainer.data.store import Store
 from electra_trainer.errors import CheckpointError, ConfigError
+from electra_trainer.files.reading import short
 from electra_trainer.model.networks import WordFrequencies
 from electra_trainer.model.shared_table import SharedTable
 from electra_trainer.objectives import Objective, build
@@ -22,7 +24,7 @@ from electra_trainer.runs.checkpoint import of_step
 from electra_trainer.runs.run_folder import RunFolder
 from electra_trainer.runs.verified import Saved
 from electra_trainer.settings.config import Config, Model, generator_shape
-from electra_trainer.settings.methods import Learned, TwoStage, Unigram
+from electra_trainer.settings.methods import Learned, Unigram
 from electra_trainer.train.optim import optimizer_tensors
 
 _SHAPE = (
@@ -119,6 +121,10 @@ class Initial:
     """All networks by the name of their export: discriminator, generator, encoder."""
     shapes: Mapping[str, Model] = field(default_factory=dict)
     """Of each of them."""
+    new_words: int = 0
+    """Words that the run's vocabulary has in addition; see new_words.py."""
+    dropped: tuple[str, ...] = ()
+    """Parts of the model that no network here has, in words."""
 
     @property
     def identity(self) -> dict[str, str]:
@@ -137,7 +143,13 @@ def check_initial(initial: Initial, config: Config, store: Store) -> None:
         odd = sum(theirs.get(word) != number for word, number in mine.items())
         raise ConfigError(
             f"--init {initial.name}: {odd:,} of the {len(mine):,} words of {store.folder} have another number there, or none. Weights "
-            "belong to their vocabulary: prepare the text with the tokenizer of that model, `electra prepare … --tokenizer FOLDER`."
+            "belong to their vocabulary: prepare the text with the tokenizer of that model, `electra prepare … --tokenizer FOLDER`, or with one "
+            "that `electra tokenizer FOLDER --add-words FILE` made of it."
+        )
+    if apart := _read_apart(initial.tokenizer, store.tokenizer()):
+        raise ConfigError(
+            f"--init {initial.name}: {store.folder} was prepared with the words of that model, and reads text otherwise ({apart}). Prepare "
+            "the text with the tokenizer of that model, `electra prepare … --tokenizer FOLDER`."
         )
     if told := _differences(initial.model, config.model):
         flags = " ".join(f"--model.{name.replace('_', '-')} {getattr(initial.model, name)}" for name in told)
@@ -147,9 +159,25 @@ def check_initial(initial: Initial, config: Config, store: Store) -> None:
         _check_generator(initial, config)
 
 
+def _read_apart(one: Tokenizer, other: Tokenizer) -> str:
+    """The first difference in how two tokenizers normalise or split a text, in words; empty if there is none."""
+    first, second = (_reading(tokenizer) for tokenizer in (one, other))
+    odd = next((name for name in sorted(first.keys() | second.keys()) if first.get(name) != second.get(name)), None)
+    return "" if odd is None else f"{odd}: {short(first.get(odd))} there, {short(second.get(odd))} here"
+
+
+def _reading(tokenizer: Tokenizer) -> dict[str, Any]:
+    parts: dict[str, Any] = json.loads(tokenizer.to_str())
+    normalizer = parts["normalizer"] or {}
+    if normalizer.get("type") == "BertNormalizer" and normalizer["strip_accents"] is None:
+        normalizer["strip_accents"] = normalizer["lowercase"]
+    return {**normalizer, "type": normalizer.get("type"), "pre_tokenizer": parts["pre_tokenizer"]}
+
+
 def _differences(theirs: Model, mine: Model) -> dict[str, str]:
-    """What differs between two shapes, in words, by the name of the setting."""
+    """What differs between two shapes, in words, by the name of the setting. More positions are no difference, see `begin_with`."""
     there, here = asdict(theirs), asdict(mine)
+    there["max_position_embeddings"] = max(there["max_position_embeddings"], here["max_position_embeddings"])
     return {name: f"{name} {there[name]} there and {here[name]} here" for name in _SHAPE if there[name] != here[name]}
 
 
@@ -190,8 +218,9 @@ def _generator_flags(theirs: Model, config: Config) -> str:
 def begin_with(objective: Objective, initial: Initial) -> list[str]:
     """Copy trained weights into an objective: into its main encoder, whatever both call it, and into networks of equal name.
 
-    A masked language model is also the generator of a run in two stages, if it has that one's shape. Of disentangled tables the
-    difference to the generator's is taken; without a trained generator they are its tables too.
+    A masked language model is also a generator of equal widths, which takes its first layers; a narrower one takes its output bias. Of
+    disentangled tables the difference to the generator's is taken; without a trained generator they are its tables too. Positions beyond
+    those of a trained table begin as copies of it, from its first position on, so that neighbours look alike everywhere (Longformer).
 
     Returns:
         Names of the tensors without trained weights, which stay freshly initialised.
@@ -202,10 +231,13 @@ def begin_with(objective: Objective, initial: Initial) -> list[str]:
     kept = getattr(objective.exported()[0].network, "electra", None)
     prefix = next(name for name, module in objective.named_modules() if module is kept)
     networks = {**initial.networks, prefix: initial.encoder}
-    config = objective.config
-    if isinstance(config.phases, TwoStage) and generator_shape(config) == config.model and "encoder" in networks:
-        networks.setdefault("generator", initial.networks["encoder"])
-    found = {f"{network}.{name}": tensor for network, tensors in networks.items() for name, tensor in tensors.items()}
+    networks.setdefault("generator", _for_generator(initial, objective.config)[0])
+    positions = objective.config.model.max_position_embeddings
+    found = {
+        f"{network}.{name}": _repeated(tensor, positions) if "position_embeddings." in name else tensor
+        for network, tensors in networks.items()
+        for name, tensor in tensors.items()
+    }
     mine = stored(objective)
     for name, module in objective.named_modules():
         if isinstance(module, SharedTable) and (table := found.get(f"{name}.weight")) is not None:
@@ -222,12 +254,38 @@ def begin_with(objective: Objective, initial: Initial) -> list[str]:
     return sorted(mine.keys() - found.keys())
 
 
+def _repeated(table: Tensor, rows: int) -> Tensor:
+    """The table, repeated until it has that many rows."""
+    return table.repeat(-(-rows // len(table)), 1)[:rows] if rows > len(table) else table
+
+
+def _for_generator(initial: Initial, config: Config) -> tuple[Mapping[str, Tensor], str]:
+    """What the generator takes of a masked language model, and its name in words; nothing where `initial` brings a generator or neither."""
+    learned = config.objective.uses_generator and isinstance(config.generator, Learned)
+    if not learned or "encoder" not in initial.networks or "generator" in initial.networks:
+        return {}, ""
+    tensors, theirs, mine = initial.networks["encoder"], initial.shapes["encoder"], generator_shape(config)
+    depth = mine.num_hidden_layers
+    if depth > theirs.num_hidden_layers or _differences(replace(theirs, num_hidden_layers=depth), mine):
+        bias = "generator_lm_head.bias"
+        return {bias: tensors[bias]}, "the output bias"
+    return tensors, f"the token head and the first {depth} of {theirs.num_hidden_layers} layers"
+
+
 def told_of(initial: Initial, fresh: list[str], objective: Objective) -> str:
     """For the log: which networks came, what both share, what is fresh (`begin_with`), and what the learning rate does."""
     config, parts = objective.config, [name for name in initial.networks if hasattr(objective, name)]
     told = f"weights of {initial.name}: {' and '.join(parts) or 'the encoder'}"
     if {"discriminator", "generator"} <= set(parts):
         told += f" (sharing: {config.sharing})"
+    if initial.new_words:
+        told += f"; {initial.new_words:,} new words begin as the mean of their pieces"
+    if for_generator := _for_generator(initial, config)[1]:
+        told += f", and for the generator {for_generator}"
+    if initial.dropped:
+        told += f"; without {' and '.join(initial.dropped)}"
+    if (before := initial.model.max_position_embeddings) < (positions := config.model.max_position_embeddings):
+        told += f"; positions {before:,} to {positions - 1:,} begin as copies of those from 0 on"
     told += f"; fresh: {', '.join([*parts_of(fresh), 'moments and step count of the optimizer'])}. "
     if any(name.startswith("generator.") for name in fresh) and parts == ["discriminator"]:
         told += "--init DISCRIMINATOR,GENERATOR begins with a trained generator too. "

@@ -172,3 +172,11 @@ def test_the_pool_works_in_a_forked_process(monkeypatch: pytest.MonkeyPatch) -> 
     else:
         os.kill(child, 9)
     assert os.waitstatus_to_exitcode(code) == 7
+
+
+def test_a_process_says_once_that_it_compiles(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Training and scoring may need the kernels of two precisions."""
+    library._say_once.cache_clear()
+    for _ in range(2):
+        library._compile(["true"])
+    assert capfd.readouterr().err.count("compiling the native kernels") == 1

@@ -1,23 +1,22 @@
-"""SQuAD's JSON files, 1.1 and 2.0, read strictly: an error says where in the file. No torch here.
+"""Questions of SQuAD 1.1, 2.0 and files like them (squad_layouts.py): what is repaired is counted, an error says where. No torch here.
 
-{"version": "v2.0", "data": [{"title": ..., "paragraphs": [{"context": ..., "qas": [
-    {"id": ..., "question": ..., "answers": [{"text": ..., "answer_start": ...}, ...], "is_impossible": false}]}]}]}
+{"id": ..., "question": ..., "answers": [{"text": ..., "answer_start": ...}, ...], "is_impossible": false}
+
+The id may be a number or missing, `is_impossible` a word or missing, `answer_start` a word or wrong; an answer without text is none.
 """
 
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
-from electra_trainer.errors import DataError, did_you_mean
-from electra_trainer.files.reading import MOST_TEXT, encodable, parse_json, read_file, short
-
-T = TypeVar("T")
-_MOST = 20_000_000
-"""Values in a file; SQuAD 1.1's training file has 0.8 million."""
-_WORDS = {dict: "an object", list: "a list", str: "a string", int: "a whole number", bool: "true or false"}
+from electra_trainer.errors import DataError
+from electra_trainer.files.reading import MOST_TEXT, read_file, short
+from electra_trainer.finetuning.squad.squad_layouts import Entry, entries, field, text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,17 +118,11 @@ class _Reader:
         self.path, self.version, self.labelled = path, version, labelled
         self.places: dict[str, str] = {}
         self.count: Counter[str] = Counter()
-        """Questions that are `answered` or `unanswerable`; answers that were `found`, `moved` or are `nowhere`."""
+        """Questions that are `answered` or `unanswerable`; answers that were `found`; what a note is given for, by its name."""
+        self.examples: dict[str, str] = {}
+        """The first case of each note."""
         self.content = read_file(path, limit=MOST_TEXT)
-        lines = self.content.lstrip()[:1] == b"{" and self.content.count(b"\n{")
-        remedy = f"Expected one object of SQuAD's layout.{' It looks like JSON Lines.' if lines else ''}"
-        top = parse_json(self.content, where=str(path), remedy=remedy, most=_MOST)
-        if not isinstance(top, dict) or "data" not in top:
-            near = did_you_mean("data", top) if isinstance(top, dict) else ""
-            raise DataError(
-                f'{path}: is not SQuAD\'s layout.{near} Expected {{"data": [{{"title", "paragraphs": [{{"context", "qas"}}]}}]}}.'
-            )
-        self.questions = tuple(self.question(*found) for found in _entries(top, str(path)))
+        self.questions = tuple(map(self.question, entries(self.content, path)))
         if not self.questions:
             raise DataError(f"{path}: holds no questions.")
         if self.count["answered"] and not self.count["found"]:
@@ -137,59 +130,121 @@ class _Reader:
                 f"{path}: none of its answers occurs in its context. Expected answers that are parts of their contexts, to the letter."
             )
 
-    def question(self, entry: Any, where: str, context: str, article: str) -> Question:
-        question, name = _text(entry, "question", where), _text(entry, "id", where)
+    def question(self, entry: Entry) -> Question:
+        table, where = entry.table, entry.place
+        asked, name = text(table, "question", where), self.name(table, where)
         if name in self.places:
             raise DataError(f"{where}.id: {short(name)} is also at {self.places[name]}. Expected different ids.")
         self.places[name] = where
-        found = Question(id=name, question=question, context=context, article=article, place=where)
+        found = Question(id=name, question=asked, context=entry.context, article=entry.article, place=where)
         if not self.labelled:
             return found
-        answers, told = _field(entry, "answers", list, where), "is_impossible" in entry
-        impossible = _field(entry, "is_impossible", bool, where) if told else not answers
+        told = _truth(table, where)
+        answers = [] if told and table.get("answers") is None else _answers(table, where)
+        impossible = not answers if told is None else told
         if impossible and self.version == 1:
             what = "is_impossible" if told else "no answers"
             raise DataError(f"{where}: has no answer ({what}), as questions of SQuAD 2.0 may. Type --version 2.")
         if impossible and answers:
-            raise DataError(
-                f"{where}: is_impossible, and yet answers has {len(answers)}. Expected an empty list, or is_impossible false."
-            )
+            self.note("plausible", f"{short(answers[0][0])} at {where}")
         if not impossible and not answers:
             raise DataError(f"{where}.answers: is empty. Expected an answer or more, or is_impossible true.")
         self.count["unanswerable" if impossible else "answered"] += 1
-        answered = [self.answer(one, f"{where}.answers[{index}]", context) for index, one in enumerate(answers)]
-        return replace(found, answers=tuple(answered))
+        return (
+            found if impossible else replace(found, answers=tuple(self.answer(*one, entry.context) for one in answers))
+        )
 
-    def answer(self, entry: Any, where: str, context: str) -> Answer:
-        text = _text(entry, "text", where)
-        said = _field(entry, "answer_start", int, where) + len(text) - len(text.lstrip())
-        stands = said >= 0 and context.startswith(text.strip(), said)
-        start = said if stands else nearest(context, text.strip(), said)
-        self.count["nowhere" if start is None else "found"] += 1
-        self.count["moved"] += not stands and start is not None
-        return Answer(text=text, start=start)
+    def name(self, table: dict[str, Any], where: str) -> str:
+        """The id, or the place where the file has none."""
+        given = table.get("id")
+        if given is None:
+            place = where.removeprefix(str(self.path)).lstrip(": ") or "1"
+            self.note("unnamed", repr(place))
+            return place
+        return str(given) if isinstance(given, int) and not isinstance(given, bool) else text(table, "id", where)
+
+    def answer(self, said: str, start: int, where: str, context: str) -> Answer:
+        wanted = said.strip()
+        start += len(said) - len(said.lstrip())
+        if start >= 0 and context.startswith(wanted, start):
+            self.count["found"] += 1
+            return Answer(text=said, start=start)
+        found = occurrence(context, wanted, start)
+        if found is None:
+            self.note("nowhere", f"{short(wanted)} at {where}")
+            return Answer(text=said, start=None)
+        self.count["found"] += 1
+        self.note("moved", f"{short(wanted)} at {where}")
+        return Answer(text=said if found[1] == wanted else found[1], start=found[0])
+
+    def note(self, kind: str, example: str) -> None:
+        """Count a case of a note, and keep the first."""
+        self.count[kind] += 1
+        self.examples.setdefault(kind, example.replace(f"{self.path}: ", "").replace(f"{self.path}:", "line "))
 
     def notes(self) -> Iterator[str]:
         file, count = self.path.name, self.count
-        if count["moved"]:
-            yield f"{file}: {count['moved']:,} answers were not at their answer_start; the nearest place was taken."
-        if count["nowhere"]:
-            yield f"{file}: {count['nowhere']:,} answers do not occur in their contexts; none is trained on."
+        worded = {
+            "unnamed": "questions have no id; each is named by its place",
+            "moved": "answers were not at their answer_start; the nearest place was taken",
+            "nowhere": "answers do not occur in their contexts; none is trained on",
+            "plausible": "questions are impossible and yet have answers; these are taken for plausible ones, and not used",
+        }
+        for kind, what in worded.items():
+            if count[kind]:
+                yield f"{file}: {count[kind]:,} {what}, for example {self.examples[kind]}."
         if self.version == 2 and not count["unanswerable"]:
             yield f"{file}: every question has an answer, as in SQuAD 1.1; --version 2 was asked for."
 
 
-def _entries(top: dict[str, Any], where: str) -> Iterator[tuple[Any, str, str, str]]:
-    """Each question with its place, its context and the name of its article."""
-    for number, article in enumerate(_field(top, "data", list, where)):
-        place = f"{where}: data[{number}]"
-        paragraphs = _field(article, "paragraphs", list, place)
-        title = _text(article, "title", place) if article.get("title") else f"article {number}"
-        for index, paragraph in enumerate(paragraphs):
-            inner = f"{place}.paragraphs[{index}]"
-            context = _text(paragraph, "context", inner)
-            for at, entry in enumerate(_field(paragraph, "qas", list, inner)):
-                yield entry, f"{inner}.qas[{at}]", context, title
+def _truth(table: dict[str, Any], where: str) -> bool | None:
+    """`is_impossible`, also as a word or 0 and 1; None: the file does not say."""
+    value = table.get("is_impossible")
+    written = {"true": True, "false": False, "0": False, "1": True}
+    if isinstance(value, str | int) and str(value).strip().lower() in written:
+        return written[str(value).strip().lower()]
+    return None if value is None else field(table, "is_impossible", bool, where)
+
+
+def _answers(table: dict[str, Any], where: str) -> list[tuple[str, int, str]]:
+    """Text, start and place of each answer, as SQuAD or the Hub write them; an answer without text is none."""
+    found, place = table.get("answers", ()), f"{where}.answers"
+    if isinstance(found, dict) and "text" in found:
+        columns = [
+            value if isinstance(value, list) else [value] for value in (found["text"], found.get("answer_start"))
+        ]
+        if len(columns[0]) != len(columns[1]):
+            raise DataError(
+                f"{place}: {len(columns[0])} texts and {len(columns[1])} starts. Expected one start for each text."
+            )
+        found = [{"text": one, "answer_start": start} for one, start in zip(*columns, strict=True)]
+    elif found not in (None, {}, ""):
+        found = field(table, "answers", list, where)
+    answers = []
+    for index, one in enumerate(found or ()):
+        if field(one, "text", str, inner := f"{place}[{index}]").strip():
+            answers.append((text(one, "text", inner), _start(one, inner), inner))
+    return answers
+
+
+def _start(answer: dict[str, Any], where: str) -> int:
+    """`answer_start`, also as text or as a number with a point."""
+    value = answer.get("answer_start")
+    with suppress(ValueError):
+        if isinstance(value, str):
+            return int(value)
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return field(answer, "answer_start", int, where)
+
+
+def occurrence(context: str, wanted: str, start: int) -> tuple[int, str] | None:
+    """Where a text occurs nearest to `start`, and as it is written there: spaces and line ends may differ."""
+    if (place := nearest(context, wanted, start)) is not None:
+        return place, wanted
+    spaced = re.compile(r"\s+".join(map(re.escape, wanted.split())))
+    found = [(match.start(), match[0]) for match in spaced.finditer(context)]
+    return min(found, key=lambda one: abs(one[0] - start), default=None)
 
 
 def nearest(context: str, text: str, start: int) -> int | None:
@@ -198,22 +253,3 @@ def nearest(context: str, text: str, start: int) -> int | None:
     after = context.find(text, max(start, 0))
     places = [place for place in (before, after) if place >= 0]
     return min(places, key=lambda place: abs(place - start)) if places else None
-
-
-def _field(table: Any, name: str, kind: type[T], where: str) -> T:
-    if not isinstance(table, dict):
-        raise DataError(f"{where}: expected an object with {name!r}, found {short(table)}.")
-    if name not in table:
-        raise DataError(f"{where}: has no {name!r}.{did_you_mean(name, table)}")
-    value = table[name]
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise DataError(f"{where}.{name}: expected {_WORDS[kind]}, found {short(value)}.")
-    return value
-
-
-def _text(table: Any, name: str, where: str) -> str:
-    """A string that is not blank and can be written down."""
-    text = _field(table, name, str, where)
-    if not text.strip():
-        raise DataError(f"{where}.{name}: is blank. Expected text.")
-    return encodable(text, f"{where}.{name}")

@@ -96,6 +96,8 @@ class Squad:
         for name, all_of_them, limit in (("training", train, self.limit), ("evaluation", dev, self.dev_limit)):
             if limit is not None and limit < len(all_of_them):
                 notes.append(f"{limit:,} of {len(all_of_them):,} {name} questions.")
+        if _by_characters(dev):
+            notes.append("the answers are Chinese or Japanese: F1 counts characters, not words.")
         if self.dev_limit is not None and self.dev_limit < len(dev):  # --limit changes the rows of training
             files["dev_limit"] = str(self.dev_limit).encode()
         train, dev = squad_files.sample(train, self.limit), squad_files.sample(dev, self.dev_limit)
@@ -108,6 +110,7 @@ class QuestionAnswering(tasks.Task):
     """The span of a context that answers a question. `version` 2: there may be none."""
 
     whole_text: ClassVar[bool] = False
+    reads_tables: ClassVar[bool] = False
     endings: ClassVar[Sequence[str]] = (".json", ".jsonl")
 
     version: Literal[1, 2] = 1
@@ -280,12 +283,17 @@ class QuestionAnswering(tasks.Task):
 def _to_score(
     examples: Sequence[Question], predictions: Sequence[Prediction]
 ) -> tuple[list[list[str]], list[str], list[float]]:
-    """True answers, the best answer to each, had one to be given, and "no answer" scores."""
+    """True answers, the best answer to each, had one to be given, and "no answer" scores; see `squad_score.by_characters`."""
+    form = squad_score.spaced if _by_characters(examples) else str
     return (
-        [[answer.text for answer in example.answers] for example in examples],
-        [squad_score.best_text(prediction) for prediction in predictions],
+        [[form(answer.text) for answer in example.answers] for example in examples],
+        [form(squad_score.best_text(prediction)) for prediction in predictions],
         [float(prediction["no_answer_score"]) for prediction in predictions],
     )
+
+
+def _by_characters(examples: Sequence[Question]) -> bool:
+    return squad_score.by_characters(answer.text for example in examples for answer in example.answers)
 
 
 def places_of(rows: Sequence[Row], batch: Batch) -> Places:

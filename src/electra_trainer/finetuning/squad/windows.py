@@ -6,7 +6,7 @@ in several windows; it may begin an answer only where it has the most context, t
 
 from array import array
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -134,6 +134,7 @@ def window_rows(questions: Sequence[Question], text: Text, *, max_query: int, st
     contexts = encode((question.context for question in questions), text)
     queries = encode((question.question for question in questions), text)
     rows: list[Row] = []
+    room_for_query, tally, text = min(max_query, (text.length - 3) // 2), text.tally, replace(text, tally=None)
     for index, question in enumerate(questions):
         context = contexts[question.context]
         spans = (
@@ -144,7 +145,10 @@ def window_rows(questions: Sequence[Question], text: Text, *, max_query: int, st
         span = next(filter(None, spans), None)
         if training and question.answers and span is None:
             continue
-        query = queries[question.question].ids[: min(max_query, (text.length - 3) // 2)]
+        query = queries[question.question].ids
+        if tally is not None:  # a context is read in windows, whole
+            tally.add_row(len(query), room_for_query, kind="questions")
+        query = query[:room_for_query]
         room = text.length - 3 - len(query)
         windows = spread(len(context.ids), room=room, stride=stride)
         runs = [(0, 0)] * len(windows) if training else most_context(windows, len(context.ids))

@@ -1,79 +1,32 @@
-"""Files with a word a line and its labels in columns, a blank line between sentences: CoNLL-2000, 2002, 2003 and their like, and CoNLL-U.
+"""Text files with a word a line and its labels in columns, a blank line between sentences: CoNLL-2000, 2002, 2003 and their like; and with a
+sentence a line of word/TAG.
 
 Columns are separated by tabs, if the first line of words has one, or by spaces. Lines with -DOCSTART- part documents and hold no
-word. A line that begins with # is a comment where it stands before a sentence and has another number of columns, or an = in it: "#" is
-also a word ("# # B-NP" in CoNLL-2000).
+word. A line before a sentence that begins with # is a comment if it has another number of columns, or a label that no other line has: "#"
+is also a word ("# # B-NP" in CoNLL-2000), and so is #topic.
 """
 
-import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, get_args
 
-from electra_trainer.data.conllu import Word, read_conllu
-from electra_trainer.errors import ConfigError, DataError, did_you_mean
-from electra_trainer.files import reading
+from electra_trainer.errors import ConfigError, DataError
+from electra_trainer.files.reading import short
 from electra_trainer.finetuning.examples import TaggedSentence
+from electra_trainer.finetuning.tagging.notation import notation_of
+from electra_trainer.finetuning.tagging.tag_columns import UNLABELLED, TagColumns, Tagged
+from electra_trainer.finetuning.tagging.word_splitting import unspaced_letters
 
-TreebankColumn = Literal["upos", "xpos", "feats", "deprel"]
-UNLABELLED = "_"
 _DOCUMENT = "-DOCSTART-"
-
-
-def read_tagged(
-    path: str | Path, *, words: int = 1, column: str | int | None = None, labelled: bool = True
-) -> list[TaggedSentence]:
-    """The sentences of a column file or, by its name, of a `.conllu` treebank.
-
-    Args:
-        words: column of the words in a column file, counted from 1.
-        column: of the labels: a number counted from 1 or "last" (which is meant by None) in a column file; upos (which is meant by
-            None), xpos, feats or deprel in a treebank.
-        labelled: False leaves the labels away; the file need not have them, and of a single column it is the words.
-
-    Raises:
-        MissingInputError, StorageError: cannot be read. ConfigError: no such column. DataError: malformed; says file:line.
-    """
-    path = Path(path)
-    if path.suffix.lower() == ".conllu":
-        name = "upos" if column is None or not labelled else str(column)
-        if name not in get_args(TreebankColumn):
-            raise ConfigError(
-                f"{path}: label column {name!r}: expected {', '.join(get_args(TreebankColumn))} of a .conllu file."
-                f"{did_you_mean(name.lower(), get_args(TreebankColumn))}"
-            )
-        return _read_treebank(path, name, labelled=labelled)
-    return _read_columns(path, words, _number(column, path) if labelled else None)
-
-
-def _read_treebank(path: Path, column: str, *, labelled: bool) -> list[TaggedSentence]:
-    def label(word: Word) -> str | None:
-        value: str | None = getattr(word, column)
-        return UNLABELLED if value is None and column == "feats" else value  # no features is also an answer
-
-    return [
-        TaggedSentence(
-            words=tuple(word.form for word in sentence.words),
-            labels=tuple(label(word) if labelled else None for word in sentence.words),
-            file=str(path),
-            lines=tuple(word.line for word in sentence.words),
-        )
-        for sentence in read_conllu(path)
-    ]
-
-
-def _number(column: str | int | None, path: Path) -> int:
-    """A label column as a number, 0 for the last one."""
-    if column is None or column == "last":
-        return 0
-    if re.fullmatch(r"[1-9]\d{0,3}", str(column)):
-        return int(column)
-    names = f" {column} is a column of .conllu files." if column in get_args(TreebankColumn) else ""
-    raise ConfigError(f"{path}: label column {column!r}: expected a number counted from 1, or last.{names}")
+_LONG_WORD = 6
+"""Letters in a row that are several words in a script without spaces."""
+_USUAL = 0.9
+"""Share of the lines, or words, that have to look alike."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Layout:
+class Layout:
     """How the first line of words looks, as all others must."""
 
     line: int
@@ -81,18 +34,31 @@ class _Layout:
     columns: int
 
     def split(self, line: str) -> list[str]:
+        """The fields of a line."""
         if self.tabs:
             return [field.strip(" ") for field in line.split("\t")]
         return [field for field in line.replace("\t", " ").split(" ") if field]
 
 
-def _read_columns(path: Path, words: int, labels: int | None) -> list[TaggedSentence]:
-    """Sentences of a column file; `labels` is a column, 0 the last one, None no column."""
-    lines = [line for _, line in reading.lines(reading.read_file(path, limit=reading.MOST_TEXT), path)]
-    layout = _layout(lines, path)
-    last = layout.columns if labels == 0 else labels
-    words = 1 if labels is None and layout.columns == 1 else words
+def read_columns(
+    lines: Sequence[str], path: Path, *, words: int, label: int | None, known: Collection[str] = ()
+) -> Tagged:
+    """Sentences of a column file.
+
+    Args:
+        lines: of the file.
+        words: column of the words, counted from 1; of one column without labels it is the first.
+        label: column of the labels, 0 the last one; None: none.
+        known: labels, where others than the file's are known.
+
+    Raises:
+        ConfigError: a column that cannot be. DataError: malformed; says file:line.
+    """
+    layout = layout_of(lines, path)
+    last = layout.columns if label == 0 else label
+    words = 1 if label is None and layout.columns == 1 else words
     _check_columns(layout, words, last, f"{path}:{layout.line}")
+    hashes = _Hashes(lines, layout, words=words, label=last or layout.columns, known=known)
     sentences: list[TaggedSentence] = []
     block: list[tuple[str, str | None]] = []
     for number, line in enumerate([*lines, ""], start=1):
@@ -104,27 +70,129 @@ def _read_columns(path: Path, words: int, labels: int | None) -> list[TaggedSent
             block = []
             continue
         fields = layout.split(line)
-        if line.startswith("#") and not block and (len(fields) != layout.columns or "=" in line):
+        if line.startswith("#") and not block and hashes.is_comment(number, line, fields):
             continue
         _check_fields(fields, line, layout, where=f"{path}:{number}")
-        label = fields[last - 1] if last is not None else UNLABELLED
-        block.append((fields[words - 1], None if label == UNLABELLED else label))
-    return sentences
+        value = fields[last - 1] if last is not None else UNLABELLED
+        block.append((fields[words - 1], None if value == UNLABELLED else value))
+    if not sentences:
+        raise DataError(f"{path}: holds comments and no words.")
+    every = [word for one in sentences for word in one.words]
+    if 2 * sum(" " in word.strip() for word in every) > len(every):
+        raise DataError(
+            f"{path}: column {words} holds texts, expected a word a line. Name another column (--words), or for running text give a file "
+            "of text alone."
+        )
+    columns = TagColumns(words=str(words), label=str(last) if last else None, columns=layout.columns)
+    return Tagged(sentences=sentences, columns=columns, notes=tuple(hashes.notes(path)))
 
 
-def _layout(lines: list[str], path: Path) -> _Layout:
+class _Hashes:
+    """Lines before a sentence that begin with #: words or comments."""
+
+    def __init__(self, lines: Sequence[str], layout: Layout, *, words: int, label: int, known: Collection[str]) -> None:
+        self._layout, self._words, self._label = layout, words, label
+        self._comments: list[tuple[int, str]] = []
+        self._guessed: list[tuple[int, str]] = []
+        clear, doubtful, begun = Counter[str](), Counter[str](), False
+        for line in lines:
+            if _ends_sentence(line):
+                begun = False
+                continue
+            fields, begun = layout.split(line), begun or not line.startswith("#")
+            if len(fields) == layout.columns:
+                (clear if begun else doubtful)[fields[label - 1]] += 1
+        self._known, self._doubtful = {*clear, *known}, doubtful
+        self._notation = notation_of(tuple(self._known | set(doubtful)), "bioes")
+        self._spans = self._notation.outside in self._known or bool(self._notation.typed(self._known))
+        self._shapes = {_shape(one) for one in self._known}
+
+    def is_comment(self, number: int, line: str, fields: list[str]) -> bool:
+        if len(fields) != self._layout.columns:
+            return True
+        label = fields[self._label - 1]
+        tag = self._spans and self._notation.typed([label])
+        if self._layout.columns == 1 or label in self._known or label == UNLABELLED or tag:
+            return False
+        often = self._doubtful[label] > 1 or len(fields[self._words - 1]) > 1
+        if often and _shape(label) in self._shapes:
+            self._guessed.append((number, line))
+            return False
+        self._comments.append((number, line))
+        return True
+
+    def notes(self, path: Path) -> Iterator[str]:
+        for found, what in ((self._comments, "comments"), (self._guessed, "words")):
+            if found:
+                number, line = found[0]
+                count = (
+                    "1 line that begins with # is" if len(found) == 1 else f"{len(found):,} lines that begin with # are"
+                )
+                yield (
+                    f"{count} taken for {what} (first at {path.name}:{number}, {short(line)}): before a sentence, with "
+                    f"{self._layout.columns} columns, and a label that no other line has."
+                )
+
+
+def _shape(label: str) -> tuple[bool, bool, bool]:
+    """Capitals, digits, other characters."""
+    return label.isupper(), any(map(str.isdecimal, label)), not label.replace("-", "").replace("_", "").isalnum()
+
+
+def are_numbered(sentences: Sequence[TaggedSentence]) -> bool:
+    """Whether the words are numbers that count the words of each sentence, from 0 or 1 on."""
+    many = any(len(one.words) > 1 for one in sentences)
+    counts = ((one.words, range(len(one.words) + 1)) for one in sentences)
+    return many and all(words in (tuple(map(str, to[:-1])), tuple(map(str, to[1:]))) for words, to in counts)
+
+
+def layout_of(lines: Sequence[str], path: Path) -> Layout:
+    """The layout of a column file; DataError: it has no words."""
     for number, line in enumerate(lines, start=1):
         if not _ends_sentence(line) and not line.startswith("#"):
-            first = _Layout(line=number, tabs="\t" in line.strip(" \t"), columns=0)
+            first = Layout(line=number, tabs="\t" in line.strip(" \t"), columns=0)
             return replace(first, columns=len(first.split(line)))
     raise DataError(f"{path}: holds no sentences. Expected a word a line, its label in another column.")
+
+
+def has_columns(lines: Sequence[str], like: TagColumns | None, known: Collection[str]) -> bool:
+    """Whether a file to be tagged has a word a line, rather than running text.
+
+    Args:
+        lines: of the file.
+        like: columns of the training file.
+        known: labels of the model.
+    """
+    used = [line for line in lines if not _ends_sentence(line) and not line.startswith("#")]
+    if not used:
+        return True
+    layout = Layout(line=0, tabs=2 * sum("\t" in line.strip() for line in used) > len(used), columns=0)
+    rows = [layout.split(line) for line in used]
+    (usual, count), *_ = Counter(map(len, rows)).most_common(1)
+    longest = 1 if like is not None and like.split == "characters" else _LONG_WORD
+    texts = sum(unspaced_letters(line) > longest or (line.strip()[-1] in "。！？" and len(line) > 1) for line in used)
+    if usual == 1 and 2 * texts > len(used):
+        return False
+    if usual == 1 or count < _USUAL * len(rows) or layout.tabs:
+        return layout.tabs or count >= _USUAL * len(rows)
+    if any(line.startswith(_DOCUMENT) for line in lines) or (like is None and not known):
+        return True
+    if like is not None and like.columns and usual > like.columns:
+        return False
+    at = int(like.label) if like is not None and like.columns == usual and like.label else usual
+    alike = [row for row in rows if len(row) == usual]
+    last = [row[at - 1] for row in alike]
+    if all(row[0].isdecimal() for row in alike):
+        return True
+    fitting = sum(label in known or label == UNLABELLED for label in last)
+    return 2 * fitting >= len(last) or 5 * len(set(last)) <= len(last)
 
 
 def _ends_sentence(line: str) -> bool:
     return not line.strip(" \t") or line.startswith(_DOCUMENT)
 
 
-def _check_columns(layout: _Layout, words: int, labels: int | None, where: str) -> None:
+def _check_columns(layout: Layout, words: int, labels: int | None, where: str) -> None:
     if labels is not None and layout.columns == 1:
         raise DataError(f"{where}: has one column. Expected a word and its label on each line, tab or spaces between.")
     for what, flag, column in (("word", "--words", words), ("label", "--label", labels)):
@@ -134,7 +202,7 @@ def _check_columns(layout: _Layout, words: int, labels: int | None, where: str) 
         raise ConfigError(f"{where}: column {words} holds words or labels, not both. Name both: --words 1 --label 2.")
 
 
-def _check_fields(fields: list[str], line: str, layout: _Layout, *, where: str) -> None:
+def _check_fields(fields: list[str], line: str, layout: Layout, *, where: str) -> None:
     if "" in fields and len(fields) == layout.columns:
         raise DataError(f"{where}: column {fields.index('') + 1} is empty. What is not known is written {UNLABELLED}.")
     if len(fields) == layout.columns:
@@ -147,3 +215,34 @@ def _check_fields(fields: list[str], line: str, layout: _Layout, *, where: str) 
     elif not layout.tabs and len(fields) > layout.columns:
         why = " If a word has a space in it, put tabs between the columns."
     raise DataError(f"{where}: expected {layout.columns} columns, as line {layout.line} has, found {len(fields)}.{why}")
+
+
+def pairs_by(lines: Sequence[str]) -> str | None:
+    """The character between word and tag where a line is a sentence of word/TAG, word_TAG or word|TAG."""
+    used = [line.split() for line in lines if not _ends_sentence(line) and not line.startswith("# ")]
+    fields = [field for line in used for field in line]
+    for mark in "/_|":
+        tags = {field.rpartition(mark)[2] for field in fields if mark in field.strip(mark)}
+        alike = sum(mark in field.strip(mark) for field in fields) >= _USUAL * len(fields)
+        if alike and len(fields) > 1 and len(tags) < max(3, len(fields)):
+            return mark
+    return None
+
+
+def read_pairs(lines: Sequence[str], path: Path, mark: str, *, labelled: bool) -> Tagged:
+    """Sentences of word/TAG, one a line; DataError: a word has no tag."""
+    sentences = []
+    for number, line in enumerate(lines, start=1):
+        if _ends_sentence(line) or line.startswith("# "):
+            continue
+        both = [field.rpartition(mark) for field in line.split()]
+        if bad := next(("".join(parts) for parts in both if not all(parts)), ""):
+            raise DataError(f"{path}:{number}: {short(bad)} has no tag. Expected word{mark}TAG, spaces between.")
+        sentences.append(
+            TaggedSentence(
+                words=tuple(word for word, _, _ in both),
+                labels=tuple(tag if labelled and tag != UNLABELLED else None for _, _, tag in both),
+                file=str(path), lines=(number,) * len(both),
+            )
+        )  # fmt: skip
+    return Tagged(sentences=sentences, columns=TagColumns(kind="pairs", label=mark if labelled else None))

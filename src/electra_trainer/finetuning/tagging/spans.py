@@ -1,17 +1,19 @@
-"""Spans that the tags of a sentence mark, F1 over them as conlleval counts it (CoNLL-2000 to 2003), and checks of labels. No torch here.
+"""Spans that the tags of a sentence mark, F1 over them, and checks of labels. No torch here.
 
-Tags are O, or B, I, E or S with a type, `B-PER`; types may be missing. One reading serves IOB1, IOB2 (BIO) and BIOES and uses every tag:
-an I or E that continues nothing begins a span, as does a change of type; E and S end one.
+F1 is seqeval's by default, which is that of conlleval (CoNLL-2000 to 2003). Tags are O, or B, I, E or S with a type, `B-PER`; types may be
+missing; notation.py reads other notations as these. An I or E that continues nothing begins a span, as does a change of type; E and S end
+one.
 """
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from electra_trainer.errors import DataError, did_you_mean
 from electra_trainer.finetuning.examples import TaggedSentence
+from electra_trainer.finetuning.tagging.notation import Notation
 from electra_trainer.finetuning.texts.splits import WARNING
 
 _TAG = re.compile("O|[BIES](-.+)?", re.DOTALL)
@@ -109,37 +111,6 @@ def total(counts: Mapping[str, SpanCounts]) -> SpanCounts:
     return SpanCounts(*map(sum, zip(*counts.values(), strict=True)))
 
 
-Scheme = Literal["none", "bio", "bioes"]
-_MARKS: dict[str, str] = {"bio": "OBI", "bioes": "OBIES"}
-
-
-def scheme_of(labels: Collection[str]) -> Scheme:
-    """The scheme of most labels: marks that begin or continue a span, with O or alone. A few malformed ones do not matter."""
-    good = [label for label in labels if _mark(label)]
-    typed = [label for label in good if "-" in label]
-    bare = len(good) == len(labels) and "O" in labels and bool({"B", "I"} & set(labels))
-    if not bare and (not typed or 2 * len(good) < len(labels) or ("O" not in labels and len(good) < len(labels))):
-        return "none"
-    return "bioes" if {_mark(label) for label in good} & {"E", "S"} else "bio"
-
-
-def fault(label: str, scheme: Scheme) -> str:
-    """The fault of a label with expectation and remedy; an empty string if it is right."""
-    if scheme == "none" or _mark(label) in tuple(_MARKS[scheme]):
-        return ""
-    marks = [mark for mark in _MARKS[scheme] if mark != "O"]
-    expected = ", ".join(["O", *(f"{mark}-TYPE" for mark in marks)])
-    # `b_per` probably means `B-per`
-    meant = label[:1].upper() + ("-" if label[1:2] in ("_", "/", ":") else label[1:2]) + label[2:]
-    near = f" Did you mean {meant!r}?" if meant != label and not fault(meant, scheme) else ""
-    bilou = " (BILOU: write E for L and S for U)" if label[:2] in ("L-", "U-") else ""
-    return f"label {label!r} is none of {scheme.upper()}: expected {expected}{bilou}.{near}"
-
-
-def _mark(label: str) -> str:
-    return label[0] if _TAG.fullmatch(label) else ""
-
-
 def check_labels(labels: Sequence[str], path: Path) -> None:
     """DataError unless there are two labels."""
     if len(labels) < 2:
@@ -147,30 +118,29 @@ def check_labels(labels: Sequence[str], path: Path) -> None:
         raise DataError(f"{path}: {found}, so there is nothing to learn. Is it the right label column?")
 
 
-def check_scheme(sentences: Sequence[TaggedSentence], scheme: Scheme) -> None:
-    """DataError at the first label that is not of the scheme."""
-    good: set[str | None] = {None}
-    for sentence in sentences:
-        for index, label in enumerate(sentence.labels):
-            if label in good:
-                continue
-            if wrong := fault(str(label), scheme):
-                raise DataError(f"{sentence.place_of(index)}: {wrong} For labels without spans: --scheme plain.")
-            good.add(label)
+def begun_by(sentences: Sequence[TaggedSentence], notation: Notation, marks: str) -> list[tuple[TaggedSentence, int]]:
+    """Spans that one of these marks begins, each as its sentence and its first word."""
+    if notation.scheme == "none":
+        return []
+    read = [(one, [notation.read(label) or "O" if label else "O" for label in one.labels]) for one in sentences]
+    return [(one, span.first) for one, tags in read for span in spans_of(tags) if tags[span.first][0] in marks]
 
 
-def odd_sentences(sentences: Sequence[TaggedSentence], scheme: Scheme) -> Iterator[str]:
+def is_parted(sentences: Sequence[TaggedSentence], notation: Notation) -> bool:
+    """Whether each B follows a word of the same type, as in IOB1."""
+    return all(
+        at > 0 and (before := one.labels[at - 1]) and (notation.read(before) or "")[1:] == (notation.read(str(one.labels[at])) or "")[1:]
+        for one, at in begun_by(sentences, notation, "B")
+    )  # fmt: skip
+
+
+def odd_sentences(sentences: Sequence[TaggedSentence], notation: Notation) -> Iterator[str]:
     """Notes on a file: words without labels, spans that begin with I or E, sentences that are too long to be one."""
     file = Path(sentences[0].file).name
     blank = [(s, i) for s in sentences for i, label in enumerate(s.labels) if label is None]
     if blank:
         yield f"{_count(len(blank), 'word')} of {file} without a label (first at {_at(blank)}): not learned, not scored."
-    begun = [
-        (sentence, span.first)
-        for sentence in sentences
-        for span in (spans_of([label or "O" for label in sentence.labels]) if scheme != "none" else ())
-        if split_tag(str(sentence.labels[span.first]))[0] in ("I", "E")
-    ]
+    begun = begun_by(sentences, notation, "IE") if "B" in notation.marks else []
     if begun:
         yield (
             f"{_count(len(begun), 'span')} of {file} that an I- or E- begins (first at {_at(begun)}): counted, as conlleval does. "

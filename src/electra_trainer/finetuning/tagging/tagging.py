@@ -9,7 +9,7 @@ with file and line; other findings are notes.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -25,7 +25,10 @@ from electra_trainer.files.wording import render
 from electra_trainer.finetuning import task, transformers_head
 from electra_trainer.finetuning.examples import Prediction, TaggedSentence, jsonl, strings, tagged_text
 from electra_trainer.finetuning.tagging import spans
-from electra_trainer.finetuning.tagging.column_files import read_tagged
+from electra_trainer.finetuning.tagging.notation import Scheme, check_scheme, described, notation_of, scheme_of
+from electra_trainer.finetuning.tagging.tag_columns import TagColumns, Tagged
+from electra_trainer.finetuning.tagging.tagged_files import TagNames, read_names, read_tagged, with_names
+from electra_trainer.finetuning.tagging.word_splitting import splitting_of
 from electra_trainer.finetuning.texts.splits import Split, hold_out_sentences, require_other_file
 from electra_trainer.settings.config import Model
 
@@ -37,10 +40,11 @@ class Tagging(task.Task):
     """One of `labels` for each word; C labels. W: the labelled words of a batch, or all."""
 
     whole_text: ClassVar[bool] = False
+    reads_tables: ClassVar[bool] = False
 
     labels: tuple[str, ...]
-    scheme: spans.Scheme = "none"
-    """How labels mark spans, if they do: see spans.py."""
+    scheme: Scheme = "none"
+    """How labels mark spans, if they do: see notation.py."""
     metrics: tuple[str, ...] = ()
     """The first is the main one. Empty: accuracy, with a scheme after f1, precision and recall of spans."""
     name: str = "tagging"
@@ -50,7 +54,7 @@ class Tagging(task.Task):
         require(len(set(self.labels)) == len(self.labels) > 0, "labels", self.labels, "labels, each of them once")
         require(set(self.metrics) <= set(known), "metrics", self.metrics, f"some of {', '.join(known)}")
         for label in self.labels:
-            if wrong := spans.fault(label, self.scheme):
+            if wrong := notation_of(self.labels, self.scheme).fault(label):
                 raise ConfigError(f"labels: {wrong}")
         if not self.metrics:
             object.__setattr__(self, "metrics", known)
@@ -135,9 +139,13 @@ class Tagging(task.Task):
         self, examples: Sequence[TaggedSentence], predictions: Sequence[Prediction]
     ) -> dict[str, spans.SpanCounts]:
         """Counts of spans by type. A word without a label ends the spans on both sides."""
-        truth = [[label or "O" for label in example.labels] for example in examples]
+        notation = notation_of(self.labels, self.scheme)
+        truth = [[notation.read(label) or "O" if label else "O" for label in example.labels] for example in examples]
         said = [
-            [tag if label else "O" for label, tag in zip(example.labels, prediction["tags"], strict=True)]
+            [
+                notation.read(tag) or "O" if label else "O"
+                for label, tag in zip(example.labels, prediction["tags"], strict=True)
+            ]
             for example, prediction in zip(examples, predictions, strict=True)
         ]
         return spans.count_spans(truth, said)
@@ -177,10 +185,14 @@ class Tagging(task.Task):
         sentences = [strings(text, index, "a list of words") for index, text in enumerate(texts)]
         return [TaggedSentence(words=words, labels=(None,) * len(words)) for words in sentences]
 
-    def examples_in(self, path: Path, *, as_json: bool, **others: Any) -> task.Unlabelled:
-        """The sentences of a column file."""
+    columns_type: ClassVar[type[Any]] = TagColumns
+
+    def examples_in(self, path: Path, *, like: Any, text: str | None, as_json: bool, **others: Any) -> task.Unlabelled:
+        """The sentences of a file, whose words are where they were in training, or of running text; `text` names another column."""
+        known = like if isinstance(like, TagColumns) else None
+        read = read_tagged(path, words=text, labelled=False, like=known, known=self.labels)
         write = jsonl if as_json else tagged_text
-        return task.Unlabelled(examples=read_tagged(path, labelled=False), written=lambda said: {"": write(said)})
+        return task.Unlabelled(examples=read.sentences, written=lambda said: {"": write(said)}, notes=read.notes)
 
     def as_transformers(self, *, hidden_size: int) -> transformers_head.TransformersHead:
         return transformers_head.copied_head("ElectraForTokenClassification", "classifier.", labels=self.labels)
@@ -209,6 +221,9 @@ def _pieces(encoding: Encoding, words: int, text: tokenizer.Text) -> list[list[i
     for token, word in zip(encoding.ids, encoding.word_ids, strict=True):
         if word is not None:
             pieces[word].append(token)
+    if text.tally is not None:
+        for piece in pieces:
+            text.tally.add_row(len(piece), text.length - 2, kind="words")
     return [piece[: text.length - 2] or [text.specials.unk] for piece in pieces]
 
 
@@ -226,18 +241,22 @@ def _windows(sizes: Sequence[int], room: int) -> Iterator[tuple[int, int]]:
 
 @dataclass(frozen=True, kw_only=True)
 class TaggingTask:
-    """Column files or `.conllu` files (finetuning/tagging/column_files.py), or a treebank's folder with a file for each split."""
+    """Files of tagged words of any kind (finetuning/tagging/tagged_files.py), or a treebank's folder with a file for each split."""
 
     train: str | Path
     dev: str | Path | None = None
     """None: the dev file of the folder `train`; of a file a tenth of its sentences is held out."""
     predict: str | Path | None = None
-    """Sentences to be tagged; its labels are ignored. For a folder it is the test file."""
+    """Sentences to be tagged, or running text; its labels are ignored. For a folder it is the test file."""
     column: str | int | None = None
-    """Of the labels; None: the last one, of a treebank upos."""
-    words: int = 1
-    """Column of the words in a column file, counted from 1."""
-    scheme: Literal["detect"] | spans.Scheme = "detect"
+    """Of the labels; None: the last one, of a treebank upos, of JSON and tables one with a usual name."""
+    words: int | str | None = None
+    """Column of the words: counted from 1, or its name in JSON and tables; None: 1, or one with a usual name."""
+    sentence_id: str | None = None
+    """Column of the sentence's id in a table with a row for each word; None: one with a usual name."""
+    tag_names: str | Path | None = None
+    """Names of labels that are numbers: between commas, from 0 on, or a file; None: a file with names next to the training file."""
+    scheme: Literal["detect"] | Scheme = "detect"
     """How labels mark spans; "detect" asks the labels."""
     limit: int | None = None
     """Largest number of training sentences, at equal distances."""
@@ -245,7 +264,7 @@ class TaggingTask:
     epochs: float = 3.0
 
     def __post_init__(self) -> None:
-        require(self.words >= 1, "words", self.words, "a column counted from 1")
+        require(not isinstance(self.words, int) or self.words >= 1, "words", self.words, "a column counted from 1")
         require(self.limit is None or self.limit >= 1, "limit", self.limit, "at least 1 sentence")
 
     def load(self) -> task.TaskData:
@@ -258,20 +277,23 @@ class TaggingTask:
         paths = self._paths()
         if "dev" in paths:
             require_other_file(paths["train"], paths["dev"])
-        read = {
-            split: read_tagged(path, words=self.words, column=self.column, labelled=split != "predict")
-            for split, path in paths.items()
-        }
-        chosen = f"words {self.words}, labels {self.column}, limit {self.limit}".encode()
-        contents = {split: path.read_bytes() for split, path in paths.items()}
-        train, predict = read["train"], read.get("predict", [])
-        labels = tuple(sorted({label for sentence in train for label in sentence.labels if label is not None}))
+        names = read_names(self.tag_names, paths["train"])
+        files = {split: with_names(self._read(path), names) for split, path in paths.items() if split != "predict"}
+        read = {split: one.sentences for split, one in files.items()}
+        columns = replace(files["train"].columns, split=splitting_of(read["train"]))
+        train = read["train"]
+        counts = Counter(label for sentence in train for label in sentence.labels if label is not None)
+        labels = tuple(sorted(counts))
         spans.check_labels(labels, paths["train"])
-        scheme: spans.Scheme = spans.scheme_of(labels) if self.scheme == "detect" else self.scheme
-        notes: list[str] = []
-        for sentences in (read[split] for split in ("train", "dev") if split in read):
-            spans.check_scheme(sentences, scheme)
-            notes += spans.odd_sentences(sentences, scheme)
+        scheme: Scheme = scheme_of(counts) if self.scheme == "detect" else self.scheme
+        notation = notation_of(labels, scheme)
+        notes = [note for one in files.values() for note in one.notes]
+        for sentences in read.values():
+            check_scheme(sentences, notation)
+        begun, parted = len(spans.begun_by(train, notation, "IE")), spans.is_parted(train, notation)
+        notes.append(described(counts, notation, begun=begun, parted=parted, asked=self.scheme != "detect"))
+        for sentences in read.values():
+            notes += spans.odd_sentences(sentences, notation)
         if "dev" in read:
             dev = read["dev"]
             notes += [*spans.unseen_labels(dev, labels, paths["train"]), *spans.sentence_overlap(train, dev)]
@@ -284,11 +306,26 @@ class TaggingTask:
         if self.limit is not None and self.limit < len(train):
             notes.append(f"{self.limit:,} of {len(train):,} training sentences were used.")
             train = [train[index * len(train) // self.limit] for index in range(self.limit)]
+        test = {}
+        if "predict" in paths:
+            asked = read_tagged(paths["predict"], labelled=False, like=columns, known=labels)
+            notes += asked.notes
+            test = {"test": asked.sentences}
         return task.TaskData(
             task=Tagging(labels=labels, scheme=scheme, name=self.name), train=train, dev={"dev": dev}, notes=tuple(notes),
-            test={"test": predict} if predict else {}, written=("predictions.conll", tagged_text),
-            sha256=task.hash_files({"columns": chosen, **contents}),
+            test=test, columns=columns, written=("predictions.conll", tagged_text),
+            sha256=task.hash_files(self._hashed(paths, names if {*labels} <= {*names.by_number.values()} else TagNames())),
         )  # fmt: skip
+
+    def _hashed(self, paths: Mapping[str, Path], names: TagNames) -> dict[str, bytes]:
+        """Everything that decides over the examples."""
+        group = f", sentence {self.sentence_id}" if self.sentence_id is not None else ""
+        chosen = f"words {self.words or 1}, labels {self.column}, limit {self.limit}{group}".encode()
+        named = {"names": "\n".join(names.by_number.values()).encode()} if names.by_number else {}
+        return {"columns": chosen, **{split: path.read_bytes() for split, path in paths.items()}, **named}
+
+    def _read(self, path: Path) -> Tagged:
+        return read_tagged(path, words=self.words, column=self.column, sentence=self.sentence_id)
 
     def _paths(self) -> dict[str, Path]:
         """Of a folder, the treebank's file of the split."""

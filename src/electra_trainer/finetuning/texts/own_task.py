@@ -21,6 +21,7 @@ from electra_trainer.finetuning.examples import (
     predicted_csv,
     text_examples,
 )
+from electra_trainer.finetuning.several_labels import in_one_column
 from electra_trainer.finetuning.task import Task, TaskData, hash_files
 from electra_trainer.finetuning.texts import splits, tasks
 
@@ -87,14 +88,12 @@ class OwnTask:
             test = {"predict": text_examples(asked, choose_texts(asked, columns))}
             hashes["predict"] = asked.sha256
             written = "predictions.csv", partial(predicted_csv, asked)
-        if self.epochs != EPOCHS:
-            said.append(
-                f"fewer than {SMALL:,} lines: without --epochs {self.epochs:g} epochs, for larger files {EPOCHS:g}."
-            )
+        short = f"fewer than {SMALL:,} lines: without --epochs {self.epochs:g} epochs, for larger files {EPOCHS:g}."
         hashes["columns"] = json.dumps(asdict(columns))
         notes += [*said, *splits.warnings(train, dev, held_out=self.dev is None)]
         return TaskData(
             task=task, train=train, dev={"dev": dev}, test=test, notes=tuple(notes), columns=columns, written=written,
+            defaults={} if self.epochs == EPOCHS else {"epochs": short},
             sha256=hash_files({name: content.encode() for name, content in hashes.items()}),
         )  # fmt: skip
 
@@ -120,14 +119,15 @@ def _classes(train: Sequence[TextExample], path: Path) -> tuple[Task, list[str]]
     numeric = all(NUMBER.fullmatch(name) for name in names)
     if len(names) == 1:
         raise DataError(f"{path}: all rows have the label {names[0]!r}. Expected two classes or more.")
+    several = in_one_column(names)
     if len(names) == len(train) > 2 or len(names) > max(50, len(train) // 2):
-        remedy = "Is this the text, or free writing? Name the columns: --text, --label"
-        if numeric:
+        remedy = several or "Is this the text, or free writing? Name the columns: --text, --label"
+        if numeric and not several:
             remedy = "These are numbers: --task regression learns them."
         raise DataError(
             f"{path}: {len(names):,} different labels in {len(train):,} rows, for example {names[0]!r} and {names[1]!r}. {remedy}"
         )
-    notes = []
+    notes = [f"{splits.WARNING}{several}"] if several else []
     if numeric:
         names.sort(key=lambda name: (float(name), name))
         if len(names) > 10 or any(not float(name).is_integer() for name in names):

@@ -142,8 +142,14 @@ def _cache() -> Path:
     return cache
 
 
-def _compile(command: list[str]) -> None:
+@functools.cache
+def _say_once() -> None:
+    """Say why the program waits; a process may compile the kernels of two precisions."""
     print("electra: compiling the native kernels, once on this machine", file=sys.stderr, flush=True)
+
+
+def _compile(command: list[str]) -> None:
+    _say_once()
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=300, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -1,12 +1,18 @@
 // The engine of `electra playground`: the functions of `electra score` and `electra fill`, asked over HTTP.
 
-async function answer(path, options) {
+const RETRIES = 5;
+
+async function answer(path, options, retries = RETRIES) {
   let response;
   try {
     response = await fetch(`api/${path}`, options);
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Error("The server does not answer. Is `electra playground` still running?");
+  }
+  if (response.status === 503 && retries > 0) {
+    await new Promise((resume) => setTimeout(resume, 1000));
+    return answer(path, options, retries - 1);
   }
   const found = await response.json().catch(() => ({ error: `The server answered ${response.status}.` }));
   if (!response.ok) throw new Error(found.error);

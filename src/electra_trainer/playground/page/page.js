@@ -34,7 +34,7 @@ function offer(examples) {
   choose.textContent = `Choose one of ${examples.length}`;
   choose.value = "";
   example.append(choose);
-  for (const [kind, title] of [["read", "As the discriminator read them, with words of the generator"], ["written", "As they were written"]]) {
+  for (const [kind, title] of [["read", "As the discriminator read them, with words exchanged"], ["written", "As they were written"]]) {
     const group = document.createElement("optgroup");
     group.label = title;
     for (const one of examples.filter((one) => kind === "written" || one.read !== one.written)) {
@@ -59,6 +59,7 @@ function arrange(models) {
   });
   at("panels").replaceChildren(...panels.map((panel) => panel.element));
   offer((models.find((model) => model.examples.length) ?? { examples: [] }).examples);
+  if (!text.value) text.value = models.find((model) => model.opening)?.opening ?? "";
 }
 
 async function begin() {

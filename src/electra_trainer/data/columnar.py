@@ -1,0 +1,281 @@
+"""Texts of Parquet and Arrow files and of saved data sets, read by a child process that a malformed file cannot take this one down with.
+
+pyarrow trusts lengths and offsets of a file until they are validated, and some mutations end it before that. The child has no more memory
+and time than the file's size allows, validates each batch of rows, and asks its parent for the bytes, wherever they are.
+"""
+
+import io
+import json
+import os
+import resource
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO, Any
+
+from electra_trainer.data import remote
+from electra_trainer.data.bounds import Bound
+from electra_trainer.errors import DataError, ElectraError, named
+from electra_trainer.files import kinds
+from electra_trainer.files.processes import Connection, Pool
+
+Values = Iterator[tuple[Any, int]]
+_CHUNK = 1 << 20
+_MEMORY = 600 << 20
+"""Bytes that the child may take beyond what its libraries take, plus four times the file's size."""
+_SECONDS = 20
+"""Of computing for one batch of rows, plus one for each 16 MiB of the file."""
+_LONGEST = 1 << 26
+"""Bytes of one text."""
+_BATCH = 1 << 24
+"""Bytes of text in a batch of rows, as far as the file's own figures can be believed."""
+_FORMATS = {kinds.PARQUET: "parquet", kinds.ARROW: "file", kinds.ARROW_STREAM: "stream"}
+_WRITE_AGAIN = "Fetch it again, or write its texts to a .jsonl file with the program that made it, and name that."
+
+
+def arrow_texts(file: str, raw: IO[bytes], column: str, tick: Callable[[int], None], *, kind: kinds.Kind) -> Values:
+    """A column of a Parquet or Arrow file, with the rows' numbers from 1. Other columns are not read.
+
+    Args:
+        file: its name in messages.
+        raw: the open file.
+        column: name of the column of texts.
+        tick: called with the number of bytes read.
+        kind: its format.
+
+    Raises:
+        ConfigError: the extra [hub] is missing. DataError: damaged, larger than it may be, or without this column of texts.
+    """
+    with remote.extra(f"Reading {file}"):
+        if find_spec("pyarrow") is None:
+            raise ImportError(name="pyarrow")
+    size = raw.seek(0, os.SEEK_END)
+    request = {"entry": _FORMATS[kind], "file": file, "column": column, "size": size}
+    return _asked(request, raw, lambda: tick(raw.tell()))
+
+
+def folder_texts(folder: str, column: str) -> Values:
+    """A column of a data set that `save_to_disk` wrote; errors as for `remote.DataSet.texts`, and a damaged file."""
+    with remote.extra(f"Reading {folder}"):
+        if find_spec("datasets") is None:
+            raise ImportError(name="datasets")
+    size = sum(path.stat().st_size for path in Path(folder).rglob("*.arrow"))
+    return _asked({"entry": "folder", "file": folder, "column": column, "size": size}, io.BytesIO(), lambda: None)
+
+
+def _asked(request: Mapping[str, Any], raw: IO[bytes], tick: Callable[[], None]) -> Values:
+    """Values from a child; it gets the bytes of `raw` that it asks for."""
+    row, at = 0, raw.tell()
+    with Pool(f"{__name__}:child", count=1) as pool:
+        (child,) = pool.children
+        try:
+            child.pipe.send_bytes(json.dumps(request).encode())
+            while message := child.pipe.recv_bytes():
+                if message[:1] == b"?":
+                    offset, length = json.loads(message[1:])
+                    at = offset if offset == at else raw.seek(offset)
+                    at += len(data := raw.read(length))
+                    child.pipe.send_bytes(data)
+                    continue
+                if message[:1] == b"!":
+                    kind, sentence = json.loads(message[1:])
+                    raise named(kind)(sentence)
+                tick()
+                for value in json.loads(message[1:]):
+                    row += 1
+                    yield value, row
+        except (EOFError, BrokenPipeError, ConnectionResetError):
+            raise _died(request, child.exit_status()) from None
+
+
+def _died(request: Mapping[str, Any], status: int | None) -> DataError:
+    if status == -signal.SIGXCPU:
+        return DataError(
+            f"{request['file']}: a batch of its rows takes over {_seconds(request)} s to read. {_WRITE_AGAIN}"
+        )
+    return DataError(
+        f"{request['file']}: is damaged: the process that read it ended with status {status}. Fetch or write it again."
+    )
+
+
+def _seconds(request: Mapping[str, Any]) -> int:
+    return _SECONDS + (int(request["size"]) >> 24)
+
+
+class _Asking(io.RawIOBase):
+    """A file of the parent's, for pyarrow."""
+
+    def __init__(self, pipe: Connection, size: int) -> None:
+        self._pipe, self._size, self._at = pipe, size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
+        return self._at
+
+    def read(self, size: int | None = -1) -> bytes:
+        rest = max(self._size - self._at, 0)
+        size = rest if size is None or size < 0 else min(size, rest)
+        parts = []
+        while size > 0:
+            self._pipe.send_bytes(b"?" + json.dumps([self._at, min(size, _CHUNK)]).encode())
+            if not (part := self._pipe.recv_bytes()):
+                break
+            parts.append(part)
+            self._at += len(part)
+            size -= len(part)
+        return b"".join(parts)
+
+
+def child(pipe: Connection) -> None:
+    """Answer one request: texts, one batch a message, then the empty message; or an error's kind and sentence."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # what C++ prints when it ends the process
+    os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"  # takes room only where it is needed
+    request = json.loads(pipe.recv_bytes())
+    try:
+        _send_texts(pipe, request)
+        pipe.send_bytes(b"")
+    except ElectraError as error:
+        _send_error(pipe, type(error).__name__, str(error))
+    except MemoryError:
+        allowed = f"{request['size']:,} bytes on disk, but a batch of its rows takes over {_room(request) >> 20:,} MiB of memory"
+        _send_error(pipe, "DataError", f"{request['file']}: has {allowed}. {_WRITE_AGAIN}")
+    except (BrokenPipeError, EOFError):  # the parent is gone
+        os._exit(0)
+    except Exception as error:  # pyarrow has errors of every kind for what is not right
+        said = " ".join(str(error).split())[:200] or type(error).__name__
+        known: ElectraError = DataError(f"{request['file']}: is damaged ({said}). Fetch or write it again.")
+        if isinstance(error, OSError) and error.errno is not None:
+            known = remote.unreached(request["file"], error)
+        _send_error(pipe, type(known).__name__, str(known))
+    os._exit(0)
+
+
+def _send_error(pipe: Connection, kind: str, sentence: str) -> None:
+    pipe.send_bytes(b"!" + json.dumps([kind, sentence]).encode())
+
+
+def _send_texts(pipe: Connection, request: Mapping[str, Any]) -> None:
+    file, column, bound = request["file"], request["column"], Bound(request["file"], request["size"])
+    with remote.extra(f"Reading {file}"):
+        import pyarrow
+        import pyarrow.parquet
+    batches: Iterator[Any]
+    if request["entry"] == "folder":
+        batches = _of_folder(file, remote.DataSet(file, True).loaded(column), column)
+    elif request["entry"] == "parquet":
+        batches = _of_parquet(pyarrow, _Asking(pipe, request["size"]), file, column, bound)
+    else:
+        batches = _of_arrow(pyarrow, _Asking(pipe, request["size"]), file, column, is_file=request["entry"] == "file")
+    signal.signal(signal.SIGXCPU, signal.SIG_DFL)
+    _limit_memory(_room(request))
+    _limit_seconds(_seconds(request))
+    for values in batches:
+        values.validate(full=True)
+        for texts in _parts(file, values):
+            pipe.send_bytes(b"+" + json.dumps(texts).encode())
+        _limit_seconds(_seconds(request))
+
+
+def _room(request: Mapping[str, Any]) -> int:
+    return _MEMORY + 4 * int(request["size"])
+
+
+def _limit_memory(room: int) -> None:
+    """Limit what this process takes from here on; nothing on systems that do not say what it has."""
+    with_libraries = Path("/proc/self/statm")
+    if with_libraries.exists():
+        most = int(with_libraries.read_text().split()[0]) * resource.getpagesize() + room
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+
+
+def _limit_seconds(seconds: int) -> None:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    soft = int(used.ru_utime + used.ru_stime) + seconds
+    resource.setrlimit(resource.RLIMIT_CPU, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))
+
+
+def _parts(file: str, values: Any) -> Iterator[list[Any]]:
+    """Values of an array, about a megabyte of text at a time."""
+    part: list[Any] = []
+    size = 0
+    for scalar in values:
+        value = scalar.as_py()
+        length = len(value) if isinstance(value, str) else 8
+        if length > _LONGEST:
+            raise DataError(
+                f"{file}: holds a text of {length >> 20:,} MiB, more than {_LONGEST >> 20}. Divide it into several rows."
+            )
+        part.append(value)
+        size += length
+        if size > _CHUNK or len(part) >= remote.ROWS:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
+
+
+def _of_parquet(arrow: Any, raw: io.RawIOBase, file: str, column: str, bound: Bound) -> Iterator[Any]:
+    """Arrays of a column, about 16 MiB of text each; pages are read as they are needed."""
+    with arrow.parquet.ParquetFile(raw, buffer_size=_CHUNK, pre_buffer=False) as table:
+        _check_column(arrow, file, table.schema_arrow, column)
+        bound.claims(table.metadata.num_rows)
+        rows = max(1, min(remote.ROWS, _BATCH // max(1, _bytes_a_row(table.metadata, column))))
+        for batch in table.iter_batches(rows, columns=[column], use_threads=False):
+            yield batch.column(column)
+
+
+def _bytes_a_row(metadata: Any, column: str) -> int:
+    """The most bytes that a row of the column has on average in one of the first row groups."""
+    most = 0
+    for number in range(min(metadata.num_row_groups, 100)):
+        group = metadata.row_group(number)
+        for index in range(min(group.num_columns, 10_000)):
+            chunk = group.column(index)
+            if chunk.path_in_schema == column:
+                most = max(most, chunk.total_uncompressed_size // max(1, chunk.num_values))
+    return most
+
+
+def _of_arrow(arrow: Any, raw: io.RawIOBase, file: str, column: str, *, is_file: bool) -> Iterator[Any]:
+    """Arrays of a column, one for each batch of the file."""
+    opened = arrow.ipc.open_file if is_file else arrow.ipc.open_stream
+    schema = opened(raw).schema
+    _check_column(arrow, file, schema, column)
+    raw.seek(0)
+    source = opened(
+        raw, options=arrow.ipc.IpcReadOptions(included_fields=[schema.get_field_index(column)], use_threads=False)
+    )
+    for batch in map(source.get_batch, range(source.num_record_batches)) if is_file else source:
+        yield batch.column(0)
+
+
+def _of_folder(folder: str, data: Any, column: str) -> Iterator[Any]:
+    """Arrays of a column of a data set."""
+    for batch in data.with_format("arrow").iter(batch_size=remote.ROWS):
+        yield batch.column(column)
+
+
+def _check_column(arrow: Any, file: str, schema: Any, column: str) -> None:
+    if column not in schema.names:
+        raise remote.no_column(file, column, schema.names)
+    if (count := schema.names.count(column)) > 1:
+        raise DataError(
+            f"{file}: has {count} columns named {column!r}. Rename one, or choose another with --text-field."
+        )
+    found = schema.field(column).type
+    found = found.value_type if arrow.types.is_dictionary(found) else found
+    if not (arrow.types.is_string(found) or arrow.types.is_large_string(found) or arrow.types.is_string_view(found)):
+        raise DataError(
+            f"{file}: column {column!r} holds {found}, expected texts. Choose another one with --text-field."
+        )

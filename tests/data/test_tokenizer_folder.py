@@ -1,0 +1,297 @@
+"""Tokenizers of every layout give the ids of transformers 4 and 5, whichever class reads them; a field that they disagree on is refused."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+from electra_trainer.data.tokenizer import SPECIAL_TOKENS, as_plain_text, load_tokenizer, save_tokenizer, word_piece
+from electra_trainer.errors import DataError
+
+TEXTS = [
+    "Die Größe der ÄPFEL möchte ich über Straßen, nicht ÜBER",
+    "L'élève a reçu Noël À Ôter; ÉCOLE école ecole",
+    "İstanbul'da ılık ÇAĞRI Iğdır şiir",
+    "हिन्दी में नमस्ते दुनिया",
+    "我爱北京天安门abc中文 möchte",
+    "I like 😀 tea 👍🏽 Corona Virus, corona virus; covid-19 COVID",
+    "[E1] Äpfel [/E1] und [E1]Noël[/E1] [unused0]",
+    "y" * 99 + " " + "y" * 150,
+    "a\u200bb\u00a0c  d\u00ad-e",
+]
+WORDS = ["möchte", "mochte", "Noël", "Noel", "noel", "école", "ecole", "北京", "नमस्ते", "corona", "ÜBER", "über", "uber"]
+LETTERS = sorted(
+    {one for text in TEXTS for form in (text, text.lower(), "aeiouncgsAEIOUNCGS") for one in form} - {*" \u00a0😀"}
+)
+VOCAB = [*SPECIAL_TOKENS, "[unused0]", "[unused1]", "[E1]", *WORDS, *LETTERS, *(f"##{letter}" for letter in LETTERS)]
+OTHER_NAMES = dict(zip(SPECIAL_TOKENS, ("<pad>", "<unk>", "<s>", "</s>", "<mask>"), strict=True))
+END = len(VOCAB)
+
+
+def vocab_txt(words: list[str] = VOCAB) -> str:
+    return "".join(f"{word}\n" for word in words)
+
+
+def made(*, cased: bool, added: dict[str, bool] | None = None, **options: Any) -> Tokenizer:
+    """BERT's tokenizer; `added`: words next to the vocabulary, and whether they are special."""
+    tokenizer = word_piece(
+        {word: number for number, word in enumerate(VOCAB)}, cased=cased, keep_accents=None, **options
+    )
+    tokenizer.add_tokens(
+        [AddedToken(word, special=special, normalized=not special) for word, special in (added or {}).items()]
+    )
+    return tokenizer
+
+
+def tokenizer_json(**options: Any) -> str:
+    return str(made(**options).to_str())
+
+
+def decoder(**words: int) -> dict[str, Any]:
+    flags = {"lstrip": False, "rstrip": False, "single_word": False}
+    five = {
+        str(n): {"content": word, "special": True, "normalized": False, **flags}
+        for n, word in enumerate(SPECIAL_TOKENS)
+    }
+    return five | {
+        str(n): {"content": word, "special": False, "normalized": True, **flags} for word, n in words.items()
+    }
+
+
+def byte_level() -> Tokenizer:
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    tokenizer = Tokenizer(
+        models.BPE({word: n for n, word in enumerate([*SPECIAL_TOKENS, *sorted(alphabet)])}, [], unk_token="[UNK]")
+    )
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.ByteLevel(add_prefix_space=True), decoders.ByteLevel()
+    return tokenizer
+
+
+FAST = ["AutoTokenizer", "ElectraTokenizerFast", "BertTokenizerFast"]
+EVERY = [*FAST, "ElectraTokenizer", "BertTokenizer"]
+AS_IT_IS = ["AutoTokenizer", "PreTrainedTokenizerFast"]
+LAYOUTS: dict[str, tuple[list[str], dict[str, Any]]] = {
+    "vocab": (EVERY, {"vocab.txt": vocab_txt()}),
+    "vocab, cased": (EVERY, {"vocab.txt": vocab_txt(), "tokenizer_config.json": {"do_lower_case": False, "never_split": None}}),
+    "vocab, accents": (EVERY, {"vocab.txt": vocab_txt(), "tokenizer_config.json": {"strip_accents": False}}),
+    "vocab, only accents": (EVERY, {"vocab.txt": vocab_txt(), "tokenizer_config.json": {"do_lower_case": False, "strip_accents": True}}),
+    "vocab, Chinese words": (EVERY, {"vocab.txt": vocab_txt(), "tokenizer_config.json": {"tokenize_chinese_chars": False, "tokenizer_class": "ElectraTokenizer"}}),
+    "vocab, added_tokens.json": (EVERY, {"vocab.txt": vocab_txt(), "added_tokens.json": {"😀": END, "covid": END + 1}}),
+    "vocab, added_tokens_decoder": (EVERY, {"vocab.txt": vocab_txt(), "added_tokens.json": {"ignored": 7}, "tokenizer_config.json": {"do_lower_case": False, "added_tokens_decoder": decoder(**{"😀": END, "corona virus": END + 1, "[E1]": 7})}}),
+    "vocab, markers": (EVERY, {"vocab.txt": vocab_txt(), "special_tokens_map.json": {"additional_special_tokens": ["[E1]"], "cls_token": "[CLS]"}}),
+    "vocab, other names": (EVERY, {"vocab.txt": vocab_txt([OTHER_NAMES.get(word, word) for word in VOCAB]), "tokenizer_config.json": {f"{ours.strip('[]').lower()}_token": theirs for ours, theirs in OTHER_NAMES.items()}}),
+    "vocab, other names in the map": (EVERY, {"vocab.txt": vocab_txt([OTHER_NAMES.get(word, word) for word in VOCAB]), "special_tokens_map.json": {f"{ours.strip('[]').lower()}_token": {"content": theirs, "lstrip": False, "rstrip": False, "single_word": False, "normalized": False} for ours, theirs in OTHER_NAMES.items()}}),
+    "vocab, mask added": (EVERY, {"vocab.txt": vocab_txt([*VOCAB[:4], "[unused9]", *VOCAB[5:]]), "added_tokens.json": {"covid": END, "[MASK]": END + 1}}),
+    "json": (AS_IT_IS, {"tokenizer.json": tokenizer_json(cased=True), "tokenizer_config.json": {"tokenizer_class": "PreTrainedTokenizerFast", "do_lower_case": True}}),
+    "json without class": (FAST, {"tokenizer.json": tokenizer_json(cased=True)}),
+    "json, overridden": (FAST, {"tokenizer.json": tokenizer_json(cased=True), "tokenizer_config.json": {"tokenizer_class": "ElectraTokenizer"}}),
+    "json, overridden to cased": (FAST, {"tokenizer.json": tokenizer_json(cased=False), "tokenizer_config.json": {"tokenizer_class": "BertTokenizerFast", "do_lower_case": False}}),
+    "json, overridden accents": (FAST, {"tokenizer.json": tokenizer_json(cased=False), "tokenizer_config.json": {"strip_accents": False, "tokenize_chinese_chars": False}}),
+    "json, added": (FAST, {"tokenizer.json": tokenizer_json(cased=False, added={"😀": False, "[/E1]": True}), "tokenizer_config.json": {"do_lower_case": False}}),
+    "json, added elsewhere": (FAST, {"tokenizer.json": tokenizer_json(cased=False), "added_tokens.json": {"covid": END}, "special_tokens_map.json": {"additional_special_tokens": ["[E1]"]}}),
+    "json as it is, markers": (AS_IT_IS, {"tokenizer.json": tokenizer_json(cased=False, added={"[E1]": True}), "tokenizer_config.json": {"tokenizer_class": "PreTrainedTokenizerFast", "additional_special_tokens": ["[E1]", "[/E1]"]}}),
+}  # fmt: skip
+SAVED: dict[str, tuple[list[str], Tokenizer]] = {
+    "saved uncased": ([*EVERY, "PreTrainedTokenizerFast"], made(cased=False)),
+    "saved cased": ([*EVERY, "PreTrainedTokenizerFast"], made(cased=True)),
+    "saved accents": ([*EVERY, "PreTrainedTokenizerFast"], word_piece({word: n for n, word in enumerate(VOCAB)}, cased=False, keep_accents=True)),
+    "saved Chinese words": ([*EVERY, "PreTrainedTokenizerFast"], made(cased=True, split_chinese=False)),
+    "saved added": ([*EVERY, "PreTrainedTokenizerFast"], made(cased=True, added={"😀": False, "covid": False})),
+    "saved BPE": (AS_IT_IS, byte_level()),
+}  # fmt: skip
+ASK = """
+import json, sys
+sys.modules["sklearn"] = None  # transformers works without it, and importing it takes a second
+import transformers
+found = {}
+for folder, names, texts in json.load(sys.stdin):
+    for name in names:
+        try:
+            tokenizer = getattr(transformers, name).from_pretrained(folder)
+            found[f"{folder} by {name}"] = tokenizer(texts, add_special_tokens=False)["input_ids"]
+            tokenizer.save_pretrained(f"{folder}/{name}")
+        except Exception as error:
+            found[f"{folder} by {name}"] = repr(error)
+json.dump([transformers.__version__, found], sys.stdout)
+"""
+OLD = Path(sys.prefix) / "transformers-4"
+
+
+def write(folder: Path, files: dict[str, Any]) -> Path:
+    folder.mkdir()
+    for name, content in {"config.json": {"model_type": "electra"}, **files}.items():
+        (folder / name).write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+    return folder
+
+
+def ids_of(folder: Path) -> list[list[int]]:
+    return [one.ids for one in as_plain_text(load_tokenizer(folder)).encode_batch(TEXTS, add_special_tokens=False)]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, list[str]]:
+    root = tmp_path_factory.mktemp("layouts")
+    found = {write(root / name.replace(" ", "_"), files): names for name, (names, files) in LAYOUTS.items()}
+    for name, (names, tokenizer) in SAVED.items():
+        folder = write(root / name.replace(" ", "_"), {})
+        save_tokenizer(tokenizer, folder, max_length=64)
+        found[folder] = names
+    return found
+
+
+@pytest.mark.parametrize(("version", "place"), [("5.", None), ("4.57", OLD)])
+def test_every_layout_by_every_class(folders: dict[Path, list[str]], version: str, place: Path | None) -> None:
+    """What a class saves again gives the same ids here, too."""
+    if place is not None and not place.is_dir():
+        pytest.skip(f"transformers {version} is not installed beside the environment (make test does it)")
+    done = subprocess.run(
+        [sys.executable, "-c", ASK], input=json.dumps([(str(folder), names, TEXTS) for folder, names in folders.items()]),
+        env={**os.environ, "HF_HUB_OFFLINE": "1", **({"PYTHONPATH": str(place)} if place else {})},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found, theirs = json.loads(done.stdout)
+    if not found.startswith(version):
+        pytest.skip(f"transformers {found} is installed")
+    expected = {}
+    for folder, names in folders.items():
+        ids = ids_of(folder)
+        for name in names:
+            assert ids_of(folder / name) == ids, f"{folder.name}, saved by {name}"
+        expected |= {f"{folder} by {name}": ids for name in names}
+    odd = {
+        f"{Path(case).name}: {text!r}": (mine, other)
+        for case, ids in expected.items()
+        for text, mine, other in zip(
+            TEXTS, ids, theirs[case] if isinstance(theirs[case], list) else [theirs[case]] * len(TEXTS), strict=True
+        )
+        if mine != other
+    }
+    assert not odd, "\n".join(f"{case}\n  {pair[0]}\n  {pair[1]}" for case, pair in odd.items())
+
+
+def config(**fields: Any) -> dict[str, Any]:
+    return {"vocab.txt": vocab_txt(), "tokenizer_config.json": fields}
+
+
+def changed_json(**changes: Any) -> str:
+    """The tokenizer.json of an uncased tokenizer with other parts of it, by dotted name."""
+    parts = json.loads(tokenizer_json(cased=False))
+    for name, value in changes.items():
+        place, key = (parts, name) if "__" not in name else (parts[name.split("__")[0]], name.split("__")[1])
+        place[key] = value
+    return json.dumps(parts)
+
+
+ELECTRA = {"tokenizer_class": "ElectraTokenizerFast"}
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "class": (config(tokenizer_class="BertJapaneseTokenizer"), r"tokenizer_config\.json: tokenizer_class 'BertJapaneseTokenizer'.*python -c"),
+    "class of the model": ({"vocab.txt": vocab_txt(), "config.json": {"model_type": "roberta"}}, r"config\.json: .*the class of roberta"),
+    "mecab": (config(word_tokenizer_type="mecab"), "word_tokenizer_type = 'mecab'"),
+    "do_basic_tokenize": (config(do_basic_tokenize=False), "do_basic_tokenize = False .*Expected true"),
+    "wordpieces_prefix": (config(wordpieces_prefix="@@"), 'wordpieces_prefix = .*Expected "##"'),
+    "never_split": (config(never_split=["COVID"]), r"never_split = \['COVID'\]: .*added_tokens\.json"),
+    "truncation_side": (config(truncation_side="left"), 'truncation_side = .*Expected "right"'),
+    "auto_map": (config(auto_map={"AutoTokenizer": ["x.X", None]}), "auto_map"),
+    "another file": (config(fast_tokenizer_files=["tokenizer.4.0.0.json"]), "fast_tokenizer_files"),
+    "wrong type": (config(do_lower_case="false"), "do_lower_case = 'false', expected true or false"),
+    "length": (config(model_max_length="long"), "model_max_length = 'long'"),
+    "no mask": (config(mask_token=None), "mask_token = None"),
+    "one for two": (config(cls_token="[SEP]"), "five different"),
+    "missing name": (config(cls_token="<s>"), r"'<s>' is not in the vocabulary.*\[CLS\]"),
+    "both names": (config(cls_token="[E1]"), r"calls '\[E1\]' what \[CLS\] is"),
+    "own kind of token": (config(image_token="[E1]"), "image_token = .*additional_special_tokens"),
+    "not JSON": ({"vocab.txt": vocab_txt(), "tokenizer_config.json": "{"}, r"tokenizer_config\.json:1: is"),
+    "gap": ({"vocab.txt": vocab_txt(), "added_tokens.json": {"covid": END + 5}}, rf"added_tokens\.json: gives 'covid' the id {END + 5}.* {END}\."),
+    "no id": ({"vocab.txt": vocab_txt(), "added_tokens.json": {"covid": "x"}}, r"added_tokens\.json: 'covid': 'x'"),
+    "decoder": (config(added_tokens_decoder={"x": {"content": "covid"}}), "added_tokens_decoder: 'x'"),
+    "forgotten word": ({"tokenizer.json": tokenizer_json(cased=False, added={"covid": False}), "tokenizer_config.json": {"added_tokens_decoder": decoder()}}, "lacks 'covid'"),
+    "BPE as BERT": ({"tokenizer.json": str(byte_level().to_str()), "tokenizer_config.json": ELECTRA}, r"model\.type is 'BPE'.*PreTrainedTokenizerFast"),
+    "other letters": ({"tokenizer.json": changed_json(normalizer={"type": "Lowercase"}), "tokenizer_config.json": ELECTRA}, r"normalizer\.type"),
+    "longer words": ({"tokenizer.json": changed_json(model__max_input_chars_per_word=200), "tokenizer_config.json": ELECTRA}, "max_input_chars_per_word is 200"),
+    "prefix space": ({"tokenizer.json": str(byte_level().to_str()), "tokenizer_config.json": {"tokenizer_class": "PreTrainedTokenizerFast", "add_prefix_space": False}}, "add_prefix_space = False"),
+    "other rows": ({"tokenizer.json": changed_json(post_processor={"type": "RobertaProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2], "trim_offsets": True, "add_prefix_space": False}), "tokenizer_config.json": {"tokenizer_class": "PreTrainedTokenizerFast"}}, 'post_processor puts .*null'),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_followed_is_refused_by_name(tmp_path: Path, case: str) -> None:
+    files, message = REFUSED[case]
+    with pytest.raises(DataError, match=message):
+        load_tokenizer(write(tmp_path / "folder", files))
+
+
+AS_IT_IS_NOW = {"tokenizer_config.json": {"tokenizer_class": "PreTrainedTokenizerFast"}}
+REMEDIES: dict[str, dict[str, Any]] = {
+    "BPE as BERT": AS_IT_IS_NOW,
+    "other letters": AS_IT_IS_NOW,
+    "longer words": AS_IT_IS_NOW,
+    "other rows": {"tokenizer.json": changed_json(post_processor=None)},
+    "prefix space": {"tokenizer_config.json": {**AS_IT_IS_NOW["tokenizer_config.json"], "add_prefix_space": True}},
+    "do_basic_tokenize": config(do_basic_tokenize=True),
+    "never_split": {**config(), "added_tokens.json": {"COVID": END}},
+    "own kind of token": config(additional_special_tokens=["[E1]"]),
+    "missing name": config(cls_token="[CLS]"),
+    "gap": {"added_tokens.json": {"covid": END}},
+    "forgotten word": {"tokenizer_config.json": {"added_tokens_decoder": decoder(covid=END)}},
+}
+
+
+@pytest.mark.parametrize("case", REMEDIES)
+def test_each_remedy_works(tmp_path: Path, case: str) -> None:
+    assert ids_of(write(tmp_path / "folder", {**REFUSED[case][0], **REMEDIES[case]}))
+
+
+def test_a_class_that_is_not_followed_is_saved_in_the_form_of_the_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the command that the error prints."""
+    folder = write(tmp_path / "folder", config(tokenizer_class="ConvBertTokenizer", do_lower_case=False))
+    with pytest.raises(DataError) as refused:
+        load_tokenizer(folder)
+    monkeypatch.chdir(tmp_path)
+    exec(str(refused.value).partition('python -c "')[2].rstrip('"'), {})
+    (folder / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    assert ids_of(tmp_path / "DIR") == ids_of(folder)
+
+
+def test_a_json_without_a_class_is_read_as_it_is_unless_a_field_is_for_bert(tmp_path: Path) -> None:
+    files = {"tokenizer.json": tokenizer_json(cased=False), "config.json": {}}
+    as_it_is = ids_of(write(tmp_path / "plain", files))
+    assert as_it_is == ids_of(write(tmp_path / "same", {**files, "tokenizer_config.json": {"do_lower_case": True}}))
+    assert as_it_is != ids_of(write(tmp_path / "cased", {**files, "tokenizer_config.json": {"do_lower_case": False}}))
+
+
+def test_a_saved_tokenizer_leaves_no_file_of_another(tmp_path: Path) -> None:
+    folder = write(
+        tmp_path / "folder", {"added_tokens.json": {"covid": 7}, "special_tokens_map.json": {"cls_token": "<s>"}}
+    )
+    save_tokenizer(made(cased=True), folder, max_length=64)
+    assert {path.name for path in folder.iterdir()} == {
+        "config.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "vocab.txt",
+    }
+    save_tokenizer(byte_level(), folder, max_length=64)
+    assert not (folder / "vocab.txt").exists()
+
+
+def test_special_tokens_have_one_name_each_here(tmp_path: Path) -> None:
+    """Also those of a Unigram model; the ids stay."""
+    pieces = [("<pad>", 0.0), ("<unk>", 0.0), ("<s>", 0.0), ("</s>", 0.0), ("<mask>", 0.0), ("▁tea", -1.0)]
+    tokenizer = Tokenizer(models.Unigram(pieces, unk_id=1, byte_fallback=False))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    names = {f"{ours.strip('[]').lower()}_token": theirs for ours, theirs in OTHER_NAMES.items()}
+    files = {
+        "tokenizer.json": tokenizer.to_str(),
+        "tokenizer_config.json": {"tokenizer_class": "PreTrainedTokenizerFast", **names},
+    }
+    found = load_tokenizer(write(tmp_path / "folder", files))
+    assert [found.token_to_id(token) for token in SPECIAL_TOKENS] == [0, 1, 2, 3, 4]
+    assert found.encode("tea tea x", add_special_tokens=False).ids[:2] == [5, 5]

@@ -1,0 +1,94 @@
+"""Texts that an encoder cannot read, or of which it reads the beginning only, are reported wherever they are read."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.command import Electra
+from tests.finetuning.own_files import rows, write_csv, write_encoder
+
+from electra_trainer.data.legibility import Legibility
+from electra_trainer.data.tokenizer import Text, as_plain_text, load_tokenizer, specials_of
+from electra_trainer.finetuning.examples import TaggedSentence, TextExample
+from electra_trainer.finetuning.squad.squad_files import Question
+from electra_trainer.finetuning.squad.windows import window_rows
+from electra_trainer.finetuning.tagging.tagging import Tagging
+from electra_trainer.finetuning.task import READ, legibility_of
+from electra_trainer.finetuning.texts.tasks import Classification
+
+RUN = ("--seeds", "1", "--epochs", "1", "--parallel", "1", "--device", "cpu")
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_encoder(tmp_path_factory.mktemp("unreadable") / "encoder")
+
+
+@pytest.fixture
+def text(encoder: Path) -> Text:
+    words = load_tokenizer(encoder)
+    return Text(tokenizer=as_plain_text(words), specials=specials_of(words), length=10)
+
+
+def test_a_language_that_the_encoder_does_not_know(electra: Electra, encoder: Path, tmp_path: Path) -> None:
+    """All rows look alike to it; more epochs are not the remedy."""
+    table = [(f"этот фильм {'плохой' if number % 2 else 'хороший'} no {number}", f"c{number % 2}") for number in range(80)]  # fmt: skip
+    write_csv(tmp_path / "train.csv", table)
+    out = tmp_path / "exp"
+    code, said, err = electra("finetune", encoder, "--train", tmp_path / "train.csv", "--out", out, *RUN)
+    warning = "% of the letters are unreadable ([UNK]), for example 'этот' ("
+    assert code == 0 and "classification: warning: " in err and warning in err and warning in said
+    assert f"the vocabulary of {encoder} is not made for them. Use an encoder of this language" in err
+    assert warning in (out / "summary.md").read_text(encoding="utf-8")
+    doubts = json.loads((next(out.rglob("result.json"))).read_text())["doubts"]
+    assert all("epochs" not in doubt for doubt in doubts)
+    (tmp_path / "new.csv").write_text("text\nхороший фильм\n", encoding="utf-8")
+    code, _, err = electra("predict", out / "model", tmp_path / "new.csv")
+    assert code == 0 and "100.0 % of the letters are unreadable" in err
+
+
+def test_texts_that_are_cut(electra: Electra, encoder: Path, tmp_path: Path) -> None:
+    """The remedy that is named removes the warning; where it cannot, another one is named."""
+    write_csv(tmp_path / "train.csv", rows(80))
+    words = ("finetune", encoder, "--train", tmp_path / "train.csv", *RUN)
+    code, _, err = electra(*words, "--max-length", 8, "--out", tmp_path / "short")
+    assert "100.0 % of the texts are longer than 6 tokens and are cut: " in err
+    assert "of all tokens are not read. Read more with --max-length 32." in err and code == 0
+    code, _, err = electra("predict", tmp_path / "short/model", tmp_path / "train.csv", "--out", tmp_path / "p.csv")
+    assert code == 0 and "longer than 6 tokens and are cut" in err and "when fine-tuning" in err
+    code, _, err = electra(*words, "--max-length", 32, "--out", tmp_path / "long")
+    assert code == 0 and "cut" not in err and "warning" not in err
+    write_csv(tmp_path / "train.csv", [(text + " box" * 30, label) for text, label in rows(80)])
+    code, _, err = electra(*words, "--out", tmp_path / "longest")
+    assert code == 0 and "The encoder was trained on rows of 32 tokens: split the texts" in err
+
+
+def test_every_kind_of_task_is_counted(text: Text) -> None:
+    """Pairs are cut as a whole, a question at its own limit, a sentence of words only within a word."""
+    pair = Classification(labels=("a", "b"))
+    found = legibility_of(
+        pair, [TextExample(text="apple", pair="pear " * 7), TextExample(text="я pear", pair="saw")], text
+    )
+    assert (found.rows, found.cut, found.unread, found.unreadable, found.letters) == (2, 1, 1, 1, 5 + 28 + 8)
+    tags = Tagging(labels=("O", "B-X"), scheme="bio")
+    sentence = TaggedSentence(words=("q" * 12, "pear", "яя"), labels=(None, "O", "O"))
+    found = legibility_of(tags, [sentence], text)
+    assert (found.cut, found.rows, found.unread, found.unreadable, found.letters) == (1, 3, 4, 2, 18)
+    assert found.cut_line().startswith("33.3 % of the words are longer than 8 tokens")
+    tally = Legibility()
+    asked = [
+        Question(id="1", question="pear " * 9, context="apple ц " * 9),
+        Question(id="2", question="saw", context="pear"),
+    ]
+    window_rows(asked, replace(text, length=20, tally=tally), max_query=4, stride=4, training=False)
+    assert (tally.rows, tally.cut, tally.unread, tally.kind, tally.unreadable) == (2, 1, 5, "questions", 9)
+    assert not tally.findings(reader="x", longer="longer")[1].endswith("longer")
+
+
+def test_many_examples_are_sampled(text: Text) -> None:
+    found = legibility_of(Classification(labels=("a", "b")), [TextExample(text="pear")] * (3 * READ + 1), text)
+    assert 0.7 * READ < found.rows <= READ
+    assert legibility_of(Classification(labels=("a", "b")), [], text).findings(reader="x", longer="") == []

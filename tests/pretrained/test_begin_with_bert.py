@@ -1,0 +1,180 @@
+"""`--init` from a BERT: the same encoder as transformers', and every part is named as taken, dropped or fresh."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+from tests.prepared import small_config, write_store
+from torch import Tensor
+
+from electra_trainer.data.batches import encode_rows
+from electra_trainer.data.tokenizer import load_tokenizer
+from electra_trainer.errors import CheckpointError, ConfigError
+from electra_trainer.pretrained.pretrained import kept_encoder, load
+from electra_trainer.pretrained.source import InitFrom, load_source
+from electra_trainer.runs.verified import read
+from electra_trainer.settings.config import Config, changed
+from electra_trainer.settings.methods import MLM, Learned
+from electra_trainer.train.loop import pretrain
+
+transformers = pytest.importorskip("transformers")
+KINDS = ("BertModel", "BertForMaskedLM", "BertForPreTraining", "BertForSequenceClassification")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_store(tmp_path_factory.mktemp("from-bert") / "data")
+
+
+@pytest.fixture(scope="module")
+def berts(data: Path) -> dict[str, Path]:
+    """A folder of each class, as transformers saves it, and `old`: with the names of BERT's first release."""
+    tokenizer = load_tokenizer(data / "tokenizer")
+    config = transformers.BertConfig(
+        vocab_size=tokenizer.get_vocab_size(),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=32,
+    )
+    torch.manual_seed(5)
+    whole = transformers.BertForPreTraining(config)
+    for name, parameter in whole.named_parameters():
+        if "bias" in name or "LayerNorm" in name:
+            torch.nn.init.normal_(parameter)  # zeros and ones hide an exchange
+    folders = {}
+    for kind in KINDS:
+        network = getattr(transformers, kind)(config)
+        network.load_state_dict(whole.bert.state_dict() if kind == "BertModel" else whole.state_dict(), strict=False)
+        folders[kind] = save(network, data, data.parent / kind)
+    folders["old"] = save(whole, data, data.parent / "old")
+    weights = folders["old"] / "model.safetensors"
+    old = {name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): tensor
+           for name, tensor in safetensors.torch.load_file(weights).items()}  # fmt: skip
+    safetensors.torch.save_file(old, weights)
+    return folders
+
+
+def save(network: Any, data: Path, out: Path) -> Path:
+    network.save_pretrained(out)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (out / name).write_bytes((data / "tokenizer" / name).read_bytes())
+    return out
+
+
+def settings(*, width: float = 0.5, depth: float = 1.0, positions: int = 32, **changes: Any) -> Config:
+    model = {"embedding_size": 32, "max_position_embeddings": positions}
+    return changed(
+        Config(**{**vars(small_config(steps=4)), "generator": Learned(width=width, depth=depth), **changes}),
+        model=model,
+    )
+
+
+def begun(data: Path, out: Path, bert: Path, config: Config) -> tuple[dict[str, Tensor], str]:
+    pretrain(config, data, out=out, init=InitFrom(name=str(bert)), device="cpu", quiet=True)
+    return read(out / "checkpoints" / "step-00000000").weights, (out / "log.txt").read_text()
+
+
+ROWS = [[2, *range(5, 25), 3], [2, *range(30, 50), 3]]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", [*KINDS, "old"])
+def test_the_encoder_has_the_hidden_states_of_transformers(berts: dict[str, Path], kind: str) -> None:
+    encoder = load_source(berts[kind], bert=True).encoder(dropout=0.0, attention_dropout=0.0).eval()
+    batch = encode_rows(ROWS)
+    theirs = transformers.BertModel.from_pretrained(berts["BertModel"], add_pooling_layer=False).eval()
+    expected = theirs(input_ids=torch.tensor(ROWS)).last_hidden_state
+    assert (encoder(batch.ids_BT, batch) - expected).abs().max() < 1e-5
+
+
+def test_the_token_head_has_the_logits_of_transformers(data: Path, berts: dict[str, Path], tmp_path: Path) -> None:
+    begun(data, tmp_path / "run", berts["BertForMaskedLM"], settings(objective=MLM(), positions=48))
+    run = load(f"{tmp_path / 'run'}@0")
+    theirs = transformers.BertForMaskedLM.from_pretrained(berts["BertForMaskedLM"]).eval()
+    assert run.encoder is not None and kept_encoder(run).embeddings.position_embeddings.weight.shape[0] == 48
+    batch = encode_rows(ROWS)
+    with torch.no_grad():
+        expected = theirs(input_ids=torch.tensor(ROWS)).logits
+        found = run.encoder(batch.ids_BT, batch, torch.arange(len(ROWS) * len(ROWS[0])))
+    assert (found - expected.flatten(0, 1)).abs().max() < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("kind", "width", "depth", "said", "fresh"),
+    [
+        ("BertModel", 0.5, 1.0, "BertModel: the encoder; without its pooler; fresh: ", {"electra", "generator_lm_head", "generator_predictions"}),
+        ("BertForPreTraining", 0.5, 1.0, "the encoder, and for the generator the output bias; without its pooler and its next-sentence head; ",
+         {"electra", "generator_predictions"}),
+        ("BertForMaskedLM", 1.0, 0.5, "the encoder, and for the generator the token head and the first 1 of 2 layers; fresh: ", set()),
+    ],
+)  # fmt: skip
+def test_both_networks_take_what_fits_and_the_log_says_it(
+    data: Path,
+    berts: dict[str, Path],
+    tmp_path: Path,
+    kind: str,
+    width: float,
+    depth: float,
+    said: str,
+    fresh: set[str],
+) -> None:
+    weights, log = begun(data, tmp_path / "run", berts[kind], settings(width=width, depth=depth))
+    assert said in log and ("discriminator.discriminator_predictions" in log)
+    named = log.split("fresh: ")[1].split(", moments")[0].split(", ")
+    assert {name.removeprefix("generator.") for name in named if name.startswith("generator.")} == fresh
+    encoder = load_source(berts[kind], bert=True).weights
+    for name, tensor in encoder.items():
+        assert torch.equal(weights[f"discriminator.electra.{name}"], tensor), name
+    if not fresh:
+        assert torch.equal(weights["generator.generator_lm_head.bias"], theirs(berts[kind], "cls.predictions.bias"))
+        query = "encoder.layer.0.attention.self.query.weight"
+        assert torch.equal(weights[f"generator.electra.{query}"], encoder[query])
+
+
+def theirs(folder: Path, name: str) -> Tensor:
+    return safetensors.torch.load_file(folder / "model.safetensors")[name]
+
+
+def test_another_width_names_the_flags_that_work(data: Path, berts: dict[str, Path], tmp_path: Path) -> None:
+    narrow = changed(settings(), model={"embedding_size": 16})
+    with pytest.raises(ConfigError, match=r"embedding_size 32 there and 16 here\. .*--model\.embedding-size 32\."):
+        begun(data, tmp_path / "run", berts["BertModel"], narrow)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"is_decoder": True}, "is_decoder True, expected False"),
+        ({"position_embedding_type": "relative_key"}, "position_embedding_type 'relative_key', expected 'absolute'"),
+        ({"hidden_act": "gelu_new"}, "hidden_act 'gelu_new', expected 'gelu'"),
+        ({"model_type": "roberta"}, "describes 'roberta' 'BertModel', expected an 'electra'"),
+    ],
+)
+def test_what_is_another_function_is_refused(
+    berts: dict[str, Path], change: dict[str, object], said: str, tmp_path: Path
+) -> None:
+    table = json.loads((berts["BertModel"] / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**table, **change}))
+    (tmp_path / "model.safetensors").write_bytes((berts["BertModel"] / "model.safetensors").read_bytes())
+    with pytest.raises(CheckpointError, match=said):
+        load_source(tmp_path, bert=True)
+
+
+def test_output_weights_that_are_not_the_word_embeddings_are_refused(berts: dict[str, Path], tmp_path: Path) -> None:
+    """With a remedy that works."""
+    folder = berts["BertForMaskedLM"]
+    tensors = safetensors.torch.load_file(folder / "model.safetensors")
+    tensors["cls.predictions.decoder.weight"] = tensors["bert.embeddings.word_embeddings.weight"] + 1
+    for file in folder.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    safetensors.torch.save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(CheckpointError, match=r"BertModel\.from_pretrained\(FOLDER\)\.save_pretrained\(DIR\)"):
+        InitFrom(name=str(tmp_path)).read()
+    transformers.BertModel.from_pretrained(tmp_path).save_pretrained(tmp_path / "DIR")
+    (tmp_path / "DIR" / "tokenizer.json").write_bytes((folder / "tokenizer.json").read_bytes())
+    assert InitFrom(name=str(tmp_path / "DIR")).read().networks == {}

@@ -1,0 +1,109 @@
+"""What a network is comes from its config.json and tensors, whatever its folder is called."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from tests.command import Electra
+from tests.prepared import small_config, write_store
+
+from electra_trainer import load
+from electra_trainer.errors import CheckpointError, ConfigError
+from electra_trainer.playground.answers import open_model
+from electra_trainer.pretrained.pretrained import export_run
+from electra_trainer.pretrained.push import uploads
+from electra_trainer.pretrained.roles import roles
+from electra_trainer.pretrained.source import InitFrom, load_source
+from electra_trainer.settings.config import changed
+from electra_trainer.settings.methods import ReplaceMLM, RtdMLM
+from electra_trainer.train.loop import pretrain
+
+TEXT = "a class with methods"
+
+
+def edit(folder: Path, **fields: object) -> Path:
+    path = folder / "config.json"
+    table = {**json.loads(path.read_text()), **fields}
+    path.write_text(json.dumps({name: value for name, value in table.items() if value != "gone"}))
+    return folder
+
+
+def test_a_discriminator_in_a_folder_called_encoder(exported: Path, tmp_path: Path, electra: Electra) -> None:
+    folder = shutil.copytree(exported / "discriminator", tmp_path / "encoder")
+    expected = load(exported).score(TEXT)
+    code, said, err = electra("score", folder, TEXT, "--json")
+    assert code == 0, err
+    assert json.loads(said)["replaced_probability"] == expected.replaced_probability
+    code, _, err = electra("fill", folder, "a [MASK] here")
+    assert code == ConfigError.exit_code and f"{folder} holds a discriminator (ElectraForPreTraining)" in err
+    assert "needs a network that does (ElectraForMaskedLM)" in err
+    code, _, err = electra("score", shutil.copytree(exported / "generator", tmp_path / "discriminator"), TEXT)
+    assert code == ConfigError.exit_code and "holds a network that predicts words (ElectraForMaskedLM)" in err
+    assert "needs a discriminator (ElectraForPreTraining)" in err
+    assert open_model(str(folder)).facts()["scores"] is True
+    assert list(InitFrom(name=str(folder)).read().networks) == ["discriminator"]
+    words = "embeddings.word_embeddings.weight"
+    for name in (folder, tmp_path):
+        assert torch.equal(load_source(name).weights[words], load_source(exported).weights[words])
+
+
+@pytest.mark.parametrize("names", [("generator", "encoder"), ("encoder", "discriminator"), ("b", "a"), ("model", "z")])
+def test_a_parent_with_renamed_children(exported: Path, tmp_path: Path, names: tuple[str, str]) -> None:
+    for old, new in zip(("discriminator", "generator"), names, strict=True):
+        shutil.copytree(exported / old, tmp_path / new)
+    mine, theirs = load(tmp_path), load(exported)
+    assert mine.score(TEXT) == theirs.score(TEXT) and mine.fill("a [MASK]") == theirs.fill("a [MASK]")
+    assert InitFrom(name=str(tmp_path)).read().networks.keys() == {"discriminator", "generator"}
+    assert load_source(tmp_path).weights.keys() == load_source(exported).weights.keys()
+    for folder in tmp_path.iterdir():
+        card = folder / "README.md"
+        card.write_text(card.read_text().replace("---\n", "---\nlicense: mit\n", 1))
+    assert {one.folder.name: one.repo for one in uploads(tmp_path, "me/x")} == {
+        names[0]: "me/x-discriminator",
+        names[1]: "me/x-generator",
+    }
+
+
+@pytest.mark.parametrize("architectures", ["gone", None, [], ["ElectraModel"]], ids=str)
+def test_tensors_decide_where_no_class_is_named(exported: Path, tmp_path: Path, architectures: object) -> None:
+    folder = edit(shutil.copytree(exported, tmp_path / "out") / "discriminator", architectures=architectures).parent
+    edit(folder / "generator", architectures=architectures)
+    assert load(folder).score(TEXT) == load(exported).score(TEXT)
+    assert load(folder / "generator").fill("a [MASK]") == load(exported).fill("a [MASK]")
+
+
+def test_contradictions_are_refused_by_name(exported: Path, tmp_path: Path, electra: Electra) -> None:
+    folder = edit(shutil.copytree(exported / "discriminator", tmp_path / "x"), architectures=["ElectraForMaskedLM"])
+    for words in (("score", folder, TEXT), ("fill", folder, "a [MASK]"), ("fill", tmp_path, "a [MASK]")):
+        code, _, err = electra(*words)
+        assert code == CheckpointError.exit_code and f"{folder / 'config.json'}: architectures names" in err
+        assert "ElectraForMaskedLM" in err and "has the head of ElectraForPreTraining" in err
+    with pytest.raises(CheckpointError, match="has the head of"):
+        InitFrom(name=str(folder)).read()
+    load(edit(folder, architectures=["ElectraForPreTraining"])).score(TEXT)  # as the message says
+    shutil.copytree(folder, tmp_path / "y")
+    with pytest.raises(ConfigError, match=r"x and .*y are both discriminators"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("objective", [RtdMLM(), ReplaceMLM()], ids=["rtd-mlm", "replace-mlm"])
+def test_two_networks_that_predict_words(tmp_path: Path, objective: RtdMLM | ReplaceMLM) -> None:
+    """The encoder has the discriminator's layers, or is the wider one."""
+    settings = changed(replace(small_config(steps=4), objective=objective), model={"initializer": "fan-in"})
+    run = pretrain(settings, write_store(tmp_path / "data"), out=tmp_path / "run", device="cpu", quiet=True)
+    export_run(run, tmp_path / "out")
+    names = {"discriminator": "c", "generator": "encoder", "encoder": "generator"}
+    for old, new in names.items():
+        if (tmp_path / "out" / old).is_dir():
+            shutil.copytree(tmp_path / "out" / old, tmp_path / "renamed" / new)
+    found = roles(sorted((tmp_path / "renamed").iterdir()))
+    assert {role: folder.name for role, folder in found.items()} == {
+        role: name for role, name in names.items() if (tmp_path / "out" / role).is_dir()
+    }
+    renamed, plain = load(tmp_path / "renamed"), load(run)
+    for role in found:
+        one, two = getattr(renamed, role).state_dict(), getattr(plain, role).state_dict()
+        assert all(torch.equal(one[name], tensor) for name, tensor in two.items()), role

@@ -1,0 +1,203 @@
+"""Parquet and Arrow files mutated: texts or a typed error, with a bounded time and memory, and no file takes the process down."""
+
+from __future__ import annotations
+
+import faulthandler
+import importlib.util
+import io
+import os
+import random
+import resource
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from multiprocessing import Pipe
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+from tests.reliability.figures import LONG, report
+
+from electra_trainer.data import columnar
+from electra_trainer.data.corpus import CorpusReport, Reading, documents
+from electra_trainer.errors import DataError, ElectraError
+
+pytestmark = [
+    pytest.mark.skipif(importlib.util.find_spec("pyarrow") is None, reason="needs the extra [hub]: pyarrow"),
+    pytest.mark.timeout(7200 if LONG else 600),
+]
+CASES = 10_000 if LONG else 200
+MOST_SECONDS, MOST_MEGABYTES = 20, 1000
+TEXTS = [f"Text {number} of some words, naïve ones: " + "abc " * (number % 9) for number in range(60)] + [None]
+NUMBERS = (0, 1, -1, 127, 128, 255, 2**15, 2**16, 2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**62, 2**63 - 1, -(2**63))
+
+
+def sound_files() -> dict[str, bytes]:
+    """Every way to write a column of texts, by name."""
+    import pyarrow as pa
+    import pyarrow.feather
+    import pyarrow.parquet
+
+    text = pa.array(TEXTS)
+    repeated = pa.array([f"word {number % 3}" for number in range(200)])
+    others = {"list": pa.array([[1, 2], [], None] * 20 + [[3]]), "struct": pa.array([{"a": 1, "b": "x"}] * 61)}
+    tables = {
+        "plain": pa.table({"text": text}),
+        "nested": pa.table({"text": text, **others}),
+        "dictionary": pa.table({"text": repeated.dictionary_encode()}),
+        "large": pa.table({"text": text.cast(pa.large_string())}),
+        "view": pa.table({"text": text.cast(pa.string_view())}),
+        "lists": pa.table({"text": pa.array([["a", "b"], None, []])}),
+    }
+    found: dict[str, bytes] = {}
+
+    def add(name: str, write: Callable[[Any], None]) -> None:
+        out = io.BytesIO()
+        write(out)
+        found[name] = out.getvalue()
+
+    for name, table in tables.items():
+        for codec in ("none", "snappy", "zstd"):
+            add(
+                f"Parquet {name} {codec}",
+                lambda out, t=table, c=codec: pa.parquet.write_table(t, out, compression=c, row_group_size=40),
+            )
+        for codec in (None, "lz4", "zstd"):
+            options = pa.ipc.IpcWriteOptions(compression=codec)
+
+            def write(out: Any, make: Any, table: Any = table, options: Any = options) -> None:
+                with make(out, table.schema, options=options) as writer:
+                    writer.write_table(table, max_chunksize=40)
+
+            add(f"stream {name} {codec}", lambda out, w=write: w(out, pa.ipc.new_stream))
+            add(f"file {name} {codec}", lambda out, w=write: w(out, pa.ipc.new_file))
+    for codec in ("gzip", "brotli", "lz4"):
+        add(f"Parquet {codec}", lambda out, c=codec: pa.parquet.write_table(tables["plain"], out, compression=c))
+    for encoding in ("DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY"):
+        add(f"Parquet {encoding}", lambda out, e=encoding: pa.parquet.write_table(
+            tables["plain"], out, use_dictionary=False, column_encoding={"text": e}, data_page_version="2.0"))  # fmt: skip
+    add("Feather", lambda out: pa.feather.write_feather(tables["plain"], out))
+    found["Feather 1"] = b"FEA1\0\0\0\0" + found["Feather"][8:-6] + b"FEA1"
+    return found
+
+
+def mutated(sound: bytes, chance: random.Random) -> bytes:
+    """One to four changes: bits, numbers of 1 to 8 bytes, parts taken out, repeated or exchanged, an end cut off."""
+    data = bytearray(sound)
+    for _ in range(chance.choice((1, 1, 1, 2, 4))):
+        at = chance.randrange(max(len(data), 1))
+        at = (
+            len(data) - chance.randrange(1, min(400, len(data)) + 1) if chance.random() < 0.3 and data else at
+        )  # the footer
+        width, length = chance.choice((1, 2, 4, 8)), chance.randrange(1, 40)
+        kind = chance.randrange(6)
+        if kind == 0 and data:
+            data[at] ^= 1 << chance.randrange(8)
+        elif kind == 1:
+            at -= at % width
+            data[at : at + width] = (chance.choice(NUMBERS) % (1 << 8 * width)).to_bytes(width, "little")
+        elif kind == 2:
+            data[at : at + length] = chance.randbytes(length)
+        elif kind == 3:
+            del data[at : at + length]
+        elif kind == 4:
+            data[at:at] = data[at : at + length] * chance.randrange(1, 5)
+        elif chance.random() < 0.2:
+            del data[at:]
+        else:
+            data[at : at + 1] = bytes([chance.choice((0, 1, 0x7F, 0x80, 0xFF))])
+    return bytes(data)
+
+
+class Forked:
+    """`Pool` with one child, which is forked: 10,000 new Pythons take an hour."""
+
+    pid = 0
+    most_megabytes = most_seconds = 0.0
+    ended: Counter[int] = Counter()
+
+    def __init__(self, entry: str, *, count: int) -> None:
+        self.pipe, theirs = Pipe()
+        self._status: int | None = None
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                faulthandler.disable()  # pytest's would print each crash
+                self.pipe.close()
+                columnar.child(theirs)
+            finally:
+                os._exit(99)
+        theirs.close()
+        self.children = [self]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.pipe.close()
+        self.exit_status()
+
+    def exit_status(self) -> int | None:
+        if self._status is None:
+            deadline = time.monotonic() + 60
+            while not (found := os.wait4(self.pid, os.WNOHANG))[0]:
+                if time.monotonic() > deadline:
+                    os.kill(self.pid, signal.SIGKILL)
+                time.sleep(0.0005)
+            _, status, usage = found
+            self._status = os.waitstatus_to_exitcode(status)
+            Forked.ended[self._status] += 1
+            Forked.most_megabytes = max(Forked.most_megabytes, usage.ru_maxrss / 1024)
+            Forked.most_seconds = max(Forked.most_seconds, usage.ru_utime + usage.ru_stime)
+        return self._status
+
+
+def test_mutated_arrow_and_parquet_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import pyarrow.parquet  # noqa: F401 - before it is forked
+
+    monkeypatch.setattr(columnar, "Pool", Forked)
+    chance, files = random.Random(20), list(sound_files().items())
+    path = tmp_path / "a.parquet"
+    for name, sound in files:
+        path.write_bytes(sound)
+        if "lists" not in name and name != "Feather 1":
+            assert len(list(documents([path], report=CorpusReport()))) in (60, 200), name
+    counts, worst, wrong = Counter[str](), 0.0, []
+    for number in range(CASES):
+        name, sound = files[number % len(files)]
+        path.write_bytes(mutated(sound, chance))
+        start = time.process_time()
+        try:
+            list(documents([path], report=CorpusReport(), reading=Reading(on_bad_text="skip")))
+            counts["read"] += 1
+        except ElectraError as error:
+            counts["refused"] += 1
+            counts["refused: the reader's process had ended"] += "ended with status" in str(error)
+            if path.name not in str(error) or len(str(error)) > 2000 or not isinstance(error, DataError):
+                wrong.append(f"{number} {name}: {error}"[:500])
+        except Exception as error:
+            wrong.append(f"{number} {name}: {type(error).__name__}: {error}"[:500])
+        worst = max(worst, time.process_time() - start)
+    here = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    seconds = worst + Forked.most_seconds
+    report(
+        "arrow_fuzz", cases=CASES, sound_files=len(files), read=counts["read"], typed=counts["refused"], other=len(wrong),
+        reader_ended_by_a_signal=sum(many for code, many in Forked.ended.items() if code < 0),
+        most_seconds=round(seconds, 2), most_megabytes=round(Forked.most_megabytes), most_megabytes_here=round(here),
+    )  # fmt: skip
+    assert not wrong, "\n".join(wrong[:20])
+    assert counts["refused"] > CASES // 10 and counts["read"] > CASES // 50
+    assert seconds < MOST_SECONDS and max(Forked.most_megabytes, here) < MOST_MEGABYTES
+
+
+def test_a_reader_that_crashes_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.parquet"
+    path.write_bytes(sound_files()["Parquet plain none"])
+    monkeypatch.setattr(columnar, "Pool", Forked)
+    for number in (signal.SIGSEGV, signal.SIGXCPU):
+        monkeypatch.setattr(columnar, "child", lambda _, number=number: os.kill(os.getpid(), number))
+        with pytest.raises(
+            DataError, match=r"a\.parquet: (is damaged: the process that read it ended|a batch of its rows)"
+        ):
+            list(documents([path], report=CorpusReport()))
