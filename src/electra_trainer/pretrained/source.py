@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from electra_trainer.data.tokenizer import Specials, Text, as_plain_text, load_tokenizer, specials_of, tokenizer_sha256
 from electra_trainer.errors import ConfigError, MissingInputError
 from electra_trainer.model.encoder import Encoder
-from electra_trainer.model.networks import Discriminator, initialize
+from electra_trainer.model.networks import Discriminator, build_encoder, initialize
 from electra_trainer.pretrained.export import holds_network, read_encoder, read_network
 from electra_trainer.pretrained.pretrained import kept_encoder, load, trained_length
 from electra_trainer.randomness import key
@@ -43,7 +43,7 @@ class Source:
     def encoder(self, *, dropout: float, attention_dropout: float) -> Encoder:
         """A new encoder with these weights."""
         model = replace(self.model, hidden_dropout_prob=dropout, attention_probs_dropout_prob=attention_dropout)
-        encoder = Encoder(model)
+        encoder = build_encoder(model)
         encoder.load_state_dict(dict(self.weights))
         return encoder
 
@@ -108,7 +108,7 @@ def located(name: str | Path) -> Path:
 def untrained(source: Source, *, seed: int) -> Source:
     """The same shape and tokenizer with fresh weights: the baseline of every score."""
     encoder = initialize(
-        Encoder(source.model),
+        build_encoder(source.model),
         source.model,
         lambda name: torch.Generator().manual_seed(key(seed, f"weights/untrained/{name}")),
     )

@@ -27,7 +27,7 @@ from electra_trainer.train.optim import optimizer_tensors
 
 _SHAPE = (
     "vocab_size", "embedding_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
-    "max_position_embeddings", "type_vocab_size", "layer_norm_eps",
+    "max_position_embeddings", "type_vocab_size", "layer_norm_eps", "block", "rotary_theta",
 )  # fmt: skip
 """Settings that must be equal for weights to mean the same."""
 _ONE = {
