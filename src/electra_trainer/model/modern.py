@@ -39,6 +39,8 @@ class Placed(NamedTuple):
 class PackedLinear(nn.Linear):
     """A linear layer without bias that holds `parts` matrices of one shape, one below another; Muon takes them apart."""
 
+    arithmetic: ClassVar[str] = "projection without bias"
+
     def __init__(self, inputs: int, outputs: int, *, parts: int) -> None:
         super().__init__(inputs, parts * outputs, bias=False)
         self.parts = parts

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from electra_trainer.data.batches import encode_rows
 from electra_trainer.errors import CheckpointError, ConfigError, install
 from electra_trainer.model.networks import Discriminator, TokenPredictor
+from electra_trainer.pretrained import as_modern
 from electra_trainer.settings.records import read_table
 
 BOUND = 1e-4
@@ -121,8 +122,11 @@ def transformers_network(folder: Path, table: Mapping[str, Any]) -> Any:
 @torch.no_grad()
 def _difference(folder: Path, network: nn.Module, table: Mapping[str, Any], ids_BT: Tensor) -> float:
     """Largest absolute difference of `outputs` between transformers' network and the run's."""
-    found = transformers_network(folder, table)(input_ids=ids_BT, token_type_ids=torch.zeros_like(ids_BT))
+    segments = {} if table["model_type"] == as_modern.TYPE else {"token_type_ids": torch.zeros_like(ids_BT)}
+    found = transformers_network(folder, table)(input_ids=ids_BT, **segments)
     expected = found.logits if outputs(table) == "logits" else found.last_hidden_state
+    if as_modern.has_our_labels(table):
+        expected = expected[..., 1] - expected[..., 0]
     return float((own_outputs(network, table, ids_BT) - expected).abs().max())
 
 

@@ -2,7 +2,7 @@
 
 import ctypes
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache, partial
 from typing import Any, Protocol
 
@@ -18,7 +18,7 @@ _LINE = 32
 """Widths and the length of a row must be multiples of it; rows are padded to one."""
 _FEW = 256
 """Tokens below which packing the weights in fp32 costs as much as the kernels gain in a forward pass alone."""
-_LIBRARY = (nn.ModuleList, nn.Linear, nn.LayerNorm)
+LIBRARY = (nn.ModuleList, nn.Linear, nn.LayerNorm)
 _COMPUTED = {
     "Layers": "each layer in turn",
     "Layer": "attention, then the feed-forward network",
@@ -72,15 +72,21 @@ def fits(layers: Stack, hidden_BTD: Tensor) -> bool:
     )
 
 
-def other_arithmetic(layers: Stack) -> str:
+def other_arithmetic(
+    layers: Stack, *, computed: Mapping[str, str] = _COMPUTED, library: tuple[type[nn.Module], ...] = LIBRARY
+) -> str:
     """The name of the first class inside that does not itself declare the arithmetic of ELECTRA's layers; empty if all do.
 
     A subclass does not inherit the declaration: one with another activation, norm or position encoding may have the same
     parameters, and must run as PyTorch code until it declares what it computes.
+
+    Args:
+        computed: the arithmetic of other layers, class by class.
+        library: PyTorch's classes that may be inside.
     """
     types: Iterator[Any] = map(type, layers.modules())
-    kinds = (kind for kind in map(_as_written, types) if kind not in _LIBRARY)
-    return next((k.__name__ for k in kinds if vars(k).get("arithmetic", "") != _COMPUTED.get(k.__name__)), "")
+    kinds = (kind for kind in map(_as_written, types) if kind not in library)
+    return next((k.__name__ for k in kinds if vars(k).get("arithmetic", "") != computed.get(k.__name__)), "")
 
 
 @cache
