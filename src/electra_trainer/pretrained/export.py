@@ -212,7 +212,7 @@ def read_network(folder: Path) -> tuple[nn.Module, Model]:
     architecture = _architecture(table)
     if architecture not in NETWORKS or not _pretrained_head(table):
         raise CheckpointError(
-            f"{folder / 'config.json'}: describes an {short(table['model_type'])} {short(architecture)}, expected one of {' or '.join(NETWORKS)}. "
+            f"{folder / 'config.json'}: describes {short(table['model_type'])} {short(architecture)}, expected one of {' or '.join(NETWORKS)}. "
             "Give the run or its export; a fine-tuned model is for `electra predict` and `electra playground`."
         )
     path = folder / "model.safetensors"
@@ -258,7 +258,7 @@ def _electra_table(folder: Path) -> dict[str, Any]:
     if table.get("model_type") not in ("electra", as_modern.TYPE):
         raise CheckpointError(
             f"{folder / 'config.json'}: describes {short(table.get('model_type'))} {short(_architecture(table))}, "
-            "expected an 'electra'. Choose another folder; of an export --as bert give the run, or export it without --as."
+            "expected an 'electra' or a 'modernbert'. Choose another folder; of an export --as bert give the run, or export it without --as."
         )
     if table.get("hidden_act", "gelu") != "gelu":
         raise CheckpointError(

@@ -149,7 +149,9 @@ def check_initial(initial: Initial, config: Config, store: Store) -> None:
 
 def _differences(theirs: Model, mine: Model) -> dict[str, str]:
     """What differs between two shapes, in words, by the name of the setting."""
-    there, here = (asdict(model) | {"intermediate_size": model.inner_size} for model in (theirs, mine))
+    there, here = asdict(theirs), asdict(mine)
+    if theirs.block == mine.block and theirs.inner_size == mine.inner_size:
+        here["intermediate_size"] = theirs.intermediate_size  # an export has the width as built
     return {name: f"{name} {there[name]} there and {here[name]} here" for name in _SHAPE if there[name] != here[name]}
 
 
