@@ -32,8 +32,8 @@ def other_class(layers: Stack, block: Block) -> str:
     must run as PyTorch code until it declares what it computes.
     """
     types: Iterator[Any] = map(type, layers.modules())
-    kinds = map(_as_written, types)
-    return next((kind.__name__ for kind in kinds if kind not in _LIBRARY and vars(kind).get("computes") != block), "")
+    kinds = (kind for kind in map(_as_written, types) if kind not in _LIBRARY)
+    return next((kind.__name__ for kind in kinds if vars(kind).get("computes") not in (block, "any")), "")
 
 
 @cache

@@ -9,15 +9,13 @@ devices use PyTorch's dropout.
 """
 
 import math
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
-
-from electra_trainer.settings.config import Block
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, *, bias_B1TT: Tensor | None, dropout: float) -> Tensor:
@@ -104,7 +102,7 @@ _INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 class Dropout(nn.Module):
     """Sets a share `p` of the elements to 0 in training and scales the others by 1 / (1 - p)."""
 
-    computes: ClassVar[Block] = "bert"
+    computes: ClassVar[Literal["any"]] = "any"
 
     def __init__(self, p: float) -> None:
         super().__init__()

@@ -20,7 +20,7 @@ import torch
 from electra_trainer.errors import ElectraError
 from electra_trainer.kernels.gpu import gpu_stack, trust
 from electra_trainer.kernels.native import layers
-from electra_trainer.model.encoder import Layer
+from electra_trainer.model.modern import AnyLayer
 from electra_trainer.objectives import Objective
 from electra_trainer.ranks.sharding import is_sharded
 from electra_trainer.ranks.world import any_rank, world
@@ -217,7 +217,7 @@ class GraphStep(StaticStep):
         super().__init__(objective, optimizer, feed)
         self._graph: torch.cuda.CUDAGraph | None = None
         self._update: torch.cuda.CUDAGraph | None = None
-        self._compiled: dict[Layer, object] = {}
+        self._compiled: dict[AnyLayer, object] = {}
         self._run_layer = gpu_stack.run_layer
 
     @property
@@ -300,10 +300,10 @@ class GraphStep(StaticStep):
             super().run_update()
 
 
-def _layers(objective: Objective) -> list[Layer]:
+def _layers(objective: Objective) -> list[AnyLayer]:
     """The layers that a step computes: also those of a frozen generator, which is not a part of the objective."""
     networks = [objective, *(exported.network for exported in objective.exported())]
-    found = (module for network in networks for module in network.modules() if isinstance(module, Layer))
+    found = (module for network in networks for module in network.modules() if isinstance(module, AnyLayer))
     return [*dict.fromkeys(found)]
 
 
