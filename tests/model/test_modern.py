@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from electra_trainer.batch import Batch
 from electra_trainer.errors import ConfigError
-from electra_trainer.kernels.native.layers import other_arithmetic
+from electra_trainer.kernels.declared import other_class
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.model.modern import ModernEncoder, Placed, turn
 from electra_trainer.model.networks import TokenPredictor, build_encoder, initialize
@@ -148,7 +148,8 @@ def test_segments_change_nothing_and_order_does() -> None:
 
 
 def test_native_kernels_leave_it_alone() -> None:
-    assert other_arithmetic(ModernEncoder(shape("equal widths")).encoder) == "ModernLayers"
+    layers = ModernEncoder(shape("equal widths")).encoder
+    assert other_class(layers, "bert") == "ModernLayers" and not other_class(layers, "modern")
 
 
 @pytest.mark.parametrize(
