@@ -153,8 +153,14 @@ class ModernLayers(Layers):
         self.final_norm = norm(model.hidden_size)
 
     def forward(self, hidden_BTD: Tensor, placed: Any) -> Tensor:
-        out: Tensor = self.final_norm(super().forward(hidden_BTD, placed))
+        out: Tensor = self.final_norm(self.through(slice(None), hidden_BTD, placed))
         return out
+
+    def through(self, chosen: slice, hidden_BTD: Tensor, placed: Placed) -> Tensor:
+        """Output of some of the layers, without the last norm."""
+        for layer in self.layer[chosen]:
+            hidden_BTD = layer(hidden_BTD, placed)
+        return hidden_BTD
 
 
 class ModernEmbeddings(Embeddings):
@@ -200,9 +206,8 @@ class ModernEncoder(Encoder):
         """Hidden states after n // 2 of the n layers, as the next layer reads them, and after all, each [B, T, D]."""
         half, middle = len(self.encoder.layer) // 2, self._embedded(ids_BT, batch)
         placed = self._placed(batch, middle)
-        if half:
-            middle = self.encoder.part(slice(half))(middle, placed)
-        last = self.encoder.final_norm(self.encoder.part(slice(half, None))(middle, placed))
+        middle = self.encoder.through(slice(half), middle, placed)
+        last = self.encoder.final_norm(self.encoder.through(slice(half, None), middle, placed))
         return self.encoder.layer[half].attn_norm(middle), last  # type: ignore[operator]
 
     def _embedded(self, ids_BT: Tensor, batch: Batch) -> Tensor:
