@@ -50,7 +50,7 @@ def scrambled(network: nn.Module) -> Any:
 def theirs(encoder: Encoder) -> Any:
     """transformers' model with the same weights: every name is known, and none is missing."""
     transformers = pytest.importorskip("transformers")
-    table = modern_table(encoder.encoder.model, pad_id=0, dtype="float32")
+    table = modern_table(encoder.encoder.model, pad_id=0)
     twin = transformers.ModernBertModel(transformers.ModernBertConfig(**table))
     tensors = modern_tensors({f"electra.{name}": tensor for name, tensor in encoder.state_dict().items()})
     twin.load_state_dict({name.removeprefix("model."): tensor for name, tensor in tensors.items()})
