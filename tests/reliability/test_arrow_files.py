@@ -23,10 +23,7 @@ from electra_trainer.data import columnar
 from electra_trainer.data.corpus import CorpusReport, Reading, documents
 from electra_trainer.errors import DataError, ElectraError
 
-pytestmark = [
-    pytest.mark.skipif(importlib.util.find_spec("pyarrow") is None, reason="needs the extra [hub]: pyarrow"),
-    pytest.mark.timeout(7200 if LONG else 600),
-]
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("pyarrow") is None, reason="needs the extra [hub]: pyarrow")
 CASES = 10_000 if LONG else 200
 MOST_SECONDS, MOST_MEGABYTES = 20, 1000
 TEXTS = [f"Text {number} of some words, naïve ones: " + "abc " * (number % 9) for number in range(60)] + [None]
