@@ -30,9 +30,14 @@ class Table(Protocol):
 
 def sum_of_rows(tables: Sequence[Table], ids: Sequence[Tensor]) -> Tensor:
     """Sum over the tables of their rows at `ids`, each int64 [B, T]: [B, T, E]."""
-    if not on_a_gpu(ids[0]):
-        return functools.reduce(operator.add, (table(places) for table, places in zip(tables, ids, strict=True)))
-    summed: Tensor = _SumOfRows.apply(len(tables), *(table.weight for table in tables), *ids)  # type: ignore[no-untyped-call]
+    if on_a_gpu(ids[0]):
+        return exact_sum_of_rows([table.weight for table in tables], ids)
+    return functools.reduce(operator.add, (table(places) for table, places in zip(tables, ids, strict=True)))
+
+
+def exact_sum_of_rows(tables: Sequence[Tensor], ids: Sequence[Tensor]) -> Tensor:
+    """`sum_of_rows` of tables [rows, E], whose gradients are sums of integers."""
+    summed: Tensor = _SumOfRows.apply(len(tables), *tables, *ids)  # type: ignore[no-untyped-call]
     return summed
 
 
