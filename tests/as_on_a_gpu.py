@@ -20,5 +20,5 @@ def use(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library, "load", lambda precision: (None, "not in use"))
     monkeypatch.setattr(attention, "drop", lambda x, p: F.dropout(x, p))
     monkeypatch.setattr(encoder, "attend", attend)
-    monkeypatch.setattr(encoder, "whole_rows", lambda piece_BT: False)
+    monkeypatch.setattr(attention, "whole_rows", lambda piece_BT: False)
     monkeypatch.setattr(sentence_contrast, "picks_out", lambda device: False)

@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from electra_trainer import objectives
 from electra_trainer.batch import Batch, Masked
 from electra_trainer.cost.flops import infer_flops, muon_products, row_parts, run_flops, step_flops, steps_for_flops
-from electra_trainer.cost.parameters import single_output, slots
+from electra_trainer.cost.parameters import parameters, single_output, slots
 from electra_trainer.presets import models
 from electra_trainer.randomness import Rng
 from electra_trainer.settings.config import Config, Optimizer, generator_shape
@@ -87,9 +87,17 @@ def counted_by_torch(config: Config, *, backward: bool) -> int:
     return int(counter.get_total_flops())
 
 
+BLOCKS = pytest.mark.parametrize("block", ["bert", "modern"])
+
+
+def with_block(config: Config, block: Any) -> Config:
+    return dataclasses.replace(config, model=dataclasses.replace(config.model, block=block))
+
+
+@BLOCKS
 @pytest.mark.parametrize("name", OBJECTIVES)
-def test_real_flops_equal_the_products_of_a_forward_pass(name: str) -> None:
-    config = narrow(objective=OBJECTIVES[name])
+def test_real_flops_equal_the_products_of_a_forward_pass(name: str, block: str) -> None:
+    config = with_block(narrow(objective=OBJECTIVES[name]), block)
     forward = config.batch.size * sum(part.real for part in row_parts(config))
     assert counted_by_torch(config, backward=False) == forward
 
@@ -101,10 +109,11 @@ def test_real_flops_with_other_generators(generator: Any) -> None:
     assert len(row_parts(config)) == (4 if isinstance(generator, Learned) else 2)
 
 
+@BLOCKS
 @pytest.mark.parametrize("name", OBJECTIVES)
-def test_real_flops_equal_the_products_of_a_step(name: str) -> None:
+def test_real_flops_equal_the_products_of_a_step(name: str, block: str) -> None:
     """Forward and backward. Beside them: logits that are made again to save memory, and the baseline, whose input has no gradient."""
-    config = narrow(objective=OBJECTIVES[name])
+    config = with_block(narrow(objective=OBJECTIVES[name]), block)
     logits = 2 * config.model.embedding_size * config.model.vocab_size
     beside = 0
     if isinstance(config.objective, AllTokensMLM):
@@ -117,11 +126,12 @@ def test_real_flops_equal_the_products_of_a_step(name: str) -> None:
     assert counted_by_torch(config, backward=True) == step_flops(config).real + config.batch.size * beside
 
 
+@BLOCKS
 @pytest.mark.parametrize("sharing", ["none", "embeddings", "all"])
-def test_real_flops_have_muons_products(sharing: Any) -> None:
+def test_real_flops_have_muons_products(sharing: Any, block: str) -> None:
     """Of the matrices that it moves, counted while it steps."""
     generator = Learned(width=1.0 if sharing == "all" else 0.5)
-    config = narrow(sharing=sharing, generator=generator, optimizer=Optimizer(name="muon"))
+    config = with_block(narrow(sharing=sharing, generator=generator, optimizer=Optimizer(name="muon")), block)
     network = objectives.build(config)
     for parameter in network.parameters():
         parameter.grad = torch.ones_like(parameter)
@@ -140,6 +150,15 @@ def test_muon_moves_what_a_stage_trains() -> None:
     first, second = (muon_products(config, stage) for stage in (True, False))
     assert 0 < first < second
     assert muon_products(dataclasses.replace(config, phases=narrow().phases)) == first + second
+
+
+@pytest.mark.parametrize("name", ["small", "base", "mini"])
+def test_the_modern_block_costs_what_berts_does(name: str) -> None:
+    """Operations as the paper counts them, products and parameters of the layers, each within 3 %."""
+    bert, modern = (with_block(models.preset(name), block) for block in ("bert", "modern"))
+    assert step_flops(modern).paper == pytest.approx(step_flops(bert).paper, rel=0.03)
+    assert step_flops(modern).real == pytest.approx(step_flops(bert).real, rel=0.03)
+    assert parameters(modern).encoder == pytest.approx(parameters(bert).encoder, rel=0.03)
 
 
 def two_stage(**changes: Any) -> Config:

@@ -13,7 +13,8 @@ from tests.google.reference import Arrays
 from torch import Tensor
 
 from electra_trainer.batch import Corrupted, Losses, Masked
-from electra_trainer.model.encoder import Encoder, attention_bias
+from electra_trainer.model.attention import attention_bias
+from electra_trainer.model.encoder import Encoder
 from electra_trainer.objectives.generation import corrupt
 from electra_trainer.objectives.rtd import ReplacedTokenDetection
 from electra_trainer.randomness import Rng

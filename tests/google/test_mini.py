@@ -19,7 +19,7 @@ from tests.google.test_forward import layer_outputs, worst
 from torch import Tensor
 
 from electra_trainer.batch import Corrupted, Masked
-from electra_trainer.model.encoder import attention_bias
+from electra_trainer.model.attention import attention_bias
 from electra_trainer.objectives import rtd
 from electra_trainer.objectives.generation import corrupt
 from electra_trainer.randomness import Rng

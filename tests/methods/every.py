@@ -32,6 +32,11 @@ def _learned(**changes: Any) -> Generator:
     return Learned(width=0.5, **changes)
 
 
+def modern(config: Config) -> Config:
+    """The same with ModernBERT's layers."""
+    return dataclasses.replace(config, model=dataclasses.replace(config.model, block="modern"))
+
+
 _SAME: Generator = Learned(width=1.0)
 METHODS: dict[str, Callable[[Config], Config]] = {
     "rtd": _change(objective=RTD()),
@@ -73,7 +78,13 @@ METHODS: dict[str, Callable[[Config], Config]] = {
     "80/10/10": lambda config: dataclasses.replace(
         config, objective=MLM(), masking=dataclasses.replace(config.masking, mask_share=0.8, random_share=0.1)
     ),
+    "modern": modern,
+    "modern sharing all": lambda config: dataclasses.replace(modern(config), sharing="all", generator=_SAME),
+    "modern sharing disentangled": lambda config: dataclasses.replace(modern(config), sharing="disentangled"),
+    "modern rtd-mlm two-stage": lambda config: METHODS["rtd-mlm two-stage"](modern(config)),
 }
+MODERN = [name for name in METHODS if "modern" not in name and name != "printed head"]
+"""Methods that the modern block has too: its head is transformers'."""
 
 
 def without_dropout(config: Config) -> Config:

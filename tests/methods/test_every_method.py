@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 import torch
 from tests import small
-from tests.methods.every import METHODS, without_dropout
+from tests.methods.every import METHODS, MODERN, modern, without_dropout
 from tests.prepared import small_config, write_store
 from tests.reliability.ranks import run_ranks
 from torch import Tensor
 
 from electra_trainer.batch import Losses, Masked
+from electra_trainer.cost.parameters import parameters
 from electra_trainer.errors import Interrupted
 from electra_trainer.objectives import Objective, build
 from electra_trainer.randomness import Rng
@@ -133,7 +134,21 @@ def test_counts_are_known_before_and_sums_add_up(name: str) -> None:
 @EACH
 def test_all_that_should_learn_moves(name: str) -> None:
     """Within two steps of each phase every parameter of that phase moves and no other."""
-    config = settings(name)
+    assert_all_moves(settings(name))
+
+
+@pytest.mark.parametrize("name", MODERN)
+def test_all_that_should_learn_moves_in_the_modern_block(name: str) -> None:
+    """With Muon, which takes its packed weights apart; and parameters are counted as they are built."""
+    config = modern(settings(name))
+    config = dataclasses.replace(config, optimizer=dataclasses.replace(config.optimizer, name="muon"))
+    made = assert_all_moves(config)
+    counted, kept = parameters(config), made.exported()[0].network
+    assert counted.joint == sum(p.numel() for p in made.parameters())
+    assert counted.kept == sum(p.numel() for p in kept.parameters())
+
+
+def assert_all_moves(config: Config) -> Objective:
     config = dataclasses.replace(config, schedule=dataclasses.replace(config.schedule, steps=4, warmup_steps=1))
     made = build(config)
     phases, optimizer, feed = Phases(config, made), build_optimizer(made, config.optimizer), fed(config)
@@ -145,6 +160,7 @@ def test_all_that_should_learn_moves(name: str) -> None:
         for parameter_name, parameter in made.named_parameters():
             moved = not torch.equal(parameter, before[parameter_name])
             assert moved == (id(parameter) in trained), parameter_name
+    return made
 
 
 def fed(config: Config) -> Any:

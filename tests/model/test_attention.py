@@ -10,8 +10,7 @@ from tests.small import batch, rows
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from electra_trainer.model.attention import attend
-from electra_trainer.model.encoder import attention_bias
+from electra_trainer.model.attention import attend, attention_bias
 
 ROWS, HEADS, TOKENS, SIZE = 3, 2, 24, 8
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2}

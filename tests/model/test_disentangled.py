@@ -16,7 +16,7 @@ from torch import Tensor
 from electra_trainer import load
 from electra_trainer.cost.parameters import parameters
 from electra_trainer.data.batches import encode_rows
-from electra_trainer.model import encoder
+from electra_trainer.model import exact_sums
 from electra_trainer.objectives import build
 from electra_trainer.pretrained.agreement import check_agreement
 from electra_trainer.pretrained.export import read_network
@@ -70,7 +70,7 @@ def test_a_gpu_reads_the_same_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     objective, batch = moved(made(settings())), masked_rows(settings()).batch
     embeddings, found = objective.discriminator.electra.embeddings, {}
     for where in ("cpu", "gpu"):
-        monkeypatch.setattr(encoder, "on_a_gpu", lambda _, where=where: where == "gpu")
+        monkeypatch.setattr(exact_sums, "on_a_gpu", lambda _, where=where: where == "gpu")
         embedded_BTE = embeddings(batch.ids_BT, batch)
         found[where] = embedded_BTE, gradients(objective, embedded_BTE.square().sum())
     assert torch.equal(found["cpu"][0], found["gpu"][0])

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from electra_trainer.model import exact_sums
-from electra_trainer.model.exact_sums import sum_of_rows
+from electra_trainer.model.exact_sums import exact_sum_of_rows
 
 ROWS = (50, 12, 2)
 B, T, E = 16, 12, 8
@@ -23,13 +23,13 @@ def inputs(seed: int = 0) -> tuple[list[torch.Tensor], list[torch.Tensor], torch
 
 
 def gradients(tables: list[torch.Tensor], ids: list[torch.Tensor], above: torch.Tensor) -> list[torch.Tensor]:
-    return list(torch.autograd.grad(sum_of_rows(tables, ids), tables, above))
+    return list(torch.autograd.grad(exact_sum_of_rows(tables, ids), tables, above))
 
 
 def test_rows_and_gradients_are_those_of_embeddings(monkeypatch: pytest.MonkeyPatch) -> None:
     tables, ids, above = inputs()
     expected = sum(F.embedding(places, table) for table, places in zip(tables, ids, strict=True))
-    assert torch.equal(sum_of_rows(tables, ids), expected)
+    assert torch.equal(exact_sum_of_rows(tables, ids), expected)
     doubled = [table.detach().double().requires_grad_() for table in tables]
     exact = sum(F.embedding(places, table) for table, places in zip(doubled, ids, strict=True))
     theirs = torch.autograd.grad(exact, doubled, above.double())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,28 @@ def test_steps_follow_the_equations() -> None:
                 p = adamw(p, g, m, v, step + 1, rate, 0.1 * (not ("LayerNorm" in name or name.endswith("bias"))), 1e-6)
         found = objective.get_parameter(name).detach().numpy()
         np.testing.assert_allclose(found, p, rtol=1e-4, atol=2e-6, err_msg=name)
+
+
+def test_packed_weights_are_taken_apart() -> None:
+    """Queries, keys and values, and both halves of Wi, move as matrices of their own do; all matrices of the modern layers are Muon's."""
+    objective = build(changed(config(), model={"block": "modern"}))
+    optimizer = build_optimizer(objective, SETTINGS)
+    before = {name: p.detach().double().numpy().copy() for name, p in objective.named_parameters()}
+    for name, gradient in gradients(objective, 0).items():
+        objective.get_parameter(name).grad = gradient
+    set_rate(optimizer, 1e-3)
+    optimizer.step()
+    packed = {"attn.Wqkv": 3, "attn.Wo": 1, "mlp.Wi": 2, "mlp.Wo": 1}
+    for network, layer, (part, count) in product(("generator", "discriminator"), (0, 1), packed.items()):
+        name = f"{network}.electra.encoder.layer.{layer}.{part}.weight"
+        found = objective.get_parameter(name).detach().numpy()
+        rows = len(found) // count
+        for at in (slice(first, first + rows) for first in range(0, len(found), rows)):
+            p, g = before[name][at], gradients(objective, 0)[name][at].double().numpy()
+            expected = p - 0.02 * (max(1.0, rows / p.shape[1]) ** 0.5 * polynomial(g) + 0.1 * p)
+            np.testing.assert_allclose(found[at], expected, rtol=1e-4, atol=5e-6, err_msg=name)
+    grouped = [len(group["params"]) for group in optimizer.param_groups if group.get("orthogonal")]
+    assert sum(grouped) == 2 * 2 * len(packed)
 
 
 def test_it_moves_every_matrix_of_every_layer_and_nothing_else() -> None:

@@ -16,7 +16,14 @@ import bisect
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from electra_trainer.cost.parameters import guesser_of, learned_generator, predicted, single_output, slots
+from electra_trainer.cost.parameters import (
+    guesser_of,
+    inner_matrices,
+    learned_generator,
+    predicted,
+    single_output,
+    slots,
+)
 from electra_trainer.settings.config import Config, Model
 from electra_trainer.settings.methods import Adversarial, TwoStage
 
@@ -163,10 +170,9 @@ def muon_products(config: Config, first_stage: bool = True) -> float:
 
 
 def _muon_layer(model: Model) -> int:
-    """Query, key, value and output, and the two matrices of the feed-forward network."""
-    return 4 * _orthogonal(model.hidden_size, model.hidden_size) + 2 * _orthogonal(
-        model.hidden_size, model.intermediate_size
-    )
+    """Query, key, value and output, and the matrices of the feed-forward network."""
+    h, i = model.hidden_size, model.inner_size
+    return 4 * _orthogonal(h, h) + inner_matrices(model) * _orthogonal(h, i)
 
 
 def _orthogonal(rows: int, columns: int) -> int:
@@ -178,6 +184,9 @@ def _orthogonal(rows: int, columns: int) -> int:
 def paper_encoder(model: Model, length: int, *, norm_slip: bool = NORM_SLIP) -> float:
     """Embeddings and layers, over one row of `length` tokens."""
     e, h = model.embedding_size, model.hidden_size
+    if model.block == "modern":
+        embedding = 2 * e * model.vocab_size + (2 * h * e if e != h else 0) + (_LAYER_NORM + _DROPOUT) * h
+        return float(length * (model.num_hidden_layers * _paper_modern(model, length) + embedding + _LAYER_NORM * h))
     layer = _paper_attention(model, length, norm_slip) + _paper_feed_forward(model)
     look_ups = 2 * e * (model.vocab_size + length + 2)
     project = 2 * h * e + h if e != h else 0
@@ -188,14 +197,18 @@ def paper_encoder(model: Model, length: int, *, norm_slip: bool = NORM_SLIP) -> 
 def paper_token_head(model: Model, length: int, *, share: float = OUTPUT_SHARE) -> float:
     """A share of the positions, through a dense layer and the vocabulary."""
     h, e, v = model.hidden_size, model.embedding_size, model.vocab_size
-    slot = 2 * h * e + (1 + _GELU + _LAYER_NORM) * e + (2 * e + _SOFTMAX + 2) * v
-    return length * share * slot
+    head = 2 * h * e + (1 + _GELU + _LAYER_NORM) * e
+    if model.block == "modern":
+        head = real_token_head(model) - real_vocabulary(model) + (_GELU + _LAYER_NORM) * h
+    return length * share * (head + (2 * e + _SOFTMAX + 2) * v)
 
 
 def paper_replaced_head(model: Model, length: int) -> float:
     """A discriminator's head at every position; also what the authors put on an encoder to count its inference."""
     h = model.hidden_size
     dense = 2 * h * h + (1 + _GELU) * h if model.replaced_head == "two-layers" else 0
+    if model.block == "modern":
+        dense = 2 * h * h + (_GELU + _LAYER_NORM) * h
     return float(length * (dense + 2 * h))
 
 
@@ -213,18 +226,29 @@ def _paper_feed_forward(model: Model) -> int:
     return 4 * h * i + (1 + _GELU) * i + h + (_DROPOUT + 1) * h + _LAYER_NORM * h
 
 
+def _paper_modern(model: Model, length: int) -> int:
+    """One token's in a modern layer: without biases, and with turned queries and keys, a gate, and two dropouts in attention."""
+    h, i, rotation = model.hidden_size, model.inner_size, 3
+    products = 8 * h * h + 4 * h * length + 6 * h * i
+    on_scores = (1 + _SOFTMAX + _DROPOUT) * length * model.num_attention_heads
+    pointwise = 2 * rotation * h + _DROPOUT * h + (_GELU + 1 + _DROPOUT) * i + 2 * (1 + _LAYER_NORM) * h
+    return products + on_scores + pointwise
+
+
 def real_encoder(model: Model, length: int) -> int:
     """Projection and layers, over one row."""
     h, e = model.hidden_size, model.embedding_size
     attention = 8 * h * h * length + 4 * h * length * length  # queries, keys, values and output; scores and mixture
-    layer = attention + 4 * h * model.intermediate_size * length
+    layer = attention + 2 * inner_matrices(model) * h * model.inner_size * length
     project = 2 * h * e * length if e != h else 0
     return model.num_hidden_layers * layer + project
 
 
 def real_token_head(model: Model) -> int:
-    """One position, through a dense layer and the vocabulary."""
-    return 2 * model.embedding_size * model.hidden_size + real_vocabulary(model)
+    """One position, through a dense layer and the vocabulary; in the modern block a layer of full width, and back to that of the words."""
+    e, h = model.embedding_size, model.hidden_size
+    dense = 2 * h * (h + (e if e != h else 0)) if model.block == "modern" else 2 * e * h
+    return dense + real_vocabulary(model)
 
 
 def real_vocabulary(model: Model) -> int:

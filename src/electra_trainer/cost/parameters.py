@@ -57,7 +57,7 @@ def parameters(config: Config) -> Parameters:
     unshared = {
         "none": own[0],
         "disentangled": own[0],
-        "tables": own[0] and (model.type_vocab_size + 2) * model.embedding_size,
+        "tables": own[0] and (model.type_vocab_size + 2) * model.embedding_size * (model.block == "bert"),
     }
     return Parameters(
         embeddings=tables, encoder=_encoder(model), head=head, extra=(width + 1 if width else 0) + beside,
@@ -67,13 +67,19 @@ def parameters(config: Config) -> Parameters:
 
 
 def _embeddings(model: Model) -> int:
+    """Without biases in the modern block, whose word table alone is shared."""
+    if model.block == "modern":
+        return model.vocab_size * model.embedding_size
     rows = model.vocab_size + model.max_position_embeddings + model.type_vocab_size
     return (rows + 2) * model.embedding_size
 
 
 def _encoder(model: Model) -> int:
-    """Projection (where widths differ) and layers."""
-    h, i = model.hidden_size, model.intermediate_size
+    """Projection (where widths differ) and layers; in the modern block also the norms of embeddings and of the last layer."""
+    h, i = model.hidden_size, model.inner_size
+    if model.block == "modern":
+        project = model.embedding_size * h if model.embedding_size != h else 0
+        return project + model.num_hidden_layers * (_matrices(model) + 2 * h) + h
     attention = 4 * (h * h + h) + 2 * h
     feed_forward = (h * i + i) + (i * h + h) + 2 * h
     project = (model.embedding_size + 1) * h if model.embedding_size != h else 0
@@ -82,12 +88,15 @@ def _encoder(model: Model) -> int:
 
 def _token_head(model: Model) -> int:
     """Dense, LayerNorm and output bias; the output weight is the word embedding."""
-    return (model.hidden_size + 1) * model.embedding_size + 2 * model.embedding_size + model.vocab_size
+    h, e = model.hidden_size, model.embedding_size
+    return model.vocab_size + (h * h + h if model.block == "modern" else (h + 1) * e + 2 * e)
 
 
 def _replaced_head(model: Model) -> int:
     """Two dense layers, the second with one output; or w."""
     h = model.hidden_size
+    if model.block == "modern":
+        return h * h + h + h + 1
     return h * (h + 1) + h + 1 if model.replaced_head == "two-layers" else h
 
 
@@ -133,6 +142,10 @@ def single_output(config: Config) -> tuple[int, int]:
 
 
 _BYTES = 4  # fp32
+_INNER_MOVED = {
+    "bert": 11,
+    "modern": 19,
+}  # numbers that a layer moves a token for each of its inner width: `step_bytes`
 _STATE_COPIES = 4  # weight, gradient, and the optimizer's two moments
 _LOGITS_AT_ONCE = 4_000_000  # where all tokens are predicted: objectives/vocabulary_softmax.py's chunk
 _LOGITS_COPIES = 4  # logits, probabilities and their gradients
@@ -218,8 +231,9 @@ def step_bytes(config: Config, *, width: int) -> float:
     shapes = [shape for shape in (config.model, learned_generator(config), guesser_of(config)) if shape is not None]
     # A layer reads and writes for one token, forward (20h + 4i): joined query, key and value 4h, attention 4h, its output 2h, two residual
     # LayerNorms 4h each, feed-forward h + i and i + h, GELU 2i; backward (38h + 7i): each product twice, LayerNorms 4h each, residual sums
-    # 3h each, attention 8h, GELU 3i.
-    layers = sum(m.num_hidden_layers * (58 * m.hidden_size + 11 * m.intermediate_size) for m in shapes)
+    # 3h each, attention 8h, GELU 3i. The modern layer has no biases and a gate: a product 2i wide instead of i, and GELU with the gate
+    # 3i forward and 5i backward.
+    layers = sum(m.num_hidden_layers * (58 * m.hidden_size + _INNER_MOVED[m.block] * m.inner_size) for m in shapes)
     # weights forward and backward in `width` bytes; gradient written, and 4 reads and 3 writes of the optimizer, in fp32
     each_parameter = 2 * width * config.batch.lanes + 8 * _BYTES
     return float(width * config.tokens_per_step * layers + each_parameter * parameters(config).joint)
@@ -235,11 +249,18 @@ def _together(config: Config) -> int:
 
 def _matrices(model: Model) -> int:
     """Elements of the matrices of a layer."""
-    return model.hidden_size * (4 * model.hidden_size + 2 * model.intermediate_size)
+    return model.hidden_size * (4 * model.hidden_size + inner_matrices(model) * model.inner_size)
+
+
+def inner_matrices(model: Model) -> int:
+    """Number of matrices in a layer's feed-forward network, each as large as the hidden size times `inner_size`."""
+    return 3 if model.block == "modern" else 2
 
 
 def _joined_weights(model: Model) -> int:
-    """Elements of the query, key and value weights joined for one product, which the backward pass needs."""
+    """Elements of the query, key and value weights joined for one product, which the backward pass needs; the modern block has one weight."""
+    if model.block == "modern":
+        return 0
     return model.num_hidden_layers * 3 * model.hidden_size * model.hidden_size
 
 
@@ -248,9 +269,13 @@ def _kept_layer(model: Model, length: int) -> float:
 
     Queries, keys, values and mixture (4h), two sums before a LayerNorm and two results (4h), two dropout masks of a byte
     (h/2), the feed-forward network's inside before and after GELU (2i), and for each head the attention weights before and
-    after dropout with the mask (2.25 a pair of tokens).
+    after dropout with the mask (2.25 a pair of tokens). In the modern block inputs and outputs of both norms (4h), queries, keys, values
+    and mixture (5h) and dropout masks, and inside the feed-forward network both halves, the first once more, its GELU and the product (5i).
     """
-    return 8.5 * model.hidden_size + 2 * model.intermediate_size + 2.25 * model.num_attention_heads * length
+    scores = 2.25 * model.num_attention_heads * length
+    if model.block == "modern":
+        return 9.5 * model.hidden_size + 5 * model.inner_size + scores
+    return 8.5 * model.hidden_size + 2 * model.inner_size + scores
 
 
 def _kept_embeddings(model: Model) -> float:

@@ -35,11 +35,12 @@ from electra_trainer.finetuning.task import Task
 from electra_trainer.finetuning.texts.tasks import Classification, Regression
 from electra_trainer.finetuning.training_step import FineTuned, predict
 from electra_trainer.finetuning.transformers_head import TransformersHead
-from electra_trainer.pretrained import export
+from electra_trainer.pretrained import as_modern, export
 from electra_trainer.pretrained.model_card import TAG, CardFields, card_head, is_on_hub
 from electra_trainer.pretrained.source import load_source
 from electra_trainer.runs import checkpoint, run_folder
 from electra_trainer.settings import records
+from electra_trainer.settings.config import Model
 from electra_trainer.settings.records import read_table
 from electra_trainer.train.device import choose_device, choose_precision
 from electra_trainer.version import __version__
@@ -172,12 +173,15 @@ def export_finetuned(
     length = source.text(int(config["recipe"]["max_length"])).length
     alone = {split: {name: {seed: score} for name, score in one.items()} for split, one in result.scores.items()}
     facts = replace(facts, scores=facts.scores or alone)
-    theirs = task.as_transformers(hidden_size=source.model.hidden_size)
+    theirs = _as_transformers(task, source.model)
     shape = export.shape_table(source.model, pad_id=source.specials.pad)
-    inner = "" if theirs.architecture else _ENCODER
-    settings = {"architectures": [theirs.architecture or "ElectraModel"], **shape, **theirs.settings}
-    refusal = {"model_type": "electra", "id2label": {_REFUSAL: "0"}}
-    files = {name: export.safetensors_bytes(tensors) for name, tensors in _tensors(theirs, weights).items()}
+    inner, modern = "" if theirs.architecture else _ENCODER, source.model.block == "modern"
+    alone_as = "ModernBertModel" if modern else "ElectraModel"
+    settings = {"architectures": [theirs.architecture or alone_as], **shape, **theirs.settings}
+    refusal = {"model_type": settings["model_type"], "id2label": {_REFUSAL: "0"}}
+    files = {
+        name: export.safetensors_bytes(tensors) for name, tensors in _tensors(theirs, weights, source.model).items()
+    }
     table = {
         "format": FORMAT, "task": task.described(), "pair": facts.pair, "columns": columns and asdict(columns), "max_length": length,
         "source": {"model": source.name, "sha256": source.sha256}, "data_sha256": config["data_sha256"], "recipe": config["recipe"],
@@ -189,6 +193,7 @@ def export_finetuned(
     files[TASK] = (json.dumps(table, indent=1) + "\n").encode()
     files["README.md"] = finetuned_card(task, head=theirs, table=table, length=length, facts=facts).encode()
     words = tokenizer.tokenizer_files(source.tokenizer, max_length=length)
+    words = as_modern.without_segments(words) if modern else words
     files |= {inner + name: content for name, content in words.items()}
 
     def check(folder: Path) -> None:
@@ -216,10 +221,22 @@ def _finished(run: Path) -> tuple[dict[str, Any], Result]:
     return config, read_result(run)
 
 
-def _tensors(theirs: TransformersHead, weights: Mapping[str, Tensor]) -> dict[str, Mapping[str, Tensor]]:
+def _as_transformers(task: Task, model: Model) -> TransformersHead:
+    """The class of transformers that can hold the task's head; none for the modern block."""
+    if model.block == "bert":
+        return task.as_transformers(hidden_size=model.hidden_size)
+    return TransformersHead(
+        note="transformers' heads on a ModernBERT have a dense layer and a norm that this head has not. The folder holds the encoder "
+        "(ModernBertModel) and, in head.safetensors, the head, which electra-trainer reads."
+    )
+
+
+def _tensors(theirs: TransformersHead, weights: Mapping[str, Tensor], model: Model) -> dict[str, Mapping[str, Tensor]]:
     """The tensors of each file."""
     head = {name.removeprefix("head."): tensor for name, tensor in weights.items() if name.startswith("head.")}
     encoder = {name: tensor for name, tensor in weights.items() if not name.startswith("head.")}
+    if model.block == "modern":
+        encoder = {name.removeprefix("model."): one for name, one in as_modern.modern_tensors(encoder).items()}
     if theirs.architecture is not None:
         return {_WHOLE: encoder | theirs.write(head)}
     bare = {name.removeprefix("electra."): tensor for name, tensor in encoder.items()}

@@ -31,6 +31,7 @@ from electra_trainer.train.optim import learning_rate
 from electra_trainer.train.step import StepResult, update
 
 _LAYER = re.compile(r"electra\.encoder\.layer\.(\d+)\.")
+_LAST_NORM = "electra.encoder.final_norm.weight"
 
 
 class FineTuned(nn.Module):
@@ -98,7 +99,7 @@ def layer_share(recipe: Recipe, layers: int, *, head: float = 1.0) -> Callable[[
         if name.startswith("head."):
             return head
         found = _LAYER.match(name)
-        depth = int(found[1]) if found else -1
+        depth = int(found[1]) if found else layers - 1 if name == _LAST_NORM else -1
         return float(recipe.layer_decay ** (layers - 1 - depth + recipe.top_layer_power))
 
     return share

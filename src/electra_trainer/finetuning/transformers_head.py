@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from electra_trainer.errors import CheckpointError
+from electra_trainer.pretrained.as_modern import numbered
 
 LINEAR = ("weight", "bias")
 _ONLY_OURS = "Its encoder is in `encoder/` (ElectraModel), and our linear layer in head.safetensors."
@@ -81,7 +82,7 @@ class TransformersHead:
 
 def copied_head(architecture: str, prefix: str, *, labels: Sequence[str] = ()) -> TransformersHead:
     """One linear layer, as transformers has it."""
-    note, settings = "The head is one linear layer, as in transformers.", _numbered(labels) if labels else {}
+    note, settings = "The head is one linear layer, as in transformers.", numbered(labels) if labels else {}
     return TransformersHead(architecture=architecture, note=note, settings=settings, copied=prefix)
 
 
@@ -100,15 +101,8 @@ def text_head(
             f"{hidden_size}. {_ONLY_OURS}"
         )
     return TransformersHead(
-        architecture="ElectraForSequenceClassification", settings={**_numbered(labels), "problem_type": problem},
+        architecture="ElectraForSequenceClassification", settings={**numbered(labels), "problem_type": problem},
         note="The head is the paper's, one linear layer on [CLS], written as the two layers that transformers has in its place: "
         "gelu(z) - gelu(-z) = z, so its output is the same.",
         hidden_size=hidden_size, scale=scale, shift=shift,
     )  # fmt: skip
-
-
-def _numbered(labels: Sequence[str]) -> dict[str, Any]:
-    return {
-        "id2label": {str(number): label for number, label in enumerate(labels)},
-        "label2id": {label: number for number, label in enumerate(labels)},
-    }

@@ -9,7 +9,7 @@ devices use PyTorch's dropout.
 """
 
 import math
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -27,6 +27,23 @@ def attend(query: Tensor, key: Tensor, value: Tensor, *, bias_B1TT: Tensor | Non
         with sdpa_kernel(_DROP_EXACTLY):
             return F.scaled_dot_product_attention(query, key, value, attn_mask=bias_B1TT, dropout_p=dropout)
     return F.scaled_dot_product_attention(query, key, value, attn_mask=bias_B1TT, dropout_p=dropout)
+
+
+def attention_bias(piece_BT: Tensor, dtype: torch.dtype) -> Tensor | None:
+    """Added to attention scores, [B, 1, T, T]: 0 between tokens of one piece (or both padding), -inf elsewhere.
+
+    None where nothing is to be kept apart.
+    """
+    if whole_rows(piece_BT):
+        return None
+    same_BTT = piece_BT[:, :, None] == piece_BT[:, None, :]
+    zeros = torch.zeros(same_BTT.shape, dtype=dtype, device=piece_BT.device)
+    return zeros.masked_fill(~same_BTT, float("-inf"))[:, None]
+
+
+def whole_rows(piece_BT: Tensor) -> bool:
+    """True where every row is known to be one piece; nobody asks a GPU, since to ask is to wait."""
+    return piece_BT.device.type == "cpu" and bool((piece_BT == piece_BT[:, :1]).all())
 
 
 _DROP_EXACTLY = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
@@ -85,7 +102,7 @@ _INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 class Dropout(nn.Module):
     """Sets a share `p` of the elements to 0 in training and scales the others by 1 / (1 - p)."""
 
-    arithmetic: ClassVar[str] = "inverted dropout"
+    computes: ClassVar[Literal["any"]] = "any"
 
     def __init__(self, p: float) -> None:
         super().__init__()

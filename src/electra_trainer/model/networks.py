@@ -15,14 +15,26 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from electra_trainer.batch import Batch
-from electra_trainer.model.encoder import Embeddings, Encoder, SharedTable
+from electra_trainer.kernels.stack import run_layers
+from electra_trainer.model.encoder import Embeddings, Encoder
 from electra_trainer.model.local_start import begin_local
+from electra_trainer.model.modern import ModernEncoder, ModernReplacedHead, PredictionHead
+from electra_trainer.model.shared_table import SharedTable
 from electra_trainer.settings.config import Config, Model, generator_shape
 from electra_trainer.settings.methods import Learned
 
+_TABLES = ("word_embeddings", "position_embeddings")
+"""Embeddings that the paper shares; the modern block has the first alone."""
 Network = TypeVar("Network", bound=nn.Module)
 Weights = Callable[[str], torch.Generator]
 """The source of random numbers for the parameter of that name: its own, so that networks that differ elsewhere begin alike."""
+
+
+def build_encoder(model: Model, *, embeddings: Embeddings | None = None) -> Encoder:
+    """An encoder of the block that `model` names, with these embeddings or new ones; BERT's runs by the kernels that are there."""
+    if model.block == "modern":
+        return ModernEncoder(model, embeddings=embeddings)
+    return Encoder(model, embeddings=embeddings, run=run_layers)
 
 
 class Discriminator(nn.Module):
@@ -30,9 +42,8 @@ class Discriminator(nn.Module):
 
     def __init__(self, model: Model) -> None:
         super().__init__()
-        self.electra = Encoder(model)
-        head = ReplacedHead if model.replaced_head == "two-layers" else PrintedReplacedHead
-        self.discriminator_predictions = head(model)
+        self.electra = build_encoder(model)
+        self.discriminator_predictions = _replaced_head(model)
 
     def forward(self, ids_BT: Tensor, batch: Batch) -> Tensor:
         """Logit of "replaced" for each token, fp32 [B, T]."""
@@ -43,6 +54,12 @@ class Discriminator(nn.Module):
         with torch.autocast(hidden_BTD.device.type, enabled=False):
             logits: Tensor = self.discriminator_predictions(hidden_BTD.float())
         return logits
+
+
+def _replaced_head(model: Model) -> nn.Module:
+    if model.block == "modern":
+        return ModernReplacedHead(model)
+    return (ReplacedHead if model.replaced_head == "two-layers" else PrintedReplacedHead)(model)
 
 
 class TokenPredictor(nn.Module):
@@ -56,14 +73,20 @@ class TokenPredictor(nn.Module):
 
     def __init__(self, model: Model, *, embeddings: Embeddings | None = None, encoder: Encoder | None = None) -> None:
         super().__init__()
-        self.electra = encoder if encoder is not None else Encoder(model, embeddings=embeddings)
-        self.generator_predictions = TokenHead(model)
+        self.electra = encoder if encoder is not None else build_encoder(model, embeddings=embeddings)
+        self.generator_predictions = (TokenHead if model.block == "bert" else PredictionHead)(model)
         self.generator_lm_head = VocabularyBias(model)
 
     def project(self, ids_BT: Tensor, batch: Batch, slots_K: Tensor) -> Tensor:
         """The flat positions `slots_K` in the space of word embeddings, [K, E]; they are gathered before the head."""
-        projected: Tensor = self.generator_predictions(at(self.electra(ids_BT, batch), slots_K))
-        return projected
+        return self.as_words(at(self.electra(ids_BT, batch), slots_K))
+
+    def as_words(self, hidden_ND: Tensor) -> Tensor:
+        """Hidden states in the space of word embeddings, [N, E]; in the modern block the words' own projection leads back there."""
+        found: Tensor = self.generator_predictions(hidden_ND)
+        if isinstance(self.electra, ModernEncoder) and self.electra.embeddings_project is not None:
+            found = found @ self.electra.embeddings_project.weight
+        return found
 
     def output(self) -> tuple[Tensor, Tensor]:
         """Weight [V, E], tied to the word embeddings, and bias [V] of the softmax."""
@@ -86,6 +109,7 @@ def initialize(network: Network, model: Model, weights: Weights, *, leave: nn.Mo
     Truncated normal (0.02, cut at two standard deviations) everywhere, but Glorot-uniform for `embeddings_project` and for the
     discriminator's last layer; biases 0, LayerNorm 1 and 0. With `initializer = "fan-in"` the standard deviation is
     1/sqrt(inputs) instead of 0.02, and with `position_initializer = "sinusoidal"` positions begin as waves; "local" is in local_start.py.
+    The modern block draws all weights from the truncated normal, those that add to the residual sum divided by sqrt(2 layers).
 
     Args:
         model: the shape of this network.
@@ -99,9 +123,9 @@ def initialize(network: Network, model: Model, weights: Weights, *, leave: nn.Mo
         with torch.no_grad():
             if name.endswith("bias"):
                 parameter.zero_()
-            elif "LayerNorm" in name:
+            elif is_norm(name):
                 parameter.fill_(1.0)
-            elif "embeddings_project" in name or name.endswith("prediction.weight"):
+            elif ("embeddings_project" in name and model.block == "bert") or name.endswith("prediction.weight"):
                 nn.init.xavier_uniform_(parameter, generator=generator)
             elif "position_embeddings" in name and model.position_initializer == "sinusoidal":
                 parameter.copy_(waves(*parameter.shape) * math.sqrt(2) * parameter.shape[-1] ** -0.5)
@@ -110,10 +134,17 @@ def initialize(network: Network, model: Model, weights: Weights, *, leave: nn.Mo
                 std = (
                     model.initializer_range if model.initializer == "truncated-normal" else parameter.shape[-1] ** -0.5
                 )
+                if name.endswith(".Wo.weight"):
+                    std /= math.sqrt(2 * model.num_hidden_layers)
                 nn.init.trunc_normal_(parameter, std=std, a=-2 * std, b=2 * std, generator=generator)
-            if model.position_initializer == "local":
+            if model.position_initializer == "local" and model.block == "bert":
                 begin_local(name, parameter, model)
     return network
+
+
+def is_norm(name: str) -> bool:
+    """Whether a parameter of that name is one of a LayerNorm."""
+    return "norm" in name.lower()
 
 
 def waves(positions: int, width: int) -> Tensor:
@@ -145,11 +176,14 @@ def build_generator(config: Config, kept: Encoder, weights: Weights) -> "TokenPr
     network = TokenPredictor(shape)
     if config.sharing == "none":
         return initialize(network, shape, weights)
-    mine, tables = network.electra.embeddings, (kept.embeddings.word_embeddings, kept.embeddings.position_embeddings)
-    mine.word_embeddings, mine.position_embeddings = tables
-    if config.sharing == "disentangled":
-        kept.embeddings.word_embeddings, kept.embeddings.position_embeddings = map(SharedTable, tables)
-    return initialize(network, shape, weights, leave=nn.ModuleList(tables))
+    mine, theirs = network.electra.embeddings, kept.embeddings
+    tables = {name: table for name, table in theirs.named_children() if name in _TABLES}
+    for name, table in tables.items():
+        setattr(mine, name, table)
+        if config.sharing == "disentangled":
+            assert isinstance(table, nn.Embedding)
+            setattr(theirs, name, SharedTable(table))
+    return initialize(network, shape, weights, leave=nn.ModuleList(tables.values()))
 
 
 class TokenHead(nn.Module):

@@ -48,7 +48,7 @@ class AdversarialReplacedTokenDetection(protocol.Objective, settings=Adversarial
         """Sums of the losses over a lane."""
         settings, used_K = self.settings, masked.slots_K >= 0
         hidden_KD = at(self.generator.electra(masked.input_BT, masked.batch), masked.slots_K)
-        projected_KE = self.generator.generator_predictions(hidden_KD)
+        projected_KE = self.generator.as_words(hidden_KD)
         with torch.no_grad():
             generated = generation.generate(
                 self.generator, self.config, masked, rng, diagnose=diagnose, project=projected_KE.detach()

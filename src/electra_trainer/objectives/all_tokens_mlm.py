@@ -46,7 +46,7 @@ class AllTokensMaskedLanguageModelling(protocol.Objective, settings=AllTokensMLM
             copy_BT = self.copy(hidden_BTD.float())[..., 0]
         labels_BT = masked.batch.ids_BT.masked_fill(~real_BT, -100)
         log_p_BT = vocabulary_softmax.log_probability(
-            self.encoder.generator_predictions(hidden_BTD.flatten(0, 1)), *self.encoder.output(), labels_BT.flatten()
+            self.encoder.as_words(hidden_BTD.flatten(0, 1)), *self.encoder.output(), labels_BT.flatten()
         ).view_as(copy_BT)
         loss = -(mixture(copy_BT, log_p_BT, copied_BT=~corrupted.replaced_BT) * real_BT).sum()
         terms = generation.generator_terms(generated, self.settings.generator_weight)
@@ -63,7 +63,7 @@ class AllTokensMaskedLanguageModelling(protocol.Objective, settings=AllTokensMLM
     def _correct(self, masked: batch.Masked, corrupted: batch.Corrupted, hidden_BTD: Tensor, copy_BT: Tensor) -> Tensor:
         """Whether the most probable word of the mixture is the original, at the slots; bool [K]."""
         slots_K = masked.slots_K.clamp(min=0)
-        projected_KE = self.encoder.generator_predictions(at(hidden_BTD, slots_K))
+        projected_KE = self.encoder.as_words(at(hidden_BTD, slots_K))
         input_K, copy_K = corrupted.input_BT.flatten()[slots_K], copy_BT.flatten()[slots_K]
         correct = [torch.zeros_like(input_K[:0], dtype=torch.bool)]
         for part, log_p_kV in vocabulary_softmax.log_probabilities(projected_KE, *self.encoder.output()):

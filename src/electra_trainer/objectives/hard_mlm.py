@@ -20,8 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from electra_trainer.batch import Losses, Masked, Term
-from electra_trainer.model.encoder import Encoder
-from electra_trainer.model.networks import initialize
+from electra_trainer.model.networks import build_encoder, initialize
 from electra_trainer.objectives import mlm, vocabulary_softmax
 from electra_trainer.randomness import Rng
 from electra_trainer.settings.config import Config, guesser_shape
@@ -39,7 +38,7 @@ class HardMaskedLanguageModelling(mlm.MaskedLanguageModelling, settings=HardMLM)
         assert isinstance(config.objective, HardMLM)
         shape, embeddings = guesser_shape(config), self.encoder.electra.embeddings
         self.settings, weights = config.objective, self.weights("heads")
-        self.guesser = initialize(Encoder(shape, embeddings=embeddings), shape, weights, leave=embeddings)
+        self.guesser = initialize(build_encoder(shape, embeddings=embeddings), shape, weights, leave=embeddings)
         self.guess = initialize(nn.Linear(shape.hidden_size, 1), shape, weights)
         # BERT's first loss; else its error fills the clipped gradient
         nn.init.constant_(self.guess.bias, math.log(shape.vocab_size))

@@ -34,7 +34,7 @@ class CorrectiveReplacedTokenDetection(rtd.ReplacedTokenDetection, settings=RtdM
         """Logits of "replaced", [B, T], and the corrective loss, a sum over the K slots."""
         hidden_BTD = self.discriminator.electra(corrupted.input_BT, masked.batch)
         tokens = vocabulary_softmax.token_softmax(
-            self.encoder.generator_predictions(at(hidden_BTD, masked.slots_K)),
+            self.encoder.as_words(at(hidden_BTD, masked.slots_K)),
             *self.encoder.output(),
             labels_K=masked.labels_K,
             draws_K=None,

@@ -124,7 +124,7 @@ def own_generator(pretrained: Pretrained) -> TokenPredictor | None:
 def most_positions(pretrained: Pretrained) -> int | None:
     """Length of the longest row that every network can read; None: there is no network."""
     networks = (pretrained.discriminator, pretrained.generator, pretrained.encoder)
-    counts = [n.electra.embeddings.position_embeddings.num_embeddings for n in networks if n is not None]
+    counts = [n.electra.encoder.model.max_position_embeddings for n in networks if n is not None]
     return min(counts, default=None)
 
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from electra_trainer.data.batches import encode_rows
 from electra_trainer.errors import CheckpointError, ConfigError, install
 from electra_trainer.model.networks import Discriminator, TokenPredictor
+from electra_trainer.pretrained import as_modern
 from electra_trainer.settings.records import read_table
 
 BOUND = 1e-4
@@ -72,8 +73,11 @@ def check_agreement(folder: Path, network: nn.Module, tokenizer: Tokenizer, *, l
             raise CheckpointError(f"{folder}: {text[:60]!r} has other ids in transformers. Please report it.")
     table = read_table(folder / "config.json")
     rows = text_rows(tokenizer, table, length=length)
-    found = transformers_network(folder, table)(input_ids=rows, token_type_ids=torch.zeros_like(rows))
+    segments = {} if table["model_type"] == as_modern.TYPE else {"token_type_ids": torch.zeros_like(rows)}
+    found = transformers_network(folder, table)(input_ids=rows, **segments)
     expected = found.logits if outputs(table) == "logits" else found.last_hidden_state
+    if as_modern.has_our_labels(table):
+        expected = expected[..., 1] - expected[..., 0]
     difference = float((own_outputs(network, folder, rows) - expected).abs().max())
     if not difference <= BOUND:
         raise CheckpointError(

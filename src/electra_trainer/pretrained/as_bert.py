@@ -42,12 +42,16 @@ _NOT_TAKEN = {
 
 
 def fits_bert(model: Model) -> bool:
-    """Whether BERT has a network of that shape: it has no projection between embeddings and layers."""
-    return model.embedding_size == model.hidden_size
+    """Whether BERT has a network of that shape: it has no projection between embeddings and layers, and no modern block."""
+    return model.embedding_size == model.hidden_size and model.block == "bert"
 
 
 def require_bert(model: Model) -> None:
     """Raise ConfigError, with what to do, unless BERT has a network of that shape."""
+    if model.block != "bert":
+        raise ConfigError(
+            "--as bert: the layers of this encoder are ModernBERT's (model.block = modern). Leave --as bert out."
+        )
     if not fits_bert(model):
         raise ConfigError(
             f"--as bert: the embeddings of this encoder are {model.embedding_size} wide and its layers {model.hidden_size}, and BERT has no "

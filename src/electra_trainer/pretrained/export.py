@@ -4,6 +4,8 @@
     DIR/generator       ElectraForMaskedLM
     DIR/encoder         ElectraForMaskedLM: what an MLM run exports instead of the two, and rtd-mlm beside them
 
+The modern block is written as ModernBERT (as_modern.py).
+
 Each holds config.json, model.safetensors, the tokenizer's files and a model card; encoders also the files of serving.py. Parameter names
 are those of transformers, so writing is a copy (the paper's printed head becomes the released one, with the same output). The
 vocabulary's output weight is tied to the word embeddings and stored once, as there.
@@ -28,11 +30,11 @@ from electra_trainer.data.tokenizer import load_tokenizer, tokenizer_files
 from electra_trainer.errors import CheckpointError, ConfigError, MissingInputError, storage_error
 from electra_trainer.files.durable import make_folder, new_folder, sweep, sync_folder, write_durably
 from electra_trainer.files.reading import read_file, short
-from electra_trainer.kernels.native.layers import other_arithmetic
+from electra_trainer.kernels.declared import other_class
 from electra_trainer.model.encoder import Encoder, Layers
-from electra_trainer.model.networks import Discriminator, PrintedReplacedHead, TokenPredictor
+from electra_trainer.model.networks import Discriminator, PrintedReplacedHead, TokenPredictor, build_encoder
 from electra_trainer.objectives import Exported
-from electra_trainer.pretrained import as_bert
+from electra_trainer.pretrained import as_bert, as_modern
 from electra_trainer.pretrained.roles import architecture
 from electra_trainer.pretrained.serving import embedding_files
 from electra_trainer.settings import records
@@ -64,6 +66,10 @@ class Form:
         """Whether this network is written as a BERT."""
         return self.bert and as_bert.fits_bert(exported.model)
 
+    def renames(self, exported: Exported) -> bool:
+        """Whether this network is written under other names than its own."""
+        return exported.model.block == "modern" or self.is_bert(exported)
+
 
 def shape_table(model: Model, *, pad_id: int, layers: Layers | None = None) -> dict[str, Any]:
     """The config.json of any network of that shape, in transformers' terms, without its architecture.
@@ -76,16 +82,19 @@ def shape_table(model: Model, *, pad_id: int, layers: Layers | None = None) -> d
         layers: the network's own; None: layers of that shape as this program builds them.
 
     Raises:
-        ConfigError: the layers compute something that transformers' ELECTRA does not.
+        ConfigError: the layers compute something that transformers' ELECTRA, or ModernBERT, does not.
     """
     if layers is None:
         with torch.device("meta"):
-            layers = Layers(replace(model, num_hidden_layers=1))
-    if odd := other_arithmetic(layers):
+            layers = build_encoder(replace(model, num_hidden_layers=1)).encoder
+    modern = model.block == "modern"
+    if odd := other_class(layers, model.block):
         raise ConfigError(
-            f"export: {odd} computes something else than ELECTRA's layers, and transformers would compute the old function with "
-            "these weights. Use the run with this program."
+            f"export: {odd} does not declare to be a part of {'ModernBERT' if modern else 'BERT'}'s block, and transformers would compute "
+            "the old function with these weights. Use the run with this program."
         )
+    if modern:
+        return as_modern.modern_table(model, pad_id=pad_id)
     return {
         "model_type": "electra",
         **{name: getattr(model, name) for name in _SHAPE_KEYS},
@@ -133,8 +142,9 @@ def export(
 
     def files() -> Iterator[tuple[str, bytes]]:
         for exported in networks:
+            files_of_words = tokenizer_files(words, max_length=length)
             contents = {
-                **tokenizer_files(words, max_length=length),
+                **(as_modern.without_segments(files_of_words) if exported.model.block == "modern" else files_of_words),
                 "config.json": (json.dumps(_table(exported, pad_id, form), indent=2) + "\n").encode(),
                 "model.safetensors": safetensors_bytes(_stored(exported, form)),
                 **_embedding_files(exported, length),
@@ -146,7 +156,7 @@ def export(
         for exported in networks:
             place, written = folder / exported.name, _stored(exported, form)
             found = read_tensors(place / "model.safetensors")
-            if not form.is_bert(exported):
+            if not form.renames(exported):
                 found, written = (
                     read_network(place)[0].state_dict(),
                     {name: each.float() for name, each in written.items()},
@@ -162,6 +172,9 @@ def export(
 def _table(exported: Exported, pad_id: int, form: Form) -> dict[str, Any]:
     shape = shape_table(exported.model, pad_id=pad_id, layers=_layers_of(exported.network))
     table = {"architectures": [exported.architecture], **shape}
+    if exported.model.block == "modern":
+        labels = as_modern.numbered(as_modern.LABELS) if isinstance(exported.network, Discriminator) else {}
+        return table | {"architectures": [as_modern.CLASSES[exported.architecture]], **labels}
     return as_bert.bert_table(table) if form.is_bert(exported) else table
 
 
@@ -176,6 +189,8 @@ def _stored(exported: Exported, form: Form) -> dict[str, Tensor]:
     if isinstance(head := getattr(exported.network, part[:-1], None), PrintedReplacedHead):
         tensors.pop(f"{part}prediction.weight")
         tensors |= {part + name: tensor for name, tensor in head.as_released(exported.model).state_dict().items()}
+    if exported.model.block == "modern":
+        tensors = as_modern.modern_tensors(tensors)
     if form.is_bert(exported):
         tensors = as_bert.bert_tensors(tensors, exported.architecture)
     return {name: tensor.to(_DTYPES[form.dtype]) for name, tensor in tensors.items()}
@@ -195,11 +210,13 @@ def read_network(folder: Path) -> tuple[nn.Module, Model]:
     found = architecture(folder)
     if found not in NETWORKS:
         raise CheckpointError(
-            f"{folder / 'config.json'}: describes an 'electra' {short(found or _architecture(table))}, expected one of "
+            f"{folder / 'config.json'}: describes {short(table['model_type'])} {short(found or _architecture(table))}, expected one of "
             f"{' or '.join(NETWORKS)}. Give the run or its export; a fine-tuned model is for `electra predict` and `electra playground`."
         )
     path = folder / "model.safetensors"
     tensors = read_tensors(path)
+    if table["model_type"] == as_modern.TYPE:
+        tensors = as_modern.our_tensors(tensors, discriminator=NETWORKS[found] is Discriminator)
     network, model = _outline(NETWORKS[found], table, folder, most_layers=len(tensors))
     return _filled(network, tensors, where=path).eval(), model
 
@@ -219,7 +236,9 @@ def read_encoder(folder: Path) -> tuple[Encoder, Model]:
     table = _electra_table(folder)
     path = folder / "model.safetensors"
     tensors = read_tensors(path)
-    outline, model = _outline(Encoder, table, folder, most_layers=len(tensors))
+    if table["model_type"] == as_modern.TYPE:
+        tensors = as_modern.our_tensors(tensors)
+    outline, model = _outline(build_encoder, table, folder, most_layers=len(tensors))
     prefix = "electra." if any(name.startswith("electra.") for name in tensors) else ""
     mine = {name: tensors[prefix + name] for name in outline.state_dict() if prefix + name in tensors}
     encoder = _filled(outline, mine, where=path)
@@ -250,11 +269,11 @@ def read_bert(folder: Path) -> tuple[Encoder | TokenPredictor, Model]:
 
 def _electra_table(folder: Path) -> dict[str, Any]:
     table = read_table(folder / "config.json")
-    if table.get("model_type") != "electra":
+    if table.get("model_type") not in ("electra", as_modern.TYPE):
         raise CheckpointError(
             f"{folder / 'config.json'}: describes {short(table.get('model_type'))} {short(_architecture(table))}, "
-            "expected an 'electra'. Choose another folder; of an export --as bert give the run, or export it without --as. "
-            "`electra pretrain --init` begins with a BERT."
+            "expected an 'electra' or a 'modernbert'. Choose another folder; of an export --as bert give the run, or export it without "
+            "--as. `electra pretrain --init` begins with a BERT."
         )
     if table.get("hidden_act", "gelu") != "gelu":
         raise CheckpointError(
@@ -283,7 +302,10 @@ def _outline(
     """A network without memory behind its tensors: a config.json may ask for any size, the file of weights says what there is."""
     where = str(folder / "config.json")
     try:
-        model = records.read(Model, {name: table[name] for name in _SHAPE_KEYS if name in table}, where=where)
+        fields = {name: table[name] for name in _SHAPE_KEYS if name in table}
+        if table["model_type"] == as_modern.TYPE:
+            fields = as_modern.model_fields(table, where=Path(where))
+        model = records.read(Model, fields, where=where)
         if model.num_hidden_layers > most_layers:
             raise CheckpointError(
                 f"{where}: num_hidden_layers {model.num_hidden_layers:,}, and the file of weights has {most_layers:,} tensors. "

@@ -2,16 +2,20 @@
 
 ElectraForPreTraining   discriminator
 ElectraForMaskedLM      encoder where it is the main network, generator beside one
+
+BERT's and ModernBERT's classes count as the ELECTRA's whose export they are.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from electra_trainer.errors import CheckpointError, ConfigError, ElectraError
 from electra_trainer.files.reading import short
+from electra_trainer.pretrained import as_modern
 from electra_trainer.pretrained.as_bert import BERT_CLASSES
 from electra_trainer.settings.records import read_table
 
@@ -20,9 +24,10 @@ NETWORKS = ("discriminator", "generator", "encoder")
 DISCRIMINATOR, PREDICTOR = "ElectraForPreTraining", "ElectraForMaskedLM"
 HEADS = {DISCRIMINATOR: "discriminator_predictions.", PREDICTOR: "generator_predictions."}
 """Architecture with a pre-training head -> how the names of its head's tensors begin."""
-_FROM_BERT = {bert: electra for electra, bert in BERT_CLASSES.items()}
-_SHARED = "encoder.layer.0.attention.self.query.weight"
-"""Ending of the name of a tensor that two networks have in common only if they have the same encoder."""
+_MODERN_HEADS = {DISCRIMINATOR: "classifier.", PREDICTOR: "decoder."}
+"""The same of a ModernBERT."""
+_SHARED = ("encoder.layer.0.attention.self.query.weight", "layers.0.attn.Wqkv.weight")
+"""Endings of the name of a tensor that two networks have in common only if they have the same encoder."""
 
 
 def architecture(folder: Path) -> str | None:
@@ -34,20 +39,30 @@ def architecture(folder: Path) -> str | None:
         CheckpointError: config.json names one pre-training head, and the tensors are those of another.
     """
     path = folder / "config.json"
-    listed = read_table(path).get("architectures") or []
-    if not isinstance(listed, list) or not all(isinstance(one, str) for one in listed):
-        return None
-    names = [_FROM_BERT.get(one, one) for one in listed]
-    held = [name for name, head in HEADS.items() if any(one.startswith(head) for one in _tensor_names(folder))]
-    named = [name for name in names if name != "ElectraModel"]
+    table = read_table(path)
+    modern, listed = table.get("model_type") == as_modern.TYPE, table.get("architectures")
+    ours, heads = _ours(table), _MODERN_HEADS if modern else HEADS
+    names = [ours.get(one, one) for one in listed if isinstance(one, str)] if isinstance(listed, list) else []
+    held = [name for name in heads if any(one.startswith(heads[name]) for one in _tensor_names(folder))]
+    if modern and DISCRIMINATOR not in ours.values():
+        held = [name for name in held if name == PREDICTOR]  # the classifier of a task
+    named = [name for name in names if name not in ("ElectraModel", "ModernBertModel")]
     if len(held) == 1 and not named:
         return held[0]
     if named and named[0] in HEADS and held and named[0] not in held:
         raise CheckpointError(
             f"{path}: architectures names {short(named[0])}, and model.safetensors next to it has the head of {held[0]} "
-            f"({HEADS[held[0]]}...). Write {held[0]} there, or put the right files together."
+            f"({heads[held[0]]}...). Write {held[0]} there, or put the right files together."
         )
     return named[0] if named else None
+
+
+def _ours(table: Mapping[str, Any]) -> dict[str, str]:
+    """Class of transformers -> the ELECTRA's whose export it is. A token classifier of ModernBERT is a discriminator by its labels."""
+    found = {theirs: mine for classes in (BERT_CLASSES, as_modern.CLASSES) for mine, theirs in classes.items()}
+    if not as_modern.has_our_labels(table):
+        del found[as_modern.CLASSES[DISCRIMINATOR]]
+    return found
 
 
 def network_folders(folder: Path) -> list[Path]:

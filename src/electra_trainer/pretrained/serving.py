@@ -19,9 +19,10 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from electra_trainer.errors import CheckpointError, need
+from electra_trainer.errors import CheckpointError, ConfigError, need
 from electra_trainer.files.durable import make_folder, scratch, sync_folder, write_durably
 from electra_trainer.files.reading import read_file
+from electra_trainer.pretrained import as_modern
 from electra_trainer.pretrained.agreement import outputs, own_outputs, text_rows, transformers_network
 from electra_trainer.settings.records import read_table
 
@@ -102,6 +103,10 @@ def write_onnx(folder: Path, network: nn.Module, tokenizer: Tokenizer, *, int8: 
     """
     need_onnx()
     table = read_table(folder / "config.json")
+    if table["model_type"] == as_modern.TYPE:
+        raise ConfigError(
+            "--to onnx and web: are not made for the modern block (model.block = modern). Leave --to out."
+        )
     of = outputs(table)
     rows = [text_rows(tokenizer, table, length=length - _PADDING) for length in _LENGTHS]
     expected = [(ids_BT, own_outputs(network, folder, ids_BT)) for ids_BT in rows]

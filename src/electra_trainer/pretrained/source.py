@@ -25,7 +25,8 @@ from electra_trainer.data.tokenizer import (
 from electra_trainer.data.tokenizer_folder import ADDED, SPECIALS_MAP
 from electra_trainer.errors import ConfigError, MissingInputError
 from electra_trainer.model.encoder import Encoder
-from electra_trainer.model.networks import TokenPredictor, initialize
+from electra_trainer.model.networks import TokenPredictor, build_encoder, initialize
+from electra_trainer.pretrained import as_modern
 from electra_trainer.pretrained.as_bert import is_bert, not_taken
 from electra_trainer.pretrained.export import holds_network, read_bert, read_encoder, read_network, read_tensors
 from electra_trainer.pretrained.pretrained import kept_encoder, load, trained_length
@@ -52,11 +53,13 @@ class Source:
     specials: Specials
     length: int
     """Longest row that it was trained on, in tokens."""
+    digest: str | None = None
+    """SHA-256 of weights and tokenizer, where these weights were made from those."""
 
     def encoder(self, *, dropout: float, attention_dropout: float) -> Encoder:
         """A new encoder with these weights."""
         model = replace(self.model, hidden_dropout_prob=dropout, attention_probs_dropout_prob=attention_dropout)
-        encoder = Encoder(model)
+        encoder = build_encoder(model)
         encoder.load_state_dict(dict(self.weights))
         return encoder
 
@@ -68,6 +71,8 @@ class Source:
     @cached_property
     def sha256(self) -> str:
         """Of weights and tokenizer: what a score depends on. Every run of a model asks, and a base model has 440 MB."""
+        if self.digest is not None:
+            return self.digest
         digest = hashlib.sha256(tokenizer_sha256(self.tokenizer).encode())
         digest.update(safetensors.torch.save(dict(self.weights)))
         return digest.hexdigest()
@@ -77,11 +82,21 @@ def load_source(name: str | Path, *, bert: bool = False) -> Source:
     """Load the encoder of a run (`RUN` or `RUN@STEP`), of any ELECTRA folder, or of a Hub name such as `google/electra-small-discriminator`.
 
     An export with several networks gives the discriminator's encoder, or that of the main token predictor. With `bert` a BERT is read too.
+    In the modern block a narrower word table is multiplied with its projection, as in an export, so that a run and its export are
+    fine-tuned alike.
 
     Raises:
         MissingInputError: there is no such folder and no such Hub name, or the Hub cannot be reached. CheckpointError: it does not verify, or is
             not an ELECTRA.
     """
+    source = _as_it_is(name, bert=bert)
+    if source.model.block == "bert" or source.model.embedding_size == source.model.hidden_size:
+        return source
+    model = replace(source.model, embedding_size=source.model.hidden_size)
+    return replace(source, model=model, weights=as_modern.folded(source.weights), digest=source.sha256)
+
+
+def _as_it_is(name: str | Path, *, bert: bool) -> Source:
     if records.is_run(name):
         pretrained = load(name)
         assert pretrained.config is not None
@@ -125,7 +140,7 @@ def located(name: str | Path) -> Path:
 def untrained(source: Source, *, seed: int) -> Source:
     """The same shape and tokenizer with fresh weights: the baseline of every score."""
     encoder = initialize(
-        Encoder(source.model),
+        build_encoder(source.model),
         source.model,
         lambda name: torch.Generator().manual_seed(key(seed, f"weights/untrained/{name}")),
     )
@@ -152,7 +167,7 @@ class InitFrom:
         read = {name: _networks(name) for name in ([self.name] if one else self.name.split(","))}
         found = read[self.name] if one else _pair(self.name, read.values())
         main = self.name if one else next(name for name, networks in read.items() if "discriminator" in networks)
-        source = load_source(main, bert=True)
+        source = _as_it_is(main, bert=True)
         for name in read.keys() - {main}:
             if load_source(name, bert=True).tokenizer.get_vocab() != source.tokenizer.get_vocab():
                 raise ConfigError(

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from electra_trainer.errors import refuse_if
-from electra_trainer.model.encoder import Layer
+from electra_trainer.model.modern import AnyLayer, ModernLayer
 from electra_trainer.ranks.failure import together
 from electra_trainer.ranks.world import world
 from electra_trainer.settings.config import Config
@@ -64,10 +64,8 @@ def place(network: nn.Module, device: torch.device, *, precision: str, shard: bo
     mesh = init_device_mesh(device.type, (world().size,))
     rounded = torch.bfloat16 if precision == "bf16" else None
     policy = MixedPrecisionPolicy(param_dtype=rounded, reduce_dtype=torch.float32, cast_forward_inputs=False)
-    for layer in [module for module in network.modules() if isinstance(module, Layer)]:
-        # without its LayerNorms, in the order of their calls
-        matrices = [layer.attention.self, layer.attention.output.dense, layer.intermediate, layer.output.dense]
-        fully_shard(matrices, mesh=mesh, mp_policy=policy)
+    for layer in [module for module in network.modules() if isinstance(module, AnyLayer)]:
+        fully_shard(_matrices(layer), mesh=mesh, mp_policy=policy)
     fully_shard(network, mesh=mesh, reshard_after_forward=False)
     for module in network.modules():
         if isinstance(module, FSDPModule):
@@ -77,6 +75,13 @@ def place(network: nn.Module, device: torch.device, *, precision: str, shard: bo
     warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
     network.register_forward_hook(_put_away)
     _sharded.add(network)
+
+
+def _matrices(layer: AnyLayer) -> list[nn.Module]:
+    """A layer without its LayerNorms, in the order of the calls."""
+    if isinstance(layer, ModernLayer):
+        return [layer.attn, layer.mlp]
+    return [layer.attention.self, layer.attention.output.dense, layer.intermediate, layer.output.dense]
 
 
 def _put_away(network: nn.Module, *_: Any) -> None:

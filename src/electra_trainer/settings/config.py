@@ -14,6 +14,9 @@ from typing import Any, Literal
 from electra_trainer.errors import ConfigError, refuse_if, require
 from electra_trainer.settings import methods
 
+Block = Literal["bert", "modern"]
+"""Kinds of transformer layers."""
+
 _RULES: dict[str, Callable[[float], bool]] = {
     "at least 0": lambda value: value >= 0,
     "at least 1": lambda value: value >= 1,
@@ -34,6 +37,8 @@ def _check(group: str, settings: object, names: str, expected: str) -> None:
 class Model:
     """Shape of the main network's encoder: the discriminator, or BERT's own encoder (Table 5). Names as in transformers."""
 
+    block: Block = "bert"
+    """The layers: BERT's and ELECTRA's (Appendix A), or ModernBERT's (model/modern.py), without a table of positions and segments."""
     vocab_size: int = 30522
     """Words in the vocabulary; `pretrain` takes it from the prepared data."""
     embedding_size: int = 128
@@ -45,7 +50,7 @@ class Model:
     num_attention_heads: int = 4
     """Attention heads; `hidden_size` must be a multiple."""
     intermediate_size: int = 1024
-    """Inner width of the feed-forward network."""
+    """Inner width of the feed-forward network; the modern block, with three matrices there, has two thirds of it (`inner_size`)."""
     max_position_embeddings: int = 512
     """Longest row, in tokens."""
     type_vocab_size: int = 2
@@ -55,7 +60,9 @@ class Model:
     attention_probs_dropout_prob: float = 0.1
     """Dropout on attention weights."""
     layer_norm_eps: float = 1e-12
-    """Added to the variance in LayerNorm (released)."""
+    """Added to the variance in LayerNorm (released); in the modern block 1e-5."""
+    rotary_theta: float = 10_000.0
+    """Base of the angles by which the modern block turns queries and keys (rotary positions)."""
     replaced_head: Literal["two-layers", "linear"] = "two-layers"
     """The discriminator's head: dense, GELU, dense (released), or `linear`, sigmoid(w·h) without a bias, as the paper prints it (§2)."""
     initializer: Literal["truncated-normal", "fan-in"] = "truncated-normal"
@@ -64,7 +71,7 @@ class Model:
     """Standard deviation of the truncated normal."""
     position_initializer: Literal["random", "sinusoidal", "local"] = "random"
     """First values of the learned positions: `random` as all weights (released); `sinusoidal` waves of the same size; or `local`: waves by
-    which four heads of the first layer begin to look one and two tokens back and ahead (model/local_start.py)."""
+    which four heads of the first layer begin to look one and two tokens back and ahead (model/local_start.py). The modern block has none."""
     word_initializer: Literal["random", "co-occurrence"] = "random"
     """First values of the word embeddings: `random` as all weights (released), or vectors of the same length whose directions come from
     the `co-occurrence` of word pieces in the training rows (data/co_occurrence.py). Trained weights (`--init`) bring their own."""
@@ -72,19 +79,27 @@ class Model:
     def __post_init__(self) -> None:
         widths = "vocab_size embedding_size hidden_size intermediate_size max_position_embeddings type_vocab_size"
         _check("model", self, f"num_hidden_layers num_attention_heads {widths}", "at least 1")
-        heads, segments = self.num_attention_heads, self.type_vocab_size
-        expected = f"a multiple of model.num_attention_heads = {heads}"
-        require(self.hidden_size % heads == 0, "model.hidden_size", self.hidden_size, expected)
+        heads, segments, modern = self.num_attention_heads, self.type_vocab_size, self.block == "modern"
+        expected = f"a multiple of {'twice ' * modern}model.num_attention_heads = {heads}"
+        require(self.hidden_size % (heads * (1 + modern)) == 0, "model.hidden_size", self.hidden_size, expected)
         require(segments >= 2, "model.type_vocab_size", segments, "at least 2 (segments A and B)")
-        narrow = self.position_initializer == "local" and self.hidden_size // heads < 8
+        for name in ("layer_norm_eps", "replaced_head") if modern else ("rotary_theta",):
+            value, only = getattr(self, name), getattr(type(self), name)
+            require(value == only, f"model.{name}", value, f"{only}, the default, with model.block = {self.block}")
+        narrow = self.position_initializer == "local" and not modern and self.hidden_size // heads < 8
         require(not narrow, "model.position_initializer", "local", "random with heads that are narrower than 8")
         linear = self.replaced_head == "linear" and self.hidden_size < 2
         require(not linear, "model.replaced_head", "linear", "two-layers with a hidden size of 1")
         _check("model", self, "hidden_dropout_prob attention_probs_dropout_prob", "a share between 0 and 1")
-        _check("model", self, "layer_norm_eps initializer_range", "a number above 0")
+        _check("model", self, "layer_norm_eps initializer_range rotary_theta", "a number above 0")
         most = f"at most model.vocab_size = {self.vocab_size} with model.word_initializer = co-occurrence"
         possible = self.word_initializer == "random" or self.embedding_size <= self.vocab_size
         require(possible, "model.embedding_size", self.embedding_size, most)
+
+    @property
+    def inner_size(self) -> int:
+        """Inner width as built: in the modern block two thirds, in multiples of 16, for about as many parameters."""
+        return self.intermediate_size if self.block == "bert" else max(16, 2 * self.intermediate_size // 3 // 16 * 16)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,9 +18,9 @@ from typing import Any
 import torch
 
 from electra_trainer.errors import ElectraError
-from electra_trainer.kernels.gpu import trust
+from electra_trainer.kernels.gpu import gpu_stack, trust
 from electra_trainer.kernels.native import layers
-from electra_trainer.model.encoder import Layer
+from electra_trainer.model.modern import AnyLayer
 from electra_trainer.objectives import Objective
 from electra_trainer.ranks.sharding import is_sharded
 from electra_trainer.ranks.world import any_rank, world
@@ -217,7 +217,8 @@ class GraphStep(StaticStep):
         super().__init__(objective, optimizer, feed)
         self._graph: torch.cuda.CUDAGraph | None = None
         self._update: torch.cuda.CUDAGraph | None = None
-        self._compiled: dict[Layer, object] = {}
+        self._compiled: dict[AnyLayer, object] = {}
+        self._run_layer = gpu_stack.run_layer
 
     @property
     def recorded(self) -> bool:
@@ -236,6 +237,7 @@ class GraphStep(StaticStep):
         """Compile the encoder's layers for this step alone: evaluation has other shapes and runs them uncompiled."""
         torch._dynamo.reset()  # an earlier step's shapes would count against the limit of recompilations
         _release_unused(self.feed.device)
+        self._run_layer = torch.compile(gpu_stack.run_layer, fullgraph=True, dynamic=False, backend=_BACKEND)
         for layer in _layers(self.objective):
             layer.compile(fullgraph=True, dynamic=False, backend=_BACKEND)
             self._compiled[layer] = layer._compiled_call_impl
@@ -244,7 +246,7 @@ class GraphStep(StaticStep):
 
     def uncompile(self) -> None:
         """Back to plain layers."""
-        self._compiled = {}
+        self._compiled, self._run_layer = {}, gpu_stack.run_layer
         self.start_over()
 
     @contextmanager
@@ -252,7 +254,8 @@ class GraphStep(StaticStep):
         for layer, call in self._compiled.items():
             layer._compiled_call_impl = call  # type: ignore[assignment]
         try:
-            yield
+            with gpu_stack.layers_run_by(self._run_layer):
+                yield
         finally:
             for layer in self._compiled:
                 layer._compiled_call_impl = None
@@ -297,10 +300,10 @@ class GraphStep(StaticStep):
             super().run_update()
 
 
-def _layers(objective: Objective) -> list[Layer]:
+def _layers(objective: Objective) -> list[AnyLayer]:
     """The layers that a step computes: also those of a frozen generator, which is not a part of the objective."""
     networks = [objective, *(exported.network for exported in objective.exported())]
-    found = (module for network in networks for module in network.modules() if isinstance(module, Layer))
+    found = (module for network in networks for module in network.modules() if isinstance(module, AnyLayer))
     return [*dict.fromkeys(found)]
 
 

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
 from electra_trainer.errors import CheckpointError
-from electra_trainer.model.encoder import Layer
+from electra_trainer.model.modern import AnyLayer, PackedLinear
+from electra_trainer.model.networks import is_norm
 from electra_trainer.objectives import Objective, rtd, two_stage
 from electra_trainer.ranks.sharding import part_of
 from electra_trainer.settings.config import Config, Schedule
@@ -42,7 +43,7 @@ def parameter_groups(network: nn.Module, weight_decay: float, share: Share | Non
     groups: dict[tuple[float, bool], list[nn.Parameter]] = {} if share else {(1.0, True): [], (1.0, False): []}
     for name, parameter in network.named_parameters():  # a shared parameter is named once
         if parameter.requires_grad:
-            decays = not ("LayerNorm" in name or name.endswith("bias"))
+            decays = not (is_norm(name) or name.endswith("bias"))
             groups.setdefault((share(name) if share else 1.0, decays), []).append(parameter)
     return [
         {"params": members, "weight_decay": weight_decay * decays, "adapts": decays, "share": portion}
@@ -65,11 +66,17 @@ def build_optimizer(
         return Lamb(groups, betas=betas, eps=settings.epsilon)
     if settings.name == "muon":
         matrices, (weights, rest) = layer_matrices(network), groups
-        mine = {**weights, "params": [one for one in weights["params"] if one in matrices], "orthogonal": True}
-        mine["rounded"] = precision == "bf16"
-        mine["share"] = settings.muon_learning_rate / settings.learning_rate
+        moved = {
+            **weights,
+            "rounded": precision == "bf16",
+            "share": settings.muon_learning_rate / settings.learning_rate,
+        }
+        mine = [
+            {**moved, "params": [one for one in weights["params"] if matrices.get(one) == parts], "orthogonal": parts}
+            for parts in sorted({*matrices.values()})
+        ]
         weights["params"] = [one for one in weights["params"] if one not in matrices]
-        return Muon([weights, rest, mine], lr=0.0, betas=betas, eps=settings.epsilon, fused=True)
+        return Muon([weights, rest, *mine], lr=0.0, betas=betas, eps=settings.epsilon, fused=True)
     optimizer = _AdamW(groups, lr=0.0, betas=betas, eps=settings.epsilon, fused=True)
     if settings.name == "adam":
         without_bias_correction(optimizer)
@@ -84,14 +91,15 @@ class _AdamW(AdamW):
     add_param_group = inspect.unwrap(AdamW.add_param_group)
 
 
-def layer_matrices(network: nn.Module) -> set[nn.Parameter]:
-    """The weights that Muon moves: the matrices of every layer of every network."""
-    layers = (module for module in network.modules() if isinstance(module, Layer))
-    return {parameter for layer in layers for parameter in layer.parameters() if parameter.ndim == 2}
+def layer_matrices(network: nn.Module) -> dict[nn.Parameter, int]:
+    """The weights that Muon moves, the matrices of every layer of every network, and how many matrices each of them holds."""
+    layers = [module for module in network.modules() if isinstance(module, AnyLayer)]
+    packed = {one.weight: one.parts for one in network.modules() if isinstance(one, PackedLinear)}
+    return {one: packed.get(one, 1) for layer in layers for one in layer.parameters() if one.ndim == 2}
 
 
 class Muon(_AdamW):
-    """Muon (https://kellerjordan.github.io/posts/muon) for groups that are `orthogonal`, AdamW for the others.
+    """Muon (https://kellerjordan.github.io/posts/muon) for groups that are `orthogonal` (the number of matrices in a weight), AdamW for others.
 
     A matrix moves by the learning rate times sqrt(max(1, rows / columns)), Jordan's scale, in the direction of its averaged gradient with
     all singular values near 1; query, key and value each in their own. torch.optim.Muon has the same equations, but takes one matrix at a
@@ -111,7 +119,7 @@ class Muon(_AdamW):
         super().step()
 
     def _move(self, matrices: list[Tensor], group: dict[str, Any]) -> None:
-        """Update matrices [R, C] of one shape together."""
+        """Update weights of one shape together, each one matrix [R, C] or several, one below another."""
         for matrix in matrices:
             if not self.state[matrix]:
                 self.state[matrix]["exp_avg"] = torch.zeros_like(matrix)
@@ -125,9 +133,10 @@ class Muon(_AdamW):
             rate, pace = rate * (1 - self.found_inf), pace * (1 - self.found_inf)
         mean_NRC.lerp_(gradient_NRC, pace)
         torch._foreach_copy_(means, list(mean_NRC))
-        rows, columns = matrices[0].shape
-        ahead_NRC = gradient_NRC.lerp(mean_NRC, _MUON_MOMENTUM)
-        change_NRC = rate * max(1, rows / columns) ** 0.5 * orthogonal(ahead_NRC, rounded=group["rounded"])
+        (rows, columns), parts = matrices[0].shape, group["orthogonal"]
+        ahead_NRC = gradient_NRC.lerp(mean_NRC, _MUON_MOMENTUM).view(-1, rows // parts, columns)
+        change_NRC = rate * max(1, rows / parts / columns) ** 0.5 * orthogonal(ahead_NRC, rounded=group["rounded"])
+        change_NRC = change_NRC.reshape(-1, rows, columns)
         torch._foreach_mul_(matrices, 1 - rate * group["weight_decay"])
         torch._foreach_sub_(matrices, list(change_NRC))
         for matrix in matrices:
@@ -251,7 +260,7 @@ def check_optimizer_tensors(network: nn.Module, tensors: Mapping[str, Tensor], s
         CheckpointError: a tensor belongs to no parameter, or has another shape or type; or a parameter lacks some of its slots.
     """
     names = dict(network.named_parameters())
-    matrices = layer_matrices(network) if settings.name == "muon" else set()
+    matrices = layer_matrices(network) if settings.name == "muon" else {}
     found: dict[str, set[str]] = {}
     for full, value in tensors.items():
         parameter = _parameter_of(full, value, names)

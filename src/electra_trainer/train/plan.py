@@ -121,6 +121,10 @@ def describe(
     count, cost, steps = parameters(config), run_flops(config), config.schedule.steps
     memory = memory_bytes(config, processes=processes, gpu=gpu)
     lines = {"objective": arms.objective_title(config)}
+    if config.model.block == "modern":
+        lines["layers"] = (
+            f"ModernBERT's, positions rotary (theta {config.model.rotary_theta:,g}): no table to initialize"
+        )
     if count.generator:
         lines[f"parameters, {config.objective.keeps}"] = f"{count.kept:,}"
         lines["parameters, generator"] = f"{count.generator:,}"

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from electra_trainer.batch import Batch, Losses, Masked, Term
+from electra_trainer.model.networks import is_norm
 from electra_trainer.objectives import Objective
 from electra_trainer.randomness import Rng
 from electra_trainer.ranks import world as ranks
@@ -274,5 +275,5 @@ def _rounded(objective: Objective) -> dict[str, Tensor]:
     return {
         name: parameter.detach().bfloat16().requires_grad_()
         for name, parameter in objective.named_parameters()
-        if "LayerNorm" not in name and (".encoder.layer." in name or ".embeddings_project." in name)
+        if not is_norm(name) and (".encoder.layer." in name or ".embeddings_project." in name)
     }

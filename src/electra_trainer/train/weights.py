@@ -16,8 +16,8 @@ from electra_trainer.data.batches import uniform_counts, word_counts
 from electra_trainer.data.store import Store
 from electra_trainer.errors import CheckpointError, ConfigError
 from electra_trainer.files.reading import short
-from electra_trainer.model.encoder import SharedTable
 from electra_trainer.model.networks import WordFrequencies
+from electra_trainer.model.shared_table import SharedTable
 from electra_trainer.objectives import Objective, build
 from electra_trainer.ranks.sharding import whole
 from electra_trainer.runs.checkpoint import of_step
@@ -29,7 +29,7 @@ from electra_trainer.train.optim import optimizer_tensors
 
 _SHAPE = (
     "vocab_size", "embedding_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
-    "max_position_embeddings", "type_vocab_size", "layer_norm_eps",
+    "max_position_embeddings", "type_vocab_size", "layer_norm_eps", "block", "rotary_theta",
 )  # fmt: skip
 """Settings that must be equal for weights to mean the same."""
 _ONE = {
@@ -178,6 +178,8 @@ def _differences(theirs: Model, mine: Model) -> dict[str, str]:
     """What differs between two shapes, in words, by the name of the setting. More positions are no difference, see `begin_with`."""
     there, here = asdict(theirs), asdict(mine)
     there["max_position_embeddings"] = max(there["max_position_embeddings"], here["max_position_embeddings"])
+    if theirs.block == mine.block and theirs.inner_size == mine.inner_size:
+        here["intermediate_size"] = theirs.intermediate_size  # an export has the width as built
     return {name: f"{name} {there[name]} there and {here[name]} here" for name in _SHAPE if there[name] != here[name]}
 
 

@@ -35,8 +35,6 @@ ALIGNED = ("STRIDE", "D")
 ALWAYS_REAL = ("bias", "most", "mass", "spread", "label_logit", "loss", "log_z", "entropy", "sums", "levels", "weight", "log_sum", "draws",
                "partial")  # fmt: skip
 WHOLE = {"labels": "*i64", "sampled": "*i64", "best": "*i32", "correct": "*i8", "key": "*i64", "piece": "*i32"}
-TUPLES = {"partials": ("*fp32",) * 3, "parts": ("i32",) * 3, "totals": ("*bf16",) * 3 + ("*bf16", "*fp32", "*fp32") * 2}
-"""Arguments of a layer's sums (shared_sums.py)."""
 TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 
 
@@ -59,9 +57,7 @@ def build(name: str, dtype: str, arch: int, **constants: Any) -> Compiled:
     options = {word: constants.pop(word) for word in ("num_warps", "num_stages") if word in constants}
     names, signature = function.arg_names, {}
     for word in names:
-        if word in TUPLES:
-            signature[word] = TUPLES[word]
-        elif word in constants:
+        if word in constants:
             signature[word] = "constexpr"
         elif word in INTEGERS:
             signature[word] = "i32"
@@ -73,9 +69,8 @@ def build(name: str, dtype: str, arch: int, **constants: Any) -> Compiled:
             signature[word] = WHOLE.get(word, f"*{dtype}")
     attributes: dict[tuple[int, ...], list[list[object]]] = {}
     for word, kind in signature.items():
-        places = [(names.index(word), n) for n in range(len(kind))] if word in TUPLES else [(names.index(word),)]
-        aligned = word in ALIGNED or (kind[0] if word in TUPLES else kind).startswith("*")
-        attributes |= {place: [["tt.divisibility", 16]] for place in places if aligned}
+        if word not in constants and (word in ALIGNED or kind.startswith("*")):
+            attributes[names.index(word),] = [["tt.divisibility", 16]]
     source = ASTSource(function, signature, {(names.index(n),): v for n, v in constants.items()}, attributes)
     kernel = triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options)
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
@@ -124,8 +119,7 @@ def others(arch: int) -> dict[str, Compiled]:
         del tiles["BLOCK_K"]
         found[f"choose {width}"] = build("choose", "bf16", arch, SAMPLE=True, LOOK=True, BLOCK_B=256, **tiles)
     for width, warps in ((256, 1), (768, 4)):
-        found[f"finish {width}"] = build("finish", "bf16", arch, LOOPS=8, BLOCK_P=128, BLOCK_D=16)
-        sizes = {"SHIFT": True, "BLOCK_D": triton.next_power_of_2(width), "DROP": True, "num_warps": warps}
+        sizes = {"BLOCK_D": triton.next_power_of_2(width), "DROP": True, "num_warps": warps}
         found[f"add_norm_forward {width}"] = build("add_norm_forward", "bf16", arch, **sizes)
         found[f"add_norm_backward {width}"] = build("add_norm_backward", "bf16", arch, ROWS=16, **sizes)
     return found

@@ -16,9 +16,10 @@ from collections.abc import Callable
 import torch
 import torch._dynamo  # here once instead of in every fork
 
-from electra_trainer.kernels.gpu import add_norm, gpu_attention, gpu_softmax, keyed_dropout, shared_sums, trust
+from electra_trainer.kernels import stack
+from electra_trainer.kernels.gpu import add_norm, gpu_attention, gpu_softmax, gpu_stack, trust
 from electra_trainer.kernels.gpu.trust import close
-from electra_trainer.model import encoder
+from electra_trainer.model import encoder, exact_sums
 from electra_trainer.objectives import vocabulary_softmax as plain
 from electra_trainer.settings.config import Model
 
@@ -106,27 +107,15 @@ def norm() -> None:
         for drops in (False, True):
             add_norm.check(CPU, add_norm.Shape(dtype, 125, drops=drops, back=True), rows=5)
     inputs = [torch.randn(2, 2, 48, requires_grad=True) for _ in range(2)]
-    layer = torch.nn.LayerNorm(48)
+    layer, shift = torch.nn.LayerNorm(48), torch.zeros(48)
     found = []
     for key in ((1, 1), (1, 1), (1, 2)):
-        out = add_norm.add_norm(inputs[0], None, inputs[1], layer, torch.tensor(key), dropout=0.3)
+        out = add_norm.add_norm(inputs[0], shift, inputs[1], layer, torch.tensor(key), dropout=0.3)
         found.append([out, *torch.autograd.grad(out.square().sum(), [*inputs, layer.weight])])
     for one, two, three in zip(*found, strict=True):
         assert torch.equal(one, two) and not torch.equal(one, three)
     nothing = add_norm.add_norm(inputs[0][:0], layer.bias, inputs[1][:0], layer, torch.tensor([1, 1]), dropout=0.3)
     assert not torch.autograd.grad(nothing.sum(), layer.weight)[0].any()
-
-
-def sums() -> None:
-    """Of three operators at once; of one alone, of which nobody asks, nothing is launched; the same to the bit each time."""
-    shared_sums.check(CPU, shared_sums.Shape(torch.bfloat16, 40))
-    shared_sums.check(CPU, shared_sums.Shape(torch.float32, 33))
-    weights = [torch.ones(size, requires_grad=True) for size in (8, 8, 24)]
-    places = shared_sums.places([[None, *weights[:2]], weights[2:], [None, *weights[:2]]], [5, 2, 3])
-    assert [place.shape for place in places] == [(5, 3, 8), (2, 3, 8), (3, 3, 8)]
-    given = torch.arange(5.0).view(5, 1, 1).expand(5, 3, 8)
-    found = torch.autograd.grad(places[0], weights, given, allow_unused=True)
-    assert found[2] is None and all(torch.equal(one, torch.full((8,), 10.0)) for one in found[:2])
 
 
 def attention() -> None:
@@ -143,26 +132,8 @@ def attention() -> None:
 
 
 def long_rows() -> None:
-    """512 tokens with dropout: both kernels of the backward pass, eight blocks each. The faster of two ways is taken, once for a shape."""
+    """512 tokens with dropout: both kernels of the backward pass, eight blocks each."""
     gpu_attention.check(CPU, gpu_attention.Shape(torch.bfloat16, 1, 512, 64, drops=True, back=True), rows=1)
-    trust.trusted = lambda name, device, shape: True
-    real, times = gpu_attention._made, []
-    gpu_attention._made = lambda device, shape, rows: real(device, shape, rows=1)
-    gpu_attention._milliseconds = lambda run: run() or times.pop(0)
-    for tokens, ours, theirs, wanted in (
-        (192, 1.0, 0.9, True),
-        (160, 1.0, 0.7, False),
-        (144, 1.0, float("inf"), True),
-        (128, 9.0, 1.0, True),
-    ):
-        shape = gpu_attention.Shape(torch.bfloat16, 1, tokens, 32, drops=False, back=tokens == 160)
-        times[:] = [ours, theirs]
-        for _ in range(2):
-            assert gpu_attention.usable(CPU, shape, instead=encoder.by_pytorch) is wanted
-        assert times == ([] if tokens > 128 else [9.0, 1.0])
-    torch.use_deterministic_algorithms(True)
-    slow = gpu_attention.Shape(torch.bfloat16, 1, 160, 32, drops=False, back=True)
-    assert gpu_attention.usable(CPU, slow, instead=encoder.by_pytorch), "timed where the result must not depend on it"
 
 
 def operators() -> None:
@@ -177,42 +148,31 @@ def operators() -> None:
         torch.randn((4, 48), requires_grad=True),
         torch.nn.LayerNorm(48),
     )
-    operators, shared = torch.ops.electra, layer.bias.detach()
-    places = [torch.zeros((1, 3, 64), requires_grad=True), torch.zeros((4, 3, 48), requires_grad=True)]
+    operators, shared = torch.ops.electra, torch.zeros(48, requires_grad=True)
+    bias = torch.zeros(192, requires_grad=True)
     for operator, inputs in (
-        (operators.attention.default, (packed, places[0], pieces, key, 0.2)),
-        (operators.add_norm.default, (inner, shared, residual, shared, shared, places[1], key, 1e-12, 0.2)),
+        (operators.attention.default, (packed, bias, pieces, key, 0.2)),
+        (operators.add_norm.default, (inner, shared, residual, layer.weight, layer.bias, key, 1e-12, 0.2)),
     ):
         checks = ("test_schema", "test_autograd_registration", "test_faketensor")
         torch.library.opcheck(operator, inputs, test_utils=checks)
 
 
 def compiled() -> None:
-    """A layer through PyTorch's compiler, in one graph, equals the layer without it, kernels, dropout and gradients included.
-
-    Its sums are finished together, which equals one operator after the other.
-    """
-    model = Model(
-        vocab_size=20,
-        hidden_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=64,
-        embedding_size=64,
-    )
-    layers, hidden = encoder.Layers(model), torch.randn((1, 20, 64), requires_grad=True)
-    pieces, keys, results = torch.ones((1, 20), dtype=torch.int32), keyed_dropout.draw_keys(CPU, 2, 3), []
-    packed = encoder._all_packed(layers)
-    places = encoder._all_places(layers, [bias for _, bias in packed], (1, 20, 20))
-    for compiled, together in ((False, False), (False, True), (True, True)):
-        for layer in layers.layer if compiled else ():
-            layer.compile(fullgraph=True, dynamic=False, backend="aot_eager")
-        out = layers(hidden, encoder.OnGpu(None, pieces, True, keys, packed, places if together else []))
+    """A layer through PyTorch's compiler, in one graph, equals the layer without it, kernels, dropout and gradients included."""
+    shape = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    model = Model(vocab_size=20, embedding_size=64, **shape)
+    layers, hidden, results = encoder.Layers(model), torch.randn((1, 20, 64), requires_grad=True), []
+    pieces, used = torch.ones((1, 20), dtype=torch.int32), gpu_stack.Used(attention=True, norm=True)
+    fast = torch.compile(gpu_stack.run_layer, fullgraph=True, dynamic=False, backend="aot_eager")
+    for function in (gpu_stack.run_layer, fast):
+        torch.manual_seed(1)
+        with gpu_stack.layers_run_by(function):
+            out = gpu_stack.run_layers(layers, hidden, pieces, used)
         wanted = [hidden, *layers.parameters()]
-        results.append((out, *torch.autograd.grad(out.square().sum(), wanted, retain_graph=True)))
-    for plain_one, *others in zip(*results, strict=True):
-        for other in others:
-            torch.testing.assert_close(plain_one, other)
+        results.append((out, *torch.autograd.grad(out.square().sum(), wanted)))
+    for plain_one, other in zip(*results, strict=True):
+        torch.testing.assert_close(plain_one, other)
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1, "each layer was compiled by itself"
 
 
@@ -238,11 +198,11 @@ def model() -> None:
             return fast
 
         trust.trusted = trusted
-        encoder.on_a_gpu = lambda tensor: True
+        stack.on_a_gpu = exact_sums.on_a_gpu = lambda tensor: True
         losses = objective(masked, Rng(1, 0, 0), diagnose=True)
         total = losses.total({"masked": 9.0, "real": 60.0})
         found.append((losses, torch.autograd.grad(total, list(objective.parameters()))))
-    assert used == {gpu_softmax.NAME, gpu_attention.NAME, add_norm.NAME, shared_sums.NAME} and trust.interpreted()
+    assert used == {gpu_softmax.NAME, gpu_attention.NAME, add_norm.NAME} and trust.interpreted()
     (plain_losses, plain_gradients), (fast_losses, fast_gradients) = found
     for name, term in plain_losses.terms.items():
         close(name, fast_losses.terms[name].sum, term.sum, 1e-5)
@@ -254,8 +214,7 @@ def model() -> None:
 
 
 CHECKS = {
-    check.__name__: check
-    for check in (vocabulary, frequencies, norm, sums, attention, long_rows, operators, compiled, model)
+    check.__name__: check for check in (vocabulary, frequencies, norm, attention, long_rows, operators, compiled, model)
 }
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from electra_trainer.kernels.native import layers as native
 from electra_trainer.kernels.native import library
-from electra_trainer.model.encoder import Layers, attention_bias
+from electra_trainer.model.encoder import Layers
 from electra_trainer.settings.config import Model
 
 pytestmark = pytest.mark.usefixtures("variant")
@@ -79,7 +79,7 @@ def run(net: Layers, hidden: Tensor, piece: Tensor, upstream: Tensor, *, how: st
             assert native.fits(net, hidden)
             out = native.run_layers(net, hidden, piece)
         else:
-            out = net(hidden, attention_bias(piece, hidden.dtype))
+            out = net(hidden, piece)
     wanted = {"input": hidden, **dict(net.named_parameters())}
     found = torch.autograd.grad(out, list(wanted.values()), upstream.to(out.dtype))
     return {"output": out.detach().double(), **dict(zip(wanted, found, strict=True))}

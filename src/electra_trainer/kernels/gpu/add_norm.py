@@ -2,8 +2,7 @@
 
 LayerNorm(dropout(inner) + residual), in fp32 registers; what is written has the type of `inner`, so the hidden states stay in 16 bits
 under autocast. Which elements are dropped follows from a key (keyed_dropout.py), and is worked out again in the backward pass. To PyTorch's
-compiler both kernels are operators, as attention's are: what it makes itself reads the inputs twice on the way back, and finishes the
-gradients of weight and bias in two kernels more. Ours are finished with those of the rest of the layer (shared_sums.py).
+compiler both kernels are operators, as attention's are: what it makes itself reads the inputs twice on the way back.
 """
 
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from electra_trainer.kernels.gpu import keyed_dropout, shared_sums, trust
+from electra_trainer.kernels.gpu import keyed_dropout, trust
 
 NAME = "dropout + residual + LayerNorm"
 _PROGRAMS = 1024
@@ -49,49 +48,15 @@ def _rows(many: int) -> int:
 
 
 def add_norm(
-    inner: Tensor, shift: Tensor | None, residual: Tensor, norm: nn.LayerNorm, key: Tensor, *, dropout: float, place: Tensor | None = None
-) -> Tensor:  # fmt: skip
+    inner: Tensor, shift: Tensor, residual: Tensor, norm: nn.LayerNorm, key: Tensor, *, dropout: float
+) -> Tensor:
     """LayerNorm(dropout(inner + shift) + residual): each [.., D], but the bias `shift` [D]; the result in the type of `inner`.
 
-    The bias of the product comes here, since its gradient costs nothing here and two kernels elsewhere. `key` is the mask's, int64 [2];
-    it is not read where nothing is dropped. `place` is that of shift, weight and bias, in this order.
+    The bias of the product is added here, since its gradient costs nothing here and two kernels elsewhere. `key` is the mask's, int64 [2];
+    it is not read where nothing is dropped.
     """
-    if place is None:
-        [place] = shared_sums.places([[shift, norm.weight, norm.bias]], [parts(inner.shape[:-1].numel())])
-    shift, weight, bias = None if shift is None else shift.detach(), norm.weight.detach(), norm.bias.detach()
-    out: Tensor = torch.ops.electra.add_norm(inner, shift, residual, weight, bias, place, key, norm.eps, dropout)[0]
+    out: Tensor = torch.ops.electra.add_norm(inner, shift, residual, norm.weight, norm.bias, key, norm.eps, dropout)[0]
     return out
-
-
-def project(hidden: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """A product and its residual: hidden · weightᵀ + bias, and `hidden` again, which `add_norm` takes as residual and nothing else takes.
-
-    Both uses give `hidden` a gradient. The product of the way back is added to the residual's in its memory, so that no kernel adds the two.
-
-    Args:
-        hidden: [.., D].
-        weight, bias: [E, D] and [E], in the type of `hidden`.
-    """
-    made: tuple[Tensor, Tensor] = _Project.apply(hidden, weight, bias)  # type: ignore[no-untyped-call]
-    return made
-
-
-class _Project(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-        ctx.save_for_backward(hidden, weight)
-        return F.linear(hidden, weight, bias), hidden.view_as(hidden)
-
-    @staticmethod
-    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
-        (hidden, weight), (above, gradient) = ctx.saved_tensors, upstream
-        torch.ops.electra.add_product(gradient, above, weight)
-        flat = above.flatten(0, -2)
-        return gradient, flat.T @ hidden.flatten(0, -2), flat.sum(0) if ctx.needs_input_grad[2] else None
-
-
-def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
-    total.flatten(0, -2).addmm_(left.flatten(0, -2), right)
 
 
 def plain(inner: Tensor, residual: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
@@ -101,82 +66,110 @@ def plain(inner: Tensor, residual: Tensor, weight: Tensor, bias: Tensor, eps: fl
 
 
 def _forward(
-    inner: Tensor, shift: Tensor | None, residual: Tensor, weight: Tensor, bias: Tensor, place: Tensor, key: Tensor, eps: float, dropout: float
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+    inner: Tensor,
+    shift: Tensor,
+    residual: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    key: Tensor,
+    eps: float,
+    dropout: float,
+) -> tuple[Tensor, Tensor]:
     kernels = trust.kernels()
-    out, levels = _like_forward(inner, shift, residual, weight, bias, place, key, eps, dropout)
+    out, levels = _like_forward(inner, shift, residual, weight, bias, key, eps, dropout)
     many, width = levels.shape[1], inner.shape[-1]
     if many:
         with trust.on(inner.device):
             kernels.add_norm_forward[(many,)](
-                inner.contiguous(), weight if shift is None else shift, residual.contiguous(), weight, bias, key, out, levels, many, width, eps,
-                *keyed_dropout.numbers(dropout), SHIFT=shift is not None, DROP=dropout > 0, BLOCK_D=kernels.triton.next_power_of_2(width),
-                num_warps=_warps(width),
+                inner.contiguous(), shift, residual.contiguous(), weight, bias, key, out, levels, many, width, eps,
+                *keyed_dropout.numbers(dropout), **_constants(width, dropout),
             )  # fmt: skip
     return out, levels
 
 
 def _backward(
-    upstream: Tensor, inner: Tensor, shift: Tensor | None, residual: Tensor, weight: Tensor, key: Tensor, levels: Tensor, dropout: float
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    upstream: Tensor,
+    inner: Tensor,
+    shift: Tensor,
+    residual: Tensor,
+    weight: Tensor,
+    key: Tensor,
+    levels: Tensor,
+    dropout: float,
+) -> tuple[Tensor, Tensor, Tensor]:
     kernels = trust.kernels()
     many, width = levels.shape[1], inner.shape[-1]
     found = _like_backward(upstream, inner, shift, residual, weight, key, levels, dropout)
-    with trust.on(inner.device):
-        if many:
+    if many:
+        with trust.on(inner.device):
             kernels.add_norm_backward[(parts(many),)](
-                upstream.contiguous(), inner.contiguous(), weight if shift is None else shift, residual.contiguous(), weight, key, levels,
-                *found, many, width, *keyed_dropout.numbers(dropout),
-                ROWS=_rows(many), SHIFT=shift is not None, DROP=dropout > 0, BLOCK_D=kernels.triton.next_power_of_2(width), num_warps=_warps(width),
+                upstream.contiguous(), inner.contiguous(), shift, residual.contiguous(), weight, key, levels, *found, many, width,
+                *keyed_dropout.numbers(dropout), ROWS=_rows(many), **_constants(width, dropout),
             )  # fmt: skip
     return found
 
 
+def _constants(width: int, dropout: float) -> dict[str, Any]:
+    """Compile-time constants of both kernels."""
+    block = trust.kernels().triton.next_power_of_2(width)
+    return {"DROP": dropout > 0, "BLOCK_D": block, "num_warps": _warps(width)}
+
+
 def _like_forward(
-    inner: Tensor, shift: Tensor | None, residual: Tensor, weight: Tensor, bias: Tensor, place: Tensor, key: Tensor, eps: float, dropout: float
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """The result, and what the backward pass needs: mean and 1/deviation of each row, fp32 [2, N]."""
+    inner: Tensor,
+    shift: Tensor,
+    residual: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    key: Tensor,
+    eps: float,
+    dropout: float,
+) -> tuple[Tensor, Tensor]:
+    """Result, and the numbers that the backward pass needs: mean and 1/deviation of each row, fp32 [2, N]."""
     many = inner.shape[:-1].numel()
     return inner.new_empty(inner.shape), inner.new_empty((2, many), dtype=torch.float32)
 
 
 def _like_backward(
-    upstream: Tensor, inner: Tensor, shift: Tensor | None, residual: Tensor, weight: Tensor, key: Tensor, levels: Tensor, dropout: float
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    upstream: Tensor,
+    inner: Tensor,
+    shift: Tensor,
+    residual: Tensor,
+    weight: Tensor,
+    key: Tensor,
+    levels: Tensor,
+    dropout: float,
+) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of inner and residual; partial sums of those of shift, weight and bias, fp32 [parts, 3, D]."""
     partial = inner.new_empty((parts(levels.shape[1]), 3, inner.shape[-1]), dtype=torch.float32)
     return inner.new_empty(inner.shape), residual.new_empty(residual.shape), partial
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    inner, shift, residual, weight, _, _, key, _, ctx.dropout = inputs
+    inner, shift, residual, weight, bias, key, _, ctx.dropout = inputs
+    ctx.kinds = shift.dtype, weight.dtype, bias.dtype
     ctx.save_for_backward(inner, shift, residual, weight, key, output[1])
 
 
 def _gradients(ctx: Any, upstream: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
-    operator = torch.ops.electra.add_norm_backward
-    for_inner, for_residual, partial = operator(upstream, *ctx.saved_tensors, ctx.dropout)
-    return for_inner, None, for_residual, None, None, partial, None, None, None
+    found = torch.ops.electra.add_norm_backward(upstream, *ctx.saved_tensors, ctx.dropout)
+    for_inner, for_residual, partial = found
+    shift, weight, bias = (total.to(kind) for total, kind in zip(partial.sum(0), ctx.kinds, strict=True))
+    return for_inner, shift, for_residual, weight, bias, None, None, None
 
 
-torch.library.custom_op(
-    "electra::add_product",
-    _add_product,
-    mutates_args=("total",),
-    schema="(Tensor(a!) total, Tensor left, Tensor right) -> ()",
-)
 _add_norm = torch.library.custom_op(
     "electra::add_norm",
     _forward,
     mutates_args=(),
-    schema="(Tensor inner, Tensor? shift, Tensor residual, Tensor weight, Tensor bias, Tensor place, Tensor key, float eps, float dropout)"
+    schema="(Tensor inner, Tensor shift, Tensor residual, Tensor weight, Tensor bias, Tensor key, float eps, float dropout)"
     " -> (Tensor, Tensor)",
 )
 _add_norm_backward = torch.library.custom_op(
     "electra::add_norm_backward",
     _backward,
     mutates_args=(),
-    schema="(Tensor upstream, Tensor inner, Tensor? shift, Tensor residual, Tensor weight, Tensor key, Tensor levels, float dropout)"
+    schema="(Tensor upstream, Tensor inner, Tensor shift, Tensor residual, Tensor weight, Tensor key, Tensor levels, float dropout)"
     " -> (Tensor, Tensor, Tensor)",
 )
 _add_norm.register_fake(_like_forward)

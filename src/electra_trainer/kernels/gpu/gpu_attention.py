@@ -1,30 +1,23 @@
 """Attention within the pieces of a row, with dropout, by kernels of our own: no [T, T] in memory.
 
 Queries, keys and values come packed as one product makes them, and so does their gradient. Which weights are dropped follows from a key
-(keyed_dropout.py), and is worked out again in the backward pass. The gradient of the products' bias comes from here as partial sums
-(shared_sums.py). No two programs add to one number, so results are the same each time.
+(keyed_dropout.py), and is worked out again in the backward pass. The gradient of the products' bias is made here too, from one partial sum
+a program. No two programs add to one number, so results are the same each time.
 To PyTorch's compiler the kernels are operators that it calls and does not look into.
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from electra_trainer.kernels.gpu import keyed_dropout, shared_sums, trust
+from electra_trainer.kernels.gpu import keyed_dropout, trust
 
 NAME = "attention within pieces"
 _SIZES = {torch.float32: (32,), torch.bfloat16: (32, 64, 128), torch.float16: (32, 64, 128)}
 """Sizes of a head that there is a kernel for; in fp32 larger ones do not fit into the registers of a multiprocessor."""
-SHORT = 128
-"""Tokens up to which our kernels are taken untimed: a head's scores are one or two blocks, and PyTorch's read a bias of [T, T] as well."""
-MARGIN = 0.8
-"""PyTorch's attention is taken where it needs less than this share of our time: what two measurements differ by must not decide."""
-measured: dict[tuple[str, Any], tuple[float, float]] = {}
-"""Milliseconds by device and shape: ours, PyTorch's."""
 TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 4e-3}
 """Relative, of results and gradients, against the plain way in fp32."""
 
@@ -43,87 +36,25 @@ class Shape:
     """Whether gradients are needed."""
 
 
-Instead = Callable[[Tensor, Tensor, float], Callable[[], Tensor]]
-"""Packed queries, keys and values, pieces and a share to drop -> the other way to attend, to be called again and again."""
+def usable(device: torch.device, shape: Shape) -> bool:
+    """True where `attend` is to be called: there is a kernel, and it agrees with its plain twin."""
+    return shape.size in _SIZES.get(shape.dtype, ()) and trust.trusted(NAME, device, shape)
 
 
-def usable(device: torch.device, shape: Shape, *, instead: Instead) -> bool:
-    """True where `attend` is to be called: it agrees with its plain twin, and for long rows `instead` is not much faster.
-
-    Both are timed at the first use of a shape. Where deterministic algorithms are asked for, nothing is timed: PyTorch's attention is not one.
-    """
-    if shape.size not in _SIZES.get(shape.dtype, ()) or not trust.trusted(NAME, device, shape):
-        return False
-    if shape.tokens <= SHORT or torch.are_deterministic_algorithms_enabled():
-        return True
-    place = (str(device), shape)
-    if place not in measured and not (device.type == "cuda" and torch.cuda.is_current_stream_capturing()):
-        measured[place] = measure(device, shape, instead)
-    ours, theirs = measured.get(place, (0.0, 0.0))
-    return ours * MARGIN <= theirs
-
-
-def measure(device: torch.device, shape: Shape, instead: Instead) -> tuple[float, float]:
-    """Milliseconds of a pass, and where gradients are needed back, over 16,384 tokens: ours, the other's."""
-    dropout = 0.1 * shape.drops
-    with trust.undisturbed(device), trust.on(device):
-        packed, piece, key = _made(device, shape, rows=max(1, 16384 // shape.tokens))
-        packed.requires_grad_(shape.back)
-        above, bias = torch.ones_like(packed[:, :, 0]), packed.detach()[0, 0].flatten().requires_grad_(shape.back)
-        found = []
-        for attend_once in (lambda: attend(packed, bias, piece, key, dropout=dropout), instead(packed, piece, dropout)):
-
-            def run(once: Callable[[], Tensor] = attend_once) -> None:
-                out = once()
-                if shape.back:
-                    torch.autograd.grad(out, packed, above.view(out.shape))
-
-            found.append(_milliseconds(run))
-    return found[0], found[1]
-
-
-def _milliseconds(run: Callable[[], None], *, repeats: int = 5) -> float:
-    """The fastest of some calls, by the device's own clock; infinite where there is too little memory, or no kernel."""
-    times: list[float] = []
-    try:
-        for _ in range(2 + repeats):  # the first compile kernels and take memory
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-            start.record()
-            run()
-            end.record()
-            end.synchronize()
-            times.append(start.elapsed_time(end))
-    except RuntimeError:
-        return math.inf
-    return min(times)
-
-
-def parts(device: torch.device, shape: Shape, rows: int) -> int:
-    """Partial sums of the gradient of the bias over `rows` rows."""
-    return rows * -(-shape.tokens // _back(shape.tokens, shape.size, shape.dtype.itemsize == 2, device)[0])
-
-
-def attend(
-    packed_BT3HD: Tensor, bias: Tensor, piece_BT: Tensor, key: Tensor, *, dropout: float, place: Tensor | None = None
-) -> Tensor:
+def attend(packed_BT3HD: Tensor, bias: Tensor, piece_BT: Tensor, key: Tensor, *, dropout: float) -> Tensor:
     """softmax(QKᵀ/√d) V among tokens of one piece.
 
     Args:
         packed_BT3HD: queries, keys and values, contiguous.
-        bias: [3D], that is in them already, without its gradient: it gets it here, where it costs a fraction of a sum over all tokens.
+        bias: [3D], already added to `packed_BT3HD` (detached); its gradient is computed here, which is cheaper than a sum over all tokens.
         piece_BT: int32, contiguous.
         key: of the dropout mask, int64 [2]; not read where nothing is dropped.
         dropout: the share of weights that is dropped.
-        place: that of the bias.
 
     Returns:
         [B, T, H, D/H] in the type of `packed_BT3HD`.
     """
-    if place is None:
-        rows, tokens, _, heads, size = packed_BT3HD.shape
-        shape = Shape(packed_BT3HD.dtype, heads, tokens, size, drops=dropout > 0, back=True)
-        [place] = shared_sums.places([[bias]], [parts(packed_BT3HD.device, shape, rows)])
-    out_BTHD: Tensor = torch.ops.electra.attention(packed_BT3HD, place, piece_BT, key, dropout)[0]
+    out_BTHD: Tensor = torch.ops.electra.attention(packed_BT3HD, bias, piece_BT, key, dropout)[0]
     return out_BTHD
 
 
@@ -182,50 +113,58 @@ def _run(packed: Tensor, dropout: float, *tensors: Tensor, back: bool) -> None:
             getattr(kernels, name)[(programs,)](*tensors, *keyed_dropout.numbers(dropout), **constants)
 
 
-def _forward(packed: Tensor, place: Tensor, piece: Tensor, key: Tensor, dropout: float) -> tuple[Tensor, Tensor]:
-    out, log_sum = _like_forward(packed, place, piece, key, dropout)
+def _forward(packed: Tensor, bias: Tensor, piece: Tensor, key: Tensor, dropout: float) -> tuple[Tensor, Tensor]:
+    out, log_sum = _like_forward(packed, bias, piece, key, dropout)
     _run(packed, dropout, packed.contiguous(), piece, key, out, log_sum, back=False)
     return out, log_sum
 
 
 def _backward(
-    upstream: Tensor, packed: Tensor, place: Tensor, piece: Tensor, key: Tensor, out: Tensor, log_sum: Tensor, dropout: float
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+    upstream: Tensor, packed: Tensor, piece: Tensor, key: Tensor, out: Tensor, log_sum: Tensor, dropout: float
+) -> tuple[Tensor, Tensor]:
     packed = packed.contiguous()
-    gradient, partial = _like_backward(upstream, packed, place, piece, key, out, log_sum, dropout)
+    gradient, partial = _like_backward(upstream, packed, piece, key, out, log_sum, dropout)
     _run(packed, dropout, upstream.contiguous(), packed, piece, key, out, log_sum, gradient, partial, back=True)
     return gradient, partial
 
 
-def _like_forward(packed: Tensor, place: Tensor, piece: Tensor, key: Tensor, dropout: float) -> tuple[Tensor, Tensor]:
+def _like_forward(packed: Tensor, bias: Tensor, piece: Tensor, key: Tensor, dropout: float) -> tuple[Tensor, Tensor]:
     rows, tokens, _, heads, size = packed.shape
     return packed.new_empty((rows, tokens, heads, size)), packed.new_empty((rows, heads, tokens), dtype=torch.float32)
 
 
 def _like_backward(
-    upstream: Tensor, packed: Tensor, place: Tensor, piece: Tensor, key: Tensor, out: Tensor, log_sum: Tensor, dropout: float
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    return packed.new_empty(packed.shape), torch.empty(place.shape, device=place.device)
+    upstream: Tensor, packed: Tensor, piece: Tensor, key: Tensor, out: Tensor, log_sum: Tensor, dropout: float
+) -> tuple[Tensor, Tensor]:
+    """Gradient of `packed`, and partial sums of that of the bias, fp32 [parts, 3D]."""
+    rows, tokens, _, heads, size = packed.shape
+    parts = rows * -(-tokens // _back(tokens, size, packed.element_size() == 2, packed.device)[0])
+    return packed.new_empty(packed.shape), packed.new_empty((parts, 3 * heads * size), dtype=torch.float32)
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    *tensors, ctx.dropout = inputs
-    ctx.save_for_backward(*tensors, *output)
+    packed, bias, piece, key, ctx.dropout = inputs
+    ctx.kind = bias.dtype
+    ctx.save_for_backward(packed, piece, key, *output)
 
 
 def _gradients(ctx: Any, upstream: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
-    return *torch.ops.electra.attention_backward(upstream, *ctx.saved_tensors, ctx.dropout), None, None, None
+    gradient, partial = torch.ops.electra.attention_backward(upstream, *ctx.saved_tensors, ctx.dropout)
+    return gradient, partial.sum(0).to(ctx.kind), None, None, None
 
 
-_INPUTS = "Tensor packed, Tensor place, Tensor piece, Tensor key"
 _attention = torch.library.custom_op(
-    "electra::attention", _forward, mutates_args=(), schema=f"({_INPUTS}, float dropout) -> (Tensor, Tensor)"
+    "electra::attention",
+    _forward,
+    mutates_args=(),
+    schema="(Tensor packed, Tensor bias, Tensor piece, Tensor key, float dropout) -> (Tensor, Tensor)",
 )
 _attention_backward = torch.library.custom_op(
     "electra::attention_backward",
     _backward,
     mutates_args=(),
-    schema=f"(Tensor upstream, {_INPUTS}, Tensor out, Tensor log_sum, float dropout) -> (Tensor, Tensor)",
+    schema="(Tensor upstream, Tensor packed, Tensor piece, Tensor key, Tensor out, Tensor log_sum, float dropout)"
+    " -> (Tensor, Tensor)",
 )
 _attention.register_fake(_like_forward)
 _attention_backward.register_fake(_like_backward)

@@ -50,25 +50,23 @@ def _kept_row(key, row, columns, LIMIT):
 
 
 @triton.jit
-def _shifted(inner, shift, place, columns, here, real, SHIFT: tl.constexpr):
+def _shifted(inner, shift, place, columns, here, real):
     """A row of the projection, with its bias."""
     value = tl.load(inner + place, mask=here, other=0.0).to(tl.float32)
-    if SHIFT:
-        value += tl.load(shift + columns, mask=real, other=0.0).to(tl.float32)
-    return value
+    return value + tl.load(shift + columns, mask=real, other=0.0).to(tl.float32)
 
 
 @triton.jit
 def add_norm_forward(
     inner, shift, residual, weight, bias, key, out, levels, N, D, EPS, LIMIT, UP,
-    SHIFT: tl.constexpr, DROP: tl.constexpr, BLOCK_D: tl.constexpr,
+    DROP: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
     """Out = LayerNorm(dropout(inner + shift) + residual); mean and 1/sqrt(variance + EPS) of each row are kept, [2, N]."""
     row = tl.program_id(0)
     columns = tl.arange(0, BLOCK_D)
     real = columns < D
     place = row * D + columns
-    value = _shifted(inner, shift, place, columns, real, real, SHIFT)
+    value = _shifted(inner, shift, place, columns, real, real)
     if DROP:
         value = tl.where(_kept_row(key, row, columns, LIMIT), value * UP, 0.0)
     value += tl.load(residual + place, mask=real, other=0.0).to(tl.float32)
@@ -85,7 +83,7 @@ def add_norm_forward(
 @triton.jit
 def add_norm_backward(
     upstream, inner, shift, residual, weight, key, levels, for_inner, for_residual, partial, N, D, LIMIT, UP,
-    ROWS: tl.constexpr, SHIFT: tl.constexpr, DROP: tl.constexpr, BLOCK_D: tl.constexpr,
+    ROWS: tl.constexpr, DROP: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
     """Gradients of all inputs; those of shift, weight and bias as one partial sum a program, over ROWS rows: [programs, 3, D]."""
     program = tl.program_id(0)
@@ -100,7 +98,7 @@ def add_norm_backward(
         here = real & (row < N)
         place = row * D + columns
         above = tl.load(upstream + place, mask=here, other=0.0).to(tl.float32)
-        value = _shifted(inner, shift, place, columns, here, real, SHIFT)
+        value = _shifted(inner, shift, place, columns, here, real)
         if DROP:
             keep = _kept_row(key, row, columns, LIMIT)
             value = tl.where(keep, value * UP, 0.0)
@@ -122,29 +120,6 @@ def add_norm_backward(
     tl.store(place, moved, mask=real)
     tl.store(place + D, gains, mask=real)
     tl.store(place + 2 * D, lifts, mask=real)
-
-
-@triton.jit
-def finish(partials, parts, totals, D, LOOPS: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_D: tl.constexpr):
-    """Sums over the parts of each of `partials`, [parts, 3, D], three of `totals` for each: always in the same order.
-
-    All three are tuples; LOOPS blocks hold the most parts. PyTorch's sum would be a kernel for each, and clears memory for it.
-    """
-    columns = tl.program_id(0) * BLOCK_D + tl.arange(0, BLOCK_D)
-    which = tl.program_id(1)
-    partial, many = partials[0], parts[0]
-    for number in tl.static_range(1, len(partials)):
-        if which >= 3 * number:
-            partial, many = partials[number], parts[number]
-    total = tl.zeros((BLOCK_P, BLOCK_D), dtype=tl.float32)
-    for number in range(LOOPS):
-        rows = number * BLOCK_P + tl.arange(0, BLOCK_P)
-        place = (3 * rows[:, None] + which % 3) * D + columns[None, :]
-        total += tl.load(partial + place, mask=(rows[:, None] < many) & (columns[None, :] < D), other=0.0)
-    found = tl.sum(total, 0)
-    for number in tl.static_range(len(totals)):
-        here = (columns < D) & (which == number)
-        tl.store(totals[number] + columns, found.to(totals[number].dtype.element_ty), mask=here)
 
 
 @triton.jit

@@ -2,43 +2,21 @@
 
 import ctypes
 import threading
-from collections.abc import Iterator
-from functools import cache, partial
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from electra_trainer.kernels.declared import Stack, other_class
 from electra_trainer.kernels.native.library import call, cpu_precision, kernels, share_out, slices_of
-from electra_trainer.settings.config import Model
 
 _LINE = 32
 """Widths and the length of a row must be multiples of it; rows are padded to one."""
 _FEW = 256
 """Tokens below which packing the weights in fp32 costs as much as the kernels gain in a forward pass alone."""
-_LIBRARY = (nn.ModuleList, nn.Linear, nn.LayerNorm)
-_COMPUTED = {
-    "Layers": "each layer in turn",
-    "Layer": "attention, then the feed-forward network",
-    "Attention": "self-attention, then its output",
-    "SelfAttention": "softmax(QK'/sqrt(d))V within a piece; nothing is added by position",
-    "AddAndNorm": "LayerNorm(dropout(projection) + residual)",
-    "Dropout": "inverted dropout",
-    "Intermediate": "erf-GELU(projection)",
-}
-"""The arithmetic of layers.hpp, class by class, in the words with which each class declares its own."""
-
-
-class Stack(Protocol):
-    """What the kernels need of a stack of layers (model/encoder.py: Layers)."""
-
-    model: Model
-    training: bool
-
-    def parameters(self) -> Iterator[nn.Parameter]: ...
-    def modules(self) -> Iterator[nn.Module]: ...
 
 
 class _Shape(ctypes.Structure):
@@ -52,41 +30,33 @@ class _Shape(ctypes.Structure):
 
 
 def fits(layers: Stack, hidden_BTD: Tensor) -> bool:
-    """True if the kernels can replace these layers, and pay: on a CPU, the arithmetic of layers.hpp, plain fp32 weights, no hooks inside.
+    """True if the kernels can replace these layers, and pay."""
+    return not why_not(layers, hidden_BTD)
 
-    Widths must be multiples of 32.
-    """
-    if hidden_BTD.device.type != "cpu" or kernels(cpu_precision()) is None:
-        return False
+
+def why_not(layers: Stack, hidden_BTD: Tensor) -> str:
+    """Reason why the kernels cannot replace these layers, or do not pay; empty if they do both."""
+    if hidden_BTD.device.type != "cpu":
+        return "the hidden states are not on a CPU"
+    if kernels(cpu_precision()) is None:
+        return f"there are no {cpu_precision()} kernels here"
     model = layers.model
     widths = (model.hidden_size, model.intermediate_size, model.hidden_size // model.num_attention_heads)
-    return (
-        all(width % _LINE == 0 for width in widths)
-        and hidden_BTD.numel() > 0
-        and (torch.is_grad_enabled() or cpu_precision() == "bf16" or hidden_BTD.shape[:2].numel() >= _FEW)
-        and not torch.compiler.is_compiling()
-        and not (layers.training and max(model.hidden_dropout_prob, model.attention_probs_dropout_prob) >= 1)
-        and not other_arithmetic(layers)
-        and not any(m._forward_hooks or m._forward_pre_hooks or m._backward_hooks for m in layers.modules())
-        and _plain(layers)
-    )
-
-
-def other_arithmetic(layers: Stack) -> str:
-    """The name of the first class inside that does not itself declare the arithmetic of ELECTRA's layers; empty if all do.
-
-    A subclass does not inherit the declaration: one with another activation, norm or position encoding may have the same
-    parameters, and must run as PyTorch code until it declares what it computes.
-    """
-    types: Iterator[Any] = map(type, layers.modules())
-    kinds = (kind for kind in map(_as_written, types) if kind not in _LIBRARY)
-    return next((k.__name__ for k in kinds if vars(k).get("arithmetic", "") != _COMPUTED.get(k.__name__)), "")
-
-
-@cache
-def _as_written(kind: Any) -> Any:
-    """The class itself; FSDP2 (ranks/sharding.py) puts one of its own before a module's."""
-    return next(base for base in kind.__mro__ if not base.__module__.startswith("torch.distributed."))
+    few = not torch.is_grad_enabled() and cpu_precision() == "fp32" and hidden_BTD.shape[:2].numel() < _FEW
+    all_dropped = layers.training and max(model.hidden_dropout_prob, model.attention_probs_dropout_prob) >= 1
+    hooked = any(m._forward_hooks or m._forward_pre_hooks or m._backward_hooks for m in layers.modules())
+    reasons = {
+        f"a width is not a multiple of {_LINE}": any(width % _LINE for width in widths),
+        "there are no tokens": hidden_BTD.numel() == 0,
+        f"a forward pass of fewer than {_FEW} tokens is faster without": few,
+        "PyTorch's compiler traces the layers": torch.compiler.is_compiling(),
+        "everything is dropped": all_dropped,
+        "a module has hooks": hooked,
+    }
+    reason = next((reason for reason, holds in reasons.items() if holds), "")
+    if not reason and (odd := other_class(layers, "bert")):
+        reason = f"{odd} is not declared to be a part of BERT's block"
+    return reason or ("" if _plain(layers) else "the parameters are not those of a plain fp32 stack")
 
 
 def _plain(layers: Stack) -> bool:

@@ -1,0 +1,42 @@
+"""Which block a stack of layers is declared to compute, class by class."""
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from electra_trainer.settings.config import Block, Model
+
+_LIBRARY = (nn.ModuleList, nn.Linear, nn.LayerNorm, nn.Identity)
+
+
+class Stack(Protocol):
+    """A stack of layers as kernels need it (model/encoder.py: Layers)."""
+
+    model: Model
+    training: bool
+    layer: nn.ModuleList
+
+    def parameters(self) -> Iterator[nn.Parameter]: ...
+    def modules(self) -> Iterator[nn.Module]: ...
+    def bias(self, piece_BT: Tensor, dtype: torch.dtype, /) -> Tensor | None: ...
+    def __call__(self, hidden_BTD: Tensor, piece_BT: Tensor, /) -> Tensor: ...
+
+
+def other_class(layers: Stack, block: Block) -> str:
+    """Name of the first class inside that does not itself declare to be a part of `block`; empty if all do.
+
+    A subclass does not inherit the declaration: one with another activation, norm or position encoding may have the same parameters, and
+    must run as PyTorch code until it declares what it computes.
+    """
+    types: Iterator[Any] = map(type, layers.modules())
+    kinds = (kind for kind in map(_as_written, types) if kind not in _LIBRARY)
+    return next((kind.__name__ for kind in kinds if vars(kind).get("computes") not in (block, "any")), "")
+
+
+@cache
+def _as_written(kind: Any) -> Any:
+    """The class itself; FSDP2 (ranks/sharding.py) puts one of its own before a module's."""
+    return next(base for base in kind.__mro__ if not base.__module__.startswith("torch.distributed."))

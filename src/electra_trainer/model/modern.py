@@ -1,0 +1,255 @@
+"""The transformer, as ModernBERT's: LayerNorm before attention, rotary positions, gated feed-forward, no biases (Warner et al., 2024).
+
+    embeddings      dropout(LayerNorm(words @ projection)); neither positions nor segments
+    a layer         x + Wo(attention(turned(Wqkv(attn_norm(x))))), then x + Wo(GELU(a) * b) with [a, b] = Wi(mlp_norm(x))
+    after the last  final_norm
+
+Dropout is where transformers' ModernBertModel has it: `hidden_dropout_prob` after the embeddings and inside the feed-forward network,
+`attention_probs_dropout_prob` on attention weights and after attention. Parameters inside a layer have ModernBERT's names. As in encoder.py,
+each class declares the block that it is a part of; the native kernels compute BERT's, and leave these layers to PyTorch.
+"""
+
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from electra_trainer.batch import Batch
+from electra_trainer.model.attention import Dropout, attend, attention_bias, whole_rows
+from electra_trainer.model.encoder import Embeddings, Encoder, Layer, Layers
+from electra_trainer.model.exact_sums import sum_of_rows
+from electra_trainer.settings.config import Block as Kind
+from electra_trainer.settings.config import Model
+
+NORM_EPS = 1e-5
+"""Added to the variance in LayerNorm, as in ModernBERT."""
+
+
+class Placed(NamedTuple):
+    """The places of the tokens, as all layers use them; it is computed once a pass."""
+
+    bias_B1TT: Tensor | None
+    """Added to attention scores."""
+    cos_BT1S: Tensor
+    """Cosine of the angle by which each dimension of a head is turned; one row where all rows have the same positions."""
+    sin_BT1S: Tensor
+    """Sine of that angle, negative in the first half of a head."""
+
+
+class PackedLinear(nn.Linear):
+    """A linear layer without bias that holds `parts` matrices of one shape, one below another; Muon takes them apart."""
+
+    computes: ClassVar[Kind] = "modern"
+
+    def __init__(self, inputs: int, outputs: int, *, parts: int) -> None:
+        super().__init__(inputs, parts * outputs, bias=False)
+        self.parts = parts
+
+
+class ModernAttention(nn.Module):
+    """Multi-head attention over the tokens of a piece, queries and keys turned by their position: [B, T, D] -> [B, T, D]."""
+
+    computes: ClassVar[Kind] = "modern"
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.heads = model.num_attention_heads
+        self.Wqkv = PackedLinear(model.hidden_size, model.hidden_size, parts=3)
+        self.Wo = nn.Linear(model.hidden_size, model.hidden_size, bias=False)
+        self.out_drop = Dropout(model.attention_probs_dropout_prob)
+
+    def forward(self, hidden_BTD: Tensor, placed: Placed) -> Tensor:
+        rows, tokens, width = hidden_BTD.shape
+        shape = (rows, tokens, 2, self.heads, width // self.heads)
+        both, value = self.Wqkv(hidden_BTD).split([2 * width, width], -1)
+        both = turn(both.view(rows, tokens, 2 * self.heads, -1), placed)
+        query, key = both.view(shape).permute(2, 0, 3, 1, 4)  # each [B, H, T, D/H]
+        value = value.unflatten(-1, shape[3:]).transpose(1, 2)
+        dropout = self.out_drop.p if self.training else 0.0
+        mixed = attend(query, key, value, bias_B1TT=placed.bias_B1TT, dropout=dropout)
+        out: Tensor = self.out_drop(self.Wo(mixed.transpose(1, 2).reshape(rows, tokens, width)))
+        return out
+
+
+def turn(x: Tensor, placed: Placed) -> Tensor:
+    """Heads of queries and keys, [B, T, heads, S], turned by the positions of their tokens."""
+    out: Tensor = _Turn.apply(x, placed.cos_BT1S, placed.sin_BT1S)  # type: ignore[no-untyped-call]
+    return out
+
+
+def turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Each dimension i of the first half of a head turned with dimension i of the second: x [.., S], `cos` and `sin` as in `Placed`."""
+    first, second = x.chunk(2, -1)
+    return x * cos + torch.cat([second, first], -1) * sin
+
+
+class _Turn(torch.autograd.Function):
+    """`turned`; the gradient of a rotation is the rotation back."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        ctx.save_for_backward(cos, sin)
+        return turned(x, cos, sin)
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
+        cos, sin = ctx.saved_tensors
+        return turned(upstream[0], cos, -sin), None, None
+
+
+class GatedFeedForward(nn.Module):
+    """GELU of one projection times another, projected back: [.., D] -> [.., D], `Model.inner_size` wide inside."""
+
+    computes: ClassVar[Kind] = "modern"
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.Wi = PackedLinear(model.hidden_size, model.inner_size, parts=2)
+        self.drop = Dropout(model.hidden_dropout_prob)
+        self.Wo = nn.Linear(model.inner_size, model.hidden_size, bias=False)
+
+    def forward(self, hidden_BTD: Tensor) -> Tensor:
+        first, gate = self.Wi(hidden_BTD).chunk(2, -1)
+        # PyTorch's GELU is several times slower where memory is not contiguous
+        out: Tensor = self.Wo(self.drop(F.gelu(first.contiguous()) * gate))
+        return out
+
+
+class ModernLayer(nn.Module):
+    """One layer of ModernBERT: [B, T, D] -> [B, T, D]. The first has no norm before attention, since the embeddings end with one."""
+
+    computes: ClassVar[Kind] = "modern"
+
+    def __init__(self, model: Model, *, first: bool) -> None:
+        super().__init__()
+        self.attn_norm = nn.Identity() if first else norm(model.hidden_size)
+        self.attn = ModernAttention(model)
+        self.mlp_norm = norm(model.hidden_size)
+        self.mlp = GatedFeedForward(model)
+
+    def forward(self, hidden_BTD: Tensor, placed: Placed) -> Tensor:
+        hidden_BTD = hidden_BTD + self.attn(self.attn_norm(hidden_BTD), placed)
+        out: Tensor = hidden_BTD + self.mlp(self.mlp_norm(hidden_BTD))
+        return out
+
+
+AnyLayer = Layer | ModernLayer
+"""A layer of either block, for isinstance."""
+
+
+def norm(width: int) -> nn.LayerNorm:
+    """LayerNorm without bias."""
+    return nn.LayerNorm(width, eps=NORM_EPS, bias=False)
+
+
+class ModernLayers(Layers):
+    """The stack of layers and the last norm."""
+
+    computes: ClassVar[Kind] = "modern"
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(model, [ModernLayer(model, first=number == 0) for number in range(model.num_hidden_layers)])
+        self.final_norm = norm(model.hidden_size)
+
+    def forward(self, hidden_BTD: Tensor, placed: Any) -> Tensor:
+        out: Tensor = self.final_norm(self.through(slice(None), hidden_BTD, placed))
+        return out
+
+    def through(self, chosen: slice, hidden_BTD: Tensor, placed: Placed) -> Tensor:
+        """Output of some of the layers, without the last norm."""
+        for layer in self.layer[chosen]:
+            hidden_BTD = layer(hidden_BTD, placed)
+        return hidden_BTD
+
+
+class ModernEmbeddings(Embeddings):
+    """The word table alone: [B, T] ids -> [B, T, E]. What follows it is as wide as the encoder, and so cannot be shared."""
+
+    def __init__(self, model: Model) -> None:
+        nn.Module.__init__(self)
+        self.word_embeddings = nn.Embedding(model.vocab_size, model.embedding_size)
+
+    def forward(self, ids_BT: Tensor, batch: Batch) -> Tensor:
+        return sum_of_rows([self.word_embeddings], [ids_BT])
+
+
+class ModernEncoder(Encoder):
+    """Token ids [B, T] -> hidden states [B, T, D], as transformers' ModernBertModel with full attention in every layer.
+
+    The projection from E to D has no bias, so that an export folds it into the word table.
+
+    Args:
+        model: the shape.
+        embeddings: the word table to share; a new one if None.
+    """
+
+    encoder: ModernLayers
+
+    def __init__(self, model: Model, *, embeddings: Embeddings | None = None) -> None:
+        nn.Module.__init__(self)
+        self.embeddings = embeddings if embeddings is not None else ModernEmbeddings(model)
+        self.embeddings_project = None
+        if model.embedding_size != model.hidden_size:
+            self.embeddings_project = nn.Linear(model.embedding_size, model.hidden_size, bias=False)
+        self.embeddings_norm = norm(model.hidden_size)
+        self.dropout = Dropout(model.hidden_dropout_prob)
+        self.encoder = ModernLayers(model)
+
+    def forward(self, ids_BT: Tensor, batch: Batch) -> Tensor:
+        """Encode `ids_BT`, laid out (positions, pieces) as `batch` says."""
+        hidden = self._embedded(ids_BT, batch)
+        encoded: Tensor = self.encoder(hidden, self._placed(batch, hidden))
+        return encoded
+
+    def halves(self, ids_BT: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Hidden states after n // 2 of the n layers, as the next layer reads them, and after all, each [B, T, D]."""
+        half, middle = len(self.encoder.layer) // 2, self._embedded(ids_BT, batch)
+        placed = self._placed(batch, middle)
+        middle = self.encoder.through(slice(half), middle, placed)
+        last = self.encoder.final_norm(self.encoder.through(slice(half, None), middle, placed))
+        return self.encoder.layer[half].attn_norm(middle), last  # type: ignore[operator]
+
+    def _embedded(self, ids_BT: Tensor, batch: Batch) -> Tensor:
+        embedded: Tensor = self.dropout(self.embeddings_norm(super()._embedded(ids_BT, batch)))
+        return embedded
+
+    def _placed(self, batch: Batch, hidden: Tensor) -> Placed:
+        model, device = self.encoder.model, hidden.device.type
+        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
+        size, position = model.hidden_size // model.num_attention_heads, batch.position_BT
+        if whole_rows(batch.piece_BT):
+            position = position[:1]
+        frequency_F = 1.0 / model.rotary_theta ** (torch.arange(0, size, 2, device=position.device).float() / size)
+        angle_BT1F = position[..., None, None].float() * frequency_F
+        cos, sin = angle_BT1F.cos(), angle_BT1F.sin()
+        return Placed(
+            bias_B1TT=attention_bias(batch.piece_BT, dtype),
+            cos_BT1S=torch.cat([cos, cos], -1).to(dtype),
+            sin_BT1S=torch.cat([-sin, sin], -1).to(dtype),
+        )
+
+
+class PredictionHead(nn.Module):
+    """Dense without bias, GELU, LayerNorm: [.., D] -> [.., D], as transformers' ModernBertPredictionHead."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.dense = nn.Linear(model.hidden_size, model.hidden_size, bias=False)
+        self.norm = norm(model.hidden_size)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        found: Tensor = self.norm(F.gelu(self.dense(hidden)))
+        return found
+
+
+class ModernReplacedHead(PredictionHead):
+    """Hidden states -> the logit of "this token was replaced", [B, T, D] -> [B, T]: the difference of the two logits of a token classifier."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(model)
+        self.classifier = nn.Linear(model.hidden_size, 1)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        logits: Tensor = self.classifier(super().forward(hidden))
+        return logits.squeeze(-1)
