@@ -142,11 +142,8 @@ def export(
 
     def files() -> Iterator[tuple[str, bytes]]:
         for exported in networks:
-            # the files of a tokenizer, and nothing else that may be in its folder or that a link there may lead to
-            names = [name for name in TOKENIZER_FILES if (tokenizer / name).exists()]
-            copied = {name: read_file(tokenizer / name, limit=MOST_TEXT) for name in names}
             contents = {
-                **(as_modern.without_segments(copied) if exported.model.block == "modern" else copied),
+                **_tokenizer_files(tokenizer, exported),
                 "config.json": (json.dumps(_table(exported, pad_id, form), indent=2) + "\n").encode(),
                 "model.safetensors": safetensors_bytes(_stored(exported, form)),
                 **_embedding_files(exported, length),
@@ -171,12 +168,18 @@ def export(
     return [out / exported.name for exported in networks]
 
 
+def _tokenizer_files(tokenizer: Path, exported: Exported) -> dict[str, bytes]:
+    """The files of a tokenizer, and nothing else that may be in its folder or that a link there may lead to."""
+    names = [name for name in TOKENIZER_FILES if (tokenizer / name).exists()]
+    files = {name: read_file(tokenizer / name, limit=MOST_TEXT) for name in names}
+    return as_modern.without_segments(files) if exported.model.block == "modern" else files
+
+
 def _table(exported: Exported, pad_id: int, form: Form) -> dict[str, Any]:
     shape = shape_table(exported.model, pad_id=pad_id, layers=_layers_of(exported.network), dtype=form.dtype)
     table = {"architectures": [exported.architecture], **shape}
     if exported.model.block == "modern":
-        labels = as_modern.numbered(as_modern.LABELS) if isinstance(exported.network, Discriminator) else {}
-        return table | {"architectures": [as_modern.CLASSES[exported.architecture]], **labels}
+        return table | as_modern.class_fields(exported.architecture)
     return as_bert.bert_table(table) if form.is_bert(exported) else table
 
 
@@ -210,7 +213,7 @@ def read_network(folder: Path) -> tuple[nn.Module, Model]:
     """
     table = _electra_table(folder)
     architecture = _architecture(table)
-    if architecture not in NETWORKS or not _pretrained_head(table):
+    if architecture not in NETWORKS or as_modern.is_of_a_task(table):
         raise CheckpointError(
             f"{folder / 'config.json'}: describes {short(table['model_type'])} {short(architecture)}, expected one of {' or '.join(NETWORKS)}. "
             "Give the run or its export; a fine-tuned model is for `electra predict` and `electra playground`."
@@ -226,12 +229,7 @@ def read_network(folder: Path) -> tuple[nn.Module, Model]:
 def holds_network(folder: Path) -> bool:
     """Whether `read_network` knows the folder's architecture: a pre-training head, and not a classifier's or none."""
     table = _electra_table(folder)
-    return _architecture(table) in NETWORKS and _pretrained_head(table)
-
-
-def _pretrained_head(table: dict[str, Any]) -> bool:
-    """Whether the head of a known architecture is one of pre-training: a token classifier may be a task's."""
-    return _architecture(table) != as_modern.CLASSES["ElectraForPreTraining"] or as_modern.has_our_labels(table)
+    return _architecture(table) in NETWORKS and not as_modern.is_of_a_task(table)
 
 
 def read_encoder(folder: Path) -> tuple[Encoder, Model]:
