@@ -36,7 +36,7 @@ from electra_trainer.finetuning.texts.tasks import Classification, Regression
 from electra_trainer.finetuning.training_step import collate
 from electra_trainer.finetuning.transformers_head import TransformersHead
 from electra_trainer.pretrained import export
-from electra_trainer.pretrained.export import read_tensors
+from electra_trainer.pretrained.read_back import read_tensors
 from electra_trainer.pretrained.source import load_source
 
 TEXTS = [text for text, _ in rows(12)]

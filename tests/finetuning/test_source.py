@@ -20,8 +20,8 @@ from torch import Tensor
 
 from electra_trainer.errors import CheckpointError, MissingInputError
 from electra_trainer.pretrained import source as module
-from electra_trainer.pretrained.export import read_network
 from electra_trainer.pretrained.pretrained import export_run, kept_encoder, load
+from electra_trainer.pretrained.read_back import read_network
 from electra_trainer.pretrained.source import Source, load_source, untrained
 from electra_trainer.settings.methods import MLM
 from electra_trainer.train.loop import pretrain

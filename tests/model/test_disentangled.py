@@ -19,8 +19,8 @@ from electra_trainer.data.batches import encode_rows
 from electra_trainer.model import exact_sums
 from electra_trainer.objectives import build
 from electra_trainer.pretrained.agreement import check_agreement
-from electra_trainer.pretrained.export import read_network
 from electra_trainer.pretrained.pretrained import export_run
+from electra_trainer.pretrained.read_back import read_network
 from electra_trainer.pretrained.source import InitFrom, load_source
 from electra_trainer.runs.checkpoint import numbered
 from electra_trainer.runs.verified import read

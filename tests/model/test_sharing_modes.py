@@ -20,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 from electra_trainer import load
 from electra_trainer.data.batches import encode_rows
 from electra_trainer.objectives import Objective, build
-from electra_trainer.pretrained import export
+from electra_trainer.pretrained import read_back
 from electra_trainer.pretrained.agreement import check_agreement
 from electra_trainer.pretrained.pretrained import export_run
 from electra_trainer.settings.config import Config
@@ -222,7 +222,7 @@ def test_exported_folders_give_equal_logits(run: Path) -> None:
     slots = torch.arange(rows.ids_BT.numel())
     encoders: list[dict[str, Tensor]] = []
     for name, folder in folders.items():
-        network, _ = export.read_network(folder)
+        network, _ = read_back.read_network(folder)
         extra = (slots,) if name == "generator" else ()
         with torch.no_grad():
             assert torch.equal(network(rows.ids_BT, rows, *extra), live[name](rows.ids_BT, rows, *extra))

@@ -20,7 +20,7 @@ from electra_trainer.errors import CheckpointError, ConfigError
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.model.modern import GatedFeedForward
 from electra_trainer.objectives import build
-from electra_trainer.pretrained import as_modern, export
+from electra_trainer.pretrained import as_modern, export, read_back
 from electra_trainer.pretrained.agreement import check_agreement
 from electra_trainer.pretrained.pretrained import export_run
 from electra_trainer.pretrained.source import InitFrom, load_source
@@ -113,8 +113,8 @@ def test_the_same_in_transformers_4(
 @EACH
 def test_what_is_read_back_is_written_alike(folder: Path, name: str) -> None:
     """Every tensor and setting, bit for bit."""
-    network, model = export.read_network(folder / name)
-    written = export.read_tensors(folder / name / "model.safetensors")
+    network, model = read_back.read_network(folder / name)
+    written = read_back.read_tensors(folder / name / "model.safetensors")
     again = as_modern.modern_tensors(network.state_dict())
     assert again.keys() == written.keys() and all(torch.equal(again[key], written[key]) for key in written)
     table = json.loads((folder / name / "config.json").read_text())
@@ -170,7 +170,7 @@ def test_fine_tuned_folder(modern: Path, tmp_path: Path, electra: Electra) -> No
     assert type(encoder).__name__ == "ModernBertModel"
     words = transformers.AutoTokenizer.from_pretrained(place / "encoder")("the class", return_tensors="pt")
     data = encode_rows(words["input_ids"].tolist())
-    ours, _ = export.read_encoder(place / "encoder")
+    ours, _ = read_back.read_encoder(place / "encoder")
     with torch.no_grad():
         torch.testing.assert_close(ours(data.ids_BT, data), encoder(**words).last_hidden_state, atol=1e-5, rtol=0)
 
@@ -224,7 +224,7 @@ def test_what_computes_something_else_is_refused(folder: Path, tmp_path: Path, k
     table = json.loads((place / "config.json").read_text())
     (place / "config.json").write_text(json.dumps(table | change))
     with pytest.raises(CheckpointError, match=words):
-        export.read_network(place)
+        read_back.read_network(place)
 
 
 def test_positions_of_another_config_are_read(folder: Path, tmp_path: Path) -> None:
@@ -233,4 +233,4 @@ def test_positions_of_another_config_are_read(folder: Path, tmp_path: Path) -> N
     table = json.loads((place / "config.json").read_text()) | {"global_rope_theta": 500.0}
     del table["rope_parameters"], table["layer_types"]
     (place / "config.json").write_text(json.dumps(table))
-    assert export.read_network(place)[1].rotary_theta == 500.0
+    assert read_back.read_network(place)[1].rotary_theta == 500.0

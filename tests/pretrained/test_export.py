@@ -21,7 +21,7 @@ from electra_trainer.data.tokenizer import load_tokenizer
 from electra_trainer.errors import CheckpointError, ConfigError, MissingInputError
 from electra_trainer.inspection.replay import evaluate
 from electra_trainer.model.networks import Discriminator
-from electra_trainer.pretrained import export
+from electra_trainer.pretrained import read_back
 from electra_trainer.pretrained.agreement import check_agreement
 from electra_trainer.pretrained.pretrained import export_run
 from electra_trainer.pretrained.source import InitFrom, load_source
@@ -100,7 +100,7 @@ def test_the_command_says_what_agrees(run: Path, tmp_path: Path, electra: Electr
 @pytest.mark.parametrize("name", ["discriminator", "generator"])
 def test_reads_back_bit_for_bit(run: Path, exported: Path, name: str) -> None:
     mine = next(item.network for item in load(run).networks if item.name == name)
-    network, model = export.read_network(exported / name)
+    network, model = read_back.read_network(exported / name)
     theirs = network.state_dict()
     assert mine.state_dict().keys() == theirs.keys()
     for key, tensor in mine.state_dict().items():
@@ -131,7 +131,7 @@ def test_weights_of_16_bits(run: Path, exported: Path, tmp_path: Path, dtype: st
         assert (half / "model.safetensors").stat().st_size < 0.6 * (whole / "model.safetensors").stat().st_size
         table = json.loads((half / "config.json").read_text())
         assert table["dtype"] == table["torch_dtype"] == "float32"  # transformers 5 would train in what it says
-        read, before = (export.read_network(folder)[0].state_dict() for folder in (half, whole))
+        read, before = (read_back.read_network(folder)[0].state_dict() for folder in (half, whole))
         for key, tensor in before.items():
             assert torch.equal(read[key], tensor.to(getattr(torch, dtype)).float()), key
         assert check_agreement(half, network_of(run, name), load(run).tokenizer, length=30) <= 1e-5
@@ -161,8 +161,8 @@ def test_transformers_writes_what_we_read(exported: Path, tmp_path: Path) -> Non
 
     for name, kind in (("discriminator", ElectraForPreTraining), ("generator", ElectraForMaskedLM)):
         kind.from_pretrained(exported / name).save_pretrained(tmp_path / name)
-        network, _ = export.read_network(tmp_path / name)
-        before, _ = export.read_network(exported / name)
+        network, _ = read_back.read_network(tmp_path / name)
+        before, _ = read_back.read_network(exported / name)
         for key, tensor in before.state_dict().items():
             assert torch.equal(tensor, network.state_dict()[key]), key
 
@@ -270,7 +270,7 @@ def test_the_same_in_transformers_4(
     ids, logits = json.loads((tmp_path / "answer.json").read_text())
     mine = load_tokenizer(folder)
     assert [mine.encode(line).ids for line in lines] == ids
-    network, _ = export.read_network(folder)
+    network, _ = read_back.read_network(folder)
     assert isinstance(network, Discriminator)
     batch = encode_rows([[2, *range(5, 30), 3]])
     with torch.no_grad():
@@ -309,7 +309,7 @@ def test_damaged_folders_are_refused(exported: Path, tmp_path: Path, kind: str) 
         content = json.dumps({**table, "vocab_size": table["vocab_size"] + 1}).encode()
     (tmp_path / name).write_bytes(content)
     with pytest.raises(error, match=words):
-        export.read_network(tmp_path)
+        read_back.read_network(tmp_path)
 
 
 def test_training_does_not_import_transformers() -> None:

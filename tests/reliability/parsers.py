@@ -44,7 +44,8 @@ from electra_trainer.finetuning.tagging.tagged_files import read_tagged
 from electra_trainer.inspection.run_read import read_run
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.paper.minimal_pairs import read_pairs
-from electra_trainer.pretrained.export import holds_network, read_encoder, read_tensors, shape_table
+from electra_trainer.pretrained.export import shape_table
+from electra_trainer.pretrained.read_back import holds_network, read_encoder, read_tensors
 from electra_trainer.runs.checkpoint import save
 from electra_trainer.runs.metrics import truncated
 from electra_trainer.runs.run_folder import RunFolder, read_jsonl

@@ -35,7 +35,7 @@ from electra_trainer.finetuning.task import Task
 from electra_trainer.finetuning.texts.tasks import Classification, Regression
 from electra_trainer.finetuning.training_step import FineTuned, predict
 from electra_trainer.finetuning.transformers_head import TransformersHead
-from electra_trainer.pretrained import as_modern, export
+from electra_trainer.pretrained import as_modern, export, read_back
 from electra_trainer.pretrained.model_card import TAG, CardFields, card_head, is_on_hub
 from electra_trainer.pretrained.source import load_source
 from electra_trainer.runs import checkpoint, run_folder
@@ -266,12 +266,12 @@ def load_finetuned(folder: str | Path, *, own: Collection[type[Task]] = ()) -> F
     _require_sound(folder, table)
     task = task_from(table.get("task"), where=str(path), own=own)
     place = folder if _WHOLE in table["files"] else folder / _ENCODER
-    encoder, model = export.read_encoder(place)
+    encoder, model = read_back.read_encoder(place)
     if _HEAD in table["files"]:
-        tensors = export.read_tensors(folder / _HEAD)
+        tensors = read_back.read_tensors(folder / _HEAD)
     else:
         theirs = task.as_transformers(hidden_size=model.hidden_size)
-        tensors = theirs.read(export.read_tensors(folder / _WHOLE), where=str(folder / _WHOLE))
+        tensors = theirs.read(read_back.read_tensors(folder / _WHOLE), where=str(folder / _WHOLE))
     head = task.head(model)
     try:
         head.load_state_dict(tensors)

@@ -83,8 +83,14 @@ def numbered(labels: Sequence[str]) -> dict[str, Any]:
     }
 
 
+def class_fields(architecture: str) -> dict[str, Any]:
+    """The fields of config.json that name the class, and a discriminator's labels, of a network that is this class of ELECTRA's."""
+    labels = numbered(LABELS) if architecture == "ElectraForPreTraining" else {}
+    return {"architectures": [CLASSES[architecture]], **labels}
+
+
 def has_our_labels(table: Mapping[str, Any]) -> bool:
-    """Whether a token classifier's config.json is that of a discriminator, and not of a task."""
+    """Whether config.json has the labels of a discriminator."""
     return bool(table.get("id2label") == numbered(LABELS)["id2label"])
 
 

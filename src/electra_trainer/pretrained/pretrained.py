@@ -17,8 +17,9 @@ from electra_trainer.errors import ConfigError, DataError, ElectraError, Missing
 from electra_trainer.model.encoder import Encoder
 from electra_trainer.model.networks import Discriminator, TokenPredictor
 from electra_trainer.objectives import Exported
-from electra_trainer.pretrained.export import Form, export, read_network
+from electra_trainer.pretrained.export import Form, export
 from electra_trainer.pretrained.model_card import CardFields, Training, model_card
+from electra_trainer.pretrained.read_back import read_network
 from electra_trainer.pretrained.roles import DISCRIMINATOR, PREDICTOR, network_folders, roles
 from electra_trainer.runs.run_folder import RunFolder, read_jsonl
 from electra_trainer.settings.config import Config, Model

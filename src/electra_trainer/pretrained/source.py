@@ -28,8 +28,8 @@ from electra_trainer.model.encoder import Encoder
 from electra_trainer.model.networks import TokenPredictor, build_encoder, initialize
 from electra_trainer.pretrained import as_modern
 from electra_trainer.pretrained.as_bert import is_bert, not_taken
-from electra_trainer.pretrained.export import holds_network, read_bert, read_encoder, read_network, read_tensors
 from electra_trainer.pretrained.pretrained import kept_encoder, load, trained_length
+from electra_trainer.pretrained.read_back import holds_network, read_bert, read_encoder, read_network, read_tensors
 from electra_trainer.pretrained.roles import network_folders, roles
 from electra_trainer.randomness import key
 from electra_trainer.settings import records

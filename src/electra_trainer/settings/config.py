@@ -15,8 +15,6 @@ from electra_trainer.errors import ConfigError, refuse_if, require
 from electra_trainer.settings import methods
 
 Block = Literal["bert", "modern"]
-"""Kinds of transformer layers."""
-
 _RULES: dict[str, Callable[[float], bool]] = {
     "at least 0": lambda value: value >= 0,
     "at least 1": lambda value: value >= 1,

@@ -122,9 +122,9 @@ def describe(
     memory = memory_bytes(config, processes=processes, gpu=gpu)
     lines = {"objective": arms.objective_title(config)}
     if config.model.block == "modern":
-        lines["layers"] = (
-            f"ModernBERT's, positions rotary (theta {config.model.rotary_theta:,g}): no table to initialize"
-        )
+        unused = config.model.position_initializer != "random"
+        unused_words = f"; model.position_initializer = {config.model.position_initializer} is not used" * unused
+        lines["layers"] = f"ModernBERT's, rotary positions (theta {config.model.rotary_theta:,g}){unused_words}"
     if count.generator:
         lines[f"parameters, {config.objective.keeps}"] = f"{count.kept:,}"
         lines["parameters, generator"] = f"{count.generator:,}"
