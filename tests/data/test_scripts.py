@@ -72,6 +72,8 @@ def test_a_sentence_without_spaces_is_read() -> None:
     long = ["".join(line.split()) * 8 for line in lines_of("thai", count=40)]
     assert min(map(len, long)) > 200
     assert statistics(train_tokenizer(long, vocab_size=1000), long).unreadable == 0
+    proteins = ["ACDEFGHIKLMNPQRSTVWY" * 15, "YWVTSRQPNMLKIHGFEDCA" * 20] * 3
+    assert statistics(train_tokenizer(proteins, vocab_size=300), proteins).unreadable == 0
     english = ["a" * 300, *lines_of("english", count=300)] * 2
     assert train_tokenizer(english, vocab_size=400).model.max_input_chars_per_word == 100
 
