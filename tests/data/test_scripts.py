@@ -99,7 +99,7 @@ def test_unreadable_letters_are_counted_not_tokens() -> None:
     found = statistics(tokenizer, ["the cat", line, "the ☃"])
     assert (found.unknown, found.unreadable) == (2, len(line))
     assert found.letters == len(line) + 9 and found.is_much
-    assert "'ภาษาไทยที่ยาวภาษาไทย…'; so are 1 signs, such as '☃'" in found.unreadable_line()
+    assert "'ภาษาไทยที่ยาวภาษาไทย…'; so is 1 sign '☃'" in found.unreadable_line()
     text = Text(
         tokenizer=as_plain_text(tokenizer), specials=specials_of(tokenizer), length=6, tally=(tally := Legibility())
     )
