@@ -11,8 +11,8 @@ from electra_trainer.data import prepare as preparation
 from electra_trainer.data.corpus import Input, PrepareSettings, Reading
 from electra_trainer.data.remote import Texts
 from electra_trainer.data.store import Manifest
-from electra_trainer.data.tokenizer import load_tokenizer, require_new, save_new_tokenizer
-from electra_trainer.data.vocabulary import smaller_line
+from electra_trainer.data.tokenizer import load_tokenizer, require_new, save_new_tokenizer, statistics
+from electra_trainer.data.vocabulary import size_line
 from electra_trainer.errors import ConfigError, tell
 from electra_trainer.finetuning.model_folder import Finetuned, load_finetuned
 from electra_trainer.finetuning.task import TaskSource
@@ -73,12 +73,13 @@ def train_tokenizer(
     if out is not None:
         require_new(Path(out))
     given = list(documents) if iter(documents) is documents else documents
-    tokenizer, _ = preparation.train_tokenizer_from(
+    tokenizer, report = preparation.train_tokenizer_from(
         _inputs(files, given), vocab_size=vocab_size, cased=cased, keep_accents=keep_accents, alphabet=alphabet, nfc=nfc,
         reading=Reading(**reading),
     )  # fmt: skip
-    if smaller := smaller_line(tokenizer, vocab_size):
-        tell(smaller)
+    measured = statistics(tokenizer, report.sample.lines)
+    if line := size_line(tokenizer, vocab_size, measured, alphabet=alphabet):
+        tell(line)
     if out is not None:
         save_new_tokenizer(tokenizer, Path(out), max_length=max_length)
     return tokenizer

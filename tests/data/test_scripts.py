@@ -73,6 +73,8 @@ def test_a_sentence_without_spaces_is_read() -> None:
     long = ["".join(line.split()) * 8 for line in lines_of("thai", count=40)]
     assert min(map(len, long)) > 200
     assert statistics(train_tokenizer(long, vocab_size=1000), long).unreadable == 0
+    proteins = ["ACDEFGHIKLMNPQRSTVWY" * 15, "YWVTSRQPNMLKIHGFEDCA" * 20] * 3
+    assert statistics(train_tokenizer(proteins, vocab_size=300), proteins).unreadable == 0
     english = ["a" * 300, *lines_of("english", count=300)] * 2
     assert train_tokenizer(english, vocab_size=400).model.max_input_chars_per_word == 100
 
@@ -98,7 +100,7 @@ def test_unreadable_letters_are_counted_not_tokens() -> None:
     found = statistics(tokenizer, ["the cat", line, "the ☃"])
     assert (found.unknown, found.unreadable) == (2, len(line))
     assert found.letters == len(line) + 9 and found.is_much
-    assert "'ภาษาไทยที่ยาวภาษาไทย…'; so are 1 signs, such as '☃'" in found.unreadable_line()
+    assert "'ภาษาไทยที่ยาวภาษาไทย…'; so is 1 sign '☃'" in found.unreadable_line()
     text = Text(
         tokenizer=as_plain_text(tokenizer), specials=specials_of(tokenizer), length=6, tally=(tally := Legibility())
     )

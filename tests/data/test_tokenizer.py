@@ -27,7 +27,7 @@ from electra_trainer.data.tokenizer import (
     tokenizer_sha256,
     vocab_size_of,
 )
-from electra_trainer.data.vocabulary import smaller_line, train_tokenizer
+from electra_trainer.data.vocabulary import size_line, train_tokenizer
 from electra_trainer.errors import ConfigError, DataError, MissingInputError
 
 BERT = Specials(pad=0, unk=100, cls=101, sep=102, mask=103)
@@ -75,8 +75,23 @@ def test_vocabulary_sizes_that_cannot_be() -> None:
 def test_a_small_text_gives_a_smaller_vocabulary() -> None:
     small = train_tokenizer(["a b c d"], vocab_size=1000)
     assert small.get_vocab_size() == 13
-    assert smaller_line(small, 1000).startswith("the vocabulary has 13 tokens instead of 1,000")
-    assert smaller_line(train_tokenizer(sentences(800), vocab_size=256), 256) == ""
+    assert size_line(small, 1000, statistics(small, ["a b"])).startswith(
+        "the vocabulary has 13 tokens instead of 1,000"
+    )
+    lines = [line for line in sentences(800) if "xxx" not in line]
+    full = train_tokenizer(lines, vocab_size=256)
+    assert size_line(full, 256, statistics(full, lines)) == ""
+
+
+def test_a_vocabulary_that_cannot_read_its_text_is_not_called_usable() -> None:
+    few = ["".join(map(chr, range(0x4E00, 0x4F00)))] * 3
+    tokenizer = train_tokenizer(few, vocab_size=1000, alphabet=20)
+    assert "give a larger --alphabet" in size_line(tokenizer, 1000, statistics(tokenizer, few), alphabet=20)
+    tokenizer = train_tokenizer(few, vocab_size=256)
+    assert "give a larger --vocab-size" in size_line(tokenizer, 256, statistics(tokenizer, few))
+    endless = ["ACGT" * 300] * 3
+    tokenizer = train_tokenizer(endless, vocab_size=1000)
+    assert "more than 1,000 letters are not read" in size_line(tokenizer, 1000, statistics(tokenizer, endless))
 
 
 def test_an_iterator_is_read_twice_all_the_same(tokenizer: Any) -> None:

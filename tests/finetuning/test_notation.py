@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from electra_trainer.errors import DataError
 from electra_trainer.finetuning.examples import TaggedSentence
-from electra_trainer.finetuning.tagging.notation import Notation, Scheme, notation_of, scheme_of
+from electra_trainer.finetuning.tagging.notation import Notation, Scheme, described, notation_of, scheme_of
 from electra_trainer.finetuning.tagging.spans import spans_of
 from electra_trainer.finetuning.tagging.tagging import Tagging, TaggingTask
 
@@ -85,6 +85,9 @@ def test_usual_notations(name: str, tmp_path: Path) -> None:
         ("NN-S VB-S JJ", "none"),
         ("B-x C-x", "none"),
         ("0 0 0 1 2", "none"),
+        ("_ _ B-PER I-PER", "bio"),
+        ("- - B-PER I-PER", "bio"),
+        ("_ _ _ Case=Nom Number=Sing", "none"),
         ("nsubj obl:tmod acl:relcl", "none"),
         ("", "none"),
     ],
@@ -128,6 +131,18 @@ def test_where_none_fits_the_nearest_is_named_and_its_remedy_works(tmp_path: Pat
     with pytest.raises(DataError, match="train:2: label 'CC' is none of BIO"):
         notes_of(tmp_path, mixed, scheme="bio")
     assert notes_of(tmp_path, near, scheme="none")[0] == "labels: 3 without spans, scored by accuracy."
+
+
+@pytest.mark.parametrize(
+    "labels", ["BEGIN-{0} INSIDE-{0}", "[B-{0}] [I-{0}]", "B{0} I{0}", "{0}_start {0}_middle", "b.{0} i.{0}"]
+)
+def test_marks_that_are_read_as_types_are_named(labels: str) -> None:
+    counts = Counter({"O": 9, **dict.fromkeys(f"{labels.format('PER')} {labels.format('LOC')}".split(), 1)})
+    assert scheme_of(counts) == "io"
+    said = described(counts, notation_of(tuple(counts), "io"), begun=0, parted=False, asked=False)
+    assert "the nearest notation is BIO, so write B-LOC and I-LOC." in said or "write B-PER and I-PER." in said
+    types = Counter({"O": 9, "BIRD": 1, "ITEM": 1, "INSECT": 1, "B2B": 1})
+    assert "nearest" not in described(types, notation_of(tuple(types), "io"), begun=0, parted=False, asked=False)
 
 
 def test_iob1_is_named(tmp_path: Path) -> None:

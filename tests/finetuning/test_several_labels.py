@@ -33,6 +33,7 @@ def test_labels_of_several_labels(separator: str) -> None:
         ["a;b;", "a;c;", "d;"],
         ["sport|news", "sport", "weather"],
         ["['a', 'b']", "['a']", "['c']"],
+        ["art business", "art", "business", "sport"],
         ["toxic,insult", "toxic", "insult", "threat,insult"],
     ],
 )
@@ -43,6 +44,7 @@ def test_some_rows_have_several(labels: list[str]) -> None:
 @pytest.mark.parametrize(
     "labels",
     [
+        ["very good", "good", "not good", "bad", "very bad"],
         ["fruit", "tool"],
         ["Paris, France", "Lyon, France", "Nice, France", "Berlin, Germany"],
         ["TCP/IP", "hardware", "R&D", "C++"],

@@ -319,8 +319,14 @@ def test_sample_and_split_are_always_the_same() -> None:
         assert train and dev
 
 
-def test_one_article_cannot_be_split() -> None:
-    with pytest.raises(DataError, match="one article"):
+def test_one_article_is_split_by_paragraph() -> None:
+    questions = [question(name=str(n), context=f"{n % 5}") for n in range(50)]
+    train, dev = split_by_article(questions, dev_share=0.4, where="x.json")
+    assert len(dev) == 20 and not {one.context for one in train} & {one.context for one in dev}
+
+
+def test_one_paragraph_cannot_be_split() -> None:
+    with pytest.raises(DataError, match="one paragraph"):
         split_by_article([question(name="1"), question(name="2")], dev_share=0.5, where="x.json")
 
 

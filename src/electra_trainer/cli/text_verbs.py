@@ -206,7 +206,7 @@ def run_tokenizer(arguments: TokenizerArguments) -> None:
     from electra_trainer.data.prepare import train_tokenizer_from
     from electra_trainer.data.survey import accents_line
     from electra_trainer.data.tokenizer import require_new, save_new_tokenizer, statistics
-    from electra_trainer.data.vocabulary import smaller_line
+    from electra_trainer.data.vocabulary import size_line
     from electra_trainer.errors import tell
 
     if not arguments.files:
@@ -229,13 +229,8 @@ def run_tokenizer(arguments: TokenizerArguments) -> None:
     sample = report.sample.lines
     measured = statistics(tokenizer, sample)
     print(f"{tokenizer.get_vocab_size():,} tokens; {_fit(measured)}")
-    if smaller := smaller_line(tokenizer, arguments.vocab_size):
-        tell(smaller)
-    elif measured.is_much:
-        limit = " or a larger --alphabet" if arguments.alphabet is not None else ""
-        tell(
-            f"{arguments.vocab_size:,} tokens are too few for the characters of this text: give a larger --vocab-size{limit}."
-        )
+    if line := size_line(tokenizer, arguments.vocab_size, measured, alphabet=arguments.alphabet):
+        tell(line)
     words = Counter(word for line in sample for word in line.split())
     if not (arguments.cased or arguments.keep_accents) and (
         said := accents_line(((n, word) for word, n in words.items()), stripped=arguments.strip_accents)

@@ -122,7 +122,8 @@ class Legibility:
         if self.unreadable:
             said += f", for example {_listed(self.examples)}"
         if self.signs:
-            said += f"; so are {self.signs.total():,} signs, such as {_listed(self.signs)}"
+            many = self.signs.total()
+            said += f"; so {'is 1 sign' if many == 1 else f'are {many:,} signs, such as'} {_listed(self.signs)}"
         return said
 
     def cut_line(self) -> str:

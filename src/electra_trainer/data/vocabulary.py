@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from tokenizers import Tokenizer, normalizers, trainers
 
-from electra_trainer.data.legibility import bare, is_letter
+from electra_trainer.data.legibility import Legibility, bare, is_letter
 from electra_trainer.data.tokenizer import SPECIAL_TOKENS, word_piece
 from electra_trainer.data.tokenizer_folder import MAX_WORD_CHARS
 from electra_trainer.errors import ConfigError, DataError, require
@@ -30,7 +30,9 @@ _ROOM = 7 / 8
 _RARE = 0.001
 """Share of the letters below which marks or long words are ignored."""
 _LONG_WORD_CHARS = 1000
-"""Limit for scripts without spaces. The library takes 10 ms for a word as long as this, and the cube of that for longer ones."""
+"""Limit for scripts without spaces and for proteins. The library takes 10 ms for a word as long as this, the cube of that for longer ones."""
+_SEQUENCES = 0.1
+"""Share of the letters in long ASCII words from which a text holds sequences, such as proteins, and not English with some base64."""
 _LONG_WORDS_LOOKED_AT = 10_000
 
 
@@ -97,12 +99,25 @@ def train_tokenizer(
     return tokenizer
 
 
-def smaller_line(tokenizer: Tokenizer, asked: int) -> str:
-    """A sentence if a vocabulary has fewer tokens than were asked for; else empty."""
-    size = tokenizer.get_vocab_size()
-    if size >= asked:
-        return ""
-    return f"the vocabulary has {size:,} tokens instead of {asked:,}: the text has no more pieces that occur twice. It can be used as it is."
+def size_line(tokenizer: Tokenizer, asked: int, measured: Legibility, *, alphabet: int | None = None) -> str:
+    """A sentence if a vocabulary is smaller than was asked for, or cannot read its own text; else empty.
+
+    Args:
+        asked: number of tokens that were asked for.
+        measured: what it reads of its text.
+        alphabet: limit that was given.
+    """
+    size, limit = tokenizer.get_vocab_size(), tokenizer.model.max_input_chars_per_word
+    if not measured.is_much:
+        fewer = (
+            f"the vocabulary has {size:,} tokens instead of {asked:,}: the text has no more pieces that occur twice."
+        )
+        return f"{fewer} It can be used as it is." if size < asked else ""
+    if any(len(piece) > limit for piece in measured.examples):
+        return f"words of more than {limit:,} letters are not read: put spaces into them."
+    if alphabet is not None:
+        return f"{alphabet:,} characters are too few for this text: give a larger --alphabet, or none."
+    return f"{asked:,} tokens are too few for the characters of this text: give a larger --vocab-size."
 
 
 def needs_marks(characters: Mapping[str, int]) -> bool:
@@ -134,25 +149,30 @@ class _Counted:
 
     characters: Counter[str] = field(default_factory=Counter)
     long: list[str] = field(default_factory=list)
-    """Some of the words that may be too long for the library."""
+    """Some of the words that may be too long for the library, and how many characters were read for them."""
+    looked_at: int = 0
 
     @staticmethod
     def of(texts: Iterable[str], *, nfc: bool) -> "_Counted":
         counted = _Counted()
         for text in texts:
             counted.characters.update(unicodedata.normalize("NFC", text) if nfc else text)
-            if len(text) > MAX_WORD_CHARS and not text.isascii() and len(counted.long) < _LONG_WORDS_LOOKED_AT:
-                counted.long += [word for word in text.split() if len(word) > MAX_WORD_CHARS and not word.isascii()]
+            if len(counted.long) < _LONG_WORDS_LOOKED_AT:
+                counted.looked_at += len(text)
+                counted.long += [word for word in text.split() if len(word) > MAX_WORD_CHARS]
         return counted
 
     def has_long_words(self, tokenizer: Tokenizer) -> bool:
-        """Whether more letters than a few are in words that are too long for BERT: in Thai there may be no space in a whole sentence."""
-        lengths = [
-            len(piece)
-            for word in self.long
-            for piece, _ in tokenizer.pre_tokenizer.pre_tokenize_str(tokenizer.normalizer.normalize_str(word))
-        ]
-        return sum(length for length in lengths if length > MAX_WORD_CHARS) > _RARE * self.characters.total()
+        """Whether more letters than a few are in words that are too long for BERT: in Thai a sentence may have no space, nor has a protein.
+        In English a few are base64 or the like, for which nothing changes.
+        """
+        ascii_letters = letters = 0
+        for word in self.long:
+            for piece, _ in tokenizer.pre_tokenizer.pre_tokenize_str(tokenizer.normalizer.normalize_str(word)):
+                if len(piece) > MAX_WORD_CHARS:
+                    ascii_letters += len(piece) * piece.isascii()
+                    letters += len(piece) * (not piece.isascii())
+        return letters > _RARE * self.looked_at or ascii_letters > _SEQUENCES * self.looked_at
 
 
 @dataclass(frozen=True)

@@ -19,12 +19,14 @@ _YES_OR_NO = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, 
 def in_one_column(labels: Collection[str]) -> str:
     """A sentence on labels that are several in one, and what to do; empty where none is recognised.
 
-    A part has to occur in another label too; of separators that single labels have as well, most parts.
+    A part has to occur in another label too; of separators that single labels have as well, most parts; between spaces all, as labels alone.
     """
-    for separator in _PLAIN + _COMMON:
+    for separator in _PLAIN + _COMMON + " ":
         parts = {label: _parts(label, separator) for label in labels}
         joined = [label for label, found in parts.items() if len(found) > 1]
         if not joined or (separator == "," and all(_DECIMAL.fullmatch(label) for label in labels)):
+            continue
+        if separator == " " and not {part for label in joined for part in parts[label]} <= set(labels):
             continue
         counts = Counter(part for found in parts.values() for part in set(found))
         shared, written_as_lists = (

@@ -88,23 +88,29 @@ def split_by_article(
 ) -> tuple[tuple[Question, ...], tuple[Question, ...]]:
     """Two parts without an article in common: training, and about `dev_share` of the questions for evaluation.
 
-    Articles go to the second part in the order of their titles' hashes until it is large enough, so a file is always split alike.
+    Articles go to the second part in the order of their titles' hashes until it is large enough, so a file is always split alike. Of a
+    file with one article the paragraphs are split in this way.
 
     Raises:
-        DataError: there is only one article.
+        DataError: there is only one paragraph.
     """
-    sizes = Counter(question.article for question in questions)
+    groups = [question.article for question in questions]
+    if len(set(groups)) < 2:
+        groups = [question.context for question in questions]
+    sizes = Counter(groups)
     if len(sizes) < 2:
-        raise DataError(f"{where}: holds one article, so it cannot be split by article. Give a second file as --dev.")
+        raise DataError(f"{where}: holds one paragraph, so it cannot be split. Give a second file as --dev.")
     chosen: set[str] = set()
     taken = 0
-    for article in sorted(sizes, key=_hash)[:-1]:
-        if chosen and taken + sizes[article] / 2 > dev_share * len(questions):
+    for group in sorted(sizes, key=_hash)[:-1]:
+        if chosen and taken + sizes[group] / 2 > dev_share * len(questions):
             break
-        chosen.add(article)
-        taken += sizes[article]
-    dev = tuple(question for question in questions if question.article in chosen)
-    return tuple(question for question in questions if question.article not in chosen), dev
+        chosen.add(group)
+        taken += sizes[group]
+    both: tuple[list[Question], list[Question]] = ([], [])
+    for group, question in zip(groups, questions, strict=True):
+        both[group in chosen].append(question)
+    return tuple(both[0]), tuple(both[1])
 
 
 def _hash(text: str) -> bytes:

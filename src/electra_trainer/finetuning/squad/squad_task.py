@@ -81,8 +81,9 @@ class Squad:
         if self.dev is None:
             assert self.split is not None
             train, dev = squad_files.split_by_article(file.questions, dev_share=self.split, where=str(self.train))
+            whole = "article" if train[0].article != dev[0].article else "paragraph"
             notes.append(
-                f"{self.train.name} is split by article: {len(train):,} questions to train on, {len(dev):,} to evaluate."
+                f"{self.train.name} is split by {whole}: {len(train):,} questions to train on, {len(dev):,} to evaluate."
             )
         else:
             require_other_file(self.train, self.dev, instead="Leave --dev out and give --split 0.1.")

@@ -8,6 +8,7 @@ The mark comes before the type or after it (PER-B), as a capital or a small lett
 Every label is read as one of BIOES with a dash, which spans.py scores.
 """
 
+import re
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -121,7 +122,8 @@ def notation_of(labels: tuple[str, ...], scheme: Scheme) -> Notation:
     if not style.typed(labels) and {label.lower() for label in labels} <= {*"bieslumwo"}:
         style = replace(style, lower=all(map(str.islower, labels)))
     numbers = all(label.lstrip("-").isdecimal() for label in labels)
-    outside = next((one for known in _OUTSIDE for one in labels if one in (known, known.upper(), known.title())), "O")
+    outsides = (*_OUTSIDE, "_", "-") if style.typed(labels) else _OUTSIDE
+    outside = next((one for known in outsides for one in labels if one in (known, known.upper(), known.title())), "O")
     if "O" in labels or (outside == "0" and numbers):
         outside = "O"
     marks = frozenset(mark for label in labels if label != outside and (mark := style._parts(label)[0]))
@@ -191,8 +193,29 @@ def described(counts: Counter[str], notation: Notation, *, begun: int, parted: b
     return (
         f"labels: {name}{f', such as {example!r}' if example else ''}{f' ({explained})' if explained else ''}{outside}; "
         f"{len(types) or 'no'} type{'s' if len(types) != 1 else ''}{f': {shown}' if types else ''}. Spans are scored by seqeval's "
-        "definition (conlleval's): same words, same type."
+        f"definition (conlleval's): same words, same type.{'' if notation.marked else _marked_otherwise(types)}"
     )
+
+
+_OTHER_MARK = r"(?P<begin>b(?:eginning|egin|eg)?|start|first)|(?:i(?:ntermediate|nside|n)?|middle|cont)"
+_MARKED_OTHERWISE = tuple(
+    re.compile(form.replace("MARK", f"(?:{_OTHER_MARK})"), re.IGNORECASE)
+    for form in (r"\W*MARK[\W_]*(?P<kind>.+?)\W*", r"\W*(?P<kind>.+?)[\W_]+MARK\W*")
+)
+
+
+def _marked_otherwise(types: Sequence[str]) -> str:
+    """A sentence if types seem to hold marks that no notation has, such as BEGIN-PER with INSIDE-PER, or BPER with IPER."""
+    for form in _MARKED_OTHERWISE:
+        parts = [(label, match["begin"], match["kind"]) for label in types if (match := form.fullmatch(label))]
+        begins = {kind: label for label, begin, kind in parts if begin}
+        for label, begin, kind in parts:
+            if not begin and kind in begins:
+                return (
+                    f" If {begins[kind]!r} begins spans that {label!r} continues, these scores are wrong: the nearest notation is BIO, so "
+                    f"write B-{kind} and I-{kind}."
+                )
+    return ""
 
 
 def _nearest(counts: Counter[str]) -> str:
@@ -202,9 +225,10 @@ def _nearest(counts: Counter[str]) -> str:
     bad = [label for label in counts if notation.read(label) is None]
     if typed and bad and "B" in notation.marks:
         scheme: Scheme = "bioes" if notation.marks - {"B", "I"} else "bio"
+        misfits = f"the label {bad[0]!r} does" if len(bad) == 1 else f"{len(bad)} labels such as {bad[0]!r} do"
         return (
-            f" The nearest notation of spans is {replace(notation, scheme=scheme).name}, and {len(bad)} labels such as {bad[0]!r} do not fit "
-            f"it: correct them, then --scheme {scheme}."
+            f" The nearest notation of spans is {replace(notation, scheme=scheme).name}, and {misfits} not fit it: correct "
+            f"{'it' if len(bad) == 1 else 'them'}, then --scheme {scheme}."
         )
     if notation.outside in counts:
         return (

@@ -134,7 +134,10 @@ def _classes(train: Sequence[TextExample], path: Path) -> tuple[Task, list[str]]
             notes.append(
                 f"the {len(names)} labels are numbers, taken for classes without an order; --task regression learns them as numbers."
             )
-    shown = ", ".join(f"{name} {counts[name]:,}" for name in names[:10]) + (" and others" if len(names) > 10 else "")
+    quoted = repr if any("," in name for name in names) else str
+    shown = ", ".join(f"{quoted(name)} {counts[name]:,}" for name in names[:10]) + (
+        " and others" if len(names) > 10 else ""
+    )
     notes.insert(0, f"{len(names)} classes in {len(train):,} training rows: {shown}.")
     return tasks.Classification(labels=tuple(names), metrics=("accuracy", "macro_f1", "matthews")), notes
 
