@@ -18,6 +18,7 @@ import errno
 import itertools
 import math
 import re
+import signal
 import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -84,6 +85,9 @@ class Interrupted(ElectraError):
 
     exit_code = 75
 
+
+STOP = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
+"""Signals that ask to stop: Ctrl-C, a scheduler, a closed terminal, a warning before the end, a limit of computing time."""
 
 _MEMORY = (
     "not enough memory for this run. Divide the batch with --batch.lanes 2 (4, 8, ...), or take a smaller preset or shorter rows; "

@@ -18,11 +18,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Self
 
-from electra_trainer.errors import DataError, ElectraError
+from electra_trainer.errors import STOP, DataError, ElectraError
 
-__all__ = ["STOP", "Child", "Connection", "Pool", "Workers", "connect", "cores", "serve"]
-STOP = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
-"""Signals that ask to stop: Ctrl-C, a scheduler, a closed terminal, a warning before the end, a limit of computing time."""
+__all__ = ["Child", "Connection", "Pool", "Workers", "connect", "cores", "serve"]
 
 
 def cores() -> int:

@@ -17,8 +17,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
+from electra_trainer.errors import STOP as STOP
 from electra_trainer.errors import Interrupted
-from electra_trainer.files.processes import STOP as STOP
 
 FORWARDS = dict.fromkeys(
     ("PET_SIGNALS_TO_HANDLE", "TORCHELASTIC_SIGNALS_TO_HANDLE"), "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1,SIGUSR2,SIGXCPU"
