@@ -391,6 +391,8 @@ def test_the_code_on_the_cards_runs(made: Made, capsys: pytest.CaptureFixture[st
 
 def test_card_and_description(made: Made) -> None:
     card = (made.model("classes") / "README.md").read_text()
+    precision = json.loads((made.model("classes") / "electra_task.json").read_text())["recipe"]["precision"]
+    assert f"| precision | {precision}" in card and ("transformers computes in fp32" in card) is (precision == "bf16")
     assert card.startswith(
         "---\nlibrary_name: transformers\npipeline_tag: text-classification\ntags:\n- electra\n- electra-trainer\n"
     )

@@ -196,6 +196,8 @@ def test_predict_reads_standard_input(
         (b'{"text": "a"}\n{"text"}\n', "standard input:2: "),
         (b"id,text\n1,a,b\n", "standard input:2: expected 2 fields"),
         (b"fine\n\xff\n", "standard input:2: "),
+        (b"\x00a\rb\n", "standard input:1: NUL"),
+        (b"text\rone\r", "line ends of Unix"),
     ],
 )
 def test_faults_of_standard_input_are_named(

@@ -1,7 +1,10 @@
 """Sentences with a word exchanged, as the demo shows them: what is exchanged, and that finding it is counted right."""
 
+from pathlib import Path
+
 import pytest
 import torch
+from tests.data.scripts import lines_of
 from tests.prepared import embedded_lines
 from torch import Tensor
 
@@ -52,6 +55,26 @@ def test_one_word_of_a_held_out_sentence_is_another(store: Store, sentences: lis
         assert int((counts > counts[other]).sum()) < 2 * FREQUENT
         assert not tokenizer.id_to_token(one.ids[one.place + 1]).startswith("##")
         assert in_rows(store, [*inner[: one.place - 1], original, *inner[one.place :]])
+
+
+@pytest.mark.parametrize(
+    ("script", "stop", "between"), [("chinese", "。", ""), ("hindi", " ।", "\n"), ("korean", "", "\n\n")]
+)
+def test_sentences_of_other_scripts(script: str, stop: str, between: str, tmp_path: Path) -> None:
+    """With their own full stops; without any, whole documents."""
+    text = tmp_path / "text.txt"
+    lines = [
+        f"{line[:18] if script == 'chinese' else line.rstrip('.। ')}{stop}" for line in lines_of(script, count=400)
+    ]
+    pieces = [between.join(lines[i : i + 10]) for i in range(0, len(lines), 10)]
+    text.write_text("\n\n".join(pieces), encoding="utf-8")
+    tokenizer, _ = train_tokenizer_from([text], vocab_size=3000)
+    settings = PrepareSettings(valid_fraction=0.5, workers=1)
+    prepare([text], tokenizer=tokenizer, sequence_length=64, out=tmp_path / "data", settings=settings)
+    found = exchange_words(Store.open(tmp_path / "data"), count=20)
+    assert len(found) >= 5
+    if stop:
+        assert all(tokenizer.id_to_token(one.ids[-2]) == stop.strip() for one in found)
 
 
 def test_a_seed_decides(store: Store, sentences: list[Exchanged]) -> None:

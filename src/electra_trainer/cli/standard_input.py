@@ -58,9 +58,12 @@ def from_standard_input(model: "Finetuned", named: Iterable[str | None]) -> Iter
 
 def _table_suffix(content: bytes, wanted: Collection[str]) -> str:
     """`.csv` or `.tsv` if the first line names all wanted columns; else `.txt`."""
-    line = content.decode("utf-8-sig", errors="replace").lstrip("\r\n").partition("\n")[0].strip("\r")
+    line = re.split(r"[\r\n]", content.decode("utf-8-sig", errors="replace").lstrip("\r\n"), maxsplit=1)[0]
     for suffix, separator in ((".tsv", "\t"), (".csv", ",")):
-        names = {name.strip() for name in next(csv.reader([line], delimiter=separator), [])}
+        try:
+            names = {name.strip() for name in next(csv.reader([line], delimiter=separator), [])}
+        except csv.Error:  # a field that is longer than a column's name
+            return ".txt"
         if wanted and names.issuperset(wanted):
             return suffix
     return ".txt"

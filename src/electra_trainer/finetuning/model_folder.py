@@ -353,6 +353,10 @@ def finetuned_card(task: Task, *, head: TransformersHead, table: Mapping[str, An
     source = str(table["source"]["model"])
     on_hub, words = is_on_hub(source), task.card(pair=facts.pair)
     recipe = {name: table["recipe"][name] for name in _RECIPE if table["recipe"].get(name) is not None}
+    if head.architecture and recipe.get("precision") == "bf16":
+        recipe["precision"] = (
+            "bf16, in scores too; transformers computes in fp32, so probabilities differ by about 0.005"
+        )
     header = card_head(
         CardFields(), library_name="transformers" if head.architecture else TAG,
         pipeline_tag=words.pipeline if head.architecture else None,

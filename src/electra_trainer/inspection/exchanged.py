@@ -1,5 +1,6 @@
 """What `electra demo` shows of an encoder: held-out sentences with one word exchanged, and the nearest words of frequent ones."""
 
+import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,8 @@ FREQUENT = 100
 """The exchanged word is one of so many that are most frequent in the training rows."""
 _WORDS = range(6, 21)
 """Words that a sentence has."""
+_STOPS = frozenset(".。｡．！？।॥۔؟።།။")
+"""Ends of sentences: English full stops, and the signs of Chinese, Japanese, Hindi, Urdu, Arabic, Amharic, Tibetan and Burmese."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,12 +57,13 @@ def exchange_words(store: Store, *, count: int, seed: int = 1, rows: int | None 
     words, read = _vocabulary(store), store.rows("valid")[:rows]
     counts = word_counts(store) if rows is None else np.bincount(read.reshape(-1), minlength=store.vocab_size)
     frequent = _frequent(counts, words, FREQUENT)
-    sentences, draws = list(_sentences(read, store, words)), np.random.default_rng(seed)
+    sentences = list(_sentences(read, store, words)) or list(_sentences(read, store, words, whole=True))
+    draws = np.random.default_rng(seed)
     found = []
     for index in draws.permutation(len(sentences))[:count]:
         ids = sentences[index]
         # a word of several pieces would leave its other pieces behind
-        places = [i for i, one in enumerate(ids) if words[one].isalpha() and not words[ids[i + 1]].startswith("##")]
+        places = [i for i, one in enumerate(ids) if _is_word(words[one]) and not words[ids[i + 1]].startswith("##")]
         if not places:
             continue
         place = int(draws.choice(places))
@@ -93,25 +97,36 @@ def nearest_words(discriminator: Discriminator, store: Store, *, count: int) -> 
     return [(words[known[index]], [words[known[i]] for i in row]) for index, row in zip(long, near, strict=True)]
 
 
-def _sentences(rows: Iterable[NDArray[Any]], store: Store, words: list[str]) -> Iterator[list[int]]:
-    """Ids of the sentences of rows with [CLS] and [SEP] around them: what lies between two full stops or ends of lines."""
+def _sentences(
+    rows: Iterable[NDArray[Any]], store: Store, words: list[str], *, whole: bool = False
+) -> Iterator[list[int]]:
+    """Ids of the sentences of rows with [CLS] and [SEP] around them: what lies between two full stops, or ends of documents.
+
+    Args:
+        whole: whole documents instead, for text without full stops.
+    """
     special = store.specials
     for row in rows:
         sentence: list[int] | None = None  # a row may begin in the middle of one
         for one in map(int, row[1:]):
-            if one in (special.cls, special.sep, special.pad):
-                sentence = []
-            elif sentence is not None:
+            is_special = one in (special.cls, special.sep, special.pad)
+            if sentence is not None and not is_special:
                 sentence.append(one)
-                if words[one] == ".":
-                    if sum(words[piece].isalpha() for piece in sentence) in _WORDS:
-                        yield [special.cls, *sentence, special.sep]
+            if is_special or (words[one] in _STOPS and not whole):
+                if sentence and is_special is whole and sum(_is_word(words[piece]) for piece in sentence) in _WORDS:
+                    yield [special.cls, *sentence, special.sep]
+                if sentence is not None or is_special:
                     sentence = []
+
+
+def _is_word(piece: str) -> bool:
+    """Whether a piece is a word, or its beginning: letters and their marks."""
+    return bool(piece) and all(unicodedata.category(character)[0] in "LM" for character in piece)
 
 
 def _frequent(counts_V: NDArray[np.int64], words: list[str], count: int) -> NDArray[np.intp]:
     """Ids of the most frequent whole words, the most frequent first."""
-    whole_V = np.array([word.isalpha() for word in words])
+    whole_V = np.array([_is_word(word) for word in words])
     return np.argsort(-counts_V * whole_V, kind="stable")[: min(count, int(whole_V.sum()))]
 
 

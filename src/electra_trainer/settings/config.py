@@ -90,7 +90,7 @@ class Model:
         require(not linear, "model.replaced_head", "linear", "two-layers with a hidden size of 1")
         _check("model", self, "hidden_dropout_prob attention_probs_dropout_prob", "a share between 0 and 1")
         _check("model", self, "layer_norm_eps initializer_range rotary_theta", "a number above 0")
-        most = f"at most model.vocab_size = {self.vocab_size} with model.word_initializer = co-occurrence"
+        most = f"at most model.vocab_size = {self.vocab_size} with model.word_initializer = co-occurrence, or --model.word-initializer random"
         possible = self.word_initializer == "random" or self.embedding_size <= self.vocab_size
         require(possible, "model.embedding_size", self.embedding_size, most)
 
