@@ -238,8 +238,9 @@ def git_revision() -> str | None:
     here = Path(__file__).parents[1]  # the package: changes in any of its rooms count
     try:
         commit, dirty = (
+            # without locks: a git that is killed with its run would leave .git/index.lock
             subprocess.run(["git", *words], cwd=here, capture_output=True, text=True, check=True, timeout=10).stdout
-            for words in (["rev-parse", "HEAD"], ["status", "--porcelain", "--", "."])
+            for words in (["rev-parse", "HEAD"], ["--no-optional-locks", "status", "--porcelain", "--", "."])
         )
     except (OSError, subprocess.SubprocessError):
         return None
