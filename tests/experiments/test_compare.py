@@ -350,8 +350,8 @@ def test_a_treebank_that_changed_is_named(data: Path, tmp_path: Path) -> None:
     dev.write_text(dev.read_text().replace("the", "a"))
     with pytest.raises(ConfigError, match="the contents of probe pos"):
         run(data, tmp_path / "exp", arms=("untrained",), seeds=1, probes=(f"pos={moved}",))
-    dev.write_text(dev.read_text()[:-1])
-    with pytest.raises(DataError, match="cut short"):
+    dev.write_text(dev.read_text().rstrip() + "\n2\tcut\n")
+    with pytest.raises(DataError, match="expected 10"):
         run(data, tmp_path / "new", probes=(f"pos={moved}",))
     assert not (tmp_path / "new").exists()
 

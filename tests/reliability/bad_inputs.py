@@ -202,7 +202,7 @@ SQUADS = _cases(
     ("no data", "s.json", b'{"dta": []}', 65, "s.json: is not SQuAD", "Did you mean 'dta'?"),
     ("answers elsewhere", "s.json", WHOLE.replace('"apple"', '"pear"').replace('"saw"', '"plum"').encode(), 65, "none of its answers occurs"),
     ("empty context", "s.json", WHOLE.replace("the red apple was in the box", " ").encode(), 65, "data[0].paragraphs[0].context: is blank"),
-    ("start is a text", "s.json", WHOLE.replace('"answer_start": 8', '"answer_start": "8"').encode(), 65, "answers[0].answer_start: expected a whole number"),
+    ("start is words", "s.json", WHOLE.replace('"answer_start": 8', '"answer_start": "eight"').encode(), 65, "answers[0].answer_start: expected a whole number"),
     ("start is NaN", "s.json", WHOLE.replace('"answer_start": 8', '"answer_start": NaN').encode(), 65, "answer_start: expected a whole number"),
     ("no answers", "s.json", WHOLE.replace('[{"text": "apple", "answer_start": 8}]', "[]").encode(), 65, "qas[0]: has no answer", "--version 2"),
     ("half a surrogate", "s.json", WHOLE.replace("what was red", "what \\ud800").encode(), 65, "qas[0].question: half a surrogate pair"),

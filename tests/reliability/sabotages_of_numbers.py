@@ -85,7 +85,7 @@ NUMBERS = (
     Sabotage(
         name="heads-in-an-export",
         takes_away="an export says how many heads its attention has",
-        file="pretrained/export.py",
+        file="pretrained/read_back.py",
         sought='"num_hidden_layers", "num_attention_heads", "intermediate_size",',
         put='"num_hidden_layers", "intermediate_size",',
         caught_by={

@@ -156,7 +156,7 @@ def test_rows_wait_for_a_full_disk(
 @pytest.mark.parametrize("left", [(), ("tokenizer",), ("tokenizer", "environment.json")])
 def test_a_folder_in_which_a_run_was_killed_as_it_began_is_taken_again(tmp_path: Path, left: tuple[str, ...]) -> None:
     (tmp_path / ".lock").touch()
-    (tmp_path / ".environment.json.0123abcd").write_text("{")  # killed while it was being replaced
+    (tmp_path / ".electra-tmp-0123abcd").write_text("{")  # killed while it was being replaced
     for name in left:
         (tmp_path / name).touch()
     folder = RunFolder(tmp_path)

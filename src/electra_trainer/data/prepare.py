@@ -93,7 +93,6 @@ def prepare(
     is_made = shard is not None and not overwrite and (out / store.MANIFEST).exists()
     if is_made and is_same(made := store.read_manifest(out)):
         return store.tidied(out, made)
-    state = Progress(report)
     encoded = encode.encode_documents(
         found, tokenizer, workers=settings.workers or cores(), seed=settings.seed, without_tokens=report.without_tokens
     )

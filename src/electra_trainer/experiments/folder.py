@@ -160,9 +160,8 @@ def read(root: Path, *, of: Of | None = None) -> Declared:
         where = f"{path}: {key}"
         records.require_fields(_ROW[found.of], {"baselines": {}, **row}, where, remedy=_OTHER)
         if found.of == "finetune":
-            records.require_fields(
-                {"epochs": float, "precision": str}, row["recipe"], f"{where}: recipe", remedy=_OTHER
-            )
+            of_recipe = {"precision": "", **row["recipe"]}  # which earlier versions did not write
+            records.require_fields({"epochs": float, "precision": str}, of_recipe, f"{where}: recipe", remedy=_OTHER)
             if not row["dev"]:
                 raise DataError(f"{where}: dev is empty, expected the names of splits. {_OTHER}")
     if found.of == "finetune":

@@ -37,7 +37,7 @@ from electra_trainer.finetuning.training_step import FineTuned, predict
 from electra_trainer.finetuning.transformers_head import TransformersHead
 from electra_trainer.pretrained import as_modern, export, read_back
 from electra_trainer.pretrained.model_card import TAG, CardFields, card_head, is_on_hub
-from electra_trainer.pretrained.source import load_source
+from electra_trainer.pretrained.source import Source, load_source
 from electra_trainer.runs import checkpoint, run_folder
 from electra_trainer.settings import records
 from electra_trainer.settings.config import Model
@@ -175,8 +175,8 @@ def export_finetuned(
     facts = replace(facts, scores=facts.scores or alone)
     theirs = _as_transformers(task, source.model)
     shape = export.shape_table(source.model, pad_id=source.specials.pad)
-    inner, modern = "" if theirs.architecture else _ENCODER, source.model.block == "modern"
-    alone_as = "ModernBertModel" if modern else "ElectraModel"
+    inner = "" if theirs.architecture else _ENCODER
+    alone_as = "ModernBertModel" if source.model.block == "modern" else "ElectraModel"
     settings = {"architectures": [theirs.architecture or alone_as], **shape, **theirs.settings}
     refusal = {"model_type": settings["model_type"], "id2label": {_REFUSAL: "0"}}
     files = {
@@ -192,15 +192,19 @@ def export_finetuned(
     files |= {name: (json.dumps(table, indent=2) + "\n").encode() for name, table in tables.items()}
     files[TASK] = (json.dumps(table, indent=1) + "\n").encode()
     files["README.md"] = finetuned_card(task, head=theirs, table=table, length=length, facts=facts).encode()
-    words = tokenizer.tokenizer_files(source.tokenizer, max_length=length)
-    words = as_modern.without_segments(words) if modern else words
-    files |= {inner + name: content for name, content in words.items()}
+    files |= {inner + name: content for name, content in _words(source, length).items()}
 
     def check(folder: Path) -> None:
         export.check_equal(folder, load_finetuned(folder, own=own).network.state_dict(), weights)
 
     export.publish(out, files.items(), check, replaces=TASK)
     return out
+
+
+def _words(source: Source, length: int) -> dict[str, bytes]:
+    """The tokenizer's files, for rows of at most `length` tokens."""
+    files = tokenizer.tokenizer_files(source.tokenizer, max_length=length)
+    return as_modern.without_segments(files) if source.model.block == "modern" else files
 
 
 @contextmanager

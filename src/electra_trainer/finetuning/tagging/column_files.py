@@ -170,7 +170,10 @@ def has_columns(lines: Sequence[str], like: TagColumns | None, known: Collection
     rows = [layout.split(line) for line in used]
     (usual, count), *_ = Counter(map(len, rows)).most_common(1)
     longest = 1 if like is not None and like.split == "characters" else _LONG_WORD
-    texts = sum(unspaced_letters(line) > longest or (line.strip()[-1] in "。！？" and len(line) > 1) for line in used)
+    texts = sum(
+        unspaced_letters(line) > longest or (line.strip().endswith(("。", "！", "？")) and len(line) > 1)
+        for line in used
+    )
     if usual == 1 and 2 * texts > len(used):
         return False
     if usual == 1 or count < _USUAL * len(rows) or layout.tabs:
