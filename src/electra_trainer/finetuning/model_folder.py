@@ -37,7 +37,7 @@ from electra_trainer.finetuning.training_step import FineTuned, predict
 from electra_trainer.finetuning.transformers_head import TransformersHead
 from electra_trainer.pretrained import as_modern, export, read_back
 from electra_trainer.pretrained.model_card import TAG, CardFields, card_head, is_on_hub
-from electra_trainer.pretrained.source import Source, load_source
+from electra_trainer.pretrained.source import load_source
 from electra_trainer.runs import checkpoint, run_folder
 from electra_trainer.settings import records
 from electra_trainer.settings.config import Model
@@ -179,9 +179,8 @@ def export_finetuned(
     alone_as = "ModernBertModel" if source.model.block == "modern" else "ElectraModel"
     settings = {"architectures": [theirs.architecture or alone_as], **shape, **theirs.settings}
     refusal = {"model_type": settings["model_type"], "id2label": {_REFUSAL: "0"}}
-    files = {
-        name: export.safetensors_bytes(tensors) for name, tensors in _tensors(theirs, weights, source.model).items()
-    }
+    tensors = _tensors(theirs, weights, source.model)
+    files = {name: export.safetensors_bytes(each) for name, each in tensors.items()}
     table = {
         "format": FORMAT, "task": task.described(), "pair": facts.pair, "columns": columns and asdict(columns), "max_length": length,
         "source": {"model": source.name, "sha256": source.sha256}, "data_sha256": config["data_sha256"], "recipe": config["recipe"],
@@ -192,19 +191,14 @@ def export_finetuned(
     files |= {name: (json.dumps(table, indent=2) + "\n").encode() for name, table in tables.items()}
     files[TASK] = (json.dumps(table, indent=1) + "\n").encode()
     files["README.md"] = finetuned_card(task, head=theirs, table=table, length=length, facts=facts).encode()
-    files |= {inner + name: content for name, content in _words(source, length).items()}
+    words = as_modern.tokenizer_files(source.tokenizer, source.model, max_length=length)
+    files |= {inner + name: content for name, content in words.items()}
 
     def check(folder: Path) -> None:
         export.check_equal(folder, load_finetuned(folder, own=own).network.state_dict(), weights)
 
     export.publish(out, files.items(), check, replaces=TASK)
     return out
-
-
-def _words(source: Source, length: int) -> dict[str, bytes]:
-    """The tokenizer's files, for rows of at most `length` tokens."""
-    files = tokenizer.tokenizer_files(source.tokenizer, max_length=length)
-    return as_modern.without_segments(files) if source.model.block == "modern" else files
 
 
 @contextmanager

@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tokenizers import Tokenizer
 from torch import Tensor
 
+from electra_trainer.data import tokenizer
 from electra_trainer.errors import CheckpointError
 from electra_trainer.files.reading import short
 from electra_trainer.model.modern import NORM_EPS
@@ -132,11 +134,11 @@ def model_fields(table: Mapping[str, Any], *, where: Path) -> dict[str, Any]:
     }
 
 
-def without_segments(files: Mapping[str, bytes]) -> dict[str, bytes]:
-    """The files of a tokenizer whose `AutoTokenizer` gives no `token_type_ids`, which ModernBERT does not take."""
-    name = "tokenizer_config.json"
-    if name not in files:
-        return dict(files)
+def tokenizer_files(words: Tokenizer, model: Model, *, max_length: int) -> dict[str, bytes]:
+    """Files of an exported tokenizer. `AutoTokenizer` gives no `token_type_ids` for the modern block, which ModernBERT does not take."""
+    files, name = tokenizer.tokenizer_files(words, max_length=max_length), "tokenizer_config.json"
+    if model.block == "bert":
+        return files
     table = json.loads(files[name]) | {"model_input_names": ["input_ids", "attention_mask"]}
     return {**files, name: (json.dumps(table, indent=2) + "\n").encode()}
 

@@ -21,10 +21,9 @@ from typing import Any
 
 import safetensors.torch
 import torch
-from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from electra_trainer.data.tokenizer import load_tokenizer, tokenizer_files
+from electra_trainer.data.tokenizer import load_tokenizer
 from electra_trainer.errors import CheckpointError, ConfigError, storage_error
 from electra_trainer.files.durable import make_folder, new_folder, sweep, sync_folder, write_durably
 from electra_trainer.kernels.declared import other_class
@@ -129,7 +128,7 @@ def export(
     def files() -> Iterator[tuple[str, bytes]]:
         for exported in networks:
             contents = {
-                **_tokenizer_files(words, exported, length),
+                **as_modern.tokenizer_files(words, exported.model, max_length=length),
                 "config.json": (json.dumps(_table(exported, pad_id, form), indent=2) + "\n").encode(),
                 "model.safetensors": safetensors_bytes(_stored(exported, form)),
                 **_embedding_files(exported, length),
@@ -152,11 +151,6 @@ def export(
 
     publish(out, files(), check)
     return [out / exported.name for exported in networks]
-
-
-def _tokenizer_files(words: Tokenizer, exported: Exported, length: int) -> dict[str, bytes]:
-    files = tokenizer_files(words, max_length=length)
-    return as_modern.without_segments(files) if exported.model.block == "modern" else files
 
 
 def _table(exported: Exported, pad_id: int, form: Form) -> dict[str, Any]:

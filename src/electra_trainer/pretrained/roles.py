@@ -40,9 +40,11 @@ def architecture(folder: Path) -> str | None:
     """
     path = folder / "config.json"
     table = read_table(path)
-    modern, listed = table.get("model_type") == as_modern.TYPE, table.get("architectures")
+    modern, listed = table.get("model_type") == as_modern.TYPE, table.get("architectures") or []
+    if not isinstance(listed, list) or not all(isinstance(one, str) for one in listed):
+        return None
     ours, heads = _ours(table), _MODERN_HEADS if modern else HEADS
-    names = [ours.get(one, one) for one in listed if isinstance(one, str)] if isinstance(listed, list) else []
+    names = [ours.get(one, one) for one in listed]
     held = [name for name in heads if any(one.startswith(heads[name]) for one in _tensor_names(folder))]
     if modern and DISCRIMINATOR not in ours.values():
         held = [name for name in held if name == PREDICTOR]  # the classifier of a task
