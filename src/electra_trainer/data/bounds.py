@@ -20,7 +20,7 @@ LINE = 32
 
 @dataclass
 class Bound:
-    """What a file has yielded so far, and the most that it may."""
+    """Running total of what a file has yielded, and its bound."""
 
     file: str
     size: int

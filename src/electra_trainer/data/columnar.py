@@ -25,7 +25,7 @@ _CHUNK = 1 << 20
 _MEMORY = 600 << 20
 """Bytes that the child may take beyond what its libraries take, plus four times the file's size."""
 _SECONDS = 20
-"""Of computing for one batch of rows, plus one for each 16 MiB of the file."""
+"""Seconds of computing for one batch of rows, plus one for each 16 MiB of the file."""
 _LONGEST = 1 << 26
 """Bytes of one text."""
 _BATCH = 1 << 24

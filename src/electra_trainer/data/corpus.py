@@ -328,7 +328,7 @@ class CorpusReport:
     hidden: Counter[str] = field(default_factory=Counter)
     """Characters that print nothing and are not spaces -> how often they occur."""
     dropped: Counter[str] = field(default_factory=Counter)
-    """Those of them that the tokenizer dropped."""
+    """Characters that the tokenizer dropped."""
     sample: legibility.Sampled = field(default_factory=legibility.Sampled)
     """Some lines from all over the text."""
     split_documents: int = 0

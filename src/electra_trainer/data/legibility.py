@@ -58,7 +58,7 @@ class Legibility:
     room: int = 0
     """Tokens of a text for which there is room."""
     kind: str = "texts"
-    """What is cut: texts, questions, words."""
+    """Noun for the units that are cut: texts, questions, words."""
     examples: Counter[str] = field(default_factory=Counter)
     """Pieces of text with letters that become [UNK]."""
     signs: Counter[str] = field(default_factory=Counter)

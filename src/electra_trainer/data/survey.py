@@ -194,7 +194,7 @@ class Survey:
 
 
 def accents_line(words: Iterable[tuple[int, str]], *, stripped: bool = False) -> str:
-    """What a vocabulary makes of the accents of words (with their counts) by default, without --cased; empty where there are next to none.
+    """Line on the accents of words (with their counts) that a vocabulary changes by default, without --cased; empty where there are next to none.
 
     Args:
         stripped: it removes them whatever the script (--strip-accents).

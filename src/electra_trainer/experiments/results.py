@@ -41,7 +41,7 @@ _LARGEST = 1e100
 
 
 Scores = dict[str, dict[str, float]]
-"""By split, then metric: see `Result.scores`."""
+"""Scores by split, then metric: see `Result.scores`."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -132,7 +132,7 @@ _NEEDS = {"probabilities": "label", "tags": "words", "words": "tags", "text": "i
 
 
 def read_predictions(path: Path, examples: Sequence[Any], *, remedy: str) -> list[Prediction]:
-    """What `jsonl` wrote for these examples.
+    """Read the predictions that `jsonl` wrote for these examples.
 
     Raises:
         MissingInputError: no such file. DataError: it is damaged; `remedy` ends the message.

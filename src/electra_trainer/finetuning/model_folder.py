@@ -126,7 +126,7 @@ class Finetuned:
         return predict(self.network.to(where), self.task, examples, text=self.text, device=where, precision=precision)
 
     def counting(self, tally: Legibility) -> "Finetuned":
-        """The same, counting in `tally` what its predictions cannot read."""
+        """A copy that counts in `tally` the letters and texts that its predictions cannot read."""
         return replace(self, text=replace(self.text, tally=tally))
 
     def with_threshold(self, value: float) -> "Finetuned":

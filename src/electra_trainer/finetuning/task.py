@@ -292,7 +292,7 @@ READ = 2_000
 
 
 def legibility_of(task: Task, examples: Sequence[Any], text: "Text") -> Legibility:
-    """What an encoder reads of examples: unreadable letters and cut texts, from at most `READ` of them at equal distances."""
+    """Count unreadable letters and cut texts of examples, from at most `READ` of them at equal distances."""
     tally = Legibility()
     some = examples[:: max(1, -(-len(examples) // READ))]
     if some:

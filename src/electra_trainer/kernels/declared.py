@@ -1,4 +1,4 @@
-"""Which block a stack of layers is declared to compute, class by class."""
+"""Declarations of the block that a stack of layers computes, class by class."""
 
 from collections.abc import Iterator
 from functools import cache

@@ -34,7 +34,7 @@ _FIXED = {
 _EVERY = "global_attn_every_n_layers"
 """1: attention over the whole row in every layer, as 4.48 to 4.57 read it; version 5 reads `layer_types`."""
 _DEFAULT_THETA = 160_000.0
-"""Of a ModernBERT whose config.json names none."""
+"""Base of the angles of a ModernBERT whose config.json names none."""
 _SAME = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings")
 _NAMES = {
     "electra.embeddings.word_embeddings.": "model.embeddings.tok_embeddings.",

@@ -43,7 +43,7 @@ class Form:
     """How an export stores its networks."""
 
     dtype: str = "float32"
-    """Of the stored weights: float32, float16 or bfloat16. config.json asks for fp32 in any case."""
+    """Type of the stored weights: float32, float16 or bfloat16. config.json asks for fp32 in any case."""
     bert: bool = False
     """Under BERT's names. A generator of a shape that BERT does not have stays an ELECTRA."""
 

@@ -25,7 +25,7 @@ DISCRIMINATOR, PREDICTOR = "ElectraForPreTraining", "ElectraForMaskedLM"
 HEADS = {DISCRIMINATOR: "discriminator_predictions.", PREDICTOR: "generator_predictions."}
 """Architecture with a pre-training head -> how the names of its head's tensors begin."""
 _MODERN_HEADS = {DISCRIMINATOR: "classifier.", PREDICTOR: "decoder."}
-"""The same of a ModernBERT."""
+"""Architecture -> how the names of its head's tensors begin in a ModernBERT."""
 _SHARED = ("encoder.layer.0.attention.self.query.weight", "layers.0.attn.Wqkv.weight")
 """Endings of the name of a tensor that two networks have in common only if they have the same encoder."""
 

@@ -175,7 +175,7 @@ def _reading(tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def _differences(theirs: Model, mine: Model) -> dict[str, str]:
-    """What differs between two shapes, in words, by the name of the setting. More positions are no difference, see `begin_with`."""
+    """Differences between two shapes, in words, by the name of the setting. More positions are allowed, see `begin_with`."""
     there, here = asdict(theirs), asdict(mine)
     there["max_position_embeddings"] = max(there["max_position_embeddings"], here["max_position_embeddings"])
     if theirs.block == mine.block and theirs.inner_size == mine.inner_size:
@@ -262,7 +262,7 @@ def _repeated(table: Tensor, rows: int) -> Tensor:
 
 
 def _for_generator(initial: Initial, config: Config) -> tuple[Mapping[str, Tensor], str]:
-    """What the generator takes of a masked language model, and its name in words; nothing where `initial` brings a generator or neither."""
+    """Tensors that the generator takes from a masked language model, and their name in words; none where `initial` brings a generator."""
     learned = config.objective.uses_generator and isinstance(config.generator, Learned)
     if not learned or "encoder" not in initial.networks or "generator" in initial.networks:
         return {}, ""

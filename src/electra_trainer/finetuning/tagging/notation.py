@@ -43,7 +43,7 @@ class Notation:
     """Marks in use, as capitals."""
 
     def read(self, label: str) -> str | None:
-        """The same tag in BIOES, such as "B-PER" or "O"; None: not a label of this notation."""
+        """A label as a BIOES tag, such as "B-PER" or "O"; None: not a label of this notation."""
         if label == self.outside:
             return "O"
         if not self.marked:
@@ -63,7 +63,7 @@ class Notation:
         return (mark.upper(), kind) if fits and mark.upper() in _MEANT else ("", "")
 
     def typed(self, labels: Collection[str]) -> list[str]:
-        """Those with a mark and a type."""
+        """Labels with a mark and a type."""
         return [label for label in labels if self._parts(label)[1]]
 
     def written(self, mark: str, kind: str = "TYPE") -> str:

@@ -1,4 +1,4 @@
-"""What a file of tagged words gives: its sentences, and how it was read, which is kept with the model."""
+"""Sentences of a file of tagged words, and how it was read, which is kept with the model."""
 
 from dataclasses import dataclass
 from typing import Literal

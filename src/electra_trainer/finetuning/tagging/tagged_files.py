@@ -262,7 +262,7 @@ def _names_in(value: Any) -> dict[str, str]:
 
 
 def with_names(read: Tagged, names: TagNames) -> Tagged:
-    """The same, with a note on labels that are numbers: they are named, or stay numbers if they have no names.
+    """Name labels that are numbers, or keep them if they have no names, with a note on either.
 
     Raises:
         DataError: a number has none of the names that were given.

@@ -249,7 +249,7 @@ class TaggingTask:
     predict: str | Path | None = None
     """Sentences to be tagged, or running text; its labels are ignored. For a folder it is the test file."""
     column: str | int | None = None
-    """Of the labels; None: the last one, of a treebank upos, of JSON and tables one with a usual name."""
+    """Column of the labels; None: the last one, of a treebank upos, of JSON and tables one with a usual name."""
     words: int | str | None = None
     """Column of the words: counted from 1, or its name in JSON and tables; None: 1, or one with a usual name."""
     sentence_id: str | None = None
