@@ -24,7 +24,7 @@ from electra_trainer.data.corpus import CorpusReport, Reading, documents
 from electra_trainer.errors import DataError, ElectraError
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("pyarrow") is None, reason="needs the extra [hub]: pyarrow")
-CASES = 10_000 if LONG else 200
+CASES = 10_000 if LONG else 120
 MOST_SECONDS, MOST_MEGABYTES = 20, 1000
 TEXTS = [f"Text {number} of some words, naïve ones: " + "abc " * (number % 9) for number in range(60)] + [None]
 NUMBERS = (0, 1, -1, 127, 128, 255, 2**15, 2**16, 2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**62, 2**63 - 1, -(2**63))

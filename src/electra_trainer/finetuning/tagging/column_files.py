@@ -221,8 +221,10 @@ def _check_fields(fields: list[str], line: str, layout: Layout, *, where: str) -
 
 
 def pairs_by(lines: Sequence[str]) -> str | None:
-    """The character between word and tag where a line is a sentence of word/TAG, word_TAG or word|TAG."""
+    """The character between word and tag where a line is a sentence of word/TAG, word_TAG or word|TAG; tabs separate columns."""
     used = [line.split() for line in lines if not _ends_sentence(line) and not line.startswith("# ")]
+    if any("\t" in line.strip() for line in lines):
+        return None
     fields = [field for line in used for field in line]
     for mark in "/_|":
         tags = {field.rpartition(mark)[2] for field in fields if mark in field.strip(mark)}
